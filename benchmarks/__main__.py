@@ -6,7 +6,7 @@ import sys
 from benchmarks import context, engine, foundation, gradients, machine, page, parts, report, tensors
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads, measure
 from benchmarks.worker import Workers
-from livegrad.backends.cuda import reason_for_no_cuda
+from livegrad.runtime.cuda import reason_for_no_cuda
 
 SUITES = {
     "context": context.rows,

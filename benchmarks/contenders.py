@@ -12,10 +12,6 @@ import livegrad.ops.elementwise as elementwise
 import livegrad.ops.transcendental as transcendental
 from benchmarks import prospero, sdf
 from benchmarks.problems import Problem, Run, inputs, parameters, program
-from livegrad.backends.cpu import CpuFunction
-from livegrad.backends.cpu.kernels import forget_kernels
-from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
-from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
@@ -23,6 +19,10 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32
 from livegrad.ops.control import make_map
 from livegrad.ops.reduction import reduce, spread_back
+from livegrad.runtime.cpu import CpuFunction
+from livegrad.runtime.cpu.kernel_code import forget_kernels
+from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.runtime.cpu.tier_up import background_compiler
 
 OPERATIONS: dict[str, Callable[..., Node]] = {
     "add": elementwise.add,

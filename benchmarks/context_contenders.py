@@ -9,10 +9,10 @@ from typing import Any
 from benchmarks.contenders import Unavailable
 from benchmarks.context_document import FAN, FRAMES, ROOT, Item, document, least_work, moments
 from benchmarks.problems import Problem, Run
-from livegrad.authoring.context import Context, ContextGraph
-from livegrad.authoring.context.link import link
-from livegrad.authoring.context.order import order_nodes
-from livegrad.engine.cache.store import MemoStore
+from livegrad.contexts import Context, ContextGraph
+from livegrad.contexts.cache.store import MemoStore
+from livegrad.contexts.link import link
+from livegrad.contexts.node_order import order_nodes
 from livegrad.ops.context import parse_feature
 from livegrad.passes.nullify_context import nullify_context
 

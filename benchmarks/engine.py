@@ -11,7 +11,7 @@ from benchmarks import engine_cpu, engine_sdf
 from benchmarks.engine_cuda_contenders import peak_bytes
 from benchmarks.harness import Benchmark
 from benchmarks.problems import Problem
-from livegrad.backends.cuda import reason_for_no_cuda
+from livegrad.runtime.cuda import reason_for_no_cuda
 
 _TITLES = {
     "hot": "one number changed, one block is stale",

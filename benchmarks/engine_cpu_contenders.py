@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.problems_engine import POINTS, turning
-from livegrad.authoring.block import block, edit
-from livegrad.engine.engine import Engine
+from livegrad.live.blocks import block, edit
+from livegrad.live.engine import Engine
 
 
 def chain(blocks: int) -> tuple[Engine, list[Any]]:

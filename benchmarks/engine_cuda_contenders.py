@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.problems_engine import POINTS, target_of, turning
-from livegrad.authoring.block import block, replace_body
-from livegrad.backends.cuda.memory import memory_in_use
-from livegrad.engine.engine import Engine
-from livegrad.engine.graph import Composite
-from livegrad.engine.regions import While
-from livegrad.engine.update import Level
+from livegrad.live.blocks import block, replace_body
+from livegrad.live.engine import Engine
+from livegrad.live.graph.description import Composite
+from livegrad.live.graph.regions import While
+from livegrad.live.update.diff_plans import Level
+from livegrad.runtime.cuda.device_memory import memory_in_use
 
 
 class Later:

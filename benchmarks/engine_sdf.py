@@ -3,7 +3,7 @@
 from benchmarks.harness import Benchmark
 from benchmarks.problems import SDF_CUDA, Problem
 from benchmarks.sdf_cuda import KINDS
-from livegrad.backends.cuda import reason_for_no_cuda
+from livegrad.runtime.cuda import reason_for_no_cuda
 
 TITLES = {"value": "distances", "by_point": "gradients by point", "by_parameter": "gradients by 20 parameters"}
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.soak_graphs import BODIES, Described, DescribedGraph, calls_of, feed, make_blocks, realise, set_number
-from livegrad.authoring.block import edit
-from livegrad.backends.cuda.memory import memory_in_use
-from livegrad.engine.graph import State
-from livegrad.engine.sources import ExternalBuffer
+from livegrad.live.blocks import edit
+from livegrad.live.graph.description import State
+from livegrad.live.graph.sources import ExternalBuffer
+from livegrad.runtime.cuda.device_memory import memory_in_use
 
 SIZES = (3, 5, 8)
 MOST_BLOCKS = 14

@@ -23,13 +23,13 @@ from benchmarks.problems import (
     program,
 )
 from livegrad import ops
-from livegrad.backends.cpu import CpuFunction
-from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32
+from livegrad.runtime.cpu import CpuFunction
+from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 
 def mapped_gradient(source: sdf.Program) -> Function:

@@ -8,8 +8,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from livegrad.backends.cuda import reason_for_no_cuda
-from livegrad.backends.cuda.driver import device
+from livegrad.runtime.cuda import reason_for_no_cuda
+from livegrad.runtime.cuda.driver import device
 
 FEATURES = ("avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl", "neon", "sve")
 

@@ -15,16 +15,16 @@ import numpy as np
 from benchmarks import prospero
 from benchmarks.problems import Problem, Run
 from livegrad import ops
-from livegrad.authoring.assembly import shapes
-from livegrad.authoring.assembly.errors import PartWarning
-from livegrad.authoring.assembly.meshing import mesh
-from livegrad.backends.cpu import compile_function
-from livegrad.formats.png import read_png
+from livegrad.implicit.formats.png import read_png
+from livegrad.implicit.meshing.meshing import mesh
+from livegrad.implicit.nodes.errors import PartWarning
+from livegrad.implicit.parts import shapes
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32
 from livegrad.ops.control import call, map_over
 from livegrad.passes.bound_intervals import bound_intervals
+from livegrad.runtime.cpu import compile_function
 
 _fresh = itertools.count(1)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # peers load this module, and their environment has no livegrad
-    from livegrad.engine.engine import Engine
+    from livegrad.live.engine import Engine
 
 POINTS = 64
 KINDS = (

@@ -27,12 +27,12 @@ from benchmarks.machine import describe
 from benchmarks.problems import NUMPY_OPERATIONS, SDF_CUDA, Problem, agrees, expected, inputs, probe
 from benchmarks.record import write_record
 from livegrad import ops
-from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32
+from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 VARIANTS: dict[str, Callable[[], sdf.Program]] = {
     "algebraic": sdf.algebraic,
@@ -91,10 +91,10 @@ def function_of(kind: str) -> Function:
 
 def livegrad_run(kind: str, coordinates: Sequence[Any], ieee: bool) -> tuple[Callable[[], Run], Wait, Run]:
     """What makes a run anew, what waits for one, and one from code on disk."""
-    cuda = import_module("livegrad.backends.cuda")
-    driver = import_module("livegrad.backends.cuda.driver")
-    modules = import_module("livegrad.backends.cuda.modules")
-    compiler = import_module("livegrad.backends.cuda.compiler")
+    cuda = import_module("livegrad.runtime.cuda")
+    driver = import_module("livegrad.runtime.cuda.driver")
+    modules = import_module("livegrad.runtime.cuda.modules")
+    compiler = import_module("livegrad.runtime.cuda.nvrtc")
     held = [cuda.DeviceArray.from_host(array) for array in coordinates]
     numbers = program_of(kind).parameters
     cuda.CudaFunction(trace(lambda x: x + 1.0, f32))(1.0)  # starts the device, as for the others

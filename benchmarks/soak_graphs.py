@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.authoring.block import append_block, block, captured_block
-from livegrad.backends.cuda import driver as driver_module
-from livegrad.backends.cuda.driver import checked
-from livegrad.backends.cuda.modules import loaded_function
-from livegrad.engine.append_buffer import AppendBuffer
-from livegrad.engine.engine import Engine
-from livegrad.engine.graph import Composite, State
-from livegrad.engine.regions import For, If
-from livegrad.engine.sources import ExternalBuffer
 from livegrad.ir.types import Dimension, Tensor, f32
+from livegrad.live.blocks import append_block, block, captured_block
+from livegrad.live.engine import Engine
+from livegrad.live.graph.append_buffer import AppendBuffer
+from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.regions import For, If
+from livegrad.live.graph.sources import ExternalBuffer
+from livegrad.runtime.cuda import driver as driver_module
+from livegrad.runtime.cuda.driver import checked
+from livegrad.runtime.cuda.modules import loaded_function
 
 ROW = Tensor(f32, (Dimension.symbol("n"),))
 

@@ -86,8 +86,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 # What kernels run: good code where arithmetic is tested; code that is quickly made where little is computed; elsewhere
 # both, as users have it.
 _LITTLE = (
-    "assembly", "context", "cuda", "differentiable", "differentiate", "diagnostics", "formats", "function", "fuzz",
-    "ir", "ops", "passes", "schedule", "tensor",
+    "contexts", "cuda", "differentiable", "differentiate", "diagnostics", "formats", "function", "fuzz", "implicit",
+    "ir", "ops", "passes", "schedule", "tensors",
 )  # fmt: skip
 _CODE = {"conformance": "good"} | dict.fromkeys(_LITTLE, "quick")
 

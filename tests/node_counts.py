@@ -2,8 +2,8 @@
 
 import gc
 
-from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.ir.node import live_node_count
+from livegrad.runtime.cpu.tier_up import background_compiler
 
 
 def settled_node_count() -> int:

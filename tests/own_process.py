@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from _pytest.config import default_plugins
 
-from livegrad.backends.opencl import reason_for_no_opencl
+from livegrad.runtime.opencl import reason_for_no_opencl
 
 MARKERS = (
     "opencl: needs an OpenCL device; runs in a process of its own, since drivers have been seen to abort",
@@ -30,7 +30,7 @@ _forks = multiprocessing.get_context("forkserver")
 # Imported once: the library, and what every run of pytest imports.
 _forks.set_forkserver_preload(
     [
-        "pytest", "hypothesis", "hypothesis.extra.numpy", "livegrad.authoring.assembly", "livegrad.backends.opencl",
+        "pytest", "hypothesis", "hypothesis.extra.numpy", "livegrad.implicit", "livegrad.runtime.opencl",
         *(f"_pytest.{plugin}" for plugin in default_plugins),
     ]
 )  # fmt: skip

@@ -22,7 +22,7 @@ from livegrad.tools.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
-OWN_TESTS = {"docs/functions.md"}  # tests/authoring/function/test_document.py runs its blocks
+OWN_TESTS = {"docs/functions.md"}  # tests/frontend/function/test_document.py runs its blocks
 OWN_PROCESS = {"CONTRIBUTING.md"}  # it adds an op, a device and a node type
 # A block of Python, and the block of text below it, if there is one: what it prints. Or commands with their output.
 BLOCK = re.compile(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.differentiable import annotations
-from livegrad.authoring.tensor import namespace
+from livegrad.frontend.differentiable import annotations
+from livegrad.tensors import namespace
 
 STUB = Path(lg.__file__).with_suffix(".pyi")
 STUB_HEAD = '''"""What type checkers read in place of `__init__.py`: every public name, imported from where it is.
@@ -43,13 +43,13 @@ def test_import_loads_the_value_ir_and_its_ops_alone() -> None:
 
 def test_tensors_load_neither_parts_nor_captured_functions() -> None:
     loaded = modules_after("import livegrad as lg\nlg.grad(lambda x: lg.sum(x * x))(lg.asarray([1.0, 2.0])).numpy()")
-    others = {"livegrad.authoring." + name for name in ("assembly", "function", "differentiable", "context", "block")}
-    assert not {"livegrad.formats", "livegrad.tools", "pyopencl", *others} & loaded
+    others = {"livegrad." + name for name in ("frontend", "live", "contexts", "implicit", "tools")}
+    assert not {"pyopencl", *others} & loaded
 
 
 def test_an_engine_on_the_cpu_loads_no_library_of_a_gpu() -> None:
     loaded = modules_after("import livegrad as lg\nlg.Engine().step()")
-    assert not {"cuda.bindings", "livegrad.backends.cuda", "livegrad.engine.cuda", "pyopencl"} & loaded
+    assert not {"cuda.bindings", "livegrad.runtime.cuda", "livegrad.live.cuda", "pyopencl"} & loaded
 
 
 def test_the_command_line_loads_what_a_command_needs_when_it_runs() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import livegrad as lg
-from livegrad import other_names
+from livegrad.diagnostics import other_names
 from livegrad.ir.op import Op
 from scripts.documentation import reference
 from scripts.documentation.contents import CHAPTERS, PAGES

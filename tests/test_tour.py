@@ -5,10 +5,10 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import PLAN_PASSES, compile_plan, passes_for
 from livegrad.ir.text import summarize
 from livegrad.passes.pipeline import PipelineTrace
+from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.tools.tour import run_tour
 from livegrad.tools.tour.page import FILES
 from livegrad.tools.tour.script import Scale

@@ -6,12 +6,12 @@ that defines them (the section that names it most closely), or one by one; a nam
 
 from dataclasses import dataclass
 
-TENSOR = "livegrad.authoring.tensor"
-FUNCTION = "livegrad.authoring.function"
-DIFFERENTIABLE = "livegrad.authoring.differentiable"
-CONTEXT = "livegrad.authoring.context"
-ASSEMBLY = "livegrad.authoring.assembly"
-BLOCK = "livegrad.authoring.block"
+TENSOR = "livegrad.tensors"
+FUNCTION = "livegrad.frontend.function"
+DIFFERENTIABLE = "livegrad.frontend.differentiable"
+CONTEXT = "livegrad.contexts"
+ASSEMBLY = "livegrad.implicit"
+BLOCK = "livegrad.live.blocks"
 
 
 CHAPTERS = {
@@ -96,10 +96,10 @@ PAGES = (
         (
             Section("The tensor and its graph", (TENSOR,)),
             Section("Making tensors", (f"{TENSOR}.creation",)),
-            Section("Arithmetic", (f"{TENSOR}.elementwise", f"{TENSOR}.transcendental", f"{TENSOR}.neural")),
+            Section("Arithmetic", (f"{TENSOR}.arithmetic", f"{TENSOR}.transcendental", f"{TENSOR}.neural")),
             Section("Comparison, logic and bits", (f"{TENSOR}.comparison",)),
             Section("Sums and other folds", (f"{TENSOR}.reductions", f"{TENSOR}.trailing")),
-            Section("Products", (f"{TENSOR}.linear_algebra", f"{TENSOR}.einsum")),
+            Section("Products", (f"{TENSOR}.products", f"{TENSOR}.einsum")),
             Section("Shapes", (f"{TENSOR}.manipulation",)),
             Section("Reading by index", (f"{TENSOR}.indexing",)),
             Section("Searching, sorting and sets", tuple(f"{TENSOR}.{m}" for m in ("searching", "sets", "sorting"))),
@@ -112,10 +112,13 @@ PAGES = (
         "Transforms and execution",
         "What takes a function and gives another, and what runs graphs.",
         (
-            Section("Derivatives", tuple(f"{TENSOR}.{module}" for module in ("transforms", "custom", "checks"))),
-            Section("Compiling and batching", (f"{TENSOR}.jit", f"{TENSOR}.vmapping", f"{TENSOR}.trees")),
-            Section("Control flow", (f"{TENSOR}.control",)),
-            Section("Execution and what is kept", (f"{TENSOR}.execution", "livegrad.engine.values")),
+            Section(
+                "Derivatives",
+                tuple(f"{TENSOR}.{module}" for module in ("transforms", "custom_rules", "gradient_checks")),
+            ),
+            Section("Compiling and batching", (f"{TENSOR}.jit", f"{TENSOR}.vmapping", f"{TENSOR}.pytrees")),
+            Section("Control flow", (f"{TENSOR}.control_flow",)),
+            Section("Execution and what is kept", (f"{TENSOR}.execute", "livegrad.lazy.lazy_values")),
             Section("Files and other libraries", (f"{TENSOR}.storage", f"{TENSOR}.interop")),
         ),
     ),
@@ -131,15 +134,15 @@ PAGES = (
         (
             Section(
                 "Capturing functions",
-                (FUNCTION, f"{DIFFERENTIABLE}.function"),
+                (FUNCTION, f"{DIFFERENTIABLE}.differentiable_function"),
             ),
-            Section("Derivatives", (f"{DIFFERENTIABLE}.operators", f"{DIFFERENTIABLE}.pair"), ("no_diff",)),
+            Section("Derivatives", (f"{DIFFERENTIABLE}.derivative_operators", f"{DIFFERENTIABLE}.pair"), ("no_diff",)),
             Section(
                 "Structs, interfaces and differentials",
                 (DIFFERENTIABLE,),
                 ("dadd", "dmul", "dzero"),
             ),
-            Section("Functions of vectors and numbers", (f"{FUNCTION}.library",)),
+            Section("Functions of vectors and numbers", (f"{FUNCTION}.function_library",)),
             Section("Types by name", (), SHAPED),
             Section("Scalar types", (), SCALARS),
         ),
@@ -150,9 +153,11 @@ PAGES = (
         "Graphs whose nodes name what they read. The guide is [Contexts](../context.md).",
         (
             Section("Graphs and programs", (CONTEXT,)),
-            Section("Declaring nodes", (f"{CONTEXT}.declare", f"{CONTEXT}.kernel", f"{CONTEXT}.tensors")),
+            Section(
+                "Declaring nodes", (f"{CONTEXT}.declare", f"{CONTEXT}.function_nodes", f"{CONTEXT}.context_tensors")
+            ),
             Section("Features", ("livegrad.ops.context",)),
-            Section("Limits and disk", ("livegrad.engine.cache",)),
+            Section("Limits and disk", ("livegrad.contexts.cache",)),
         ),
     ),
     Page(
@@ -164,10 +169,13 @@ PAGES = (
                 "Assemblies",
                 (ASSEMBLY,),
             ),
-            Section("Meaning", tuple(f"{ASSEMBLY}.{m}" for m in ("to_ir", "lower_gradient", "c_text"))),
-            Section("Parts", tuple(f"{ASSEMBLY}.{m}" for m in ("part", "level_sets", "part_assembly", "pruning"))),
-            Section("Pictures, slices, meshes", tuple(f"{ASSEMBLY}.{m}" for m in ("rendering", "slicing", "meshing"))),
-            Section("Files", ("livegrad.formats",)),
+            Section("Meaning", tuple(f"{ASSEMBLY}.nodes.{m}" for m in ("to_ir", "lower_gradient", "c_text"))),
+            Section("Parts", (f"{ASSEMBLY}.parts",)),
+            Section(
+                "Pictures, slices, meshes",
+                (f"{ASSEMBLY}.parts.rendering", f"{ASSEMBLY}.parts.slicing", f"{ASSEMBLY}.meshing"),
+            ),
+            Section("Files", ("livegrad.implicit.formats",)),
         ),
         ("shapes",),
     ),
@@ -176,11 +184,11 @@ PAGES = (
         "The live engine",
         "Blocks in one plan that is edited while it runs. The guide is [The live engine](../engine.md).",
         (
-            Section("The engine", ("livegrad.engine",)),
-            Section("Blocks", (BLOCK, "livegrad.engine.graph")),
-            Section("Regions", ("livegrad.engine.regions",)),
-            Section("Memory of yours", ("livegrad.engine.sources",)),
-            Section("Recording and replaying", ("livegrad.authoring.recording",)),
+            Section("The engine", ("livegrad.live",)),
+            Section("Blocks", (BLOCK, "livegrad.live.graph.description")),
+            Section("Regions", ("livegrad.live.graph.regions",)),
+            Section("Memory of yours", ("livegrad.live.graph.sources",)),
+            Section("Recording and replaying", ("livegrad.live.recording",)),
         ),
     ),
     Page(
@@ -194,9 +202,9 @@ PAGES = (
                 (
                     "livegrad.diagnostics",
                     f"{TENSOR}.errors",
-                    f"{FUNCTION}.problems",
+                    f"{FUNCTION}.function_errors",
                     f"{CONTEXT}.errors",
-                    f"{ASSEMBLY}.errors",
+                    f"{ASSEMBLY}.nodes.errors",
                 ),
                 ("EngineError", "FormatError", "FormatWarning", "PartWarning"),
             ),
@@ -209,7 +217,7 @@ PAGES = (
         "[The design](../design.md) tells how they fit together.",
         (
             Section("Nodes and functions", ("livegrad.ir",)),
-            Section("Running", ("livegrad.backends",)),
+            Section("Running", ("livegrad.runtime",)),
             Section("Text", ("livegrad.ir.text",)),
             Section("Types", ("livegrad.ir.types",)),
             Section("Maps", ("livegrad.ops.control",)),

@@ -34,41 +34,41 @@ _PLACES = {
     "livegrad.ir.text": "parse_function print_function",
     "livegrad.ops.control": "map_over",
     # running it
-    "livegrad.backends.cpu": "compile=compile_function",
-    "livegrad.backends.reference": "evaluate",
+    "livegrad.runtime.cpu": "compile=compile_function",
+    "livegrad.runtime.reference": "evaluate",
     # the live engine
-    "livegrad.authoring.block": """
+    "livegrad.live.blocks": """
         append_block AppendBlock block captured_block cuda_block edit fold_neighbours GradientBlock load_cuda_block
         neighbour_block NeighbourBlock neighbours watch watch_cuda""",
-    "livegrad.authoring.recording": "Difference record Recording Replay replay",
-    "livegrad.engine.append_buffer": "AppendBuffer",
-    "livegrad.engine.engine": "Engine",
-    "livegrad.engine.frame": "EngineError Frame",
-    "livegrad.engine.graph": "Block Composite State",
-    "livegrad.engine.profile": "chrome_trace",
-    "livegrad.engine.regions": "For If IfElse Switch While",
-    "livegrad.engine.sources": "ExternalBuffer",
-    "livegrad.engine.update": "Level",
-    "livegrad.engine.values": "reset_stats set_cache_budget stats",
+    "livegrad.live.recording": "Difference record Recording Replay replay",
+    "livegrad.live.graph.append_buffer": "AppendBuffer",
+    "livegrad.live.engine": "Engine",
+    "livegrad.live.frame": "EngineError Frame",
+    "livegrad.live.graph.description": "Block Composite State",
+    "livegrad.live.profile": "chrome_trace",
+    "livegrad.live.graph.regions": "For If IfElse Switch While",
+    "livegrad.live.graph.sources": "ExternalBuffer",
+    "livegrad.live.update.diff_plans": "Level",
+    "livegrad.lazy.lazy_values": "reset_stats set_cache_budget stats",
     # lazy tensors
-    "livegrad.authoring.tensor": "optim",
-    "livegrad.authoring.tensor.checks": "check_gradients debug_nans",
-    "livegrad.authoring.tensor.control": "cond fori_loop scan switch while_loop",
-    "livegrad.authoring.tensor.custom": "custom_jvp custom_vjp",
-    "livegrad.authoring.tensor.errors": """
+    "livegrad.tensors": "optim",
+    "livegrad.tensors.gradient_checks": "check_gradients debug_nans",
+    "livegrad.tensors.control_flow": "cond fori_loop scan switch while_loop",
+    "livegrad.tensors.custom_rules": "custom_jvp custom_vjp",
+    "livegrad.tensors.errors": """
         AxisError CallError DtypeError ExportError GraphMergeError GraphOrderError IndexRangeError NoDimensionsError
         NotANumberError NumberRangeError ShapeError""",
-    "livegrad.authoring.tensor.execution": "clear_caches execute",
-    "livegrad.authoring.tensor.graph": "Graph",
-    "livegrad.authoring.tensor.handle": "Tensor",
-    "livegrad.authoring.tensor.interop": "register_with_einops",
-    "livegrad.authoring.tensor.jit": "jit",
-    "livegrad.authoring.tensor.storage": "load save",
-    "livegrad.authoring.tensor.trailing": "reduce_sum transpose",
-    "livegrad.authoring.tensor.transforms": "checkpoint grad jvp stop_gradient value_and_grad vjp",
-    "livegrad.authoring.tensor.trees": "tree_map",
-    "livegrad.authoring.tensor.vmapping": "hessian jacfwd jacrev vmap",
-    "livegrad.authoring.tensor.namespace": """
+    "livegrad.tensors.execute": "clear_caches execute",
+    "livegrad.tensors.tensor_graph": "Graph",
+    "livegrad.tensors.handle": "Tensor",
+    "livegrad.tensors.interop": "register_with_einops",
+    "livegrad.tensors.jit": "jit",
+    "livegrad.tensors.storage": "load save",
+    "livegrad.tensors.trailing": "reduce_sum transpose",
+    "livegrad.tensors.transforms": "checkpoint grad jvp stop_gradient value_and_grad vjp",
+    "livegrad.tensors.pytrees": "tree_map",
+    "livegrad.tensors.vmapping": "hessian jacfwd jacrev vmap",
+    "livegrad.tensors.namespace": """
         __array_api_version__ __array_namespace_info__ abs acos acosh add all any arange argmax argmin argsort
         asarray asin asinh astype atan atan2 atanh bfloat16 bitwise_and bitwise_invert bitwise_left_shift bitwise_or
         bitwise_right_shift bitwise_xor bool broadcast_arrays broadcast_shapes broadcast_to can_cast ceil clip
@@ -83,30 +83,30 @@ _PLACES = {
         subtract sum take take_along_axis tan tanh tensordot tile top_k tril triu trunc uint16 uint32 uint64 uint8
         unique_all unique_counts unique_inverse unique_values unstack var vecdot where zeros zeros_like""",
     # captured functions
-    "livegrad.authoring.function.captured": "function",
-    "livegrad.authoring.function.library": """
+    "livegrad.frontend.function.captured": "function",
+    "livegrad.frontend.function.function_library": """
         bounded clamp copy cross detach determinant dot fract inverse length mix normalize select smoothstep step
         unroll""",
-    "livegrad.authoring.function.printing": "print=print_values",
-    "livegrad.authoring.function.problems": "FunctionError",
-    "livegrad.authoring.function.source": "run_source",
-    "livegrad.authoring.differentiable": """
+    "livegrad.frontend.function.printing": "print=print_values",
+    "livegrad.frontend.function.function_errors": "FunctionError",
+    "livegrad.frontend.function.python_source": "run_source",
+    "livegrad.frontend.differentiable": """
         bwd_diff dadd Derivative derivative_member Differentiable differentiable DifferentiableFunction dmul dzero
         fwd_diff interface NullDifferential prefer_checkpoint prefer_recompute remember_at_most""",
-    "livegrad.authoring.differentiable.annotations": """
+    "livegrad.frontend.differentiable.annotations": """
         array dmat2 dmat3 dmat4 dvec2 dvec3 dvec4 ivec2 ivec3 ivec4 mat mat2 mat3 mat4 no_diff Pair pair tensor vec
         vec2 vec3 vec4""",
     # contexts
-    "livegrad.authoring.context": """
+    "livegrad.contexts": """
         CacheLimits Context context context_function context_node context_tensor ContextError ContextGraph DiskCache
         Extract ExtractAll Inject Modify NodeContext register_feature Scoped tensor_function""",
     # assemblies, parts and files
-    "livegrad.authoring.assembly": """
+    "livegrad.implicit": """
         add_expression add_ir_function Assembly assembly_of_part AssemblyError BeamLattice BuildItem draw_plane
         fit_bounds FunctionBuilder ImageStack LevelSet lower_function_gradient mesh Part part_of_function parts
         PartWarning PortType render shapes Slice slice=slice_part to_cuda to_function to_opencl TriangleMesh
         VolumeChannel VolumeData""",
-    "livegrad.formats": """
+    "livegrad.implicit.formats": """
         FormatError FormatWarning load_3mf load_stl load_vm save_3mf save_animation save_mesh save_png save_stl
         save_svg""",
 }
@@ -118,8 +118,8 @@ for _place, _words in _PLACES.items():
         _NAMES[_public] = (_place, _own or _public)
 
 _MADE_BY_USERS = {  # places of classes that programs make objects of; those of the IR are made too often to be wrapped
-    "livegrad.authoring.assembly", "livegrad.authoring.context", "livegrad.authoring.tensor.graph",
-    "livegrad.engine.append_buffer", "livegrad.engine.engine", "livegrad.engine.graph", "livegrad.engine.regions",
+    "livegrad.contexts", "livegrad.implicit", "livegrad.live.engine", "livegrad.live.graph.append_buffer",
+    "livegrad.live.graph.description", "livegrad.live.graph.regions", "livegrad.tensors.tensor_graph",
 }  # fmt: skip
 
 __all__ = list(_NAMES)  # pyright: ignore[reportUnsupportedDunderAll]
@@ -129,14 +129,14 @@ def __getattr__(name: str) -> Any:
     """Loads a public name, as `from its.place import name` would, and keeps it."""
     if name not in _NAMES:
         what = f"module 'livegrad' has no attribute '{name}'"
-        if (found := import_module("livegrad.other_names").name_of_function(name)) is not None:
+        if (found := import_module("livegrad.diagnostics.other_names").name_of_function(name)) is not None:
             what += f"; write {found}"
         raise AttributeError(what, name=name, obj=import_module(__name__))
     place, own = _NAMES[name]
     module = import_module(place)
     if not hasattr(module, own):
         import_module(f"{place}.{own}")
-    explain_calls = import_module("livegrad.calls").explain_calls
+    explain_calls = import_module("livegrad.diagnostics.explain_calls").explain_calls
     explain_calls(module, [own])
     value = globals()[name] = getattr(module, own)
     if isinstance(value, ModuleType) and own != "types":
@@ -146,7 +146,7 @@ def __getattr__(name: str) -> Any:
                 explain_calls(made, ["__init__"])
     elif isinstance(value, type) and place in _MADE_BY_USERS:
         explain_calls(value, ["__init__"])
-        if place == "livegrad.authoring.assembly" or name == "ContextGraph":  # those of engines are called too often
+        if place == "livegrad.implicit" or name == "ContextGraph":  # those of engines are called too often
             explain_calls(value, [method for method in dir(value) if not method.startswith("_")])
     return value
 

@@ -30,7 +30,7 @@ from livegrad.ir.types import (
     Tuple,
     Vector,
 )
-from livegrad.authoring.differentiable.annotations import (
+from livegrad.frontend.differentiable.annotations import (
     bool_,
     c128,
     c64,
@@ -88,13 +88,13 @@ from livegrad.ir.text import (
 from livegrad.ops.control import (
     map_over,
 )
-from livegrad.backends.cpu import (
+from livegrad.runtime.cpu import (
     compile_function as compile,
 )
-from livegrad.backends.reference import (
+from livegrad.runtime.reference import (
     evaluate,
 )
-from livegrad.authoring.block import (
+from livegrad.live.blocks import (
     append_block,
     AppendBlock,
     block,
@@ -110,68 +110,68 @@ from livegrad.authoring.block import (
     watch,
     watch_cuda,
 )
-from livegrad.authoring.recording import (
+from livegrad.live.recording import (
     Difference,
     record,
     Recording,
     Replay,
     replay,
 )
-from livegrad.engine.append_buffer import (
+from livegrad.live.graph.append_buffer import (
     AppendBuffer,
 )
-from livegrad.engine.engine import (
+from livegrad.live.engine import (
     Engine,
 )
-from livegrad.engine.frame import (
+from livegrad.live.frame import (
     EngineError,
     Frame,
 )
-from livegrad.engine.graph import (
+from livegrad.live.graph.description import (
     Block,
     Composite,
     State,
 )
-from livegrad.engine.profile import (
+from livegrad.live.profile import (
     chrome_trace,
 )
-from livegrad.engine.regions import (
+from livegrad.live.graph.regions import (
     For,
     If,
     IfElse,
     Switch,
     While,
 )
-from livegrad.engine.sources import (
+from livegrad.live.graph.sources import (
     ExternalBuffer,
 )
-from livegrad.engine.update import (
+from livegrad.live.update.diff_plans import (
     Level,
 )
-from livegrad.engine.values import (
+from livegrad.lazy.lazy_values import (
     reset_stats,
     set_cache_budget,
     stats,
 )
-from livegrad.authoring.tensor import (
+from livegrad.tensors import (
     optim,
 )
-from livegrad.authoring.tensor.checks import (
+from livegrad.tensors.gradient_checks import (
     check_gradients,
     debug_nans,
 )
-from livegrad.authoring.tensor.control import (
+from livegrad.tensors.control_flow import (
     cond,
     fori_loop,
     scan,
     switch,
     while_loop,
 )
-from livegrad.authoring.tensor.custom import (
+from livegrad.tensors.custom_rules import (
     custom_jvp,
     custom_vjp,
 )
-from livegrad.authoring.tensor.errors import (
+from livegrad.tensors.errors import (
     AxisError,
     CallError,
     DtypeError,
@@ -184,31 +184,31 @@ from livegrad.authoring.tensor.errors import (
     NumberRangeError,
     ShapeError,
 )
-from livegrad.authoring.tensor.execution import (
+from livegrad.tensors.execute import (
     clear_caches,
     execute,
 )
-from livegrad.authoring.tensor.graph import (
+from livegrad.tensors.tensor_graph import (
     Graph,
 )
-from livegrad.authoring.tensor.handle import (
+from livegrad.tensors.handle import (
     Tensor,
 )
-from livegrad.authoring.tensor.interop import (
+from livegrad.tensors.interop import (
     register_with_einops,
 )
-from livegrad.authoring.tensor.jit import (
+from livegrad.tensors.jit import (
     jit,
 )
-from livegrad.authoring.tensor.storage import (
+from livegrad.tensors.storage import (
     load,
     save,
 )
-from livegrad.authoring.tensor.trailing import (
+from livegrad.tensors.trailing import (
     reduce_sum,
     transpose,
 )
-from livegrad.authoring.tensor.transforms import (
+from livegrad.tensors.transforms import (
     checkpoint,
     grad,
     jvp,
@@ -216,16 +216,16 @@ from livegrad.authoring.tensor.transforms import (
     value_and_grad,
     vjp,
 )
-from livegrad.authoring.tensor.trees import (
+from livegrad.tensors.pytrees import (
     tree_map,
 )
-from livegrad.authoring.tensor.vmapping import (
+from livegrad.tensors.vmapping import (
     hessian,
     jacfwd,
     jacrev,
     vmap,
 )
-from livegrad.authoring.tensor.namespace import (
+from livegrad.tensors.namespace import (
     __array_api_version__,
     __array_namespace_info__,
     abs,
@@ -400,10 +400,10 @@ from livegrad.authoring.tensor.namespace import (
     zeros,
     zeros_like,
 )
-from livegrad.authoring.function.captured import (
+from livegrad.frontend.function.captured import (
     function,
 )
-from livegrad.authoring.function.library import (
+from livegrad.frontend.function.function_library import (
     bounded,
     clamp,
     copy,
@@ -421,16 +421,16 @@ from livegrad.authoring.function.library import (
     step,
     unroll,
 )
-from livegrad.authoring.function.printing import (
+from livegrad.frontend.function.printing import (
     print_values as print,
 )
-from livegrad.authoring.function.problems import (
+from livegrad.frontend.function.function_errors import (
     FunctionError,
 )
-from livegrad.authoring.function.source import (
+from livegrad.frontend.function.python_source import (
     run_source,
 )
-from livegrad.authoring.differentiable import (
+from livegrad.frontend.differentiable import (
     bwd_diff,
     dadd,
     Derivative,
@@ -447,7 +447,7 @@ from livegrad.authoring.differentiable import (
     prefer_recompute,
     remember_at_most,
 )
-from livegrad.authoring.context import (
+from livegrad.contexts import (
     CacheLimits,
     Context,
     context,
@@ -466,7 +466,7 @@ from livegrad.authoring.context import (
     Scoped,
     tensor_function,
 )
-from livegrad.authoring.assembly import (
+from livegrad.implicit import (
     add_expression,
     add_ir_function,
     Assembly,
@@ -497,7 +497,7 @@ from livegrad.authoring.assembly import (
     VolumeChannel,
     VolumeData,
 )
-from livegrad.formats import (
+from livegrad.implicit.formats import (
     FormatError,
     FormatWarning,
     load_3mf,

@@ -13,8 +13,8 @@ from math import prod
 from typing import Any
 
 from livegrad.diagnostics import UsageError
-from livegrad.ir.keeping import keeping_places
 from livegrad.ir.node import Function, Module
+from livegrad.ir.propagate_lines import keeping_places
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.passes.bind_sizes import bind_sizes

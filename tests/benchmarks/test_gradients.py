@@ -12,7 +12,7 @@ from benchmarks.gradient_contenders import build_sdf_gradient
 from benchmarks.gradients import TITLES, rows
 from benchmarks.problems import GRADBENCH, PRIMAL, SDF_GRADIENTS, Problem, agrees, expected, inputs, probe
 from benchmarks.requirements import RatioAtMost
-from livegrad.backends.cpu import CpuFunction, compile_function
+from livegrad.runtime.cpu import CpuFunction, compile_function
 
 SIZES = {name: small for name, (_, _, small) in TITLES.items()}
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from livegrad.backends.cuda import reason_for_no_cuda
-from livegrad.backends.reference import evaluate
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, inner_types
 from livegrad.ir.walk import reachable_functions, toposort
+from livegrad.runtime.cuda import reason_for_no_cuda
+from livegrad.runtime.reference import evaluate
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,6 @@ def _found(name: str, module: str, attribute: str, **options: Any) -> list[Backe
 BACKENDS: list[Backend] = [
     REFERENCE,
     *_found("cpu", "tests.conformance.guarded_memory", "run_guarded"),
-    *(_found("cuda", "livegrad.backends.cuda", "run_ieee") if reason_for_no_cuda() is None else []),
+    *(_found("cuda", "livegrad.runtime.cuda", "run_ieee") if reason_for_no_cuda() is None else []),
 ]
 OTHERS = BACKENDS[1:]  # those that are compared with the reference

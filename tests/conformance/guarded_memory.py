@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import execute, function, loop_body, rows
-from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar
+from livegrad.runtime.cpu import compiled_plan, cpu_function, loop_body, tape_rows
+from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.schedule import plan_passes
 from livegrad.schedule.allocate import Touching, live_ranges
 from livegrad.schedule.plan import ALIGNMENT, Buffer
@@ -95,12 +95,12 @@ def _result_maker(element: Scalar, shape: tuple[int, ...], size: int) -> Any:
 
 def run_guarded(compiled: Function, *arguments: Any) -> Any:
     """The function's value by native code, with arguments that end at unmapped pages."""
-    return function.run_function(compiled, *map(guarded_copy, arguments))
+    return cpu_function.run_function(compiled, *map(guarded_copy, arguments))
 
 
 def _forget() -> None:
-    function.forget_functions()
-    function._bodies.clear()
+    cpu_function.forget_functions()
+    cpu_function._bodies.clear()
     _guards_of.clear()
 
 
@@ -111,9 +111,9 @@ def guarding_buffers() -> Iterator[None]:
     _forget()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_passes, "allocate_arena", _allocate)
-        for module in (execute, loop_body):
+        for module in (compiled_plan, loop_body):
             patch.setattr(module, "plan_memory", _plan_memory)
-        for module in (execute, rows):
+        for module in (compiled_plan, tape_rows):
             patch.setattr(module, "result_maker", _result_maker)
         patch.setattr(loop_body, "aligned_memory", _plan_memory)
         try:

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.function import make_function
+from livegrad.ir.line_sites import equal_but_for_lines
 from livegrad.ir.node import Module
 from livegrad.ir.op import Op
-from livegrad.ir.places import equal_but_for_lines
 from livegrad.ir.text import parse_function, print_function
 from livegrad.ir.types import Scalar, Tensor, Type, Vector, f32, f64, scalar_of
 from livegrad.ir.verify import verify_function
 from livegrad.ops.control import make_map
 from livegrad.passes.expand import expand_ops
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
+from livegrad.runtime.reference import evaluate
 from tests.conformance.backends import BACKENDS, OTHERS, Backend
 from tests.conformance.case import Case, grouped, scalar_name
 from tests.conformance.cases import CASES, FAILURES, NEVER_RUN

@@ -4,12 +4,12 @@ dot-product identity, and the derivatives of derivatives of the elementwise ops.
 import numpy as np
 import pytest
 
-from livegrad.backends.reference import evaluate
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Type, c128, differential_of, f64, inner_types, is_differentiable
 from livegrad.ir.verify import verify_function
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.reference import evaluate
 from tests.conformance.case import Case, grouped
 from tests.conformance.cases import CASES, NEVER_RUN
 from tests.conformance.cases_elementwise import elementwise_ops

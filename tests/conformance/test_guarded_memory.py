@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 import livegrad as lg
-from livegrad.backends.cpu import function
+from livegrad.runtime.cpu import cpu_function
 from tests.conformance.guarded_memory import guarded_array, guarded_copy, run_guarded
 
 
@@ -49,13 +49,13 @@ def cut_short() -> np.ndarray:
 def test_a_kernel_that_goes_beyond_an_argument_or_a_result_ends_the_process() -> None:
     step, values = make_step(), np.ones((64, 64), np.float32)
     assert signal_of(lambda: run_guarded(step, values)) == 0
-    assert signal_of(lambda: function.run_function(step, cut_short())) == signal.SIGSEGV
-    plan = function.compile_function(step).plan()
+    assert signal_of(lambda: cpu_function.run_function(step, cut_short())) == signal.SIGSEGV
+    plan = cpu_function.compile_function(step).plan()
     assert signal_of(lambda: plan.run([values], [cut_short()])) == signal.SIGSEGV
 
 
 def test_every_buffer_of_an_arena_is_followed_by_a_guard() -> None:
-    compiled = function.compile_function(make_step()).plan()
+    compiled = cpu_function.compile_function(make_step()).plan()
     assert compiled.plan is not None
     assert compiled.plan.places, "the program must have a buffer in its arena"
     for buffer, offset in compiled.plan.places.items():

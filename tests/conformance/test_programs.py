@@ -4,7 +4,7 @@ loops as reverse mode makes them."""
 import numpy as np
 import pytest
 
-from livegrad.backends.reference import evaluate
+from livegrad.runtime.reference import evaluate
 from tests.conformance.backends import OTHERS, Backend
 from tests.conformance.tolerance import misfit
 from tests.differentiate.checks import assert_near, derived

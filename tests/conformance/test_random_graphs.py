@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livegrad.backends.reference import evaluate
+from livegrad.ir.line_sites import equal_but_for_lines
 from livegrad.ir.node import Function
-from livegrad.ir.places import equal_but_for_lines
 from livegrad.ir.text import parse_function, print_function
 from livegrad.ir.types import Scalar, f32, f64, i8, i32, i64, u32
 from livegrad.ir.verify import verify_function
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.reference import evaluate
 from tests.conformance.backends import OTHERS, Backend
 from tests.conformance.graphs import float_graph, integer_graph
 from tests.differentiate.checks import assert_dual, flat, random_differentials, results_of

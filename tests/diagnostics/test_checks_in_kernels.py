@@ -9,7 +9,7 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.backends.cpu.function import CpuFunction
+from livegrad.runtime.cpu.cpu_function import CpuFunction
 
 N, M = lg.Dimension.symbol("size_of_checks"), lg.Dimension.symbol("size_of_table")
 TABLE = np.arange(10, dtype=np.float32)

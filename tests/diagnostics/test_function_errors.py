@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.function.problems import CODES
+from livegrad.frontend.function.function_errors import CODES
 
 MESSAGES = Path(__file__).parent / "functions"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "diagnostics.md"
@@ -653,7 +653,7 @@ def test_the_exact_message(code: str, title: str, program: str, call: str, check
 
 
 def test_every_code_has_a_case() -> None:
-    elsewhere = {"LG101"}  # tests/authoring/function/test_capture.py
+    elsewhere = {"LG101"}  # tests/frontend/function/test_capture.py
     assert {code for code, *_ in CASES} | elsewhere == CODES.keys()
 
 

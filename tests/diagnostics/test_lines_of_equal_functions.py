@@ -18,21 +18,21 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.authoring.assembly.to_ir import to_function
-from livegrad.backends import reference
-from livegrad.backends.cpu import compile_function, kernels
-from livegrad.backends.cpu import function as cpu_function
-from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
-from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.compiler import lower
 from livegrad.diagnostics import LivegradError
+from livegrad.implicit.nodes.to_ir import to_function
 from livegrad.ir.leaves import constant
+from livegrad.ir.line_sites import equal_but_for_lines
 from livegrad.ir.node import Module
-from livegrad.ir.places import equal_but_for_lines
 from livegrad.ir.walk import nodes_of
 from livegrad.passes.expand import expand_ops
 from livegrad.passes.inline_calls import inline_calls
 from livegrad.passes.simplify import Simplify
+from livegrad.runtime import reference
+from livegrad.runtime.cpu import compile_function, kernel_code
+from livegrad.runtime.cpu import cpu_function as cpu_function
+from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.runtime.cpu.tier_up import background_compiler
 from tests.node_counts import settled_node_count
 
 FILES = {"first.py": 3, "second.py": 40}
@@ -131,10 +131,10 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]
 
         return run
 
-    for owner, name in ((cpu_function, "lower"), (kernels.Compiling, "_made")):
+    for owner, name in ((cpu_function, "lower"), (kernel_code.Compiling, "_made")):
         monkeypatch.setattr(owner, name, counted(name, getattr(owner, name)))
     before = set_default_cache(ObjectCache(CacheSettings(tmp_path / "objects")))
-    kernels.forget_kernels()
+    kernel_code.forget_kernels()
     cpu_function.forget_functions()
     yield done
     set_default_cache(before)
@@ -154,7 +154,7 @@ def test_functions_that_differ_in_lines_are_one_in_the_cache_on_disk(case: Any, 
     functions, arguments = case
     assert place_of(compile_function(functions[0]), *arguments) == EXPECTED[0]
     background_compiler.wait()  # it is written to the disk once it is as good as it gets
-    kernels.forget_kernels()
+    kernel_code.forget_kernels()
     cpu_function.forget_functions()
     work.clear()
     assert place_of(compile_function(functions[1]), *arguments) == EXPECTED[1]
@@ -223,7 +223,7 @@ def test_maps_and_batches_name_the_line_of_the_function_that_ran() -> None:
 @pytest.mark.gpu
 def test_a_failed_check_on_a_gpu_names_the_line_of_the_function_that_ran(case: Any) -> None:
     functions, arguments = case
-    compiled = [import_module("livegrad.backends.cuda").compile_function(function) for function in functions]
+    compiled = [import_module("livegrad.runtime.cuda").compile_function(function) for function in functions]
     assert [place_of(run, *arguments) for run in compiled] == EXPECTED
     assert [place_of(run, *arguments) for run in reversed(compiled)] == EXPECTED[::-1]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.backends.reference import evaluate
 from livegrad.ir.node import Function
 from livegrad.ir.types import (
     Array,
@@ -25,6 +24,7 @@ from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import reachable_functions, toposort
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.reference import evaluate
 from tests.conformance.values import element_of, plain_shape
 
 MODES: dict[str, Callable[[Function], Function]] = {"f": jvp, "r": vjp}

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import inline, trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, Vector, f64, i64
@@ -17,6 +16,7 @@ from livegrad.ops.transcendental import log, sin, sqrt
 from livegrad.ops.vector import dot
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.reference import evaluate
 from tests.differentiate.checks import check_first_order, check_nesting, gradient_of, op_names
 from tests.differentiate.programs import PROGRAMS, TABLE, VALUES
 

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import compile_function
-from livegrad.backends.reference import evaluate
 from livegrad.compiler import lower
 from livegrad.diagnostics import DifferentiationError, TypeRuleError
 from livegrad.ir.function import inline, trace
@@ -24,6 +22,8 @@ from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import cos, exp, sin
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.reference import evaluate
 from tests.conformance.values import plain_shape
 from tests.differentiate.checks import check_orders, gradient_of, op_names, results_of
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.reference import evaluate
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
@@ -21,6 +20,7 @@ from livegrad.ops.transcendental import atan2, exp, expm1, hypot, log, pow, sqrt
 from livegrad.ops.vector import dot, length
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.reference import evaluate
 from tests.differentiate.checks import check_orders, results_of
 
 NAN, INFINITY = float("nan"), float("inf")

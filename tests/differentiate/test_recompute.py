@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import compile_function
-from livegrad.backends.reference import evaluate
 from livegrad.compiler import lower
 from livegrad.diagnostics import KernelCheckError, UsageError
 from livegrad.ir.dimension import Dimension
@@ -31,6 +29,8 @@ from livegrad.passes.differentiate.budget import within_budget
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.report import storage_report
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.reference import evaluate
 from tests.conformance.values import plain_shape
 from tests.differentiate.checks import check_orders, flat, op_names, results_of
 

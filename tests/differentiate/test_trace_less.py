@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from livegrad import ops
-from livegrad.backends.cpu import CpuFunction
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
@@ -17,6 +15,8 @@ from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.report import storage_report
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.passes.differentiate.trace_less import cheapest_to_trace
+from livegrad.runtime.cpu import CpuFunction
+from livegrad.runtime.reference import evaluate
 from tests.differentiate.checks import random_differentials
 
 LARGE, SMALL = 9000, 20

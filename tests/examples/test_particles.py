@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 
-from livegrad.formats.png import read_png
+from livegrad.implicit.formats.png import read_png
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "particles.py"
 

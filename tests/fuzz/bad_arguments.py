@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.ir.origins import ambient
+from livegrad.ir.source_lines import ambient
 
 SHORT = 8
 CALLS = 60  # of each seed

@@ -69,7 +69,7 @@ def _run(seed: int, backend: str, reuse_memory: bool, edits: int, path: Path | N
 def _engine(backend: str, reuse_memory: bool, seed: int) -> Iterator[lg.Engine]:
     with contextlib.ExitStack() as stack:
         if backend == "simulated":
-            from tests.cuda.simulate import simulated
+            from tests.runtime.cuda.simulate import simulated
 
             stack.enter_context(simulated(seed=seed))
             backend = "cuda"
@@ -100,7 +100,7 @@ class Session(Scenes):
         # What is posted is seldom waiting, and little is done with it.
         if not self.resizing and self._often(0.3 if self.engine._journal.mailbox else 0.1):
             waits = self.engine._journal.mailbox and self._often(0.5)
-            self.interrupted_frame("journal.py" if waits else "")
+            self.interrupted_frame("graph/journal.py" if waits else "")
         self.frames += 1
         self.log.append(f"step {self.frames}")
         after = [after for one in self.moments for after in next_moments(*self._next(one))]

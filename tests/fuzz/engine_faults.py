@@ -13,7 +13,7 @@ import livegrad
 _FOLDER = os.path.dirname(os.path.abspath(livegrad.__file__)) + os.sep
 
 
-_ENGINE = os.path.join(_FOLDER, "engine") + os.sep
+_ENGINE = os.path.join(_FOLDER, "live") + os.sep
 _FREEING = {"__del__"}
 _TRACING = {"_trace", *_FREEING}
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import livegrad as lg
-from livegrad.engine.compile import Compilation, compile_graph
-from livegrad.engine.live_plan import LivePlan, RegionStep, operand_key
-from livegrad.engine.on_demand import steps_on_demand
-from livegrad.engine.sources import same_value
-from livegrad.engine.update import diff_plans
+from livegrad.live.compile.graph_compiler import Compilation, compile_graph
+from livegrad.live.compile.live_plan import LivePlan, RegionStep, operand_key
+from livegrad.live.cpu.on_demand import steps_on_demand
+from livegrad.live.graph.sources import same_value
+from livegrad.live.update.diff_plans import diff_plans
 
 
 def compare_with_scratch(engine: lg.Engine) -> None:

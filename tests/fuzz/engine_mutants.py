@@ -13,20 +13,11 @@ from unittest import mock
 
 import numpy as np
 
-from livegrad.engine import (
-    apply,
-    compile,
-    cpu_executor,
-    cut_off,
-    flatten,
-    graph,
-    live_plan,
-    propagate,
-    replan,
-    rewire,
-    runtime,
-    wire,
-)
+from livegrad.live import runtime
+from livegrad.live.compile import flatten, graph_compiler, live_plan, propagate, wire
+from livegrad.live.cpu import cpu_executor, cut_off
+from livegrad.live.graph import description
+from livegrad.live.update import apply, replan, rewire
 from tests.fuzz import engine as editor
 from tests.fuzz import engine_files, engine_mutants_run, engine_threads  # noqa: F401  (notes its mutants)
 from tests.fuzz.engine_mutation import MUTANTS, mutant
@@ -37,33 +28,37 @@ _EDITS_OF_A_SEED: dict[Any, int] = {editor: editor.EDITS, engine_threads: 36, en
 
 @mutant("an unfed input inside of a region is not looked at")
 def _unfed_in_region() -> Iterator[Any]:
-    validate = compile.validate
+    validate = graph_compiler.validate
 
     def forgetful(network: Any, *nodes: Any) -> list[Any]:
         return [one for one in validate(network, *nodes) if one.node in network.nodes]
 
-    with mock.patch.object(compile, "validate", forgetful), mock.patch.object(replan, "validate", forgetful):
+    with mock.patch.object(graph_compiler, "validate", forgetful), mock.patch.object(replan, "validate", forgetful):
         yield
 
 
 @mutant("a disconnected number stays")
 def _disconnected_number_stays() -> Iterator[Any]:
-    disconnect = graph.Graph.disconnect
+    disconnect = description.Graph.disconnect
 
     def forgetful(self: Any, target: Any) -> None:
         entries = len(self.journal.entries)
         before = self.sources.get(target)
         disconnect(self, target)
-        if isinstance(before, graph.Setting) and before.is_number and target.block.default_of(target.name) is not None:
+        if (
+            isinstance(before, description.Setting)
+            and before.is_number
+            and target.block.default_of(target.name) is not None
+        ):
             del self.journal.entries[entries:]
 
-    with mock.patch.object(graph.Graph, "disconnect", forgetful):
+    with mock.patch.object(description.Graph, "disconnect", forgetful):
         yield
 
 
 @mutant("a loop's start may not change its kind")
 def _start_keeps_its_kind() -> Iterator[Any]:
-    give = graph.Graph._give
+    give = description.Graph._give
 
     def forgetful(self: Any, target: Any, value: Any) -> None:
         entries = len(self.journal.entries)
@@ -74,7 +69,7 @@ def _start_keeps_its_kind() -> Iterator[Any]:
         if target.name in getattr(target.block, "carried", ()) and was is not None and was != given:
             del self.journal.entries[entries:]
 
-    with mock.patch.object(graph.Graph, "_give", forgetful):
+    with mock.patch.object(description.Graph, "_give", forgetful):
         yield
 
 
@@ -82,7 +77,7 @@ def _start_keeps_its_kind() -> Iterator[Any]:
 def _dangling_output() -> Iterator[Any]:
     def trusting(self: Any, pin: Any) -> flatten.OutputRef:
         level = self
-        while isinstance(pin.block, graph.Composite) and not hasattr(pin.block, "bodies"):
+        while isinstance(pin.block, description.Composite) and not hasattr(pin.block, "bodies"):
             level, pin = level.inside(pin.block), pin.block.inner_outputs[pin.name]
         return flatten.OutputRef(level.key_of(pin.block), pin.name)
 
@@ -233,19 +228,19 @@ def _no_inner_runs() -> Iterator[Any]:
 
 @mutant("an input may be exposed twice")
 def _exposed_twice() -> Iterator[Any]:
-    with mock.patch.object(graph.Composite, "_require_exposable"):
+    with mock.patch.object(description.Composite, "_require_exposable"):
         yield
 
 
 @mutant("a name may be a number")
 def _any_name() -> Iterator[Any]:
-    make_pins = graph.Block._make_pins
+    make_pins = description.Block._make_pins
 
     def trusting(self: Any, inputs: Any, outputs: Any) -> None:
         self.name = str(self.name)
         make_pins(self, inputs, outputs)
 
-    with mock.patch.object(graph.Block, "_make_pins", trusting):
+    with mock.patch.object(description.Block, "_make_pins", trusting):
         yield
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from livegrad.authoring.block import source_files
-from livegrad.engine import cpu_calls, cpu_executor, journal, nan_watch, runtime
+from livegrad.live import nan_watch, runtime
+from livegrad.live.blocks import source_files
+from livegrad.live.cpu import cpu_calls, cpu_executor
+from livegrad.live.graph import journal
 from tests.fuzz import engine_files
 from tests.fuzz.engine_mutation import mutant, rewritten
 

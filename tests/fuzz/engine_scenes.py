@@ -96,7 +96,7 @@ class Scenes(Themes):
         for net, (node, pin) in self.chance.sample(spots, min(len(spots), self.chance.randint(1, 3))):
             self.set(net, node, pin, "float", "set again")
         if self.engine._journal.mailbox and self._often(0.7):
-            self.interrupted_frame("journal.py")
+            self.interrupted_frame("graph/journal.py")
         self.frame()
         return True
 

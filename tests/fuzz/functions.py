@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.authoring.function.captured import Slot
-from livegrad.authoring.function.types import ArrayType
-from livegrad.backends.reference import evaluate
+from livegrad.frontend.function.captured import Slot
+from livegrad.frontend.function.function_types import ArrayType
 from livegrad.ir.node import Function
 from livegrad.ir.types import f64, i64
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.reference import evaluate
 from tests.fuzz.duals import Dual, dual_sin, dual_tanh
 from tests.fuzz.function_programs import Writer
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.authoring.tensor.handle import wrap
-from livegrad.authoring.tensor.tracing import close, placeholders
-from livegrad.backends.cpu.execute import CompiledPlan
-from livegrad.backends.cpu.function import CpuFunction, run_function
-from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import OPTIONAL
 from livegrad.ir.node import Function
+from livegrad.runtime.cpu.compiled_plan import CompiledPlan
+from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
+from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.materialise import is_storable
 from livegrad.schedule.plan import Plan
+from livegrad.tensors.handle import wrap
+from livegrad.tensors.tracing import close, placeholders
 from tests.fuzz import operations, operations_folding, operations_fusing  # noqa: F401  register what programs are made of
 from tests.fuzz.programs import Livegrad, Program, random_program
 from tests.fuzz.reference import Reference

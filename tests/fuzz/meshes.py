@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import livegrad as lg
-from livegrad.authoring.assembly.embedded_mesh import is_embedded
+from livegrad.implicit.meshing.embedded_mesh import is_embedded
 from tests.fuzz.parts import Tree, shape_of, value_of
 
 SHORT = 2

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.authoring.assembly import masking
-from livegrad.authoring.assembly.batches import in_batches
-from livegrad.authoring.assembly.pruning import Lattice, bounded, bounds_over_boxes, find_blocks
-from livegrad.authoring.assembly.slicing import draw_plane
-from livegrad.authoring.assembly.thin_chords import halved
+from livegrad.implicit.parts import masking
+from livegrad.implicit.parts.batches import in_batches
+from livegrad.implicit.parts.pruning import Lattice, bounded, bounds_over_boxes, find_blocks
+from livegrad.implicit.parts.slicing import draw_plane
+from livegrad.implicit.parts.thin_chords import halved
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.backends.reference import evaluate
 from livegrad.ir.node import Function
+from livegrad.runtime.reference import evaluate
 
 _ROUNDINGS = 16  # that arguments are moved by
 _DRAWS = 4

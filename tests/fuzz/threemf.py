@@ -21,10 +21,14 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.authoring.assembly import Assembly, to_function
-from livegrad.authoring.assembly.constants import literals_to_constants
-from livegrad.authoring.assembly.graph import GraphFunction
-from livegrad.authoring.assembly.resources import (
+from livegrad.diagnostics import LivegradError
+from livegrad.implicit.formats.png import write_png
+from livegrad.implicit.formats.threemf import load_3mf, save_3mf
+from livegrad.implicit.formats.threemf.namespaces import UNITS, WELL_KNOWN_METADATA
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.constants import literals_to_constants
+from livegrad.implicit.nodes.node_graph import GraphFunction
+from livegrad.implicit.nodes.resources import (
     OBJECT_TYPES,
     BeamLattice,
     Components,
@@ -36,11 +40,8 @@ from livegrad.authoring.assembly.resources import (
     VolumeChannel,
     VolumeData,
 )
-from livegrad.backends.reference import evaluate
-from livegrad.diagnostics import LivegradError
-from livegrad.formats.png import write_png
-from livegrad.formats.threemf import load_3mf, save_3mf
-from livegrad.formats.threemf.names import UNITS, WELL_KNOWN_METADATA
+from livegrad.implicit.nodes.to_ir import to_function
+from livegrad.runtime.reference import evaluate
 
 NEEDS = ("lib3mf",)
 SHORT = 12

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import DerivedFunction, compile_function
-from livegrad.backends.cpu.function import CpuFunction
 from livegrad.ir.collecting import collection_paused
 from livegrad.ir.function import trace
 from livegrad.ir.types import f32
 from livegrad.ops.control import map_over
+from livegrad.runtime.cpu import DerivedFunction, compile_function
+from livegrad.runtime.cpu.cpu_function import CpuFunction
 
 
 def test_the_collector_rests_while_passes_run_and_works_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livegrad.ir.entries import Entries
+from livegrad.ir.persistent_array import Entries
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5), st.integers()), max_size=40), st.data())

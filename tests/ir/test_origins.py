@@ -6,7 +6,7 @@ from livegrad.diagnostics import TextOrigin, caller_origin
 from livegrad.ir.function import map_results, trace
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
-from livegrad.ir.origins import add_origins, originating_from
+from livegrad.ir.source_lines import add_origins, originating_from
 from livegrad.ir.types import f32
 from livegrad.ir.walk import substitute
 from livegrad.ops.elementwise import add, sub

@@ -7,11 +7,11 @@ from livegrad import ops
 from livegrad.compiler import lower
 from livegrad.diagnostics import KernelCheckError, Mark, TextOrigin
 from livegrad.ir.function import map_results, trace
-from livegrad.ir.keeping import keeping_places
 from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.line_sites import equal_but_for_lines, exchange_places, lines_to_blame, mark_places, name_place
 from livegrad.ir.node import Key, Node
-from livegrad.ir.origins import originating_from, telling_lines_apart
-from livegrad.ir.places import equal_but_for_lines, exchange_places, lines_to_blame, mark_places, name_place
+from livegrad.ir.propagate_lines import keeping_places
+from livegrad.ir.source_lines import originating_from, telling_lines_apart
 from livegrad.ir.types import f32, i32, i64
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import nodes_of

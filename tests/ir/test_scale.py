@@ -8,17 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 import livegrad.ir.node as node_module
-from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, parameter
 from livegrad.ir.node import Function, Key, Node, live_node_count
-from livegrad.ir.origins import originating_from
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.text import parse_function, print_function, summarize
 from livegrad.ir.types import f32
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import reachable_functions, rewrite, toposort
 from livegrad.ops.control import call
 from livegrad.ops.elementwise import add, sub
+from livegrad.runtime.cpu.tier_up import background_compiler
 from tests.long_forms import LONG
 from tests.node_counts import settled_node_count
 

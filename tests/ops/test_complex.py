@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from livegrad import ops
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, c64, c128, f64, scalar_of_dtype
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.differentiate.checks import check_orders, gradient_of
 
 BACKENDS = pytest.mark.parametrize("run", [evaluate, run_function], ids=["reference", "cpu"])

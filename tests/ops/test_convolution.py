@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
@@ -19,6 +17,8 @@ from livegrad.ops.convolution import convolve
 from livegrad.ops.reduction import reduce
 from livegrad.ops.windows import arg_reduce_window, reduce_window
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.conformance.cases_library import CONVOLUTIONS
 from tests.differentiate.checks import gradient_of, op_names
 

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import DifferentiationError, KernelCheckError, TypeRuleError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
@@ -25,6 +23,8 @@ from livegrad.ops.solving import cofactors, det, inv, pinv, slogdet, solve, tria
 from livegrad.ops.transcendental import exp
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.differentiate.checks import check_first_order, check_orders, gradient_of
 
 BOTH = pytest.mark.parametrize("scalar", [f64, c128], ids=str)

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.function import trace
 from livegrad.ir.types import Scalar, Tensor, Vector, f16, f32, f64, i8, i32, i64, u8, u64
 from livegrad.ops.floating import integer_pow, logaddexp, nextafter, signbit
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.differentiate.checks import check_orders, gradient_of
 
 BACKENDS = pytest.mark.parametrize("run", [evaluate, run_function], ids=["reference", "cpu"])

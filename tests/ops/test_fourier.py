@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
@@ -15,6 +13,8 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, c64, c128, f32, f64
 from livegrad.ops.fourier import fft, hfft, ihfft, irfft, irfftn, rfft, rfftn
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.differentiate.checks import check_orders, op_names
 
 NORMS = pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])

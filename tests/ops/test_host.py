@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import DifferentiationError, TypeRuleError, UsageError
 from livegrad.ir.digest import function_digest
 from livegrad.ir.dimension import Dimension
@@ -24,6 +22,8 @@ from livegrad.ops.transcendental import sin
 from livegrad.passes.batch import batch
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.differentiate.checks import check_first_order
 
 Run = Callable[..., Any]

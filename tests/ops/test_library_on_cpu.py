@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.ir.types import Tensor, c128, f64
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.conformance import cases_library
 from tests.conformance.case import Case
 from tests.differentiate.checks import assert_near, random_differentials

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError, TypeRuleError
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
@@ -18,6 +17,7 @@ from livegrad.ops.comparison import shift_left, shift_right
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import fmod, max, maximum, min, minimum, round, sign
 from livegrad.ops.random import random_bits, random_normal, random_uniform
+from livegrad.runtime.reference import evaluate
 
 finite = st.floats(-1e6, 1e6)
 nonzero = finite.filter(lambda x: abs(x) > 1e-6)

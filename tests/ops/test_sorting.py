@@ -4,8 +4,6 @@ derivatives to the elements that were moved."""
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError, TypeRuleError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
@@ -14,6 +12,8 @@ from livegrad.ir.types import Scalar, Tensor, bool_, c64, f32, f64, i64
 from livegrad.ops.reduction import reduce
 from livegrad.ops.sorting import argsort, searchsorted, sort, take_along_axis, top_k, top_positions
 from livegrad.passes.expand import expand_ops
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.differentiate.checks import check_orders, gradient_of
 
 

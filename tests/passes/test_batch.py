@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError, UsageError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
@@ -28,6 +26,8 @@ from livegrad.ops.transcendental import cos, sin, sqrt
 from livegrad.passes.batch import RULES, batch
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.conformance.case import Case, grouped
 from tests.conformance.cases import CASES, FAILURES
 from tests.conformance.test_derivatives import can_be_differenced

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from livegrad.backends.reference import evaluate
 from livegrad.compiler import lower, lower_module
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
@@ -18,6 +17,7 @@ from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.transcendental import exp, sin
 from livegrad.ops.vector import dot
 from livegrad.passes.differentiate.lower import differentiate
+from livegrad.runtime.reference import evaluate
 
 POINT = 0.6
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
@@ -26,6 +25,7 @@ from livegrad.ops.differential import fwd_diff
 from livegrad.ops.elementwise import floor_div
 from livegrad.ops.transcendental import exp, sin
 from livegrad.passes.eliminate_dead_results import eliminate_dead_results
+from livegrad.runtime.reference import evaluate
 
 
 def optimized(*functions: Function) -> Module:

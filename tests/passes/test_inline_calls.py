@@ -1,11 +1,10 @@
 """Calls give way to what they call, in linear work, wherever they are."""
 
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import TextOrigin
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant, parameter
 from livegrad.ir.node import Function, Module, Node, live_node_count
-from livegrad.ir.origins import originating_from
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tensor, bool_, f32, i64
 from livegrad.ir.verify import verify_module
 from livegrad.ir.walk import toposort
@@ -13,6 +12,7 @@ from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, make_cond, make_for_loop, make_map
 from livegrad.ops.transcendental import sin
 from livegrad.passes.inline_calls import inline_calls
+from livegrad.runtime.reference import evaluate
 
 
 def flattened(*functions: Function) -> tuple[Function, ...]:

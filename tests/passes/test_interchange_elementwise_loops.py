@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
@@ -20,6 +18,8 @@ from livegrad.ops.reduction import reduce
 from livegrad.ops.trace import trace_get, trace_unstack
 from livegrad.ops.transcendental import sin
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.schedule.plans import host_ops, plan_of
 
 ROWS = Tensor(f64, (5, 7))

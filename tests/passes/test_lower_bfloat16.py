@@ -7,7 +7,6 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.backends.reference import evaluate
 from livegrad.compiler import lower
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.bfloat16 import narrow, widen
@@ -16,6 +15,7 @@ from livegrad.ir.types import Tensor, bf16, f32, i32, scalar_of
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.conversion import cast
 from livegrad.passes.lower_bfloat16 import computes_bfloat16, lower_bfloat16
+from livegrad.runtime.reference import evaluate
 
 VECTOR = Tensor(bf16, (5,))
 

@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from livegrad.backends.cpu.target import CPU
-from livegrad.backends.reference import evaluate
 from livegrad.compiler import lower_module, passes_for
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.node import Function, Module
@@ -16,6 +14,8 @@ from livegrad.ir.verify import verify_module
 from livegrad.passes.eliminate_dead_results import eliminate_dead_results
 from livegrad.passes.pipeline import Pass
 from livegrad.passes.simplify import Simplify
+from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.runtime.reference import evaluate
 from livegrad.schedule.target import PORTABLE
 from tests.passes.programs import Program, programs, same_bits
 

@@ -2,8 +2,6 @@
 
 import pytest
 
-from livegrad.backends.cpu.target import CPU
-from livegrad.backends.reference import evaluate
 from livegrad.compiler import (
     LOOP_PASSES,
     OPTIONAL,
@@ -19,7 +17,7 @@ from livegrad.diagnostics import DifferentiationError, UsageError, VerifyError
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import input_node, parameter
 from livegrad.ir.node import Function, Key, Module, Node
-from livegrad.ir.origins import ambient
+from livegrad.ir.source_lines import ambient
 from livegrad.ir.text import parse_module
 from livegrad.ir.types import Tensor, f32, f64, i64
 from livegrad.ops.aggregate import get
@@ -30,6 +28,8 @@ from livegrad.ops.order import kept
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import sin
 from livegrad.passes.pipeline import Pass, PipelineTrace, run_passes
+from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.runtime.reference import evaluate
 from livegrad.schedule import plan_passes
 from livegrad.schedule.target import CUDA, PORTABLE, REFERENCE, SOURCE, Target
 

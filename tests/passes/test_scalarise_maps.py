@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.compiler import lower
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
@@ -20,6 +18,8 @@ from livegrad.ops.transcendental import sin
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.passes.scalarise_maps import scalarise_maps
 from livegrad.passes.scalarise_maps.tensor_sums import additions_of
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.schedule.plans import host_ops, plan_of, writing_kernels
 
 TABLE = Tensor(f64, (7,))

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import compile_function
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, bool_, f16, f32, f64, i32
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import sin
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.reference import evaluate
 from livegrad.schedule.plan import KernelStep
 from tests.schedule.plans import along, plan_of, total
 

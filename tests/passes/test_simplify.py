@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError, TextOrigin
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant, parameter
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.op import Op
-from livegrad.ir.origins import originating_from
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Scalar, Tensor, Trace, Type, Vector, bool_, f16, f32, f64, i8, i32, i64, u8
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get, get_at, make_tuple, splat
@@ -27,6 +26,7 @@ from livegrad.ops.trace import trace_get, trace_new, trace_set
 from livegrad.ops.transcendental import pow
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.simplify import Simplify
+from livegrad.runtime.reference import evaluate
 from tests.passes.programs import same_bits
 
 SPECIAL: dict[Scalar, tuple[Any, ...]] = {

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from livegrad import ops
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import bool_, f32, i32
 from livegrad.passes.simplify import simplify_function
+from livegrad.runtime.reference import evaluate
 
 VALUES = [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan]
 

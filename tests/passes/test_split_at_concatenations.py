@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32, f64, shape_of
@@ -16,6 +14,8 @@ from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.passes.split_at_concatenations import split_at_concatenations
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.reference import evaluate
 from tests.schedule.plans import plan_of
 
 GRID = Tensor(f64, (20, 31))

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.backends.cpu import compile_function
-from livegrad.backends.cpu.emit.body import native_form
+from livegrad.codegen.llvm.function_body import native_form
 from livegrad.compiler import lower
 from livegrad.ir.leaves import constant, parameter_op
 from livegrad.ir.node import Function, Node
@@ -20,6 +19,7 @@ from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import cond, make_cond, map_over
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
 from livegrad.passes.split_choices import Choices, Group, Nested, split_choices
+from livegrad.runtime.cpu import compile_function
 
 BOTH = (True, True)
 EVERYTHING = 0xFFFFFFFF

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import CpuFunction
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, c64, c128, f32, shape_of
@@ -18,6 +16,8 @@ from livegrad.ops.fourier import fft
 from livegrad.ops.movement import broadcast, flip, permute, reshape
 from livegrad.ops.transcendental import exp
 from livegrad.passes.split_complex import split_complex
+from livegrad.runtime.cpu import CpuFunction
+from livegrad.runtime.reference import evaluate
 from tests.schedule.plans import along, host_ops, plan_of, total
 
 PROGRAMS: dict[str, Callable[..., Any]] = {

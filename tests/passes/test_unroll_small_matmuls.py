@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
 from livegrad.ir.function import trace
 from livegrad.ir.types import Scalar, Tensor, f32, f64
 from livegrad.ops.linalg import matmul, swap_last
 from livegrad.ops.movement import reshape
 from livegrad.ops.reduction import cumulative
 from livegrad.ops.transcendental import tanh
+from livegrad.runtime.cpu import run_function
 from tests.schedule.plans import host_ops, plan_of
 
 RNG = np.random.default_rng(5)

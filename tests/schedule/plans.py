@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import compile_plan
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
@@ -11,6 +10,7 @@ from livegrad.ir.types import Tensor, Type, shape_of
 from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import exp, log, sqrt
+from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.plan import HostStep, KernelStep, Plan
 from livegrad.schedule.target import Target
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from livegrad import ops
-from livegrad.backends.cpu import CpuFunction
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, f32, f64
+from livegrad.runtime.cpu import CpuFunction
+from livegrad.runtime.reference import evaluate
 from livegrad.schedule.plan import HostStep, KernelStep
 
 

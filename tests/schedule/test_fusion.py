@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu.function import compile_function
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Struct, Tensor, Vector, bool_, c128, f32, f64, i64
@@ -20,6 +19,7 @@ from livegrad.ops.transcendental import exp, sin, tanh
 from livegrad.ops.vector import dot, length
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu.cpu_function import compile_function
 from livegrad.schedule.plan import KernelStep
 from tests.schedule.plans import along, host_ops, layer_norm, logsumexp, plan_of, softmax, total
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import PLAN_PASSES, compile_plan
 from livegrad.ir.text import parse_module
 from livegrad.passes.pipeline import PipelineTrace
+from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.plan import RowChain
 from livegrad.schedule.target import CUDA
 

@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import CpuFunction, run_function
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
@@ -18,6 +16,8 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast
 from livegrad.ops.transcendental import sin
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import CpuFunction, run_function
+from livegrad.runtime.reference import evaluate
 
 TABLE = Tensor(f64, (5,))
 VALUES = np.linspace(-1.0, 1.0, 5)

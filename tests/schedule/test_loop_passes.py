@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import LOOP_PASSES, compile_plan, lower_loops, trace_loops
 from livegrad.diagnostics import VerifyError
 from livegrad.ir.text import parse_module
 from livegrad.passes.pipeline import PipelineTrace
+from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.loops.nest import LoopPass
 from livegrad.schedule.plan import KernelStep, RowChain

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.tensor.tracing import trace_call
-from livegrad.backends.cpu.execute import CompiledPlan
-from livegrad.backends.cpu.function import CpuFunction, run_function
-from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import OPTIONAL
+from livegrad.runtime.cpu.compiled_plan import CompiledPlan
+from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
+from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.tensors.tracing import trace_call
 
 GRID = np.sin(np.arange(64.0 * 64.0)).reshape(64, 64)
 

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.backends.cpu import compile_function
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f64
@@ -16,6 +14,8 @@ from livegrad.ops.linalg import matmul
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import sin
 from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.reference import evaluate
 
 LAYERS, EXAMPLES, WIDTH = 8, 256, 16
 ROWS, WEIGHTS = Tensor(f64, (EXAMPLES, WIDTH)), Tensor(f64, (WIDTH, WIDTH))

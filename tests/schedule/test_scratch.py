@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from livegrad.backends.cpu import compile_function
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, f64
 from livegrad.ops.elementwise import select
 from livegrad.ops.reduction import reduce, spread_back
 from livegrad.ops.transcendental import exp, pow
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.reference import evaluate
 from livegrad.schedule.plan import KernelStep
 
 SHAPE, INNER = (3, 4), (1,)

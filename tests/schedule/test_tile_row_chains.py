@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import compile_plan
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
@@ -14,6 +13,7 @@ from livegrad.ir.types import Tensor, f32
 from livegrad.ops.elementwise import maximum
 from livegrad.ops.linalg import matmul, swap_last
 from livegrad.ops.movement import broadcast
+from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.plan import Plan, RowChain
 from livegrad.schedule.tile_row_chains import row_chains
 from tests.schedule.plans import along, host_ops, plan_of, softmax, total

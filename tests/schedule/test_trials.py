@@ -7,8 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import compile_function
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, f64, i64
@@ -16,6 +14,8 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, flip, index_along, pad, permute, slice_
 from livegrad.ops.rules import zero
 from livegrad.ops.transcendental import exp
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.reference import evaluate
 from livegrad.schedule import work
 from livegrad.schedule.plan import KernelStep, Plan
 from tests.schedule.plans import along, layer_norm, plan_of, softmax, total

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from livegrad.authoring.block import block
-from livegrad.engine.engine import Engine
-from livegrad.engine.graph import Composite
-from livegrad.engine.update import Level
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.types import Tensor, f32
+from livegrad.live.blocks import block
+from livegrad.live.engine import Engine
+from livegrad.live.graph.description import Composite
+from livegrad.live.update.diff_plans import Level
 
 N = Dimension.symbol("n")
 NUMBERS = np.arange(4, dtype=np.float32)

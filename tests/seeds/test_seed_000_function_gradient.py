@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.assembly import Assembly, PortType, Reference, lower_function_gradient, to_function
-from livegrad.authoring.assembly.c_text import to_opencl
-from livegrad.authoring.assembly.gradient_function import GradientKey, gradient_name, place_function, zero_function
-from livegrad.authoring.assembly.graph import GraphFunction
-from livegrad.authoring.assembly.lower_gradient import gradient_nodes
-from livegrad.authoring.assembly.node_types import GRADIENT_TYPES
 from livegrad.compiler import lower_module, passes_for
-from livegrad.formats.threemf import load_3mf, save_3mf
+from livegrad.implicit.formats.threemf import load_3mf, save_3mf
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.c_text import to_opencl
+from livegrad.implicit.nodes.gradient_function import GradientKey, gradient_name, place_function, zero_function
+from livegrad.implicit.nodes.lower_gradient import gradient_nodes, lower_function_gradient
+from livegrad.implicit.nodes.node_graph import GraphFunction
+from livegrad.implicit.nodes.node_types import GRADIENT_TYPES
+from livegrad.implicit.nodes.ports import PortType, Reference
+from livegrad.implicit.nodes.to_ir import to_function
 from livegrad.ir.node import Module
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.passes.pipeline import PipelineTrace
 from livegrad.schedule.target import PORTABLE
-from tests.authoring.assembly.gradient_graphs import field, with_gradient, with_normalized_distance
+from tests.implicit.gradient_graphs import field, with_gradient, with_normalized_distance
 
 SCALAR, VECTOR = PortType.SCALAR, PortType.VECTOR
 

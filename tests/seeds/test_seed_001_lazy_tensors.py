@@ -253,7 +253,7 @@ def test_future_extensions_memory_is_reused():
 
 
 def _wrap(node):
-    from livegrad.authoring.tensor.handle import wrap
+    from livegrad.tensors.handle import wrap
 
     return wrap(node)
 

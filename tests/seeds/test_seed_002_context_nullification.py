@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from livegrad.authoring.context import (
+from livegrad.contexts import (
     ContextError,
     ContextGraph,
     Extract,

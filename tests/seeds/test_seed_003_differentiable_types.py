@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.differentiable.pair import pair_type
-from livegrad.authoring.function.type_reading import plain_type
-from livegrad.authoring.function.types import RecordType
 from livegrad.compiler import lower
+from livegrad.frontend.differentiable.pair import pair_type
+from livegrad.frontend.function.function_types import RecordType
+from livegrad.frontend.function.type_reading import plain_type
 from livegrad.ir.text import print_function
 from livegrad.ir.types import Struct
 

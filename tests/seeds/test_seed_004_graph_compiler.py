@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.block import append_block, block, captured_block, edit
 from livegrad.diagnostics import LivegradError
-from livegrad.engine.append_buffer import AppendBuffer
-from livegrad.engine.compile import compile_graph, validate
-from livegrad.engine.engine import Engine, EngineError
-from livegrad.engine.flatten import flatten_graph
-from livegrad.engine.graph import Composite, State
-from livegrad.engine.profile import chrome_trace
-from livegrad.engine.propagate import propagate_shapes
-from livegrad.engine.regions import For, If, While
-from livegrad.engine.shapes import apply_shape_rule
-from livegrad.engine.sort import sort_nodes
-from livegrad.engine.update import Level
-from livegrad.engine.wire import wire
 from livegrad.ir.types import Tensor, f32
+from livegrad.live.blocks import append_block, block, captured_block, edit
+from livegrad.live.compile.flatten import flatten_graph
+from livegrad.live.compile.graph_compiler import compile_graph, validate
+from livegrad.live.compile.propagate import propagate_shapes
+from livegrad.live.compile.topological_sort import sort_nodes
+from livegrad.live.compile.wire import wire
+from livegrad.live.engine import Engine, EngineError
+from livegrad.live.graph.append_buffer import AppendBuffer
+from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.regions import For, If, While
+from livegrad.live.graph.shape_rules import apply_shape_rule
+from livegrad.live.profile import chrome_trace
+from livegrad.live.update.diff_plans import Level
 from tests.seeds.graphs import NUMBERS, N, chain, expected, summing_body
 
 

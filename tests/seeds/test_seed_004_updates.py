@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livegrad.authoring.block import block, captured_block, edit, watch
-from livegrad.engine.engine import Engine
-from livegrad.engine.regions import For
-from livegrad.engine.sources import ExternalBuffer
-from livegrad.engine.update import Level
 from livegrad.ir.types import Tensor, f32
+from livegrad.live.blocks import block, captured_block, edit, watch
+from livegrad.live.engine import Engine
+from livegrad.live.graph.regions import For
+from livegrad.live.graph.sources import ExternalBuffer
+from livegrad.live.update.diff_plans import Level
 from tests.seeds.graphs import NUMBERS, N, chain, expected, levels, summing_body
 
 # --- KernelNode updates ----------------------------------------------------------------------------------------------

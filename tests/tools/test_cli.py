@@ -14,8 +14,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from livegrad.authoring.assembly import Assembly, LevelSet, TriangleMesh, add_expression
-from livegrad.formats import load_3mf, load_stl, read_png, save_3mf
+from livegrad.implicit.formats import load_3mf, load_stl, read_png, save_3mf
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.expression import add_expression
+from livegrad.implicit.nodes.resources import LevelSet, TriangleMesh
 from livegrad.tools import cli
 from livegrad.tools.progress import ProgressLine
 

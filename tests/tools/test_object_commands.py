@@ -12,8 +12,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from livegrad.authoring.assembly import assembly_of_part, shapes
-from livegrad.formats import save_3mf
+from livegrad.implicit.formats import save_3mf
+from livegrad.implicit.parts import shapes
+from livegrad.implicit.parts.part_assembly import assembly_of_part
 from livegrad.tools import cli, doctor, run_command
 from livegrad.tools.tour import Tour
 from livegrad.tools.tour.page import Outcome

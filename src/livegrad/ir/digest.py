@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from livegrad.ir.dimension import Dimension
+from livegrad.ir.line_sites import mark_places
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ir.places import mark_places
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of, reachable_functions
 

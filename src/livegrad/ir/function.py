@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from livegrad.diagnostics import UsageError, VerifyError, caller_origin
-from livegrad.ir.keeping import keeping_places, keeps_places
 from livegrad.ir.leaves import input_node, input_op, parameter, parameter_op
 from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.propagate_lines import keeping_places, keeps_places
 from livegrad.ir.types import Type
 from livegrad.ir.walk import exchange, keep, rewrite, substitute, toposort
 

@@ -16,7 +16,7 @@ from livegrad.diagnostics import Place, UsageError, caller_origin, caller_origin
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.drawing import Box, draw_graph
 from livegrad.ir.interning import InternTable
-from livegrad.ir.origins import add_origins, ambient
+from livegrad.ir.source_lines import add_origins, ambient
 from livegrad.ir.types import Tuple, Type
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ class Op:
     jvp(node, *tangents) is the tangent of the result; a tangent of None is identically zero.
     transpose(node, cotangent, *linear) gives a cotangent for each operand whose flag in `linear` is set.
     expand(node) rewrites the op into simpler ones, for whatever rule is missing here.
-    code is C-family text with {0}, {1} for operands; llvm is a rule for `backends.cpu`: text by kind of scalar.
+    code is C-family text with {0}, {1} for operands; llvm is a rule for `runtime.cpu`: text by kind of scalar.
     cost is roughly how many additions the op is worth: fusion and recomputation weigh by it.
     checked ops may fail at run time and are kept even when nobody reads their value; can_fail(operands, attributes)
     says whether one over such operands really can.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from livegrad.ir.origins import ambient
+from livegrad.ir.source_lines import ambient
 
 if TYPE_CHECKING:
     from livegrad.ir.node import Node

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from livegrad.diagnostics import Place
 from livegrad.ir.node import Attribute, Function, Node, make_node
-from livegrad.ir.origins import add_origins, originating_from
+from livegrad.ir.source_lines import add_origins, originating_from
 
 if TYPE_CHECKING:
     from livegrad.ir.op import Op

@@ -13,9 +13,9 @@ import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.dimension import Dimension, Size
-from livegrad.ir.entries import Entries
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
+from livegrad.ir.persistent_array import Entries
 from livegrad.ir.types import (
     Matrix,
     Scalar,

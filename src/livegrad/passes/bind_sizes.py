@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from livegrad.ir.dimension import Dimension
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node, make_node
-from livegrad.ir.origins import originating_from
+from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Array, Struct, Tensor, Trace, Tuple, Type, inner_types
 from livegrad.ir.walk import nodes_of
 

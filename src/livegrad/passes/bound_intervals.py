@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from livegrad import ops
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.origins import originating_from
+from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import parameters_of

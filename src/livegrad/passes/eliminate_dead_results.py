@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.origins import originating_from
+from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, map_

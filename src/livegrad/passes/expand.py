@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from livegrad.diagnostics import CompileError
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
-from livegrad.ir.origins import originating_from
+from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, rebuild
 from livegrad.ops.sorting import top_positions
 

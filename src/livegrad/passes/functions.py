@@ -9,10 +9,10 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from livegrad.ir.function import map_results
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import Tensor, Trace
 from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_in, reachable_functions, substitute
 from livegrad.ops.control import call, cond, parameters_of

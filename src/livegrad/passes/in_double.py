@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from livegrad.ir.node import Function, Node, make_node
-from livegrad.ir.origins import originating_from
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Trace, Tuple, Type, Vector, c128, f64
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.conversion import cast

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from livegrad.diagnostics import CompileError, Place
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.origins import add_origins, originating_from
+from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.source_lines import add_origins, originating_from
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call

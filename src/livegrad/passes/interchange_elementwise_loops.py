@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from livegrad.ir.function import map_results, trace
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import Scalar, Tensor, Type, i64, shape_of
 from livegrad.ir.walk import nodes_of, ops_in
 from livegrad.ops.aggregate import get, make_tuple

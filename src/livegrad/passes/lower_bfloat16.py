@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import map_results
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import Array, Struct, Trace, Tuple, Type, bf16, components, f32, inner_types, scalar_of
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make, make_tuple, member

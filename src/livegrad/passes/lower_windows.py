@@ -6,8 +6,8 @@ What NumPy computes as a whole (complex numbers, convolutions of integers, large
 from __future__ import annotations
 
 from livegrad.ir.function import map_results
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import Tensor, f16, f32
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.conversion import cast

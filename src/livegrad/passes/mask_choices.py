@@ -13,9 +13,9 @@ from functools import lru_cache
 
 from livegrad import ops
 from livegrad.ir.function import make_function
-from livegrad.ir.keeping import keeping_places
 from livegrad.ir.leaves import constant, constant_op, input_node, input_op, parameter_op
 from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.propagate_lines import keeping_places
 from livegrad.ir.types import Scalar, Type, scalar_of, u32
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import cond

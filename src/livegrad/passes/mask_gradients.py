@@ -7,8 +7,8 @@ parameters, as `mask_choices` makes them of the values alone.
 from __future__ import annotations
 
 from livegrad import ops
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.walk import substitute
 from livegrad.ops.rules import filled, zero
 from livegrad.passes.differentiate.forward import with_result_tangents

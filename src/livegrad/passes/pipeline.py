@@ -11,9 +11,9 @@ from functools import wraps
 from typing import Any
 
 from livegrad.diagnostics import VerifyError
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Module
 from livegrad.ir.op import Op
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.text import print_module
 from livegrad.ir.verify import verify_module
 

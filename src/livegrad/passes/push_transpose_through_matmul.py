@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import shape_of
 from livegrad.ir.walk import nodes_of, ops_in, substitute
 from livegrad.ops.linalg import matmul, swap_last

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from math import prod
 
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import Tensor, f16
 from livegrad.ir.walk import nodes_of, substitute, toposort
 from livegrad.ops.movement import sizes

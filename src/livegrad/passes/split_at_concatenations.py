@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import Tensor, shape_of
 from livegrad.ir.walk import nodes_of, ops_in, substitute
 from livegrad.ops.movement import broadcast, concatenate, slice_

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
-from livegrad.ir.keeping import keeping_places
 from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import keeping_places
 from livegrad.ir.types import Scalar
 from livegrad.ir.walk import nodes_of
 

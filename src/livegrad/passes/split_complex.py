@@ -14,7 +14,7 @@ from typing import NamedTuple
 from livegrad.ir.function import make_function, trace
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Function, Node, make_node
-from livegrad.ir.origins import originating_from
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Scalar, Tensor, Vector, scalar_of, shape_of
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import make

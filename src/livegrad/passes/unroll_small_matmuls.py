@@ -11,9 +11,9 @@ from functools import reduce
 from math import prod
 
 from livegrad.ir.function import map_results, trace
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import Matrix, Tensor, Vector, f32, f64, i64, shape_of
 from livegrad.ir.walk import ops_in
 from livegrad.ops.aggregate import make, members_of

@@ -15,7 +15,7 @@ from livegrad.diagnostics import CompileError
 from livegrad.ir.function import inline, make_function
 from livegrad.ir.leaves import constant, constant_op, input_node
 from livegrad.ir.node import Function, Key, Node, make_node
-from livegrad.ir.origins import originating_from
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Array, Scalar, Struct, Tensor, Tuple, Type, components, i64, shape_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get, make, member

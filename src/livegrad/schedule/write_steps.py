@@ -13,7 +13,7 @@ from math import prod
 
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
-from livegrad.ir.origins import originating_from
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tensor, i64, shape_of
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.movement import reshape, sizes, slice_

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from livegrad import __version__, ops
-from livegrad.backends.cpu import compile_function
-from livegrad.backends.cpu.native.compiler import host_target
-from livegrad.backends.cpu.native.object_cache import default_cache
-from livegrad.backends.cpu.native.pool import default_threads
-from livegrad.backends.cuda.driver import device, reason_for_no_cuda
-from livegrad.backends.opencl import run as opencl
-from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.types import f32
 from livegrad.ops.control import map_over
+from livegrad.runtime import opencl as opencl
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.cpu.native.llvm_jit import host_target
+from livegrad.runtime.cpu.native.object_cache import default_cache
+from livegrad.runtime.cpu.native.pool import default_threads
+from livegrad.runtime.cuda.driver import device, reason_for_no_cuda
+from livegrad.runtime.reference import evaluate
 from livegrad.tools.report import Report
 
 _NOTED_FEATURES = ("avx512f", "avx2", "fma", "f16c", "neon", "sve")

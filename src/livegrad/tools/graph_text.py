@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from livegrad.authoring.assembly.assembly import Assembly
-from livegrad.authoring.assembly.checks import called_function, input_types, node_order, output_types
-from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode, ImageFunction
-from livegrad.authoring.assembly.node_types import CALLING_TYPES
-from livegrad.authoring.assembly.ports import INPUTS, OUTPUTS, PortType, Reference, Source
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.checks import called_function, input_types, node_order, output_types
+from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode, ImageFunction
+from livegrad.implicit.nodes.node_types import CALLING_TYPES
+from livegrad.implicit.nodes.ports import INPUTS, OUTPUTS, PortType, Reference, Source
 from livegrad.ir.leaves import is_constant
 from livegrad.ir.node import Function
 from livegrad.ir.walk import nodes_of
@@ -20,7 +20,7 @@ from livegrad.ir.walk import nodes_of
 def graph_text(assembly: Assembly, functions: Iterable[AnyFunction]) -> str:
     """One line a node, after the nodes that it needs.
 
-    >>> from livegrad.authoring.assembly.expression import add_expression
+    >>> from livegrad.implicit.nodes.expression import add_expression
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 2", {"pos": "vector"})
     >>> print(graph_text(shapes, shapes.functions.values()))
     function 1 `ball` (pos: vector) → (shape: scalar)
@@ -81,7 +81,7 @@ def _literal(value: object) -> str:
 def graph_dot(assembly: Assembly, functions: Iterable[AnyFunction]) -> str:
     """The functions as a DOT graph, one cluster each; `dot -Tsvg` draws it.
 
-    >>> from livegrad.authoring.assembly.expression import add_expression
+    >>> from livegrad.implicit.nodes.expression import add_expression
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 2", {"pos": "vector"})
     >>> graph_dot(shapes, shapes.functions.values()).splitlines()[0]
     'digraph assembly {'

@@ -9,26 +9,26 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from livegrad.authoring.assembly.assembly import Assembly
-from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction
-from livegrad.authoring.context.program import Program
-from livegrad.authoring.differentiable.function import DifferentiableFunction
-from livegrad.authoring.tensor.handle import Tensor
-from livegrad.backends.cpu import compile_function
-from livegrad.backends.cpu.native.compiler import host_target
-from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import compile_plan, lower, trace_loops
+from livegrad.contexts.context_program import Program
 from livegrad.diagnostics import UsageError
-from livegrad.engine.drawing import draw_blocks
-from livegrad.engine.engine import Engine
-from livegrad.engine.graph import Edge
-from livegrad.formats.atomic import write_atomically
+from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction
+from livegrad.implicit.formats.atomic import write_atomically
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction
 from livegrad.ir.node import Function
 from livegrad.ir.text import print_function, summarize
+from livegrad.live.engine import Engine
+from livegrad.live.graph.description import Edge
+from livegrad.live.graph.drawing import draw_blocks
 from livegrad.passes.bind_sizes import has_symbols
 from livegrad.passes.pipeline import PipelineTrace, Stage
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.runtime.cpu.native.llvm_jit import host_target
 from livegrad.schedule.plan import Plan
 from livegrad.schedule.target import CUDA, Target
+from livegrad.tensors.handle import Tensor
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.graph_text import function_dot, graph_dot, graph_text
 from livegrad.tools.objects import function_of, open_object, parse_types

@@ -14,22 +14,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from livegrad.authoring.assembly.assembly import Assembly
-from livegrad.authoring.assembly.part import Part
-from livegrad.authoring.assembly.shapes import Shape
-from livegrad.authoring.context.program import Program
-from livegrad.authoring.function.captured import CapturedFunction
-from livegrad.authoring.tensor.graph import Graph
-from livegrad.authoring.tensor.handle import Tensor
-from livegrad.authoring.tensor.jit import Jitted
-from livegrad.backends.cpu.function import CpuFunction
+from livegrad.contexts.context_program import Program
 from livegrad.diagnostics import LivegradError, UsageError
-from livegrad.engine.engine import Engine
-from livegrad.engine.problems import raised_at
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.parts.part import Part
+from livegrad.implicit.parts.shapes import Shape
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function
 from livegrad.ir.text import parse_function, parse_type
 from livegrad.ir.types import Type
+from livegrad.live.engine import Engine
+from livegrad.live.graph.problems import raised_at
+from livegrad.runtime.cpu.cpu_function import CpuFunction
+from livegrad.tensors.handle import Tensor
+from livegrad.tensors.jit import Jitted
+from livegrad.tensors.tensor_graph import Graph
 
 _SHOWN = (Function, CapturedFunction, Part, Shape, Assembly, Program, Engine, Tensor, Graph, Jitted, CpuFunction)
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from livegrad.authoring.assembly.assembly import Assembly
-from livegrad.authoring.assembly.checks import problems_in_the_way
-from livegrad.authoring.assembly.graph import GraphFunction
-from livegrad.authoring.assembly.level_sets import parts
-from livegrad.authoring.assembly.part import Part, part_of_function
-from livegrad.authoring.assembly.part_assembly import assembly_of_part
-from livegrad.authoring.assembly.ports import PortType
-from livegrad.authoring.assembly.resources import TriangleMesh
-from livegrad.authoring.assembly.shapes import Shape
 from livegrad.diagnostics import UsageError
-from livegrad.formats.threemf import open_3mf
-from livegrad.formats.vm import load_vm
+from livegrad.implicit.formats.threemf import open_3mf
+from livegrad.implicit.formats.vm import load_vm
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.checks import problems_in_the_way
+from livegrad.implicit.nodes.node_graph import GraphFunction
+from livegrad.implicit.nodes.ports import PortType
+from livegrad.implicit.nodes.resources import TriangleMesh
+from livegrad.implicit.parts.level_sets import parts
+from livegrad.implicit.parts.part import Part, part_of_function
+from livegrad.implicit.parts.part_assembly import assembly_of_part
+from livegrad.implicit.parts.shapes import Shape
 from livegrad.ir.types import Scalar, f32
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.objects import open_object

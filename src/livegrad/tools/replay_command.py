@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from livegrad.authoring.recording import replay
+from livegrad.live.recording import replay
 from livegrad.tools.report import Report
 
 _MOST_SHOWN = 20

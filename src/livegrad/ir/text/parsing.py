@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from livegrad.diagnostics import LivegradError, ParseError
-from livegrad.ir.keeping import keeping_places
 from livegrad.ir.leaves import parameter, parameter_op
 from livegrad.ir.node import Attribute, Function, Key, Module, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.origins import originating_from
+from livegrad.ir.propagate_lines import keeping_places
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.text.lexing import Cursor, guess
 from livegrad.ir.text.terms import TermReader
 from livegrad.ir.types import Type

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import Size
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, components, shape_of
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import parameters_of

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.dimension import Size
-from livegrad.ir.keeping import cached_derivation
 from livegrad.ir.node import Function, Node, make_node
-from livegrad.ir.origins import originating_from
+from livegrad.ir.propagate_lines import cached_derivation
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tensor, Type, i64, shape_of
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make

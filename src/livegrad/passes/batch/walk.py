@@ -11,11 +11,11 @@ from functools import lru_cache
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.dimension import Size
-from livegrad.ir.keeping import cached_derivation
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.origins import originating_from
+from livegrad.ir.propagate_lines import cached_derivation
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, bool_, inner_types, scalar_of, shape_of
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get, make, set_

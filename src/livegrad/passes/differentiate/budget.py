@@ -11,9 +11,9 @@ from math import isqrt
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.function import inline, map_results
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import Type, i64, is_differentiable
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import check, cond, for_loop, parameters_of, while_loop

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from livegrad.ir.keeping import cached_derivation, keeps_places
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
+from livegrad.ir.propagate_lines import cached_derivation, keeps_places
 from livegrad.ir.types import Type, differential_of, is_differentiable
 from livegrad.ir.walk import substitute
 from livegrad.ops.aggregate import get, make_tuple

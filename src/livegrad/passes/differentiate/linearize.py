@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from livegrad.ir.function import captured_values, make_function
-from livegrad.ir.keeping import cached_derivation
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
+from livegrad.ir.propagate_lines import cached_derivation
 from livegrad.ir.types import Trace, Tuple, Type, differential_of, i64
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make_tuple, member

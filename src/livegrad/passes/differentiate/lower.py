@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cache
 
 from livegrad.ir.function import map_results
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.walk import reachable_functions
 from livegrad.ops.aggregate import make_tuple
 from livegrad.ops.control import call

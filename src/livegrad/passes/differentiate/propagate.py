@@ -11,7 +11,7 @@ from livegrad.diagnostics import DifferentiationError
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
-from livegrad.ir.origins import originating_from
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ir.walk import rebuild, toposort
 from livegrad.ops.aggregate import get, make, member

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livegrad.ir.keeping import cached_derivation
 from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import cached_derivation
 from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ir.walk import nodes_of, rebuild, substitute
 from livegrad.ops.control import parameters_of

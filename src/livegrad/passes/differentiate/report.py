@@ -12,10 +12,10 @@ from typing import Literal
 from livegrad.diagnostics import Place
 from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.function import captured_values
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.origins import telling_lines_apart
+from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.source_lines import telling_lines_apart
 from livegrad.ir.types import Scalar, Tensor, Trace, Type, components, is_differentiable
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function
+from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ops.control import parameters_of
 from livegrad.ops.rules import zero

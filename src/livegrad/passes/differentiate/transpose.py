@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from livegrad.diagnostics import DifferentiationError
 from livegrad.ir.function import inline
-from livegrad.ir.keeping import cached_derivation
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.op import Op
-from livegrad.ir.origins import originating_from
+from livegrad.ir.propagate_lines import cached_derivation
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tuple, components
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make

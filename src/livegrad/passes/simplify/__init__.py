@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from livegrad.diagnostics import Place
-from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Module, Node, attribute_key
 from livegrad.ir.op import Op
-from livegrad.ir.origins import add_origins, originating_from
+from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.source_lines import add_origins, originating_from
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.passes.functions import rewrite_functions
 from livegrad.passes.simplify.rules import COMMUTATIVE, rules_for

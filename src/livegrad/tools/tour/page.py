@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.formats.png import write_png
+from livegrad.implicit.formats.png import write_png
 from livegrad.tools.tour import fit, picture, wheel
 from livegrad.tools.tour.script import FRAMES_PER_SECOND, Entry, Picture, Show
 

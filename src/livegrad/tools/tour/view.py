@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.authoring.context.program import Program
+from livegrad.contexts.context_program import Program
 
 Numbers = np.ndarray[Any, Any]
 DISTANCE = 4.1

@@ -1,1 +1,0 @@
-"""How people write graphs: tensors, functions, assemblies, contexts and blocks."""

@@ -1,1 +1,0 @@
-"""Where functions and plans run."""

@@ -1,6 +1,0 @@
-"""Vectorised math functions as LLVM IR text: exp, sin, pow and so on, for float32 and float64 and any lane count.
-In: which functions a kernel calls. Out: their definitions. Called by the CPU kernel emitter."""
-
-from livegrad.backends.cpu.vector_math.library import MATH_FUNCTIONS, MathText, math_function_name, math_functions
-
-__all__ = ["MATH_FUNCTIONS", "MathText", "math_function_name", "math_functions"]

@@ -1,0 +1,289 @@
+"""A function as lines of C: each node on the values of its operands, branches and loops as those of C.
+
+`write_node` writes through any `Writer`: C functions for readers (`function.py`) and the kernels of plans
+(`runtime.cuda`) have the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from livegrad.codegen.c.dialect import Dialect
+from livegrad.codegen.c.expressions import cast, fits, has_expression
+from livegrad.codegen.c.line_writer import Writer
+from livegrad.codegen.c.operands import Text, TraceReference, Value
+from livegrad.diagnostics import CompileError
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Tensor, Type, components, i64, scalar_of
+from livegrad.ops.failing import known_integer
+from livegrad.passes.expand import expand_ops
+
+Rule = Callable[[Writer, Node, list[Value]], Value]
+
+
+def write_out(function: Function, dialect: Dialect) -> Function:
+    """The function with all ops expanded that have no C of their own."""
+    return expand_ops(function, lambda node: needs_expansion(node, dialect))
+
+
+def needs_expansion(node: Node, dialect: Dialect) -> bool:
+    """Whether an op must be written in simpler ones."""
+    op = node.op
+    if op.expand is None or op.name in RULES or _is_geometry(node, dialect):
+        return False
+    return not (op.elementwise and has_expression(dialect, node))
+
+
+def _is_geometry(node: Node, dialect: Dialect) -> bool:
+    """Whether the language has a function for an op on vectors of this size."""
+    if node.op.name not in dialect.geometry:
+        return False
+    sizes = (3,) if node.op.name == "cross" else (2, 3, 4)
+    scalar = scalar_of(node.operands[0].type)
+    fitting = all(len(components(operand.type)) in sizes for operand in node.operands)
+    return scalar is not None and scalar.kind == "float" and fitting
+
+
+def may_fail(node: Node) -> bool:
+    """Whether an op has something to check here."""
+    return node.op.checked and node.op.can_fail(node.operands, node.attributes)
+
+
+def write_node(writer: Writer, node: Node, operands: list[Value], rules: Mapping[str, Rule]) -> Value:
+    """One node by its rule, or as an elementwise op."""
+    rule = rules.get(node.op.name)
+    if rule is not None:
+        return rule(writer, node, operands)
+    if _is_geometry(node, writer.dialect):
+        assert node.op.code is not None
+        text = node.op.code.format(*_texts(writer, node, operands))
+        return writer.kept(Text(text, node.type, plain=False), node.type)
+    if not node.op.elementwise or isinstance(node.type, Tensor) or not has_expression(writer.dialect, node):
+        raise CompileError(f"`{node.op.name}` has no {writer.dialect.name}", where=node.origin)
+    return writer.kept(_elementwise(writer, node, operands), node.type)
+
+
+def _texts(writer: Writer, node: Node, operands: Sequence[Value]) -> list[str]:
+    return [writer.text(value, operand.type) for value, operand in zip(operands, node.operands, strict=True)]
+
+
+# --- elementwise -----------------------------------------------------------------------------------------------------
+
+
+def _elementwise(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    parts = components(node.type)
+    if not parts or writer.takes_whole(node):
+        return _component(writer, node, node.type, _texts(writer, node, operands))
+    rows = [
+        writer.members(value, operand.type) if components(operand.type) else (value,) * len(parts)
+        for value, operand in zip(operands, node.operands, strict=True)
+    ]
+    texts = [[writer.text(part, parts[0]) for part in column] for column in zip(*rows, strict=True)]
+    return tuple(_component(writer, node, type, column) for type, column in zip(parts, texts, strict=True))
+
+
+def _component(writer: Writer, node: Node, type: Type, operands: list[str]) -> Text:
+    scalar = scalar_of(node.operands[-1].type)
+    assert scalar is not None
+    if node.op.name == "cast":
+        text = _cast(writer, node, scalar, operands[0])
+    else:
+        if node.op.name in ("floor_div", "mod") and writer.checks and may_fail(node):
+            bad = writer.condition(f"{operands[1]} == 0")
+            writer.report(bad, "integer division by zero", node.origin)
+            operands = [operands[0], f"({bad} ? 1 : {operands[1]})"]
+        text = writer.expression(node, operands)
+    return Text(text, type, plain=text == operands[0])
+
+
+def _cast(writer: Writer, node: Node, source: Scalar, text: str) -> str:
+    target: Scalar = node.attribute("type")
+    condition = fits(writer.dialect, text, source, target) if writer.checks else None
+    if condition is not None:
+        inside = writer.condition(condition)
+        writer.report(f"!{inside}", f"a value that no {target} can hold", node.origin)
+        text = f"({inside} ? {text} : 0)"
+    return cast(writer.dialect, text, source, target)
+
+
+# --- structure -------------------------------------------------------------------------------------------------------
+
+
+def _constant(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    assert isinstance(node.type, Scalar)
+    return Text(writer.dialect.literal(node.attribute("value"), node.type), node.type)
+
+
+def _make(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    return writer.kept(tuple(operands), node.type)
+
+
+def _get(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    return writer.members(operands[0], node.operands[0].type)[node.attribute("index")]
+
+
+def _set(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    members = list(writer.members(operands[0], node.type))
+    members[node.attribute("index")] = operands[1]
+    return writer.kept(tuple(members), node.type)
+
+
+def _splat(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    return (operands[0],) * len(components(node.type))
+
+
+def _check_range(writer: Writer, node: Node, operand: Node, index: str, size: int, message: str) -> None:
+    """Reports an index outside its range; a constant inside needs no check."""
+    known = known_integer(operand)
+    if writer.checks and (known is None or not 0 <= known < size):
+        writer.report(f"({writer.dialect.unsigned(64)}){index} >= {size}", message, node.origin)
+
+
+def _chosen(writer: Writer, condition: str, first: Value, second: Value, type: Type) -> Value:
+    """One value or the other, number by number where they are taken apart."""
+    if isinstance(first, TraceReference) and isinstance(second, TraceReference):
+        return TraceReference(f"({condition} ? {first.header} : {second.header})", first.element)
+    if isinstance(first, tuple) or isinstance(second, tuple):
+        rows = zip(writer.members(first, type), writer.members(second, type), components(type), strict=True)
+        return tuple(_chosen(writer, condition, *row) for row in rows)
+    text = f"({condition} ? {writer.text(first, type)} : {writer.text(second, type)})"
+    return Text(text, type, plain=False)
+
+
+def _get_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    value, index = node.operands
+    *members, chosen = writer.members(operands[0], value.type)
+    at, size = writer.text(operands[1], index.type), len(members) + 1
+    _check_range(writer, node, index, at, size, f"index out of range for {size} members")
+    for position in range(size - 2, -1, -1):
+        chosen = _chosen(writer, f"{at} == {position}", members[position], chosen, node.type)
+    return writer.kept(chosen, node.type)
+
+
+def _set_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    index, changed = node.operands[1:]
+    members = writer.members(operands[0], node.type)
+    at, size = writer.text(operands[1], index.type), len(members)
+    _check_range(writer, node, index, at, size, f"index out of range for {size} members")
+    places = enumerate(members)
+    parts = [_chosen(writer, f"{at} == {place}", operands[2], member, changed.type) for place, member in places]
+    return writer.kept(tuple(parts), node.type)
+
+
+def _check(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    if writer.checks:
+        writer.report(f"!{writer.text(operands[1], node.operands[1].type)}", node.attribute("message"), node.origin)
+    return operands[0]
+
+
+def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    """A read by computed index: out of range is reported, and reads nothing."""
+    tensor = writer.tensor(operands[0], node.operands[0])
+    if isinstance(node.type, Tensor):
+        raise CompileError(f"{writer.dialect.name} reads single elements of tensors", where=node.origin)
+    inside, terms = [], []
+    places = zip(node.operands[1:], operands[1:], tensor.extents, tensor.strides, strict=True)
+    for axis, (operand, value, extent, stride) in enumerate(places):
+        known = known_integer(operand)
+        index = writer.text(value, operand.type)
+        index = index if operand.type is i64 or known is not None else f"({writer.dialect.index}){index}"
+        is_inside = known is not None and extent.isdigit() and 0 <= known < int(extent)
+        if writer.checks and not is_inside:
+            if (index, extent) not in writer.inside:  # else an index out of range has been reported before
+                condition = writer.condition(f"({writer.dialect.unsigned(64)}){index} < {extent}")
+                writer.report(f"!{condition}", f"index out of range for axis {axis}", node.origin)
+                writer.inside[index, extent] = condition
+            inside.append(writer.inside[index, extent])
+        terms.append(index if stride == "1" else f"{index} * {stride}")
+    text = writer.dialect.loaded(f"{tensor.pointer}[{' + '.join(terms) or 0}]", tensor.element)
+    if inside:
+        text = f"({' && '.join(inside)} ? {text} : {writer.dialect.literal(0, tensor.element)})"
+    return writer.kept(Text(text, node.type, plain=False), node.type)
+
+
+def _call(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    return writer.kept(writer.invoke(node.attribute("function"), operands), node.type)
+
+
+# --- branches and loops ----------------------------------------------------------------------------------------------
+
+
+def _branches(writer: Writer, node: Node, functions: Iterable[tuple[str, Function]], arguments: list[Value]) -> Value:
+    """Functions under the heads of an if and its elses; their results end up in the same variables."""
+    result = writer.declared(node.type)
+    for head, function in functions:
+        with writer.block(head):
+            writer.assign(result, writer.invoke(function, arguments), node.type)
+    return result
+
+
+def _cond(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    condition = writer.text(operands[0], node.operands[0].type)
+    heads = [(f"if ({condition})", node.attribute("then")), ("else", node.attribute("otherwise"))]
+    return _branches(writer, node, heads, operands[1:])
+
+
+def _switch(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    index, branches = writer.text(operands[0], node.operands[0].type), node.attribute("branches")
+    message = f"switch on a number that has no branch ({len(branches)} branches)"
+    _check_range(writer, node, node.operands[0], index, len(branches), message)
+    if len(branches) == 1:
+        return writer.kept(writer.invoke(branches[0], operands[1:]), node.type)
+    heads = [f"{'else ' if number else ''}if ({index} == {number})" for number in range(len(branches) - 1)]
+    return _branches(writer, node, zip([*heads, "else"], branches, strict=True), operands[1:])
+
+
+def _for_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    trips, carried = writer.text(operands[0], node.operands[0].type), node.attribute("carried")
+    state = writer.declared(node.type, operands[1 : carried + 1])
+    index, type = writer.name("i"), writer.dialect.index
+    head = f"for ({type} {index} = 0; {index} < {trips}; ++{index})"
+    if node.attribute("reverse"):
+        head = f"for ({type} {index} = {trips} - 1; {index} >= 0; --{index})"
+    with writer.block(head):
+        writer.begin_trip(node, index)
+        _take_a_trip(writer, node, index, state, operands[carried + 1 :])
+    return state
+
+
+def _while_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    carried, limit = node.attribute("carried"), node.attribute("limit")
+    state, captures = writer.declared(node.type, operands[:carried]), operands[carried:]
+    index = writer.name("i")
+    with writer.block(f"for ({writer.dialect.index} {index} = 0;; ++{index})"):
+        condition: Function = node.attribute("condition")
+        holds = writer.invoke(condition, [*writer.members(state, node.type), *captures])
+        writer.line(f"if (!{writer.text(holds, condition.result_type)}) break;")
+        if limit is not None:
+            if writer.checks:
+                writer.report(f"{index} >= {limit}", f"the loop ran past its limit of {limit}", node.origin)
+            writer.line(f"if ({index} >= {limit}) break;")
+        writer.begin_trip(node, index)
+        _take_a_trip(writer, node, index, state, captures)
+    return state
+
+
+def _take_a_trip(writer: Writer, node: Node, index: str, state: Value, captures: list[Value]) -> None:
+    """Takes the values that a loop carries one trip further."""
+    body: Function = node.attribute("body")
+    stepped = writer.invoke(body, [Text(index, i64), *writer.members(state, node.type), *captures])
+    writer.assign(state, (stepped,) if len(body.results) == 1 else stepped, node.type)
+
+
+RULES: dict[str, Rule] = {
+    "constant": _constant,
+    "make": _make,
+    "get": _get,
+    "set": _set,
+    "splat": _splat,
+    "get_at": _get_at,
+    "set_at": _set_at,
+    "detach": lambda writer, node, operands: operands[0],
+    "check": _check,
+    "lookup": _lookup,
+    "call": _call,
+    "cond": _cond,
+    "switch": _switch,
+    "for_loop": _for_loop,
+    "while_loop": _while_loop,
+}

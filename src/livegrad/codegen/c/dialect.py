@@ -1,0 +1,180 @@
+"""What the C languages differ in: names of types, constants, how values are made, and what functions begin with.
+
+The emitter writes C for any of them; only what stands in a `Dialect` may differ. `codegen.cuda.kernel_values` has one
+more, for the kernels of plans: CUDA C with what a library of its own gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import CompileError
+from livegrad.ir.bfloat16 import narrow
+from livegrad.ir.types import Scalar, bf16
+
+
+@dataclass(frozen=True, eq=False)
+class Dialect:
+    """One language of the C family.
+
+    `scalars` names the types of numbers. `vector_stems` gives by element the stem of vector types, such as `float` for
+    `float3`, of the sizes in `widths`. `own` has, by op and scalar, what is written otherwise than an op's record says.
+    """
+
+    name: str
+    scalars: Mapping[str, str]
+    index: str  # the type of loop counters and of places in memory
+    long_suffix: str
+    vector_stems: Mapping[str, str]
+    widths: tuple[int, ...]
+    make_vector: str  # with {type} and {members}
+    make_struct: str
+    function_prefix: str
+    pointer: str  # with {type}: memory that all threads see
+    kernel_head: str
+    thread: str  # which work item a thread is
+    not_a_number: Mapping[bool, str]  # by whether it is of double precision
+    infinity: Mapping[bool, str]
+    float_suffix: str  # of the names of mathematical functions of single precision
+    memory: Mapping[str, str]  # the types that numbers have in memory, where they differ
+    loads: Mapping[str, str]  # what such an element is as a value
+    stores: Mapping[str, str] = field(default_factory=dict)  # and the other way round
+    exact_constants: bool = False  # floats by their bits, rather than for readers
+    whole_vectors: bool = False  # whether operators and functions of numbers take vectors of them
+    geometry: frozenset[str] = frozenset()  # ops on vectors that the language has functions for
+    own: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    casts: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by source and target, where C has them not
+    double_pragma: str = ""
+    kernel_pragma: str = ""  # what keeps a kernel from rounding otherwise than the reference does
+
+    def scalar(self, type: Scalar) -> str:
+        """The C type of a number.
+
+        >>> from livegrad.ir.types import u8
+        >>> OPENCL.scalar(u8), CUDA.scalar(u8)
+        ('uchar', 'unsigned char')
+        """
+        if type.name not in self.scalars:
+            raise CompileError(f"{self.name} has no {type}")
+        return self.scalars[type.name]
+
+    def unsigned(self, bits: int) -> str:
+        """The C type that wraps round."""
+        return self.scalars[f"u{bits}"]
+
+    def in_memory(self, type: Scalar) -> str:
+        """The C type of an element in memory."""
+        return self.memory.get(type.name) or self.scalar(type)
+
+    def loaded(self, place: str, type: Scalar) -> str:
+        """What an element in memory is as a value."""
+        return self.loads.get(type.name, "{0}").format(place)
+
+    def stored(self, value: str, type: Scalar) -> str:
+        """What a value is as an element in memory."""
+        return self.stores.get(type.name, "{0}").format(value)
+
+    def literal(self, value: Any, type: Scalar) -> str:
+        """A constant as C writes it: floats by the shortest decimal that is read as the same number, or by their bits.
+
+        >>> from livegrad.ir.types import bool_, f32, i64
+        >>> OPENCL.literal(0.5, f32), CUDA.literal(-1, i64), OPENCL.literal(True, bool_), CUDA.literal(True, bool_)
+        ('0.5f', '(-1LL)', '1', 'true')
+        """
+        held = self.scalar(type)
+        if type.kind == "bool":
+            return {"bool": ("false", "true")}.get(held, ("0", "1"))[bool(value)]
+        if type.kind in ("signed", "unsigned"):
+            return self._integer(int(value), type)
+        if type is bf16:
+            return f"(({held}){int(narrow(value).view(np.uint16))})"
+        if type.kind == "float":
+            return self._float(value, type)
+        if value == 0:  # complex numbers are only moved
+            return f"{held}{{}}" if type.bits == 128 else "0ULL"
+        raise CompileError(f"{self.name} has no constant {value!r}")
+
+    def _integer(self, value: int, type: Scalar) -> str:
+        suffix = self.long_suffix if type.bits == 64 else ""
+        if type.kind == "unsigned":
+            return f"{value}U{suffix}"
+        if value == -(2 ** (type.bits - 1)) and type.bits >= 32:
+            return f"({value + 1}{suffix} - 1)"  # C has no literal for the least number, only for its negation
+        return _enclosed(f"{value}{suffix}")
+
+    def _float(self, value: Any, type: Scalar) -> str:
+        number, is_double = type.dtype.type(value), type.bits == 64
+        if math.isnan(number):
+            return self.not_a_number[is_double]
+        if math.isinf(number):
+            return self.infinity[is_double] if number > 0 else f"(-{self.infinity[is_double]})"
+        text = float(number).hex() if self.exact_constants else str(number)
+        text = text if "." in text or "e" in text else f"{text}.0"
+        return _enclosed(text + ("" if is_double else "f"))
+
+
+def _enclosed(text: str) -> str:
+    return f"({text})" if text.startswith("-") else text
+
+
+_OPENCL_SCALARS = {
+    "bool": "int", "i8": "char", "i16": "short", "i32": "int", "i64": "long",
+    "u8": "uchar", "u16": "ushort", "u32": "uint", "u64": "ulong", "f32": "float", "f64": "double",
+}  # fmt: skip
+OPENCL = Dialect(
+    name="OpenCL C",
+    scalars=_OPENCL_SCALARS,
+    index="long",
+    long_suffix="L",
+    vector_stems=_OPENCL_SCALARS,
+    widths=(2, 3, 4, 8, 16),
+    make_vector="({type})({members})",
+    make_struct="({type}){{{members}}}",
+    function_prefix="",
+    pointer="__global {type}*",
+    kernel_head="__kernel void",
+    thread="get_global_id(0)",
+    not_a_number={False: "NAN", True: "(double)NAN"},
+    infinity={False: "INFINITY", True: "(double)INFINITY"},
+    float_suffix="",
+    memory={"bool": "uchar"},
+    loads={"bool": "({0} != 0)"},
+    whole_vectors=True,
+    geometry=frozenset({"dot", "cross", "length"}),
+    double_pragma="#pragma OPENCL EXTENSION cl_khr_fp64 : enable",
+    kernel_pragma="#pragma OPENCL FP_CONTRACT OFF",
+)
+
+CUDA = Dialect(
+    name="CUDA C",
+    scalars={
+        "bool": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",
+        "u8": "unsigned char", "u16": "unsigned short", "u32": "unsigned int", "u64": "unsigned long long",
+        "f32": "float", "f64": "double",
+    },
+    index="long long",
+    long_suffix="LL",
+    vector_stems={
+        "i8": "char", "i16": "short", "i32": "int", "i64": "longlong",
+        "u8": "uchar", "u16": "ushort", "u32": "uint", "u64": "ulonglong", "f32": "float", "f64": "double",
+    },
+    widths=(2, 3, 4),
+    make_vector="make_{type}({members})",
+    make_struct="{type}{{{members}}}",
+    function_prefix="__device__ inline ",
+    pointer="{type}*",
+    kernel_head='extern "C" __global__ void',
+    thread="(long long)blockIdx.x * blockDim.x + threadIdx.x",
+    not_a_number={False: "__int_as_float(0x7fc00000)", True: "__longlong_as_double(0x7ff8000000000000LL)"},
+    infinity={False: "__int_as_float(0x7f800000)", True: "__longlong_as_double(0x7ff0000000000000LL)"},
+    float_suffix="f",
+    memory={"bool": "unsigned char"},
+    loads={"bool": "({0} != 0)"},
+    own={("hypot", "f64"): "lg_hypot({0}, {1})"},  # CUDA's own of doubles overflows near the largest number
+    kernel_pragma="",  # NVRTC takes --fmad=false instead
+)  # fmt: skip

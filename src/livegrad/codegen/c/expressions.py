@@ -1,0 +1,140 @@
+"""Elementwise ops as C: an expression over numbers, by their kind.
+
+An op's own `code` says it for floats, and for any kind where that makes no difference; integers wrap round and truth
+values are what they are in the tables here. Whatever is not written as one expression is expanded. `body` writes the
+checks that some ops need; `runtime.cuda` folds and adds with the same expressions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from livegrad.codegen.c.aggregates import Types
+from livegrad.codegen.c.dialect import Dialect
+from livegrad.codegen.c.helpers import has_helper
+from livegrad.diagnostics import CompileError
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, bf16, f16, f32, scalar_of
+
+_CALL = re.compile(r"([a-z0-9_]+)(\(.*\))")
+_ANY_KIND = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "min", "max"})
+_SAME_FOR_FLOATS = frozenset({"add", "sub", "mul", "div", "neg"})
+_TRUTHS = {
+    "bit_and": "({0} && {1})", "bit_or": "({0} || {1})", "bit_xor": "({0} != {1})", "bit_not": "(!{0})",
+    "minimum": "({0} && {1})", "maximum": "({0} || {1})",
+}  # fmt: skip
+# {T} is the type; in C only unsigned integers of at least 32 bits wrap round, and {W} is that one.
+_INTEGERS = {
+    "add": "(({T})(({W}){0} + ({W}){1}))",
+    "sub": "(({T})(({W}){0} - ({W}){1}))",
+    "mul": "(({T})(({W}){0} * ({W}){1}))",
+    "bit_and": "(({T})({0} & {1}))",
+    "bit_or": "(({T})({0} | {1}))",
+    "bit_xor": "(({T})({0} ^ {1}))",
+    "bit_not": "(({T})(~{0}))",
+    "neg": "(({T})(0 - ({W}){0}))",
+    "minimum": "({1} < {0} ? {1} : {0})",
+    "maximum": "({1} > {0} ? {1} : {0})",
+}
+_SIGNED = {"abs": "({0} < 0 ? ({T})(0 - ({W}){0}) : {0})"}
+_UNSIGNED = {"abs": "{0}", "floor_div": "(({T})({0} / {1}))", "mod": "(({T})({0} % {1}))"}
+
+
+def _template(op: Op, scalar: Scalar) -> str | None:
+    """The C of an op over numbers of one type, with {0} and {1} for them; None where it has to be expanded."""
+    kind, code = scalar.kind, op.code
+    if code is None or op.name in ("select", "detach"):
+        return code
+    if kind == "complex" or scalar is bf16:
+        return None  # only moved
+    if kind == "float" or op.name in _ANY_KIND:
+        return code
+    if kind == "bool":
+        return _TRUTHS.get(op.name)
+    if kind == "unsigned" and scalar.bits >= 32 and op.name in ("add", "sub", "mul"):
+        return code
+    known = (_INTEGERS | (_SIGNED if kind == "signed" else _UNSIGNED)).get(op.name)
+    return known or (code if code.startswith("lg_") else None)
+
+
+@lru_cache(maxsize=4096)
+def _spelled(dialect: Dialect, op: Op, scalar: Scalar) -> str | None:
+    """The template with the name that its function has for this type of number."""
+    own = dialect.own.get((op.name, scalar.name))
+    text = own or _template(op, scalar)
+    call = None if text is None else _CALL.fullmatch(text)
+    if text is None or call is None:
+        return text
+    name, operands = call.groups()
+    if name.startswith("lg_"):
+        return f"{name}_{scalar.name}{operands}" if has_helper(name, scalar) else own
+    return text if scalar.bits == 64 else f"{name}{dialect.float_suffix}{operands}"
+
+
+def has_expression(dialect: Dialect, node: Node) -> bool:
+    """Whether an elementwise op is written as one expression; any other must be expanded."""
+    scalar = scalar_of(node.operands[-1].type) if node.operands else None
+    return scalar is not None and (node.op.name == "cast" or _spelled(dialect, node.op, scalar) is not None)
+
+
+def applied(dialect: Dialect, op: Op, scalar: Scalar, operands: Sequence[str]) -> str:
+    """The op on numbers of one type, without the checks that integers need.
+
+    >>> from livegrad.codegen.c.dialect import CUDA, OPENCL
+    >>> from livegrad.ir.types import f32, i32
+    >>> from livegrad.ops import add, floor_div, sin
+    >>> applied(OPENCL, add, f32, ["x", "y"]), applied(OPENCL, add, i32, ["x", "y"])
+    ('(x + y)', '((int)((uint)x + (uint)y))')
+    >>> applied(CUDA, sin, f32, ["x"]), applied(CUDA, floor_div, i32, ["x", "y"])
+    ('sinf(x)', 'lg_floor_div_i32(x, y)')
+    """
+    text = _spelled(dialect, op, scalar)
+    if text is None:
+        raise CompileError(f"`{op.name}` has no {dialect.name} for {scalar}")
+    wide = dialect.unsigned(max(scalar.bits, 32)) if scalar.kind in ("signed", "unsigned") else ""
+    return text.format(*operands, T=dialect.scalar(scalar), W=wide)
+
+
+def takes_whole_vectors(types: Types, node: Node) -> bool:
+    """Whether the expression of one component is that of the whole, too."""
+    if node.op.name == "select":
+        return not scalar_of(node.operands[0].type) or isinstance(node.operands[0].type, Scalar)
+    kinds = {operand.type for operand in node.operands}
+    if not types.dialect.whole_vectors or kinds != {node.type} or not types.is_vector(node.type):
+        return False
+    scalar, call = scalar_of(node.type), _CALL.fullmatch(node.op.code or "")
+    is_call = call is not None and not call[1].startswith("lg_")
+    return scalar is not None and scalar.kind == "float" and (node.op.name in _SAME_FOR_FLOATS or is_call)
+
+
+# --- casts -----------------------------------------------------------------------------------------------------------
+
+
+def cast(dialect: Dialect, text: str, source: Scalar, target: Scalar) -> str:
+    """A cast between types of numbers."""
+    if source is target:
+        return text
+    if (source.name, target.name) in dialect.casts:
+        return dialect.casts[source.name, target.name].format(text)
+    if bf16 in (source, target) or "complex" in (source.kind, target.kind):
+        raise CompileError(f"no way from {source} to {target}", help="cast to f32 first")
+    return f"({text} != 0)" if target.kind == "bool" else f"(({dialect.scalar(target)}){text})"
+
+
+def fits(dialect: Dialect, text: str, source: Scalar, target: Scalar) -> str | None:
+    """The condition that an integer type can hold a float, or None where every value fits."""
+    if source.kind != "float" or target.kind not in ("signed", "unsigned"):
+        return None
+    low = -(2 ** (target.bits - 1)) if target.kind == "signed" else 0
+    high = 2 ** (target.bits - 1 if target.kind == "signed" else target.bits)
+    held = f32 if source is f16 else source
+    # Everything above low - 1 truncates into range, if that number exists in the float type.
+    below = held.dtype.type(low - 1)
+    exact = bool(np.isfinite(below)) and int(below) == low - 1
+    bound = f"> {dialect.literal(low - 1, held)}" if exact else f">= {dialect.literal(low, held)}"
+    return f"({text} {bound} && {text} < {dialect.literal(high, held)})"

@@ -1,0 +1,159 @@
+"""Functions of the value IR as C: one C function for each, one line for each value, under readable names.
+
+`function_source` gives the functions, `kernel_source` adds a kernel that runs one over arrays of points. Pure text: no
+compiler is needed. `runtime.opencl` runs the kernels, `Assembly.to_opencl` and `to_cuda` show the functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from livegrad.codegen.c.aggregates import Types
+from livegrad.codegen.c.body import may_fail, write_out
+from livegrad.codegen.c.dialect import Dialect
+from livegrad.codegen.c.helpers import helper_functions
+from livegrad.codegen.c.identifiers import identifier
+from livegrad.codegen.c.readable_function import FunctionWriter
+from livegrad.codegen.check_sites import Site
+from livegrad.compiler import lower
+from livegrad.ir.node import Function
+from livegrad.ir.types import Scalar, Tensor, Type, components, scalar_of
+from livegrad.ir.walk import functions_in, nodes_of
+from livegrad.schedule.target import SOURCE
+
+
+def function_source(function: Function, dialect: Dialect) -> str:
+    """The function, and all that it calls, as C. Nothing is checked: an index out of range reads where it points.
+
+    >>> from livegrad import ops
+    >>> from livegrad.codegen.c.dialect import CUDA
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import Vector, f32
+    >>> print(function_source(trace(lambda p: ops.sqrt(p * 2.0), Vector(f32, 3), name="root"), CUDA))
+    __device__ inline float3 root(float3 p0)
+    {
+        const float3 v0 = make_float3((p0.x * 2.0f), (p0.y * 2.0f), (p0.z * 2.0f));
+        return make_float3(sqrtf(v0.x), sqrtf(v0.y), sqrtf(v0.z));
+    }
+    <BLANKLINE>
+    """
+    return Source(function, dialect, checked=False).text()
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """The text of a kernel and its checks: where `sites` are, it takes an array of one `int` a work item at the end.
+
+    The kernel sets an element of that to one more than the number of the first site that fails there.
+    """
+
+    text: str
+    sites: tuple[Site, ...]
+
+
+def kernel_source(
+    function: Function, lifted: tuple[bool, ...], dialect: Dialect, name: str = "evaluate"
+) -> KernelSource:
+    """The function with a kernel over arrays: a lifted parameter has one value for each work item, packed densely."""
+    source = Source(function, dialect, checked=True)
+    pragma = f"{dialect.kernel_pragma}\n" if dialect.kernel_pragma else ""
+    return KernelSource(f"{pragma}{source.text()}\n{source.kernel(lifted, name)}", tuple(source.sites))
+
+
+class Source:
+    """The text of a function and of those that it uses, users last."""
+
+    def __init__(self, function: Function, dialect: Dialect, *, checked: bool) -> None:
+        self.dialect = dialect
+        self.types = Types(dialect)
+        self.checked = checked
+        self.sites: list[Site] = []
+        self.names: dict[Function, str] = {}
+        self.failing: set[Function] = set()  # those that take the status word
+        self.root = lower(function, SOURCE)
+        self.bodies: list[str] = []
+        for inner, plain in self._written_out():
+            self.names[inner] = self._free(identifier(inner.name))
+            checks = any(map(may_fail, nodes_of(plain)))
+            if checked and (checks or any(used in self.failing for used in functions_in(plain))):
+                self.failing.add(inner)
+            self.bodies.append(FunctionWriter(self, inner, plain).written(self.names[inner]))
+
+    def _written_out(self) -> Iterator[tuple[Function, Function]]:
+        """All functions, users last, with their bodies in ops that have C; writing one out may bring new functions."""
+        plain: dict[Function, Function] = {}
+        pending = [(self.root, False)]
+        while pending:
+            function, ready = pending.pop()
+            if ready:
+                yield function, plain[function]
+            elif function not in plain:
+                plain[function] = write_out(function, self.dialect)
+                pending.append((function, True))
+                pending.extend((inner, False) for inner in functions_in(plain[function]) if inner not in plain)
+
+    def _free(self, wanted: str) -> str:
+        name, number = wanted, 1
+        taken = set(self.names.values())
+        while name in taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        return name
+
+    def text(self) -> str:
+        bodies = "\n".join(self.bodies)
+        pragma = [self.dialect.double_pragma] if "double" in bodies and self.dialect.double_pragma else []
+        helpers = [f"{text}\n" for text in helper_functions(bodies, self.dialect)]
+        return "\n".join([*pragma, *self.types.declarations, *helpers, bodies])
+
+    def call(self, function: Function, arguments: list[str]) -> str:
+        """A call of one of the functions, with the status word where it takes that."""
+        given = [*arguments, "status"] if function in self.failing else arguments
+        return f"{self.names[function]}({', '.join(given)})"
+
+    def kernel(self, lifted: tuple[bool, ...], name: str) -> str:
+        function = self.root
+        inputs, arguments = [], []
+        for index, (type, flag) in enumerate(zip(function.parameter_types, lifted, strict=True)):
+            if flag or (len(components(type)) and not isinstance(type, Tensor)):
+                inputs.append(f"{self.types.pointer(_scalar(type), 'const ')} a{index}")
+                arguments.append(self._loaded(f"a{index}", type, "i" if flag else "0"))
+            else:
+                inputs.append(f"{self.types.name(type)} a{index}")
+                arguments.append(f"a{index}")
+        outputs = [f"{self.types.pointer(_scalar(type))} y{i}" for i, type in enumerate(function.result_types)]
+        before, after = [], []
+        if function in self.failing:
+            outputs.append(f"{self.dialect.pointer.format(type='int')} failed")
+            before, after = ["    int failure = 0;", "    int* status = &failure;"], ["    failed[i] = failure;"]
+        result = self.types.name(function.result_type)
+        lines = [*before, f"    const {result} value = {self.call(function, arguments)};", *after]
+        for index, type in enumerate(function.result_types):
+            single = len(function.results) == 1
+            value = "value" if single else self.types.member("value", function.result_type, index)
+            lines += self._stored(f"y{index}", value, type)
+        number = self.dialect.index
+        head = f"{self.dialect.kernel_head} {name}(const {number} count, {', '.join([*inputs, *outputs])})"
+        guard = f"    const {number} i = {self.dialect.thread};\n    if (i >= count) return;"
+        return f"{head}\n{{\n{guard}\n" + "\n".join(lines) + "\n}\n"
+
+    def _loaded(self, name: str, type: Type, at: str) -> str:
+        element, count = _scalar(type), len(components(type))
+        if not count:
+            return self.dialect.loaded(f"{name}[{at}]", element)
+        places = [f"{name}[{at} * {count} + {index}]" for index in range(count)]
+        return self.types.make(type, [self.dialect.loaded(place, element) for place in places])
+
+    def _stored(self, name: str, value: str, type: Type) -> list[str]:
+        count = len(components(type))
+        if not count:
+            return [f"    {name}[i] = {value};"]
+        members = (self.types.member(value, type, index) for index in range(count))
+        return [f"    {name}[i * {count} + {index}] = {member};" for index, member in enumerate(members)]
+
+
+def _scalar(type: Type) -> Scalar:
+    scalar = scalar_of(type)
+    assert scalar is not None
+    return scalar

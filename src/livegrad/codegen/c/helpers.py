@@ -1,0 +1,133 @@
+"""Functions of numbers that C has not: written in front of a text that calls them, for the types that it names.
+
+An op whose record says `lg_floor_div({0}, {1})` is called for integers of 32 bits as `lg_floor_div_i32(a, b)`; then
+`helper_functions` gives what that is. The text is the same for every dialect.
+"""
+
+from __future__ import annotations
+
+import re
+from string import Template
+
+from livegrad.codegen.c.dialect import Dialect
+from livegrad.ir.types import SCALARS, Scalar
+
+_CALLED = re.compile(r"\blg_([a-z_]+)_([a-z]+\d+)\(")
+
+# Python's division: the quotient is rounded down, and the lowest number by -1, which C leaves open, wraps round.
+_SIGNED = {
+    "floor_div": """\
+($T a, $T b)
+{
+    if (b == -1) return ($T)(0 - ($wrapping)a);
+    const $T quotient = a / b, remainder = a % b;
+    return remainder != 0 && ((remainder < 0) != (b < 0)) ? quotient - 1 : quotient;
+}""",
+    "mod": """\
+($T a, $T b)
+{
+    if (b == -1) return 0;
+    const $T remainder = a % b;
+    return remainder != 0 && ((remainder < 0) != (b < 0)) ? remainder + b : remainder;
+}""",
+    # A count outside 0..bits-1 shifts everything out.
+    "shift_right": """\
+($T a, $T count)
+{
+    return ($unsigned)count < $bits ? a >> (int)count : (a < 0 ? -1 : 0);
+}""",
+}
+_UNSIGNED = {
+    "shift_right": """\
+($T a, $T count)
+{
+    return count < $bits ? a >> (int)count : 0;
+}""",
+}
+_INTEGERS = {
+    "shift_left": """\
+($T a, $T count)
+{
+    return ($unsigned)count < $bits ? ($T)(($wide)a << (int)count) : 0;
+}""",
+}
+_FLOATS = {
+    # As NumPy divides: from the exact remainder, so that the quotient is never off by one.
+    "floor_div": """\
+($T a, $T b)
+{
+    if (b == 0) return a / b;
+    const $T remainder = fmod$f(a, b);
+    $T quotient = (a - remainder) / b;
+    if (remainder != 0 && ((remainder < 0) != (b < 0))) quotient -= 1;
+    if (quotient == 0) return copysign$f(($T)0, a / b);
+    const $T down = floor$f(quotient);
+    return quotient - down > ($T)0.5 ? down + 1 : down;
+}""",
+    # A NaN in either operand is the result.
+    "minimum": """\
+($T a, $T b)
+{
+    const $T smaller = b < a ? b : a;
+    return b != b ? b : smaller;
+}""",
+    "maximum": """\
+($T a, $T b)
+{
+    const $T larger = b > a ? b : a;
+    return b != b ? b : larger;
+}""",
+    # A zero or NaN is its own sign.
+    "sign": """\
+($T x)
+{
+    return fabs$f(x) > 0 ? copysign$f(($T)1, x) : x;
+}""",
+    "hypot": """\
+($T a, $T b)
+{
+    const $T x = fabs$f(a), y = fabs$f(b), large = x > y ? x : y, small = x > y ? y : x;
+    if (x == $infinity || y == $infinity) return $infinity;
+    if (x != x || y != y) return x + y;
+    if (large == 0 || small < large * 0x1p-60) return large;
+    const $T ratio = small / large;
+    return large * sqrt$f(1 + ratio * ratio);
+}""",
+}
+_BY_KIND = {"signed": _SIGNED | _INTEGERS, "unsigned": _UNSIGNED | _INTEGERS, "float": _FLOATS}
+
+
+def has_helper(name: str, scalar: Scalar) -> bool:
+    """Whether there is such a function for numbers of this type.
+
+    >>> from livegrad.ir.types import i32, u32
+    >>> has_helper("lg_floor_div", i32), has_helper("lg_floor_div", u32)
+    (True, False)
+    """
+    return name.removeprefix("lg_") in _BY_KIND.get(scalar.kind, {})
+
+
+def helper_functions(text: str, dialect: Dialect) -> list[str]:
+    """The functions that a text calls by their names, each once.
+
+    >>> from livegrad.codegen.c.dialect import OPENCL
+    >>> print(*helper_functions("y = lg_minimum_f32(a, b) + lg_minimum_f32(b, c);", OPENCL))
+    float lg_minimum_f32(float a, float b)
+    {
+        const float smaller = b < a ? b : a;
+        return b != b ? b : smaller;
+    }
+    """
+    called = [(name, SCALARS[type]) for name, type in dict.fromkeys(_CALLED.findall(text)) if type in SCALARS]
+    return [_written(name, scalar, dialect) for name, scalar in called if has_helper(name, scalar)]
+
+
+def _written(name: str, scalar: Scalar, dialect: Dialect) -> str:
+    type, is_double = dialect.scalar(scalar), scalar.bits == 64
+    words = {"T": type, "bits": str(scalar.bits), "wide": dialect.unsigned(64)}
+    if scalar.kind == "float":
+        words |= {"f": "" if is_double else dialect.float_suffix, "infinity": dialect.infinity[is_double]}
+    else:
+        words |= {"unsigned": dialect.unsigned(scalar.bits), "wrapping": dialect.unsigned(max(scalar.bits, 32))}
+    text = Template(_BY_KIND[scalar.kind][name]).substitute(words)
+    return f"{dialect.function_prefix}{type} lg_{name}_{scalar.name}{text}"

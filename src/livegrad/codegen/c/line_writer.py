@@ -1,0 +1,140 @@
+"""Lines of C under way: fresh names, blocks, checks, and how values are named, put together and taken apart.
+
+`body` writes ops through a `Writer`. There are two: `readable_function.FunctionWriter` writes C functions for readers,
+with vectors and structs as values; `codegen.cuda.kernel_writer.KernelWriter` writes one kernel, scalar by scalar.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from livegrad.codegen.c.aggregates import Types
+from livegrad.codegen.c.expressions import applied, takes_whole_vectors
+from livegrad.codegen.c.operands import TensorReference, Text, Value
+from livegrad.codegen.check_sites import Site
+from livegrad.diagnostics import CompileError, Place
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor, Type, bool_, components, scalar_of
+
+
+class Writer(ABC):
+    """The text of a function or kernel."""
+
+    checks: bool = True  # whether what may fail is looked at
+
+    def __init__(self, types: Types, sites: list[Site], first_number: int = 0) -> None:
+        self.types, self.dialect = types, types.dialect
+        self.sites = sites
+        self.lines: list[str] = []
+        self.inside: dict[tuple[str, str], str] = {}  # names of what says that an index is inside an extent
+        self._number, self._depth = first_number, 1
+
+    # --- lines ---
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self._depth + text)
+
+    def name(self, prefix: str = "v") -> str:
+        self._number += 1
+        return f"{prefix}{self._number - 1}"
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """What is written inside stands one step further in."""
+        before, self.inside = self.inside, dict(self.inside)  # names do not outlive their block
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.inside = before
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """What is written inside stands between braces after `head`."""
+        self.line(f"{head} {{")
+        with self.nested():
+            yield
+        self.line("}")
+
+    def value(self, expression: str, type: Type, prefix: str = "v") -> Text:
+        """A new name for an expression."""
+        name = self.name(prefix)
+        self.line(f"const {self.types.name(type)} {name} = {expression};")
+        return Text(name, type)
+
+    def condition(self, expression: str) -> str:
+        """A new name for a truth value."""
+        return self.value(expression, bool_, "c").text
+
+    # --- values ---
+
+    def text(self, value: Value, type: Type) -> str:
+        """A value as one expression."""
+        if isinstance(value, tuple):
+            parts = zip(value, components(type), strict=True)
+            return self.types.make(type, [self.text(part, own) for part, own in parts])
+        assert isinstance(value, Text)
+        return value.text
+
+    def members(self, value: Value, type: Type) -> tuple[Value, ...]:
+        """The members of an aggregate."""
+        if isinstance(value, tuple):
+            return value
+        assert isinstance(value, Text)
+        if value.parts is not None:
+            return value.parts
+        own = enumerate(components(type))
+        return tuple(Text(self.types.member(value.text, type, index), part, value.plain) for index, part in own)
+
+    def tensor(self, value: Value, node: Node) -> TensorReference:
+        """What an index of a tensor stands for; here by sizes that are known."""
+        if isinstance(value, TensorReference):
+            return value
+        type = node.type
+        assert isinstance(value, Text)
+        assert isinstance(type, Tensor)
+        sizes = [size for size in type.shape if isinstance(size, int)]
+        if len(sizes) != len(type.shape):
+            raise CompileError(f"{self.dialect.name} reads tensors of known size", where=node.origin)
+        strides, stride = [], 1
+        for size in reversed(sizes):
+            strides.append(str(stride))
+            stride *= size
+        return TensorReference(value.text, type.element, tuple(map(str, sizes)), tuple(reversed(strides)))
+
+    @abstractmethod
+    def kept(self, value: Value, type: Type) -> Value:
+        """A value that was put together of expressions, under names of its own where it needs them."""
+
+    @abstractmethod
+    def declared(self, type: Type, initial: Sequence[Value] | None = None) -> Value:
+        """A variable, with these members at first or to be assigned."""
+
+    @abstractmethod
+    def assign(self, target: Value, value: Value, type: Type) -> None:
+        """Sets a variable."""
+
+    # --- ops ---
+
+    def expression(self, node: Node, operands: Sequence[str]) -> str:
+        """One component of an elementwise op that is not checked."""
+        scalar = scalar_of(node.operands[-1].type)
+        assert scalar is not None
+        return applied(self.dialect, node.op, scalar, operands)
+
+    def takes_whole(self, node: Node) -> bool:
+        """Whether an elementwise op is written for all components at once."""
+        return takes_whole_vectors(self.types, node)
+
+    @abstractmethod
+    def invoke(self, function: Function, arguments: Sequence[Value]) -> Value:
+        """What a function gives for these arguments."""
+
+    @abstractmethod
+    def begin_trip(self, node: Node, index: str) -> None:
+        """What a loop does first in every trip."""
+
+    @abstractmethod
+    def report(self, bad: str, message: str, origin: Place | None) -> None:
+        """Notes the site, and the element, for which `bad` holds."""

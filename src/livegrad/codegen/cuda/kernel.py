@@ -1,0 +1,408 @@
+"""A kernel as CUDA C: one thread, one block of threads, or several blocks take a row (or 32 rows) and run its stages.
+
+`emit_kernel(kernel, layout)` gives the text, and the names of the words that its arguments are; `plan.py` fills them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from livegrad.codegen.c.helpers import helper_functions
+from livegrad.codegen.c.operands import TensorReference, Text, Value
+from livegrad.codegen.check_sites import Site
+from livegrad.codegen.cuda.kernel_values import KERNELS, memory_type
+from livegrad.codegen.cuda.kernel_writer import KernelWriter
+from livegrad.codegen.cuda.launch import Layout
+from livegrad.codegen.cuda.prelude import library
+from livegrad.codegen.cuda.reductions import Fold, combine_block, combine_columns, combine_warp
+from livegrad.codegen.cuda.speculative_minmax import may_speculate, write_speculated
+from livegrad.ir.types import Scalar, i64
+from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
+from livegrad.schedule.loops.device import COLUMNS, HEAVY_THREADS, MOST_THREADS
+from livegrad.schedule.loops.dimensions import StrideKind
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """CUDA C of a kernel, the words it takes, and its checks. The symbol is `kernel`."""
+
+    text: str
+    words: tuple[str, ...]
+    sites: tuple[Site, ...]
+    uses_traces: bool
+    polls: bool  # its loops end when the interrupt word is set
+
+
+def emit_kernel(kernel: Kernel, layout: Layout, ieee: bool = False) -> KernelText:
+    """The text of `kernel` for one layout; float32 division and square root are rounded as IEEE 754 says if asked."""
+    return _Emitter(kernel, layout, ieee).emit()
+
+
+class _Emitter:
+    def __init__(self, kernel: Kernel, layout: Layout, ieee: bool) -> None:
+        self.kernel, self.layout, self.ieee = kernel, layout, ieee
+        self.writer = KernelWriter()
+        self.words: dict[str, str] = {}  # names and C types
+        self.rows: list[Text | None] = [None] * len(kernel.rows)
+        self.domain = [f"d{d}" for d in range(layout.domain_rank)]
+        self.inner = [f"i{d}" for d in range(layout.inner_rank)]
+        self.ahead: dict[int, str] = {}  # reads that were done before the stage
+        self.together = layout.rows != "thread"  # several threads share a row
+
+    def word(self, name: str, type: str = "long long") -> str:
+        """An argument of the kernel."""
+        self.words.setdefault(name, type)
+        return f"a.{name}"
+
+    def emit(self) -> KernelText:
+        writer = self.writer
+        self.word("status", "unsigned long long*")
+        if self.layout.at_once > 1:
+            self._several_rows(self.kernel.stages[0])
+            return self._assembled()
+        self._open_rows()
+        start = len(writer.lines)
+        with writer.nested():
+            self._decode_row()
+            for stage in self.kernel.stages:
+                self._stage(stage)
+            if writer.uses_traces:
+                writer.lines.insert(start, "        memory.used = LG_SPARE;")
+        writer.line("}")
+        return self._assembled()
+
+    def _several_rows(self, stage: Stage) -> None:
+        """A thread reads what several rows need before it computes any: memory answers late, but many at once."""
+        writer, number, rows = self.writer, self.layout.at_once, f"(row_index){self.word('rows')}"
+        first = f"((row_index)blockIdx.x * {number}) * blockDim.x + threadIdx.x"
+        writer.line(f"const row_index step = (row_index)gridDim.x * blockDim.x * {number};")
+        needed = [source.number for source in stage.sources if source.kind == "read"]
+        with writer.block(f"for (row_index first = {first}; first < {rows}; first += step)"):
+            for read in needed:
+                writer.line(f"{memory_type(self.kernel.reads[read].element)} ahead{read}[{number}];")
+            for loading in (True, False):
+                writer.line("#pragma unroll")
+                with writer.block(f"for (int k = 0; k < {number}; ++k)"):
+                    writer.line("const row_index row = first + k * (row_index)blockDim.x;")
+                    writer.line(f"if (row >= {rows}) break;")
+                    self._decode_row()
+                    if not loading:
+                        self.ahead = {read: f"ahead{read}[k]" for read in needed}
+                        self._stage(stage)
+                        continue
+                    for read in needed:
+                        place = self._element("read", read, self.kernel.reads[read], self.layout.reads[read])
+                        writer.line(f"ahead{read}[k] = {place};")
+
+    def _decode_row(self) -> None:
+        """The indices of a row."""
+        self._decode("row", list(self.domain), [f"domain{d}" for d in range(len(self.domain))])
+
+    def _open_rows(self) -> None:
+        """The loop over rows: of a thread, a warp, a block, or of a block that has 32 of them, one for each lane."""
+        writer, rows = self.writer, f"(row_index){self.word('rows')}"
+        if self.layout.rows in ("thread", "warp"):
+            width = "" if self.layout.rows == "thread" else " / 32"
+            writer.line(f"const row_index step = (row_index)gridDim.x * blockDim.x{width};")
+            first = f"((row_index)blockIdx.x * blockDim.x + threadIdx.x){width}"
+            if self.layout.rows == "warp":
+                writer.line("const row_index share = 0, blocks = 1;")
+            writer.line(f"for (row_index row = {first}; row < {rows}; row += step) {{")
+            return
+        blocks = f"(row_index){self.word('blocks')}" if self.layout.shared_rows else "1"
+        tiles = rows if self.layout.rows == "block" else f"({rows} + {COLUMNS - 1}) / {COLUMNS}"
+        writer.line(f"const row_index share = blockIdx.x % {blocks}, blocks = {blocks};")
+        head = f"for (row_index tile = blockIdx.x / {blocks}; tile < {tiles}; tile += gridDim.x / {blocks})"
+        writer.line(f"{head} {{")
+        with writer.nested():
+            if self.layout.rows == "block":
+                writer.line("const row_index row = tile;")
+            else:
+                # Lanes beyond the last row compute it too, and store the same.
+                own = f"tile * {COLUMNS} + threadIdx.x % {COLUMNS}"
+                writer.line(f"const row_index row = {own} < {rows} ? {own} : {rows} - 1;")
+
+    def _assembled(self) -> KernelText:
+        writer = self.writer
+        opening = self._memory_lines() if writer.uses_traces else []
+        if writer.polls:
+            self.word("interrupt", "const volatile int*")
+        functors = [f"struct {name} {{ {member} }};" for member, name in writer.functors.items()]
+        own = "\n".join([*functors, *opening, *writer.lines])
+        parts = [*library(own, self.ieee, writer.largest_slot), *helper_functions(own, KERNELS), *functors]
+        fields = "\n".join(f"    alignas(8) {type} {name};" for name, type in self.words.items())
+        bounds = f"{MOST_THREADS}"
+        if self.layout.heavy:
+            bounds = f"{HEAVY_THREADS}, {3 if self.layout.rows == 'thread' else 4}"
+        head = f'extern "C" __global__ void __launch_bounds__({bounds}) kernel(const __grid_constant__ Arguments a)'
+        text = "\n".join(
+            [
+                *parts,
+                f"typedef {self.layout.index} row_index;",
+                f"struct Arguments\n{{\n{fields}\n}};",
+                f'static_assert(sizeof(Arguments) == {8 * len(self.words)}, "a word for each argument");\n',
+                f"{head}\n{{",
+                *opening,
+                *writer.lines,
+                "}\n",
+            ]
+        )
+        return KernelText(text, tuple(self.words), tuple(writer.sites), writer.uses_traces, writer.polls)
+
+    def _memory_lines(self) -> list[str]:
+        worker = "((long long)blockIdx.x * blockDim.x + threadIdx.x)"
+        size = self.word("trace_bytes")
+        start = f"{self.word('traces', 'unsigned char*')} + {worker} * {size}"
+        return [
+            f"    lg_memory memory = {{{start}, {size}, LG_SPARE, {self.word('full', 'unsigned long long*')}, false}};"
+        ]
+
+    # --- places ---
+
+    def _decode(self, linear: str, names: list[str], extents: list[str]) -> None:
+        """The indices of a point from its number in row-major order."""
+        rest = linear
+        for position in range(len(names) - 1, -1, -1):
+            if position == 0:
+                self.writer.line(f"const row_index {names[0]} = {rest};")
+                break
+            extent = f"(row_index){self.word(extents[position])}"
+            self.writer.line(f"const row_index {names[position]} = {rest} % {extent};")
+            following = self.writer.name("rest")
+            self.writer.line(f"const row_index {following} = {rest} / {extent};")
+            rest = following
+
+    def _element(self, role: str, number: int, port: Port, kinds: tuple[StrideKind, ...]) -> str:
+        """The place in memory that an access touches at the present point."""
+        pointer = self.word(f"{role}{number}", f"{'const ' if role == 'read' and not port.scratch else ''}"
+                            f"{memory_type(port.element)}*")  # fmt: skip
+        here = [*self.domain, *(self.inner if port.level == "point" else [])]
+        terms = []
+        for dimension, (index, kind) in enumerate(zip(here, kinds, strict=False)):
+            if kind == "one":
+                terms.append(index)
+            elif kind == "any":
+                terms.append(f"{index} * (row_index){self.word(f'{role}{number}_stride{dimension}')}")
+        if port.scratch:
+            worker = {
+                "thread": "((long long)blockIdx.x * blockDim.x + threadIdx.x)",
+                "warp": "(((long long)blockIdx.x * blockDim.x + threadIdx.x) / 32)",
+            }.get(self.layout.rows, "blockIdx.x")
+            own = f"((long long){worker} * {self.word('scratch_bytes')})"
+            pointer = f"(({memory_type(port.element)}*)((char*){pointer} + {own}))"
+        return f"{pointer}[{' + '.join(terms) or '0'}]"
+
+    def _arguments(self, stage: Stage, again: bool = False) -> list[Value]:
+        """The values that a stage's body takes; `again` reads memory once more, whatever was read before."""
+        writer, kernel = self.writer, self.kernel
+        arguments: list[Value] = []
+        for source in stage.sources:
+            number = source.number
+            match source.kind:
+                case "index":
+                    arguments.append(Text(f"(long long){[*self.domain, *self.inner][number]}", i64))
+                case "read":
+                    port = kernel.reads[number]
+                    place = self.ahead.get(number) or self._element("read", number, port, self.layout.reads[number])
+                    place = f"lg_fresh(&{place})" if again else place
+                    arguments.append(writer.value(KERNELS.loaded(place, port.element), port.element))
+                case "whole":
+                    arguments.append(self._whole(number))
+                case "uniform":
+                    arguments.append(self._uniform(number))
+                case "row":
+                    value = self.rows[number]
+                    assert value is not None
+                    arguments.append(value)
+        return arguments
+
+    def _whole(self, number: int) -> TensorReference:
+        whole = self.kernel.wholes[number]
+        pointer = self.word(f"whole{number}", f"const {memory_type(whole.element)}*")
+        extents = tuple(self.word(f"whole{number}_extent{d}") for d in range(whole.rank))
+        strides = tuple(self.word(f"whole{number}_stride{d}") for d in range(whole.rank))
+        return TensorReference(pointer, whole.element, extents, strides)
+
+    def _uniform(self, number: int) -> Text:
+        type = self.kernel.uniforms[number]
+        if self.layout.by_value[number]:
+            return Text(KERNELS.loaded(self.word(f"uniform{number}", memory_type(type)), type), type)
+        pointer = self.word(f"uniform{number}", f"const {memory_type(type)}*")
+        return self.writer.value(KERNELS.loaded(f"*{pointer}", type), type)
+
+    def _store(self, target: Sink, value: Text) -> None:
+        port = self.kernel.outputs[target.number]
+        place = self._element("output", target.number, port, self.layout.outputs[target.number])
+        once = f"if ({self._first_lane()}) " if self.together and port.level == "row" else ""
+        self.writer.line(f"{once}{place} = {KERNELS.stored(value.text, port.element)};")
+
+    # --- stages ---
+
+    def _stage(self, stage: Stage) -> None:
+        writer = self.writer
+        if stage.level == "row":
+            writer.element = "row"
+            arguments = self._arguments(stage)
+            if self.layout.rows == "thread" and may_speculate(stage.body):
+                again = partial(self._arguments, stage, again=True)
+                results = write_speculated(writer, stage.body, arguments, again)
+            else:
+                results = writer.scalars(stage.body, arguments)
+            for target, value in zip(stage.sinks, results, strict=True):
+                if target.kind == "row":
+                    self.rows[target.number] = value
+                else:
+                    self._store(target, value)
+            return
+        writer.element = self._operand_element() if self.kernel.along else "row"
+        if stage.scan is not None:
+            self._scan_stage(stage)
+        else:
+            self._point_stage(stage)
+        if self.together and any(port.scratch for port in self.kernel.outputs):
+            writer.line("__syncwarp();" if self.layout.rows == "warp" else "__syncthreads();")
+
+    def _first_lane(self) -> str:
+        """Whether a thread is the one that stores for its row."""
+        lanes = {"block": "threadIdx.x == 0", "warp": "threadIdx.x % 32 == 0"}
+        return lanes.get(self.layout.rows, f"threadIdx.x < {COLUMNS}")
+
+    def _lanes(self) -> tuple[str, str]:
+        """Of the threads of a block that share a row, which one this is, and how many there are."""
+        if self.layout.rows == "warp":
+            return "threadIdx.x % 32", "32"
+        if self.layout.rows == "block":
+            return "threadIdx.x", "blockDim.x"
+        return f"threadIdx.x / {COLUMNS}", f"blockDim.x / {COLUMNS}"
+
+    def _operand_element(self) -> str:
+        """The element of what is folded, counted over rows and inner points: where a failed check lies."""
+        chunks = 1 if self.kernel.split else 0  # dimensions that number chunks
+        names = [*self.domain[chunks:], *self.inner]
+        extents = [f"domain{d}" for d in range(chunks, len(self.domain))]
+        extents += [f"inner{d}" for d in range(len(self.inner))]
+        linear = "0LL"
+        for name, extent in zip(names, extents, strict=True):
+            linear = f"({linear} * {self.word(extent)} + {name})"
+        return linear
+
+    def _sweep(self, body: Callable[[], None], down: bool = False) -> None:
+        """The inner points of a row: all of them in order, or this thread's share."""
+        writer = self.writer
+        start, stop = self._first_range()
+        if self.together:
+            rest = "".join(f" * (row_index){self.word(f'inner{d}')}" for d in range(1, len(self.inner)))
+            point = writer.name("p")
+            bound = f"({stop} - {start}){rest}"
+            lane, lanes = self._lanes()
+            first, step = f"share * ({lanes}) + {lane}", f"(row_index)({lanes}) * blocks"
+            if self.layout.heavy:
+                writer.line("#pragma unroll 1")  # to write long code twice takes the compiler twice the time
+            with writer.block(f"for (row_index {point} = {first}; {point} < {bound}; {point} += {step})"):
+                local = ["local0", *self.inner[1:]]
+                self._decode(point, local, [f"inner{d}" for d in range(len(self.inner))])
+                writer.line(f"const row_index {self.inner[0]} = {start} + local0;")
+                body()
+            return
+        self._nested(0, start, stop, body, down)
+
+    def _nested(self, depth: int, start: str, stop: str, body: Callable[[], None], down: bool) -> None:
+        if depth == len(self.inner):
+            body()
+            return
+        name = self.inner[depth]
+        head = f"for (row_index {name} = {start}; {name} < {stop}; ++{name})"
+        if down:
+            head = f"for (row_index {name} = {stop} - 1; {name} >= {start}; --{name})"
+        with self.writer.block(head):
+            following = f"(row_index){self.word(f'inner{depth + 1}')}" if depth + 1 < len(self.inner) else "0"
+            self._nested(depth + 1, "0", following, body, down)
+
+    def _first_range(self) -> tuple[str, str]:
+        stop = f"(row_index){self.word('inner0')}" if self.inner else "1"
+        if not self.kernel.split:
+            return "0", stop
+        start, end = self.writer.name("start"), self.writer.name("end")
+        chunk = f"(row_index){self.word('chunk')}"
+        self.writer.line(f"const row_index {start} = {self.domain[0]} * {chunk};")
+        self.writer.line(f"const row_index {end} = {start} + {chunk} < {stop} ? {start} + {chunk} : {stop};")
+        return start, end
+
+    def _point_stage(self, stage: Stage) -> None:
+        folds = {
+            index: Fold(self.writer, target, _scalar(stage, index))
+            for index, target in enumerate(stage.sinks)
+            if target.reduce is not None
+        }
+
+        def point() -> None:
+            results = self.writer.scalars(stage.body, self._arguments(stage))
+            for index, (target, value) in enumerate(zip(stage.sinks, results, strict=True)):
+                if index in folds:
+                    folds[index].take(value, self._linear_index())
+                else:
+                    self._store(target, value)
+
+        self._sweep(point)
+        if self.together and folds:
+            self._combine(list(folds.values()))
+        for index, fold in folds.items():
+            number = stage.sinks[index].number
+            self.rows[number] = fold.result(self.kernel.rows[number])
+
+    def _combine(self, folds: list[Fold]) -> None:
+        """Makes one value of all threads' folds; where blocks share a row, only the last of them goes on."""
+        writer = self.writer
+        combine = {"warp": combine_warp, "block": combine_block}.get(self.layout.rows, combine_columns)
+        combine(writer, folds)
+        if not self.layout.shared_rows:
+            return
+        places, offset = [], "0"
+        for fold in folds:
+            pointer = writer.name("partial")
+            base = f"{self.word('partials', 'unsigned char*')} + {offset}"
+            writer.line(f"{fold.c_type}* const {pointer} = ({fold.c_type}*)({base});")
+            places.append(pointer)
+            offset = f"{offset} + {fold.bytes}LL * blocks * {self.word('rows')}"
+        with writer.block(f"if ({self._first_lane()})"):
+            for fold, pointer in zip(folds, places, strict=True):
+                writer.line(f"{pointer}[(long long)share * {self.word('rows')} + row] = {fold.name};")
+        counter = f"{self.word('counters', 'unsigned int*')} + tile"
+        writer.line(f"if (!lg_is_last({counter}, blocks)) continue;")
+        for fold in folds:
+            fold.begin_again()
+        lane, lanes = self._lanes()
+        other = writer.name("b")
+        with writer.block(f"for (row_index {other} = {lane}; {other} < blocks; {other} += {lanes})"):
+            for fold, pointer in zip(folds, places, strict=True):
+                # Not by way of the cache of this multiprocessor: other blocks have written it.
+                fold.take_partial(f"lg_fresh({pointer} + (long long){other} * {self.word('rows')} + row)")
+        combine(writer, folds)
+
+    def _linear_index(self) -> str:
+        linear = f"(long long){self.inner[0]}" if self.inner else "0LL"
+        for dimension, name in enumerate(self.inner[1:], 1):
+            linear = f"({linear} * {self.word(f'inner{dimension}')} + {name})"
+        return linear
+
+    def _scan_stage(self, stage: Stage) -> None:
+        writer, scan = self.writer, stage.scan
+        assert scan is not None
+        type = _scalar(stage, 0)
+        state = writer.name("s")
+        writer.line(f"{KERNELS.scalar(type)} {state} = {KERNELS.literal(scan.initial, type)};")
+
+        def point() -> None:
+            (result,) = writer.scalars(stage.body, [Text(state, type), *self._arguments(stage)])
+            self._store(stage.sinks[0], Text(state, type) if scan.exclusive else result)
+            writer.line(f"{state} = {result.text};")
+
+        self._sweep(point, down=scan.reverse)
+
+
+def _scalar(stage: Stage, index: int) -> Scalar:
+    type = stage.body.results[index].type
+    assert isinstance(type, Scalar)
+    return type

@@ -1,0 +1,46 @@
+"""How the kernels of plans hold values: CUDA C with a library of its own (`prelude`), where constants are bits.
+
+A half is held as a float that is rounded after every operation; a bfloat16, which is only moved and cast, by its bits;
+a complex number is only moved: NumPy computes with those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from livegrad.codegen.c.dialect import CUDA
+from livegrad.ir.types import SCALARS, Scalar
+
+_BARE = {"f16": "float", "bf16": "unsigned short", "c64": "unsigned long long", "c128": "ulonglong2"}
+# Integers that a float does not hold exactly are rounded once, from the double that holds more of them.
+_TO_HALF = {
+    (source.name, "f16"): "lg_round_half({0})" if source.kind == "float" else "lg_round_half((double){0})"
+    for source in SCALARS.values()
+    if source.kind != "complex" and source.name not in ("f16", "bf16")
+}
+KERNELS = replace(
+    CUDA,
+    scalars={**CUDA.scalars, **_BARE},
+    memory={**CUDA.memory, "f16": "unsigned short"},
+    loads={**CUDA.loads, "f16": "lg_from_half({0})"},
+    stores={"f16": "lg_to_half({0})"},
+    exact_constants=True,
+    own={
+        **CUDA.own,
+        ("sqrt", "f32"): "lg_sqrt({0})",
+        ("sin", "f32"): "lg_sin({0})",
+        ("cos", "f32"): "lg_cos({0})",
+        ("nextafter", "f16"): "lg_nextafter_half({0}, {1})",
+    },
+    casts={**_TO_HALF, ("f32", "bf16"): "lg_to_bfloat({0})", ("bf16", "f32"): "lg_from_bfloat({0})"},
+)
+
+
+def memory_type(type: Scalar) -> str:
+    """The C type of an element in memory.
+
+    >>> from livegrad.ir.types import f16, i64
+    >>> memory_type(i64), memory_type(f16), KERNELS.scalar(f16)
+    ('long long', 'unsigned short', 'float')
+    """
+    return KERNELS.in_memory(type)

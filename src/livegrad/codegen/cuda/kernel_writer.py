@@ -1,0 +1,163 @@
+"""A kernel of a plan under way: every value is numbers under names of their own, and functions are written in place.
+
+The walk over nodes is that of `codegen/c`; what stands here is how kernels hold values, how checks report, and what is
+better written in another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from livegrad.codegen.c.aggregates import Types
+from livegrad.codegen.c.body import RULES, needs_expansion, write_node, write_out
+from livegrad.codegen.c.line_writer import Writer
+from livegrad.codegen.c.operands import Text, TraceReference, Value, leaves_of, rebuilt
+from livegrad.codegen.check_sites import Site
+from livegrad.codegen.cuda import device_tapes
+from livegrad.codegen.cuda.device_elementwise import kernel_expression, without_parentheses
+from livegrad.codegen.cuda.kernel_values import KERNELS
+from livegrad.codegen.llvm.tapes import execution_order, mentions_traces
+from livegrad.diagnostics import Place
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Trace, Type, components
+from livegrad.ir.walk import nodes_of
+
+# A quotient that is off by the last bit would be off by one after these.
+_TO_WHOLE_NUMBERS = frozenset({"floor", "ceil", "trunc", "round", "fract"})
+_RULES = {**RULES, **device_tapes.RULES}
+
+
+class KernelWriter(Writer):
+    """The text of one kernel."""
+
+    def __init__(self) -> None:
+        super().__init__(Types(KERNELS), [], first_number=1)
+        self.uses_traces = False
+        self.choices_pass_nan = False  # whether `max` and `min` may give NaN for NaN, and either zero for two zeros
+        self.polls = False  # whether a loop asks if it should stop
+        self.largest_slot = 16  # bytes that any trace keeps for one iteration
+        self.element = "row"  # what a failed check names: the element of the kernel's domain, or of what it folds
+        self.exact_divisions: set[Node] = set()  # whose quotients are rounded to whole numbers next
+        self.paired: set[Node] = set()  # operands of which both sine and cosine are taken
+        self.pairs: dict[str, dict[str, str]] = {}  # their names by operand, when written
+        self.functors: dict[str, str] = {}  # names of structs by what they hold
+
+    def functor(self, member: str) -> str:
+        """An object that can be called; those with the same member are of one type."""
+        return f"{self.functors.setdefault(member, f'Combine{len(self.functors)}')}()"
+
+    # --- functions ---
+
+    def write_function(self, function: Function, arguments: Sequence[Value]) -> list[Value]:
+        """The values of the function's results."""
+        if any(needs_expansion(node, KERNELS) for node in nodes_of(function)):
+            function = write_out(function, KERNELS)
+        values: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
+        order, copies = execution_order(function.results)
+        with self._looking_ahead(order):
+            for node in order:
+                if node in values:
+                    continue
+                operands = [values[operand] for operand in node.operands]
+                for place, operand in enumerate(operands):
+                    if (node, place) in copies and isinstance(operand, TraceReference):
+                        operands[place] = device_tapes.copied(self, operand)
+                values[node] = write_node(self, node, operands, _RULES)
+        return [values[result] for result in function.results]
+
+    def scalars(self, function: Function, arguments: Sequence[Value]) -> list[Text]:
+        """The numbers that a stage's body gives, in order."""
+        found = self.write_function(function, arguments)
+        return [leaf for value in found for leaf in leaves_of(value) if isinstance(leaf, Text)]
+
+    @contextmanager
+    def _looking_ahead(self, order: Sequence[Node]) -> Iterator[None]:
+        """Inside, the nodes of a function are written; looks first which are better written in another way."""
+        before = self.exact_divisions, self.paired, self.pairs
+        taken = {name: {n.operands[0] for n in order if n.op.name == name} for name in ("sin", "cos")}
+        self.exact_divisions, self.paired, self.pairs = set(), taken["sin"] & taken["cos"], {}
+        for node in order:
+            whole = node.op.name == "cast" and node.attribute("type").kind != "float"
+            if whole or node.op.name in _TO_WHOLE_NUMBERS:
+                self.exact_divisions.update(operand for operand in node.operands if operand.op.name == "div")
+        yield
+        self.exact_divisions, self.paired, self.pairs = before
+
+    def invoke(self, function: Function, arguments: Sequence[Value]) -> Value:
+        results = self.write_function(function, arguments)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def expression(self, node: Node, operands: Sequence[str]) -> str:
+        return kernel_expression(self, node, operands)
+
+    def takes_whole(self, node: Node) -> bool:
+        return False
+
+    def begin_trip(self, node: Node, index: str) -> None:
+        """A loop without a known end asks now and then if it should stop; one that found no memory does not go on."""
+        if node.op.name == "while_loop":
+            self.polls = True
+            self.line(f"if (({index} & 1023) == 1023 && *a.interrupt) break;")
+        if mentions_traces(node.attribute("body")):
+            self.uses_traces = True
+            self.line("if (memory.failed) break;")
+
+    def report(self, bad: str, message: str, origin: Place | None) -> None:
+        """Writes the site and the lowest element for which `bad` holds to the status word."""
+        self.sites.append(Site(message, origin))
+        self.line(f"if ({bad}) lg_report(a.status, {self.element}, {len(self.sites) - 1});")
+
+    # --- values ---
+
+    def value(self, expression: str, type: Type, prefix: str = "v") -> Text:
+        return super().value(without_parentheses(expression), type, prefix)
+
+    def kept(self, value: Value, type: Type) -> Value:
+        return rebuilt(value, iter([self._named(leaf) for leaf in leaves_of(value)]))
+
+    def _named(self, leaf: Text | TraceReference) -> Text | TraceReference:
+        if isinstance(leaf, TraceReference):
+            return leaf if leaf.header.isidentifier() else device_tapes.named(self, leaf.header, leaf.element)
+        return leaf if leaf.plain else self.value(leaf.text, leaf.type)
+
+    def declared(self, type: Type, initial: Sequence[Value] | None = None) -> Value:
+        """Variables for all leaves: with zeros to be assigned, or contents; a trace is one that can be written to."""
+        value = _zeros(type) if initial is None else tuple(initial)
+        ready = list(leaves_of(value))
+        if initial is not None:
+            ready = [device_tapes.ensured(self, leaf) if isinstance(leaf, TraceReference) else leaf for leaf in ready]
+        return rebuilt(value, iter([self._variable(leaf) for leaf in ready]))
+
+    def _variable(self, leaf: Text | TraceReference) -> Text | TraceReference:
+        name = self.name("s")
+        if isinstance(leaf, TraceReference):
+            self.line(f"long long {name} = {leaf.header};")
+            return TraceReference(name, leaf.element)
+        self.line(f"{self.types.name(leaf.type)} {name} = {leaf.text};")
+        return Text(name, leaf.type)
+
+    def assign(self, target: Value, value: Value, type: Type | None = None) -> None:
+        """Sets variables. All values are read before the first is written: they may be one another's."""
+        held = []
+        for variable, leaf in zip(leaves_of(target), leaves_of(value), strict=True):
+            own, text = _spelled(variable), _spelled(leaf)
+            if own == text:
+                continue
+            name = self.name("n")
+            self.line(f"const auto {name} = {text};")
+            held.append(f"{own} = {name};")
+        for text in held:
+            self.line(text)
+
+
+def _spelled(leaf: Text | TraceReference) -> str:
+    return leaf.text if isinstance(leaf, Text) else leaf.header
+
+
+def _zeros(type: Type) -> Value:
+    if isinstance(type, Scalar):
+        return Text("0", type)
+    if isinstance(type, Trace):
+        return TraceReference("0", type.element)
+    return tuple(map(_zeros, components(type)))

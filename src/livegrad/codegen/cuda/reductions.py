@@ -1,0 +1,99 @@
+"""Running folds of a row as CUDA C: a variable, how it takes a value in, and how many threads' values become one.
+
+`kernel.py` declares one for each fold of a stage. Threads are combined in one fixed tree, so that a result has the same
+bits in every run: lanes of a warp by shuffles, warps (or the lanes of a column) through shared memory, blocks through
+memory of the device, where the last block to end takes all of them in order.
+"""
+
+from __future__ import annotations
+
+from livegrad.codegen.c.expressions import applied
+from livegrad.codegen.c.operands import Text
+from livegrad.codegen.cuda.device_elementwise import rounded_half
+from livegrad.codegen.cuda.kernel_values import KERNELS
+from livegrad.codegen.cuda.kernel_writer import KernelWriter
+from livegrad.ir.types import Scalar, f16
+from livegrad.ops.comparison import bit_and, bit_or
+from livegrad.ops.elementwise import add, maximum, minimum, mul
+from livegrad.ops.reduction import fold_start
+from livegrad.schedule.kernel import Sink
+from livegrad.schedule.loops.device import partial_bytes
+
+_OPS = {"sum": add, "prod": mul, "any": bit_or, "all": bit_and, "max": maximum, "min": minimum}
+
+
+class Fold:
+    """A running fold of a row."""
+
+    def __init__(self, writer: KernelWriter, target: Sink, type: Scalar) -> None:
+        self.writer, self.type = writer, type
+        self.kind = target.reduce or ""
+        self.indexed = self.kind.startswith("arg")
+        held = KERNELS.scalar(type)
+        self.c_type = f"lg_indexed<{held}>" if self.indexed else held
+        self.name = writer.name("fold")
+        start = KERNELS.literal(fold_start(self.kind, type), type)
+        self.start = f"{self.c_type}{{{start}, 1LL << 62}}" if self.indexed else start
+        writer.line(f"{self.c_type} {self.name} = {self.start};")
+
+    @property
+    def bytes(self) -> int:
+        """What one partial result takes in memory."""
+        return partial_bytes(self.kind, self.type)
+
+    def take(self, value: Text, index: str) -> None:
+        fresh = f"{self.c_type}{{{value.text}, {index}}}" if self.indexed else value.text
+        self.writer.line(f"{self.name} = {self._combined(self.name, fresh)};")
+
+    def take_partial(self, place: str) -> None:
+        """Takes in what a block left in memory."""
+        partial = self.writer.name("left")
+        self.writer.line(f"const {self.c_type} {partial} = {place};")
+        self.writer.line(f"{self.name} = {self._combined(self.name, partial)};")
+
+    def begin_again(self) -> None:
+        self.writer.line(f"{self.name} = {self.start};")
+
+    def _combined(self, first: str, second: str) -> str:
+        if self.indexed:
+            return f"lg_better<{'true' if self.kind == 'argmax' else 'false'}>({first}, {second})"
+        return applied(KERNELS, _OPS[self.kind], self.type, [first, second])
+
+    @property
+    def combine(self) -> str:
+        """A function of two values in C: one for all folds of a kind, so that the compiler sees it once."""
+        body = f"({self.c_type} x, {self.c_type} y) const {{ return {self._combined('x', 'y')}; }}"
+        return self.writer.functor(f"__device__ {self.c_type} operator()" + body)
+
+    def result(self, wanted: Scalar) -> Text:
+        """The fold's value as the rest of the row uses it."""
+        text = f"{self.name}.index" if self.indexed else self.name
+        return self.writer.value(rounded_half(text) if wanted is f16 else text, wanted)
+
+
+def combine_block(writer: KernelWriter, folds: list[Fold]) -> None:
+    """All threads of a block hold each fold's value for the whole block afterwards."""
+    for fold in folds:
+        writer.line(f"{fold.name} = lg_warp_fold({fold.name}, {fold.combine});")
+    shared = {fold: writer.name("shared") for fold in folds}
+    for fold, name in shared.items():
+        writer.line(f"__shared__ {fold.c_type} {name}[8];")  # of warps
+    writer.line("__syncthreads();")
+    with writer.block("if (threadIdx.x % 32 == 0)"):
+        for fold, name in shared.items():
+            writer.line(f"{name}[threadIdx.x / 32] = {fold.name};")
+    writer.line("__syncthreads();")
+    for fold, name in shared.items():
+        writer.line(f"{fold.name} = lg_fold_in_order({name}, blockDim.x / 32, 1, {fold.combine});")
+
+
+def combine_warp(writer: KernelWriter, folds: list[Fold]) -> None:
+    """All lanes of a warp hold each fold's value for the whole warp afterwards."""
+    for fold in folds:
+        writer.line(f"{fold.name} = lg_from_lane(lg_warp_fold({fold.name}, {fold.combine}), 0);")
+
+
+def combine_columns(writer: KernelWriter, folds: list[Fold]) -> None:
+    """The threads of each column of a block hold its value afterwards."""
+    for fold in folds:
+        writer.line(f"{fold.name} = lg_column_fold({fold.name}, {fold.combine});")

@@ -1,0 +1,353 @@
+"""Loads and stores of a kernel: every read of a stage at once, whole vectors where all lanes are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from livegrad.codegen.llvm import baseline_lanes, vector_memory
+from livegrad.codegen.llvm.deinterleave import load_columns, load_spread, store_columns, store_spread
+from livegrad.codegen.llvm.kernel_frame import AccessKind, Frame, Tail
+from livegrad.codegen.llvm.registers import Register, Value
+from livegrad.ir.types import Scalar, bool_, i64
+from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
+from livegrad.schedule.loops.cost_model import byte_size
+from livegrad.schedule.loops.cpu_nest import Layout
+
+
+class Column(NamedTuple):
+    """A column of short rows: where lane 0 has it, and how far it is to the next lane's."""
+
+    pointer: str
+    type: Scalar
+    step: Register
+
+
+class Accesses(Frame):
+    """Where a stage's arguments come from and its results go."""
+
+    def __init__(self, kernel: Kernel, layout: Layout, quick: bool = False) -> None:
+        super().__init__(kernel, layout, quick)
+        self.columns: dict[int, list[Register]] = {}  # of packed rows, by read
+        self.stored_columns: dict[int, list[Register]] = {}  # by output
+        self.tiles: dict[tuple[AccessKind, int], str] = {}  # where accesses of the stage find or leave what is turned
+        self.tile_row = self.asm.constant(0, i64)  # the place of a point's first lane there
+
+    def _arguments(self, stage: Stage, indices: list[Register], tail: Tail | None, vector: bool) -> list[Value]:
+        reads = sorted({source.number for source in stage.sources if source.kind == "read"})
+        loaded = self._load_all(reads, indices, tail, vector)
+        arguments: list[Value] = []
+        for source in stage.sources:
+            match source.kind:
+                case "index":
+                    arguments.append(self._index(source.number, indices, vector))
+                case "read":
+                    arguments.append(loaded[source.number])
+                case "whole":
+                    arguments.append(self.wholes[source.number])
+                case "uniform":
+                    arguments.append(self.uniforms[source.number])
+                case "row":
+                    value = self.rows[source.number]
+                    assert value is not None
+                    arguments.append(value)
+        return arguments
+
+    def _index(self, dimension: int, indices: list[Register], vector: bool) -> Register:
+        position = [*self.domain_index, *indices][dimension]
+        ranks = len(self.domain_index)
+        last = ranks - 1 if self.layout.direction == "across" else ranks + len(self.inner) - 1
+        if dimension != last or not vector or self.asm.lanes == 1:
+            return replace(position, dimension=dimension)
+        places = self.asm.apply("add", i64, self.asm.widen(position, self.asm.lanes), self._lane_numbers())
+        return replace(places, dimension=dimension, first=position)
+
+    def _place(
+        self, kind: AccessKind, number: int, indices: list[Register]
+    ) -> tuple[str, Scalar, Register, Register | None]:
+        """Where lane 0 of an access lies, its element, and the stride from lane to lane (None: not along the lanes)."""
+        reading = kind == "read"
+        port = (self.kernel.reads if reading else self.kernel.outputs)[number]
+        strides = (self.read_strides if reading else self.output_strides)[number]
+        base = (self.read_bases if reading else self.output_bases)[number]
+        here = [*self.domain_index, *(indices if port.level == "point" else [])]
+        own = strides[: len(here)]
+        if port.scratch:
+            return self._scratch_place(base, port, own, indices)
+        offset = self.offset_of(own, here, None)
+        ranks = len(self.domain_index)
+        lane = ranks - 1 if self.layout.direction == "across" else (len(here) - 1 if len(here) > ranks else None)
+        step = own[lane] if lane is not None and lane >= 0 and own else None
+        return base, port.element, offset, step
+
+    def _tile_pointer(self, kind: AccessKind, number: int, type: Scalar) -> str:
+        return vector_memory.element_pointer(self.asm, self.tiles[kind, number], type, self.tile_row)
+
+    def _scratch_place(
+        self, base: str, port: Port, strides: list[Register], indices: list[Register]
+    ) -> tuple[str, Scalar, Register, Register]:
+        """In the thread's own memory, which holds one row, or as many as there are lanes, point by point."""
+        asm = self.asm
+        bytes_before = asm.apply("mul", i64, Register("%worker", i64, 1), self.scratch_size)
+        base = asm.raw(f"getelementptr i8, ptr {base}, i64 {bytes_before.text}")
+        offset = self.offset_of(strides[len(self.domain_index) :], indices, None)
+        if self.layout.direction == "across":
+            offset = asm.apply("mul", i64, offset, asm.constant(asm.lanes, i64))
+        return base, port.element, offset, asm.constant(1, i64)
+
+    def _load_all(
+        self, reads: list[int], indices: list[Register], tail: Tail | None, vector: bool
+    ) -> dict[int, Register]:
+        """Loads by group: consecutive lanes are loaded whole where all are there, under a mask at the end."""
+        asm = self.asm
+        loaded: dict[int, Register] = {}
+        whole: list[tuple[int, str, Scalar]] = []
+        near: list[tuple[int, Column]] = []
+        if vector and asm.lanes > 1:
+            loaded = self._load_packs(reads, indices, tail)
+        for number in reads:
+            if number in loaded:
+                continue
+            if number in self.columns:
+                loaded[number] = self.columns[number][int(indices[-1].text)]
+                continue
+            if ("read", number) in self.tiles:
+                type = self.kernel.reads[number].element
+                loaded[number] = vector_memory.load_vector(asm, self._tile_pointer("read", number, type), type, None)
+                continue
+            base, type, offset, step = self._place("read", number, indices)
+            pointer = vector_memory.element_pointer(asm, base, type, offset)
+            if not vector or asm.lanes == 1 or step is None or step.text == "0":
+                loaded[number] = vector_memory.load_uniform(asm, pointer, type)
+            elif step.text == "1":
+                whole.append((number, pointer, type))
+            elif step.literal:
+                near.append((number, Column(pointer, type, step)))
+            else:
+                loaded[number] = self._gather(pointer, type, step, tail)
+        if whole:
+            loaded |= self._load_whole(whole, tail)
+        return loaded | self._load_near(near, tail)
+
+    def _load_packs(self, reads: list[int], indices: list[Register], tail: Tail | None) -> dict[int, Register]:
+        """What several reads together take of packed rows: a column each."""
+        packs = [
+            pack for pack in self.layout.read_packs if set(pack) <= {n for n in reads if ("read", n) not in self.tiles}
+        ]
+        loaded = self._load_columns([[self._column("read", n, indices) for n in pack] for pack in packs], tail)
+        return {n: value for pack, row in zip(packs, loaded, strict=True) for n, value in zip(pack, row, strict=True)}
+
+    def _gather(self, pointer: str, type: Scalar, step: Register, tail: Tail | None) -> Register:
+        return vector_memory.gather(self.asm, pointer, type, self._lane_offsets(step), self._mask_of(tail))
+
+    def _scatter(self, pointer: str, value: Register, step: Register, tail: Tail | None) -> None:
+        vector_memory.scatter(self.asm, pointer, value, self._lane_offsets(step), self._mask_of(tail))
+
+    def _lane_offsets(self, step: Register) -> Register:
+        return self.asm.apply("mul", i64, self._lane_numbers(), self.asm.widen(step, self.asm.lanes))
+
+    def _mask_of(self, tail: Tail | None) -> Register | None:
+        return None if tail is None else self._lane_mask(tail)
+
+    def _either(
+        self, tail: Tail, full: Callable[[], list[Register]], part: Callable[[], list[Register]]
+    ) -> list[Register]:
+        """What one of two texts gives: `full` runs where all lanes stand for elements, `part` at the end."""
+        return self._choose(self._is_full(tail), full, part)
+
+    def _choose(
+        self, condition: Register, full: Callable[[], list[Register]], part: Callable[[], list[Register]]
+    ) -> list[Register]:
+        asm = self.asm
+        whole, some, ready = (asm.label(hint) for hint in ("full", "part", "ready"))
+        asm.branch(condition, whole, some)
+        found: list[list[Register]] = []
+        ends: list[str] = []
+        for label, text in ((whole, full), (some, part)):
+            asm.begin(label)
+            found.append(text())
+            ends.append(asm.block)
+            asm.jump(ready)
+        asm.begin(ready)
+        return [asm.phi(a.type, a.lanes, [(a, ends[0]), (b, ends[1])]) for a, b in zip(*found, strict=True)]
+
+    def _is_full(self, tail: Tail) -> Register:
+        position, stop = tail
+        left = self.asm.apply("sub", i64, stop, position)
+        return self.asm.apply("icmp sge", bool_, left, self.asm.constant(self.asm.lanes, i64))
+
+    def _load_whole(self, whole: list[tuple[int, str, Scalar]], tail: Tail | None) -> dict[int, Register]:
+        def load(mask: Register | None) -> list[Register]:
+            return [vector_memory.load_vector(self.asm, pointer, type, mask) for _, pointer, type in whole]
+
+        if tail is None:
+            loaded = load(None)
+        elif self.quick:
+            left = self._left(tail)
+            loaded = [baseline_lanes.load_first(self.asm, pointer, type, left) for _, pointer, type in whole]
+        else:
+            loaded = self._either(tail, lambda: load(None), lambda: load(self._lane_mask(tail)))
+        return {number: value for (number, _, _), value in zip(whole, loaded, strict=True)}
+
+    def _load_near(self, near: list[tuple[int, Column]], tail: Tail | None) -> dict[int, Register]:
+        """Lanes that are a few elements apart, by whole loads; gathered at the end."""
+
+        def spread() -> list[Register]:
+            return [load_spread(self.asm, own.pointer, own.type, int(own.step.text)) for _, own in near]
+
+        def gathered() -> list[Register]:
+            return [self._gather(*own, tail) for _, own in near]
+
+        if not near:
+            return {}
+        loaded = spread() if tail is None else self._either(tail, spread, gathered)
+        return {number: value for (number, _), value in zip(near, loaded, strict=True)}
+
+    def _store_near(self, near: list[tuple[Column, Register]], tail: Tail | None) -> None:
+        def spread() -> list[Register]:
+            for own, value in near:
+                store_spread(self.asm, own.pointer, value, int(own.step.text))
+            return []
+
+        def scattered() -> list[Register]:
+            for own, value in near:
+                self._scatter(own.pointer, value, own.step, tail)
+            return []
+
+        if near and tail is None:
+            spread()
+        elif near and tail is not None:
+            self._either(tail, spread, scattered)
+
+    # --- packed rows ---
+
+    def _is_packed(self, kind: AccessKind, number: int) -> bool:
+        """Whether an access goes to short rows that lie one behind the other, a row for each lane."""
+        return self.asm.lanes > 1 and "row" in (self.layout.reads if kind == "read" else self.layout.outputs)[number]
+
+    def _load_rows(self, stage: Stage, tail: Tail) -> dict[int, list[Register]]:
+        """The columns of all packed rows that a stage reads."""
+        reads = sorted({s.number for s in stage.sources if s.kind == "read" and self._is_packed("read", s.number)})
+        inner = [[self.asm.constant(column, i64)] for column in range(self.layout.row)]
+        loaded = self._load_columns(
+            [[self._column("read", number, index) for index in inner] for number in reads], tail
+        )
+        return dict(zip(reads, loaded, strict=True))
+
+    def _store_rows(self, tail: Tail) -> None:
+        """Writes the packed rows whose columns a stage has left, one after the other."""
+        inner = [[self.asm.constant(column, i64)] for column in range(self.layout.row)]
+        rows = [
+            ([self._column("output", n, index) for index in inner], held) for n, held in self.stored_columns.items()
+        ]
+        self._store_columns(rows, tail)
+        self.stored_columns = {}
+
+    def _column(self, kind: AccessKind, number: int, indices: list[Register]) -> Column:
+        base, type, offset, step = self._place(kind, number, indices)
+        assert step is not None
+        return Column(vector_memory.element_pointer(self.asm, base, type, offset), type, step)
+
+    def _load_columns(self, rows: list[list[Column]], tail: Tail | None) -> list[list[Register]]:
+        """Columns of packed rows: from whole rows where all lanes are there, gathered at the end."""
+
+        def whole() -> list[Register]:
+            return [own for row in rows for own in load_columns(self.asm, row[0].pointer, row[0].type, len(row))]
+
+        def gathered() -> list[Register]:
+            return [self._gather(*column, tail) for row in rows for column in row]
+
+        if not rows:
+            return []
+        supply = iter(whole() if tail is None else self._either(tail, whole, gathered))
+        return [[next(supply) for _ in row] for row in rows]
+
+    def _store_columns(self, rows: list[tuple[list[Column], list[Register]]], tail: Tail | None) -> None:
+        def whole() -> list[Register]:
+            for row, held in rows:
+                store_columns(self.asm, row[0].pointer, held)
+            return []
+
+        def scattered() -> list[Register]:
+            for row, held in rows:
+                for column, value in zip(row, held, strict=True):
+                    self._scatter(column.pointer, value, column.step, tail)
+            return []
+
+        if rows and tail is None:
+            whole()
+        elif rows and tail is not None:
+            self._either(tail, whole, scattered)
+
+    def _store(
+        self,
+        stores: list[tuple[Sink, Value]],
+        indices: list[Register],
+        tail: Tail | None,
+        vector: bool,
+    ) -> None:
+        asm = self.asm
+        whole: list[tuple[int, str, Register]] = []
+        near: list[tuple[Column, Register]] = []
+        values = {target.number: value for target, value in stores}
+        by_itself = {number for number in values if ("output", number) not in self.tiles}
+        packs = [pack for pack in self.layout.output_packs if vector and asm.lanes > 1 and set(pack) <= by_itself]
+        self._store_packs(packs, values, indices, tail)
+        packed = {number for pack in packs for number in pack}
+        for target, value in stores:
+            if target.number in packed:
+                continue
+            assert isinstance(value, Register)
+            if vector and self._is_packed("output", target.number):
+                self.stored_columns.setdefault(target.number, []).append(value)
+                continue
+            if ("output", target.number) in self.tiles:
+                pointer = self._tile_pointer("output", target.number, value.type)
+                vector_memory.store_vector(asm, pointer, asm.widen(value, asm.lanes), None)
+                continue
+            base, type, offset, step = self._place("output", target.number, indices)
+            pointer = vector_memory.element_pointer(asm, base, type, offset)
+            if not vector or asm.lanes == 1 or step is None:
+                held = vector_memory.to_memory(asm, value)
+                asm.line(f"store {held.typed}, ptr {pointer}, align {byte_size(type)}")
+            elif step.text == "1":
+                whole.append((target.number, pointer, asm.widen(value, asm.lanes)))
+            elif step.literal and step.text != "0":
+                near.append((Column(pointer, type, step), asm.widen(value, asm.lanes)))
+            else:
+                self._scatter(pointer, value, step, tail)
+        if whole:
+            self._store_whole(whole, tail)
+        self._store_near(near, tail)
+
+    def _store_packs(
+        self, packs: list[tuple[int, ...]], values: dict[int, Value], indices: list[Register], tail: Tail | None
+    ) -> None:
+        rows: list[tuple[list[Column], list[Register]]] = []
+        for pack in packs:
+            held = [value for number in pack if isinstance(value := values[number], Register)]
+            rows.append(([self._column("output", number, indices) for number in pack], held))
+        self._store_columns(rows, tail)
+
+    def _store_whole(self, whole: list[tuple[int, str, Register]], tail: Tail | None) -> None:
+        def store(mask: Register | None, past: tuple[int, ...] = ()) -> list[Register]:
+            for number, pointer, value in whole:
+                vector_memory.store_vector(self.asm, pointer, value, mask, past_caches=number in past)
+            return []
+
+        def all_lanes() -> list[Register]:
+            """Past the caches in a branch of its own: a store there must begin at a line."""
+            streamed = self.layout.streamed
+            if self.begins_lines is None or not any(number in streamed for number, _, _ in whole):
+                return store(None)
+            return self._choose(self.begins_lines, lambda: store(None, streamed), lambda: store(None))
+
+        if tail is None:
+            all_lanes()
+        elif self.quick:
+            left = self._left(tail)
+            for _, pointer, value in whole:
+                baseline_lanes.store_first(self.asm, pointer, value, left)
+        else:
+            self._either(tail, all_lanes, lambda: store(self._lane_mask(tail)))

@@ -1,0 +1,129 @@
+"""What quick texts call where better ones have instructions: loads and stores of the lanes that there are, and folds.
+
+LLVM takes as long for one instruction under a mask as for ten calls, and a fold of all lanes is dozens of instructions.
+The functions are compiled once, as math functions are (`math_library.py`), from the same text that others write out.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from livegrad.codegen.llvm import lane_reductions, vector_memory
+from livegrad.codegen.llvm.builder import Assembler
+from livegrad.codegen.llvm.registers import Register, llvm_type
+from livegrad.codegen.llvm.vector_math import math_function_name
+from livegrad.ir.types import SCALARS, Scalar, bool_, i64, u8
+
+_FOLD = "fold_"
+_LEFT = Register("%left", i64, 1)  # how many lanes there are from the first on: any number, but more than none
+
+
+@lru_cache(maxsize=256)
+def number_vector(numbers: range, type: Scalar) -> Register:
+    """A number for each lane."""
+    texts = [f"{llvm_type(type, 1)} {number}" for number in numbers]
+    return Register(f"<{', '.join(texts)}>", type, len(texts), literal=True)
+
+
+def first_lanes(asm: Assembler, left: Register, lanes: int, back: bool = False) -> Register:
+    """The first `left` of some lanes, or the last: no loop goes beyond the end, so it is one at least.
+
+    Compared as bytes: one instruction for all lanes, where numbers of 64 bits take one for each eight."""
+    count = asm.convert("trunc", asm.least(left, asm.constant(lanes, i64)), u8)
+    numbers = range(lanes - 1, -1, -1) if back else range(lanes)
+    return asm.apply("icmp ult", bool_, number_vector(numbers, u8), asm.widen(count, lanes))
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+def has_calls(type: Scalar) -> bool:
+    """Whether these functions are there for lanes of a type. Truth values are registers of their own kind."""
+    return type is not bool_
+
+
+def load_first(asm: Assembler, pointer: str, type: Scalar, left: Register) -> Register:
+    """Lanes from consecutive elements, of which so many are left; zeros behind."""
+    held = vector_memory.memory_type(type)
+    called = _called(asm, "load", held, asm.lanes)
+    text = f"call fastcc {llvm_type(held, asm.lanes)} @{called}(ptr {pointer}, {left.typed})"
+    return vector_memory.from_memory(asm, asm.make(text, held, asm.lanes), type)
+
+
+def store_first(asm: Assembler, pointer: str, value: Register, left: Register) -> None:
+    """Lanes to consecutive elements, as many as are left."""
+    held = vector_memory.to_memory(asm, value)
+    called = _called(asm, "store", held.type, held.lanes)
+    asm.line(f"call fastcc void @{called}({held.typed}, ptr {pointer}, {left.typed})")
+
+
+def choose_first(asm: Assembler, new: Register, old: Register, left: Register) -> Register:
+    """The new lanes, as many as are left, and the old ones behind them."""
+    called = _called(asm, "choose", new.type, new.lanes)
+    text = f"call fastcc {llvm_type(new.type, new.lanes)} @{called}({new.typed}, {old.typed}, {left.typed})"
+    return asm.make(text, new.type, new.lanes)
+
+
+def fold_lanes(asm: Assembler, kind: str, value: Register) -> Register:
+    """One value from all lanes, in the order of `lane_reductions.across_lanes`."""
+    called = _called(asm, _FOLD + kind, value.type, value.lanes)
+    return asm.make(f"call fastcc {llvm_type(value.type, 1)} @{called}({value.typed})", value.type, 1)
+
+
+def _called(asm: Assembler, function: str, type: Scalar, lanes: int) -> str:
+    asm.math.add((function, type.name, lanes))
+    return math_function_name(function, type.name, lanes)
+
+
+# --- the functions themselves ----------------------------------------------------------------------------------------
+
+
+def is_lane_function(function: str) -> bool:
+    return function in ("load", "store", "choose") or function.startswith(_FOLD)
+
+
+def lane_declaration(function: str, element: str, lanes: int) -> str:
+    """How a kernel declares one of the functions."""
+    result, parameters = _signature(function, SCALARS[element], lanes)
+    types = ", ".join([type for type, _ in parameters])
+    return f"declare fastcc {result} @{math_function_name(function, element, lanes)}({types}) nounwind"
+
+
+def lane_definition(function: str, element: str, lanes: int) -> tuple[set[str], str]:
+    """What one of the functions declares, and its text; it has the attributes #1."""
+    type, asm = SCALARS[element], Assembler(lanes)
+    result, parameters = _signature(function, type, lanes)
+    if function.startswith(_FOLD):
+        (folded,) = lane_reductions.across_lanes(asm, function.removeprefix(_FOLD), (Register("%value", type, lanes),))
+        asm.line(f"ret {folded.typed}")
+    else:
+        asm.branch(asm.apply("icmp sge", bool_, _LEFT, asm.constant(lanes, i64)), "all", "some")
+        for label in ("all", "some"):
+            asm.begin(label)
+            _write(asm, function, type, None if label == "all" else first_lanes(asm, _LEFT, lanes))
+    named = ", ".join([f"{type} {name}" for type, name in parameters])
+    head = f"define fastcc {result} @{math_function_name(function, element, lanes)}({named}) #1 {{"
+    return asm.declarations, "\n".join([head, "start:", *asm.lines, "}"])
+
+
+def _write(asm: Assembler, function: str, type: Scalar, mask: Register | None) -> None:
+    """What a function does under a mask, or with all lanes."""
+    value, old = Register("%value", type, asm.lanes), Register("%old", type, asm.lanes)
+    if function == "load":
+        asm.line(f"ret {vector_memory.load_vector(asm, '%place', type, mask).typed}")
+    elif function == "store":
+        vector_memory.store_vector(asm, "%place", value, mask)
+        asm.line("ret void")
+    else:
+        asm.line(f"ret {(value if mask is None else asm.select(mask, value, old)).typed}")
+
+
+def _signature(function: str, type: Scalar, lanes: int) -> tuple[str, list[tuple[str, str]]]:
+    """The type of a function's result, and its parameters, with their names."""
+    vector = llvm_type(type, lanes)
+    value, place, left = (vector, "%value"), ("ptr", "%place"), ("i64", _LEFT.text)
+    if function == "load":
+        return vector, [place, left]
+    if function == "store":
+        return "void", [value, place, left]
+    return (vector, [value, (vector, "%old"), left]) if function == "choose" else (llvm_type(type, 1), [value])

@@ -1,0 +1,293 @@
+"""A scalar function as straight LLVM text: each node on the registers of its operands, under the current lane mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import lru_cache
+
+from livegrad.codegen.llvm import gather_scatter, masked_control, tapes
+from livegrad.codegen.llvm.builder import Assembler
+from livegrad.codegen.llvm.elementwise import emit_elementwise
+from livegrad.codegen.llvm.fused_multiply_add import emit_fused, fused_products
+from livegrad.codegen.llvm.list_scheduling import in_order_of_writing
+from livegrad.codegen.llvm.registers import Product, Register, TensorReference, TraceReference, Value
+from livegrad.codegen.llvm.subroutines import LONG, emit_call, emit_in_pieces
+from livegrad.diagnostics import CompileError
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, bool_, components, scalar_of
+from livegrad.ir.walk import functions_in, nodes_of
+from livegrad.ops.aggregate import get, get_at, make, set_at
+from livegrad.ops.assignment import assign
+from livegrad.ops.control import call, check, cond, for_loop, switch, while_loop
+from livegrad.ops.indexing import lookup, lookup_or, scatter_add
+from livegrad.ops.sorting import searchsorted
+from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
+from livegrad.passes.expand import expand_ops
+from livegrad.schedule.tile_row_chains import is_checked
+
+EmitNode = Callable[[Assembler, Node, list[Value]], Value]
+
+
+def native_form(function: Function) -> Function:
+    """The function in ops that this backend has code for, nested functions included."""
+    if not any(map(_needs_expansion, nodes_of(function))):
+        return function
+    return expand_ops(function, _needs_expansion)
+
+
+def _needs_expansion(node: Node) -> bool:
+    if node.op.expand is None or node.op in _HANDLERS:
+        return False
+    if not node.op.elementwise:
+        return True
+    scalar = scalar_of(node.operands[-1].type)
+    rule = (node.op.llvm or {}).get(scalar.kind) if scalar is not None else None
+    return rule is None or rule == "expand"
+
+
+def emit_function(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
+    """The values of the function's results."""
+    return [value for value in emit_results(asm, function, arguments, ()) if not isinstance(value, Product)]
+
+
+def emit_results(
+    asm: Assembler, function: Function, arguments: Sequence[Value], added: Container[int]
+) -> list[Value | Product]:
+    """The values of the results; those that are `added` to something, by number, as products if they are such."""
+    function = native_form(function)
+    results = function.results
+    values: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
+    order, copies = tapes.execution_order(results)
+    fused, single = fused_products(order, results)
+    left_open = {result for number, result in enumerate(results) if number in added and result in single}
+    done = {*values, *fused.values(), *left_open}
+    written = [node for node in in_order_of_writing(order, asm.lanes, asm.vector_bytes) if node not in done]
+    if len(written) > LONG and not copies:
+        _emit_in_pieces(asm, written, fused, results, left_open, values)
+        written = []
+    for node in written:
+        if copies and node not in fused:
+            operands = [values[operand] for operand in node.operands]
+            for place, operand in enumerate(operands):
+                if (node, place) in copies and isinstance(operand, TraceReference):
+                    operands[place] = tapes.copied(asm, operand)
+            values[node] = _emit_node(asm, node, operands)
+        else:
+            values[node] = emit_one(asm, node, fused, values)
+    return [_factors(result, values) if result in left_open else values[result] for result in results]
+
+
+def _emit_in_pieces(
+    asm: Assembler,
+    written: Sequence[Node],
+    fused: Mapping[Node, Node],
+    results: Sequence[Node],
+    left_open: set[Node],
+    values: dict[Node, Value],
+) -> None:
+    def reads(node: Node) -> Sequence[Node]:
+        product = fused.get(node)
+        if product is None:
+            return node.operands
+        return (*product.operands, *[operand for operand in node.operands if operand is not product])
+
+    kept = [node for result in results for node in (result.operands if result in left_open else (result,))]
+    emit_in_pieces(
+        asm,
+        written,
+        {node: reads(node) for node in written},
+        kept,
+        values,
+        lambda own, node, known: emit_one(own, node, fused, known),
+    )
+
+
+def emit_one(asm: Assembler, node: Node, fused: Mapping[Node, Node], values: dict[Node, Value]) -> Value:
+    """The value of one node of straight-line code, or of an addition with the product that is fused into it."""
+    if node in fused:
+        return _emit_fused(asm, node, fused[node], values)
+    return _emit_node(asm, node, [values[operand] for operand in node.operands])
+
+
+def _factors(product: Node, values: dict[Node, Value]) -> Product:
+    first, second = (_register(values[operand]) for operand in product.operands)
+    return Product(first, second)
+
+
+def _emit_fused(asm: Assembler, node: Node, product: Node, values: dict[Node, Value]) -> Value:
+    left, right = node.operands
+    given = [values[factor] for factor in product.operands]
+    given.append(values[right if left is product else left])
+    count = len(components(node.type))
+    if not count:
+        first, second, other = map(_register, given)
+        return emit_fused(asm, node, product, Product(first, second), other)
+    rows = [value if isinstance(value, tuple) else (value,) * count for value in given]
+    return tuple(
+        emit_fused(asm, node, product, Product(_register(a), _register(b)), _register(c))
+        for a, b, c in zip(*rows, strict=True)
+    )
+
+
+def _emit_node(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    handler = _HANDLERS.get(node.op)
+    if handler is not None:
+        return handler(asm, node, operands)
+    if node.op.elementwise:
+        return _by_component(asm, node, operands)
+    raise CompileError(f"`{node.op.name}` has no native code", where=node.origin)
+
+
+def _by_component(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    count = len(components(node.type))
+    if not count:
+        return emit_elementwise(asm, node, [_register(operand) for operand in operands])
+    rows = [operand if isinstance(operand, tuple) else (operand,) * count for operand in operands]
+    return tuple(emit_elementwise(asm, node, [_register(part) for part in parts]) for parts in zip(*rows, strict=True))
+
+
+def _register(value: Value) -> Register:
+    assert isinstance(value, Register)
+    return value
+
+
+def _constant(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    assert isinstance(node.type, Scalar)
+    return asm.constant(node.attribute("value"), node.type)
+
+
+def _make(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    return tuple(operands)
+
+
+def _get(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    value = operands[0]
+    assert isinstance(value, tuple)
+    return value[node.attribute("index")]
+
+
+def _members(value: Value) -> tuple[Value, ...]:
+    assert isinstance(value, tuple)
+    return value
+
+
+def _index_in_range(asm: Assembler, node: Node, index: Register, size: int) -> Register:
+    bad = asm.apply("icmp uge", bool_, index, asm.constant(size, index.type))
+    asm.report(bad, f"index out of range for {size} members", node.origin)
+    return index
+
+
+def _get_at(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    members, index = _members(operands[0]), _register(operands[1])
+    _index_in_range(asm, node, index, len(members))
+    result = members[0]
+    for position, value in enumerate(members[1:], 1):
+        hit = asm.apply("icmp eq", bool_, index, asm.constant(position, index.type))
+        result = masked_control.select_value(asm, hit, value, result)
+    return result
+
+
+def _set_at(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    members, index = _members(operands[0]), _register(operands[1])
+    _index_in_range(asm, node, index, len(members))
+    changed = []
+    for position, value in enumerate(members):
+        hit = asm.apply("icmp eq", bool_, index, asm.constant(position, index.type))
+        changed.append(masked_control.select_value(asm, hit, operands[2], value))
+    return tuple(changed)
+
+
+def _check(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    condition = _register(operands[1])
+    asm.report(asm.apply("xor", bool_, condition, asm.constant(True, bool_)), node.attribute("message"), node.origin)
+    return operands[0]
+
+
+def _lookup(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    tensor = operands[0]
+    assert isinstance(tensor, TensorReference)
+    return gather_scatter.emit_lookup(asm, node, tensor, [_register(index) for index in operands[1:]])
+
+
+def _lookup_or(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    tensor = operands[0]
+    assert isinstance(tensor, TensorReference)
+    otherwise, *indices = (_register(operand) for operand in operands[1:])
+    return gather_scatter.emit_lookup_or(asm, tensor, otherwise, indices)
+
+
+def _searchsorted(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    tensor = operands[0]
+    assert isinstance(tensor, TensorReference)
+    return gather_scatter.emit_search(asm, tensor, _register(operands[1]), node.attribute("side") == "right")
+
+
+def _write(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    """The same tensor, changed in place: only functions come here in which every version is used once."""
+    tensor = operands[0]
+    assert isinstance(tensor, TensorReference)
+    value, *indices = (_register(operand) for operand in operands[1:])
+    gather_scatter.emit_write(asm, node, tensor, value, indices)
+    return tensor
+
+
+def _trace(emit: Callable[..., Value]) -> EmitNode:
+    def handler(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+        assert isinstance(operands[0], TraceReference)
+        return emit(asm, node, *operands)
+
+    return handler
+
+
+def _call(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    results = emit_call(asm, native_form(node.attribute("function")), operands, emit_function)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _cond(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    return masked_control.emit_cond(asm, node, operands, emit_function)
+
+
+def _switch(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    return masked_control.emit_switch(asm, node, operands, emit_function)
+
+
+def _for_loop(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    return masked_control.emit_for_loop(asm, node, operands, emit_function)
+
+
+def _while_loop(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    return masked_control.emit_while_loop(asm, node, operands, emit_function)
+
+
+_HANDLERS: dict[Op, EmitNode] = {
+    constant_op: _constant,
+    make: _make,
+    get: _get,
+    get_at: _get_at,
+    set_at: _set_at,
+    check: _check,
+    lookup: _lookup,
+    lookup_or: _lookup_or,
+    searchsorted: _searchsorted,
+    scatter_add: _write,
+    assign: _write,
+    call: _call,
+    cond: _cond,
+    switch: _switch,
+    for_loop: _for_loop,
+    while_loop: _while_loop,
+    trace_new: tapes.emit_new,
+    trace_get: _trace(tapes.emit_get),
+    trace_set: _trace(tapes.emit_set),
+    trace_add: _trace(tapes.emit_add),
+    trace_sum: _trace(tapes.emit_sum),
+}
+
+
+@lru_cache(maxsize=4096)
+def needs_mask(function: Function) -> bool:
+    """Whether lanes must be masked: what is computed behind the end might be reported, or never end."""
+    return bool(functions_in(function)) or any(is_checked(node) for node in nodes_of(function) if node.op.checked)

@@ -1,0 +1,68 @@
+"""Which products are fused into the addition that uses them. In: nodes in order. Out: the product of each addition.
+
+`function_body.py` asks. Chosen here and not by LLVM: which products are rounded must not depend on the optimisation
+level, so that the baseline and the optimised tier give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livegrad.codegen.llvm.builder import Assembler
+from livegrad.codegen.llvm.registers import Product, Register
+from livegrad.ir.node import Node
+from livegrad.ir.types import f32, f64, scalar_of
+from livegrad.ops.elementwise import add, mul, sub
+
+
+def products_of(order: Sequence[Node]) -> set[Node]:
+    """Products that may be fused at all: of single or double precision."""
+    return {node for node in order if node.op is mul and scalar_of(node.type) in (f32, f64)}
+
+
+def fused_products(order: Sequence[Node], results: Sequence[Node]) -> tuple[dict[Node, Node], set[Node]]:
+    """The product that each addition or subtraction takes in, and the products that results alone use.
+
+    A product that anything else uses stays as it is: it has to be computed anyway.
+    """
+    products = products_of(order)
+    if not products:
+        return {}, products
+    uses = dict.fromkeys(products, 0)
+    for node in order:
+        for operand in node.operands:
+            if operand in uses:
+                uses[operand] += 1
+    for result in results:
+        if result in uses:
+            uses[result] += 1
+    fused: dict[Node, Node] = {}
+    for node in order:
+        if node.op is add or node.op is sub:
+            product = next((operand for operand in node.operands if uses.get(operand) == 1), None)
+            if product is not None:
+                fused[node] = product
+    single = {result for result in results if uses.get(result) == 1}
+    return fused, single
+
+
+def emit_fused(asm: Assembler, node: Node, product: Node, factors: Product, other: Register) -> Register:
+    """An addition or a subtraction together with the product that it takes in."""
+    first, second = factors.first, factors.second
+    if node.op is sub and node.operands[0] is product:
+        other = negated(asm, other)
+    elif node.op is sub:
+        first, second = (first, negated(asm, second)) if second.literal else (negated(asm, first), second)
+    return add_product(asm, Product(first, second), other)
+
+
+def add_product(asm: Assembler, product: Product, other: Register) -> Register:
+    """The product and the other number added, rounded once where the processor can."""
+    return asm.intrinsic("fmuladd", other.type, product.first, product.second, other)
+
+
+def negated(asm: Assembler, register: Register) -> Register:
+    if register.literal and register.uniform:
+        bits = int(register.text, 16) ^ (1 << 63)
+        return Register(f"0x{bits:016X}", register.type, 1, literal=True)
+    return asm.make(f"fneg {register.typed}", register.type, register.lanes)

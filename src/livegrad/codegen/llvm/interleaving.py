@@ -1,0 +1,103 @@
+"""Straight-line code in two waves: the second half of the lanes runs some operations behind the first.
+
+In: a kernel and a layout of two registers. Out: whether waves suit them, and the code. `kernel.py` and `stages.py` ask.
+
+Ice Lake's divider takes 12 cycles for the square roots of one register, and what waits for them fills the processor's
+queues. In waves, one half computes while the other waits: signed distances of 160 to 410 operations, one of 24 a root,
+run 7 to 11 % faster (4 % of that by the order of operations), where four registers in step are 4 % slower than two.
+Roots by Newton's iteration, to equal bits, cost the other units more than they spare: 20 to 80 % slower for all roots,
+5 to 30 % for every fourth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livegrad.codegen.llvm.builder import Assembler
+from livegrad.codegen.llvm.function_body import emit_one, native_form
+from livegrad.codegen.llvm.fused_multiply_add import fused_products
+from livegrad.codegen.llvm.list_scheduling import DIVISIONS, MANY_REGISTERS, in_fewer_registers, with_less_waiting
+from livegrad.codegen.llvm.registers import Register, Value
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import bool_, f32
+from livegrad.ir.walk import nodes_of
+from livegrad.schedule.kernel import Kernel
+from livegrad.schedule.loops.cpu_nest import Layout
+from livegrad.schedule.loops.divergence import has_divergence
+
+_BEHIND = 24  # operations; 12 are as good
+_ALIVE_AT_ONCE = 7  # values of a wave; 5 and 6 are nearly as good, 8 are not
+# Fewer divisions and roots are no trouble; with more of them, the divider alone sets the pace.
+_FEWEST_DIVISIONS, _DIVISION_IN = 4, 12
+_SHORT, _LONG = 100, 450  # operations: below, iterations overlap by themselves; above, nothing was measured
+_MOST_ALIVE = 8  # values: with four registers each, more would wait in memory
+
+
+def suits_waves(kernel: Kernel, layout: Layout) -> bool:
+    """Whether a kernel is faster with twice the lanes of this layout, in two waves."""
+    in_two_registers = layout.lanes * 4 == 2 * layout.vector_bytes
+    if layout.direction != "across" or layout.vector_bytes != MANY_REGISTERS or not in_two_registers:
+        return False
+    special = layout.row or layout.tiled or layout.read_packs or layout.output_packs or kernel.wholes
+    if special or len(kernel.stages) != 1 or kernel.stages[0].level != "row":
+        return False
+    return _is_straight(kernel.stages[0].body)
+
+
+def _is_straight(function: Function) -> bool:
+    function = native_form(function)
+    order = list(nodes_of(function))
+    operations = [node for node in order if node.operands]
+    if not _SHORT <= len(operations) <= _LONG or has_divergence(function):
+        return False
+    if any(node.type not in (f32, bool_) or _calls_math(node) for node in order):
+        return False
+    divisions = sum(node.op in DIVISIONS for node in operations)
+    if not _FEWEST_DIVISIONS <= divisions <= len(operations) // _DIVISION_IN:
+        return False
+    return _most_alive(in_fewer_registers(order)) <= _MOST_ALIVE
+
+
+def _calls_math(node: Node) -> bool:
+    return (node.op.llvm or {}).get("float", "").startswith("math:")
+
+
+def _most_alive(order: Sequence[Node]) -> int:
+    """How many computed values are needed later, at most."""
+    last = {operand: place for place, node in enumerate(order) for operand in node.operands}
+    ends = [0] * (len(order) + 1)
+    alive = most = 0
+    for place, node in enumerate(order):
+        if node.operands:
+            alive += 1
+            ends[last.get(node, len(order))] += 1
+        most = max(most, alive)
+        alive -= ends[place]
+    return most
+
+
+def emit_in_waves(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
+    """The values of the function's results."""
+    function = native_form(function)
+    order = list(nodes_of(function))
+    fused, _ = fused_products(order, function.results)
+    halves = [asm.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
+    waves: list[dict[Node, Value]] = [
+        dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
+    ]
+    unwritten = {*function.parameters, *fused.values()}
+    nodes = [node for node in with_less_waiting(order, _ALIVE_AT_ONCE) if node not in unwritten]
+    asm.lanes //= 2
+    for step in range(len(nodes) + _BEHIND):
+        for place, values in zip((step, step - _BEHIND), waves, strict=True):
+            if 0 <= place < len(nodes):
+                values[nodes[place]] = emit_one(asm, nodes[place], fused, values)
+    asm.lanes *= 2
+    low, high = ([values[result] for result in function.results] for values in waves)
+    return [_joined(asm, *pair) for pair in zip(low, high, strict=True)]
+
+
+def _joined(asm: Assembler, low: Value, high: Value) -> Value:
+    assert isinstance(low, Register)
+    assert isinstance(high, Register)
+    return asm.joined(low, high)

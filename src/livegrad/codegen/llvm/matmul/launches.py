@@ -1,0 +1,239 @@
+"""Launches of the kernels that matrix products are made of: how the work is cut into items, and the argument words.
+
+`matmul.py` decides which way a product goes and calls these. Everything goes by sizes and strides alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from livegrad.codegen.llvm.matmul.dot_products import DOT_WORDS
+from livegrad.codegen.llvm.matmul.matmul_module import MULTIPLY_WORDS
+from livegrad.codegen.llvm.matmul.packing import PACK_WORDS, ROW_PADDING, SUM_WORDS
+from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, Place, Product
+from livegrad.codegen.llvm.vector_builder import TileShapes
+
+# Inner elements that a tile sums at once, by sizes alone, for it decides how sums are rounded: of a packed operand as
+# many as the second-level cache holds panels of; of one that is read in place fewer, because each is on another page,
+# and very few of one with long rows, which memory gives fastest if few are read side by side.
+DEPTH, IN_PLACE_DEPTH, LONG_ROWS_DEPTH = 512, 128, 32
+LONG_ROW_BYTES, SHORT_LINE_BYTES = 8192, 512
+# A block of rows of the left operand stays in the second-level cache, and so do the panels that an item packs.
+LEAST_ROWS, MOST_ROW_BYTES = 96, 1536
+COLUMN_BYTES = 4096
+MOST_PANELS, CHUNK = 4, 96
+FEWEST_ITEMS = 6  # of a product that is worth sharing
+ONE_ITEM = 1 << 18  # multiplications: below this a second thread costs more than it saves
+SUM_BLOCK = 4096
+
+
+def dot(product: Product, shapes: TileShapes, along: bool, rows_of_item: int | None) -> Launches:
+    if not along:
+        return _dot_packed(product, shapes, rows_of_item)
+    work = product.rows * product.columns * product.inner
+    row_block, column_block, grain = product.rows, product.columns, max(1, ONE_ITEM // max(1, work))
+    if rows_of_item is not None:
+        row_block, grain = rows_of_item, 1
+    elif work > ONE_ITEM:
+        wanted = min(64, work // ONE_ITEM + 1)
+        if product.rows > product.columns:
+            row_block = _whole(-(-product.rows // wanted), 4)
+        else:
+            column_block = _whole(-(-product.columns // wanted), 4)
+    row_blocks, column_blocks = -(-product.rows // row_block), -(-product.columns // column_block)
+    values: dict[str, int | Place] = {
+        "left": "left", "right": "right", "out": "out", "rows": product.rows, "columns": product.columns,
+        "inner": product.inner, "left_row": product.left.row, "out_row": product.columns * shapes.bytes,
+        "right_column": product.right.column,
+        **_batch(product), "out_matrix": product.rows * product.columns * shapes.bytes,
+        "row_block": row_block, "row_blocks": row_blocks,
+        "column_block": column_block, "column_blocks": column_blocks,
+    }  # fmt: skip
+    total = product.matrices * row_blocks * column_blocks
+    return Launches((Launch("dot", tuple([values[name] for name in DOT_WORDS]), total, grain),))
+
+
+def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) -> Launches:
+    """The right operand is turned first."""
+    line = product.inner * shapes.bytes
+    matrix = product.columns * line
+    copies = copies_of(product, matrix)
+    copy = pack(
+        "right", "workspace", lines=product.columns, columns=product.inner, matrices=copies.matrices, shapes=shapes,
+        vectors=4, source=copies.source.turned, step=line, panel=shapes.panel(4) * shapes.bytes, matrix=matrix,
+    )  # fmt: skip
+    packed = Operand(shapes.bytes, line, copies.matrix, copies.outer)
+    run = dot(product._replace(right=packed), shapes, True, rows_of_item).steps[0]
+    return Launches((copy, run.with_places({"right": "workspace"})), copies.matrices * matrix)
+
+
+class Copies(NamedTuple):
+    """The matrices of a right operand that differ: so many, where they lie, and how far apart their copies are."""
+
+    matrices: int
+    source: Operand
+    matrix: int
+    outer: int
+
+
+def different_matrices(product: Product) -> int:
+    """How many matrices of the right operand there are in memory."""
+    right, inner = product.right, product.inner_matrices
+    return (inner if right.matrix else 1) * (product.matrices // inner if right.outer else 1)
+
+
+def copies_of(product: Product, size: int) -> Copies:
+    """Matrices that are the same for a whole dimension of the batch are packed once."""
+    right, inner = product.right, product.inner_matrices
+    inner_count, outer_count = inner if right.matrix else 1, product.matrices // inner if right.outer else 1
+    source = Operand(right.row, right.column, right.matrix or right.outer, 0)
+    matrix, outer = size if inner_count > 1 else 0, size * inner_count if right.outer else 0
+    return Copies(inner_count * outer_count, source, matrix, outer)
+
+
+def packed(product: Product, shapes: TileShapes, vectors: int, row_block: int | None) -> Launches:
+    panels = -(-product.columns // shapes.panel(vectors))
+    step = shapes.panel(vectors) * shapes.bytes
+    panel, matrix = product.inner * step, panels * product.inner * step
+    copies = copies_of(product, matrix)
+    copy = pack(
+        "right", "workspace", lines=product.inner, columns=product.columns, matrices=copies.matrices,
+        shapes=shapes, vectors=vectors, source=copies.source, step=step, panel=panel, matrix=matrix,
+    )  # fmt: skip
+    packed = Operand(step, shapes.bytes, copies.matrix, copies.outer)
+    items = items_of(product, shapes, vectors, row_block)
+    run = multiply(product._replace(right=packed), shapes, vectors, items, "workspace", panel)
+    return Launches((copy, *run.steps), copies.matrices * matrix, run.scratch)
+
+
+def pack(
+    source_place: Place, target: Place, *, lines: int, columns: int, matrices: int, shapes: TileShapes, vectors: int,
+    source: Operand, step: int, panel: int, matrix: int,
+) -> Launch:  # fmt: skip
+    """Copies matrices panel by panel; `step`, `panel` and `matrix` are distances in the target."""
+    wide = shapes.panel(vectors)
+    panels = -(-columns // wide)
+    values: dict[str, int | Place] = {
+        "right": source_place, "packed": target, "columns": columns, "inner": lines,
+        "right_step": source.row, "right_column": source.column, "right_matrix": source.matrix,
+        "packed_step": step, "packed_panel": panel, "packed_matrix": matrix, "panel": wide, "panels": panels,
+    }  # fmt: skip
+    grain = max(1, (1 << 15) // max(1, lines * wide))
+    return Launch("pack", tuple([values[name] for name in PACK_WORDS]), panels * matrices, grain)
+
+
+class Items(NamedTuple):
+    """How the work of a product is cut: rows and columns of one item, how many rows are taken at once, how many items
+    are handed out together, and whether each packs its panels of the right operand itself."""
+
+    rows: int
+    columns: int
+    chunk: int
+    grain: int = 1
+    packs_right: bool = False
+
+
+def multiply(
+    product: Product, shapes: TileShapes, vectors: int, items: Items, right: Place = "right", panel_bytes: int = 0
+) -> Launches:
+    rows, columns, in_place = product.rows, product.columns, not panel_bytes and not items.packs_right
+    depth, height = _depth(product, in_place), shapes.heights_of(vectors)[0]
+    line = depth * shapes.bytes
+    # Panels that are read in place may begin before the first column: see `_shift`.
+    most = columns + shapes.lanes - 1 if in_place and columns > shapes.panel(vectors) else columns
+    row_blocks, column_blocks = -(-rows // items.rows), -(-most // items.columns)
+    left_bytes = right_bytes = 0
+    if packs_left(product, shapes):
+        left_bytes = _whole(max(_whole(items.chunk, height) * line, items.chunk * (line + ROW_PADDING)), 64)
+    if items.packs_right:
+        right_bytes = _whole(items.columns * line, 64)
+    values: dict[str, int | Place] = {
+        "left": "left", "right": right, "out": "out", "rows": rows, "columns": columns, "inner": product.inner,
+        "left_row": product.left.row, "left_step": product.left.column,
+        "right_step": product.right.row, "right_column": product.right.column, "right_panel": panel_bytes,
+        **_batch(product),
+        "out_row": columns * shapes.bytes, "out_matrix": rows * columns * shapes.bytes,
+        "row_block": items.rows, "row_blocks": row_blocks,
+        "column_block": items.columns, "column_blocks": column_blocks, "depth": depth, "chunk": items.chunk,
+        "scratch": "scratch", "scratch_bytes": left_bytes + right_bytes,
+        "left_bytes": left_bytes, "right_bytes": right_bytes,
+    }  # fmt: skip
+    total = product.matrices * row_blocks * column_blocks
+    run = Launch(f"multiply_{vectors}", tuple([values[name] for name in MULTIPLY_WORDS]), total, items.grain)
+    return Launches((run,), 0, left_bytes + right_bytes)
+
+
+def _whole(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def packs_left(product: Product, shapes: TileShapes) -> bool:
+    """Whether blocks of the left operand are packed before they are read: where its rows lie across memory, unless
+    what they cross is short, or so that all fall on the same lines of the cache."""
+    left = product.left
+    if product.rows == 1:
+        return False
+    if left.column != shapes.bytes:
+        return left.row != shapes.bytes or left.column > SHORT_LINE_BYTES
+    return left.row % 4096 == 0 and product.columns > 2 * shapes.lanes
+
+
+def _depth(product: Product, in_place: bool) -> int:
+    """How many inner elements a tile sums at once, about the same for all blocks."""
+    reads_long = product.right.row >= LONG_ROW_BYTES
+    most = DEPTH if not in_place else LONG_ROWS_DEPTH if reads_long else IN_PLACE_DEPTH
+    return -(-product.inner // -(-product.inner // most))
+
+
+def items_of(product: Product, shapes: TileShapes, vectors: int, row_block: int | None) -> Items:
+    """By the sizes alone, so that items do not depend on the number of threads."""
+    rows, columns, panel = product.rows, product.columns, shapes.panel(vectors)
+    every = _whole(columns, panel) + panel
+    if row_block is not None:
+        return Items(row_block, every, row_block)
+    work = rows * columns * product.inner
+    if work <= ONE_ITEM:
+        return Items(rows, every, rows, max(1, ONE_ITEM // max(1, work)))
+    highest = shapes.heights_of(vectors)[0]
+    column_block = min(_whole(columns, panel), _whole(COLUMN_BYTES // shapes.bytes, panel))
+    column_blocks = product.matrices * -(-columns // column_block)
+    # Many rows to an item, for each reads all of the right operand; but enough items for some threads.
+    most = min(MOST_ROW_BYTES // shapes.bytes, rows * column_blocks // (FEWEST_ITEMS + 2))
+    row_blocks = -(-rows // max(LEAST_ROWS, most))
+    if column_blocks * row_blocks < FEWEST_ITEMS:
+        if rows >= columns or (packs_left(product, shapes) and rows >= FEWEST_ITEMS * highest):
+            row_blocks = min(-(-FEWEST_ITEMS // column_blocks), -(-rows // highest))
+        else:
+            wanted = -(-FEWEST_ITEMS // (product.matrices * row_blocks))
+            column_block = _whole(-(-columns // wanted), panel)
+    each = -(-rows // row_blocks)
+    each = min(rows, _whole(each, highest if each >= 4 * highest else 4))
+    return Items(each, column_block, each)
+
+
+def items_with_panels(product: Product, shapes: TileShapes, vectors: int) -> Items:
+    """Items that pack their own panels of the right operand: few columns, whose panels stay in the second-level cache,
+    and many rows that read them."""
+    rows, panels, highest = product.rows, -(-product.columns // shapes.panel(vectors)), shapes.heights_of(vectors)[0]
+    each = max(1, min(MOST_PANELS, product.matrices * panels // (FEWEST_ITEMS + 2)))
+    column_blocks = product.matrices * -(-panels // each)
+    row_blocks = max(1, min(-(-FEWEST_ITEMS // column_blocks), rows // (2 * LEAST_ROWS)))
+    row_block = min(rows, _whole(-(-rows // row_blocks), highest))
+    return Items(row_block, each * shapes.panel(vectors), min(row_block, _whole(CHUNK, highest)), 1, True)
+
+
+def _batch(product: Product) -> dict[str, int | Place]:
+    return {
+        "left_matrix": product.left.matrix, "left_outer": product.left.outer,
+        "right_matrix": product.right.matrix, "right_outer": product.right.outer,
+        "inner_matrices": product.inner_matrices,
+    }  # fmt: skip
+
+
+def sum_of_parts(count: int, size: int, shapes: TileShapes) -> Launch:
+    """Adds so many parts of a product, which follow each other."""
+    values: dict[str, int | Place] = {
+        "packed": "between", "out": "out", "parts": count, "part": size * shapes.bytes, "size": size,
+        "block": SUM_BLOCK,
+    }  # fmt: skip
+    return Launch("sum", tuple([values[name] for name in SUM_WORDS]), -(-size // SUM_BLOCK), 1)

@@ -1,0 +1,92 @@
+"""What matrix products are, in numbers: sizes and strides of the operands, and the launches that compute them.
+
+A plan's step comes in as strides (`product_of`); `matmul.py` makes launches of it, and the plan compiler kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+Place = Literal["left", "right", "out", "workspace", "between", "scratch"]
+
+
+class Operand(NamedTuple):
+    """Where the elements of a batch of matrices lie: distances in bytes from row to row, column to column, and from
+    one matrix to the next along both dimensions of the batch (0 where all are the same)."""
+
+    row: int
+    column: int
+    matrix: int
+    outer: int
+
+    @property
+    def turned(self) -> Operand:
+        return Operand(self.column, self.row, self.matrix, self.outer)
+
+
+class Product(NamedTuple):
+    """The sizes of a batch of products, and where its operands lie."""
+
+    element: str  # float32 or float64
+    matrices: int
+    inner_matrices: int  # of the inner one of the batch's two dimensions
+    rows: int
+    columns: int
+    inner: int
+    left: Operand
+    right: Operand
+
+
+class Launch(NamedTuple):
+    """One run of one of the kernels. Words are numbers, or places whose addresses are known later."""
+
+    kernel: str
+    words: tuple[int | Place, ...]
+    total: int
+    grain: int
+
+    def with_operands_exchanged(self) -> Launch:
+        return self.with_places({"left": "right", "right": "left"})
+
+    def with_places(self, places: Mapping[Place, Place]) -> Launch:
+        return self._replace(words=tuple([w if isinstance(w, int) else places.get(w, w) for w in self.words]))
+
+
+class Launches(NamedTuple):
+    """What a product takes, in order, and the bytes of memory that they use in between."""
+
+    steps: tuple[Launch, ...]
+    workspace: int = 0
+    scratch: int = 0  # for each worker
+    between: int = 0
+
+
+def product_of(
+    element: str, out: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...], inner: int
+) -> Product | None:
+    """The product of operands with these strides in bytes, repeated (0) over the batch of a result of shape `out`.
+
+    None where a batch lies in memory so that two dimensions cannot number its matrices.
+    """
+    merged: list[tuple[int, int, int]] = []  # extents and strides of the batch, inner dimensions first
+    for extent, first, second in reversed(list(zip(out[:-2], left[:-2], right[:-2], strict=True))):
+        if extent == 1:
+            continue
+        if merged:
+            size, own, other = merged[-1]
+            if first == own * size and second == other * size:
+                merged[-1] = (size * extent, own, other)
+                continue
+        merged.append((extent, first, second))
+    if len(merged) > 2:
+        return None
+    (count, *inner_steps), (outer_count, *outer_steps) = [*merged, (1, 0, 0), (1, 0, 0)][:2]
+    operands = [
+        Operand(strides[-2], strides[-1], step, outer)
+        for strides, step, outer in zip((left, right), inner_steps, outer_steps, strict=True)
+    ]
+    # Packed matrices are numbered along one dimension.
+    if any(o.matrix and o.outer and o.outer != o.matrix * count for o in operands):
+        return None
+    return Product(element, count * outer_count, count, out[-2], out[-1], inner, *operands)

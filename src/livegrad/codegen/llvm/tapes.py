@@ -1,0 +1,279 @@
+"""Traces in native code: growable memory by iteration, one slot for all lanes of a group, written under the mask.
+
+A trace is changed in place. That is sound because what differentiation makes uses each version of a trace once for
+writing; reads of a version are put before the write that ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from livegrad.codegen.llvm.builder import Assembler
+from livegrad.codegen.llvm.counted_loops import counted_loop
+from livegrad.codegen.llvm.registers import Register, TraceReference, Value, llvm_memory
+from livegrad.codegen.llvm.vector_memory import load_vector, memory_type, store_vector, to_memory
+from livegrad.diagnostics import CompileError
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Trace, Type, bool_, components, i64
+from livegrad.ir.walk import functions_in, nodes_of, toposort
+from livegrad.ops.control import for_loop, while_loop
+from livegrad.ops.trace import trace_add, trace_set, trace_sum
+from livegrad.schedule.loops.cost_model import byte_size
+
+_WRITES = (trace_set, trace_add, trace_sum)
+_SLOT_ALIGNMENT = 64
+Select = Callable[[Assembler, Register, Value, Value], Value]
+
+
+def _written_operands(node: Node) -> list[int]:
+    """Which operands of a node it changes in place: the trace that it writes to, or those that a loop carries."""
+    if node.op in _WRITES:
+        return [0]
+    if node.op not in (for_loop, while_loop):
+        return []
+    first = 1 if node.op is for_loop else 0
+    places = range(first, first + node.attribute("carried"))
+    return [place for place in places if isinstance(node.operands[place].type, Trace)]
+
+
+def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node, int]]]:
+    """Operands first, and every other use of a trace before the write to it.
+
+    Where a trace is written in several ways, the second value names the writers (and operands) that take a copy.
+    """
+    order = toposort(results)
+    writers: dict[Node, list[tuple[Node, int]]] = {}
+    for node in order:
+        for place in _written_operands(node):
+            writers.setdefault(node.operands[place], []).append((node, place))
+    if not writers:
+        return order, set()
+    copies = {writer for found in writers.values() for writer in found[:-1]}
+    # A trace that is also a result must stay as it is: whoever writes to it takes a copy.
+    copies |= {found[-1] for trace, found in writers.items() if trace in results}
+    before: dict[Node, list[Node]] = {}
+    for node in order:
+        for operand in node.operands:
+            if operand in writers and writers[operand][-1][0] is not node:
+                before.setdefault(writers[operand][-1][0], []).append(node)
+    return _ordered(results, before), copies
+
+
+def _ordered(results: Sequence[Node], before: dict[Node, list[Node]]) -> list[Node]:
+    order: list[Node] = []
+    state: dict[Node, bool] = {}
+    pending: list[tuple[Node, bool]] = [(node, False) for node in reversed(results)]
+    while pending:
+        node, ready = pending.pop()
+        if ready:
+            if not state[node]:
+                state[node] = True
+                order.append(node)
+            continue
+        if node in state:
+            continue
+        state[node] = False
+        pending.append((node, True))
+        for other in (*reversed(before.get(node, [])), *reversed(node.operands)):
+            if other not in state:
+                pending.append((other, False))
+    return order
+
+
+@lru_cache(maxsize=4096)
+def mentions_traces(function: Function) -> bool:
+    """Whether a function, or one inside it, remembers anything."""
+    own = any(isinstance(node.type, Trace) for node in nodes_of(function))
+    return own or any(map(mentions_traces, functions_in(function)))
+
+
+# --- layout ----------------------------------------------------------------------------------------------------------
+
+
+def _leaves(type: Type) -> list[Scalar | Trace]:
+    if isinstance(type, Scalar | Trace):
+        return [type]
+    return [leaf for part in components(type) for leaf in _leaves(part)]
+
+
+def _leaf_bytes(leaf: Scalar | Trace, lanes: int) -> int:
+    size = 8 if isinstance(leaf, Trace) else byte_size(leaf) * lanes
+    return -(-size // 8) * 8
+
+
+def slot_bytes(type: Type, lanes: int) -> int:
+    """The size of what a trace keeps for one iteration."""
+    total = sum(_leaf_bytes(leaf, lanes) for leaf in _leaves(type))
+    return max(-(-total // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT, _SLOT_ALIGNMENT)
+
+
+def _slot(asm: Assembler, trace: TraceReference, index: Register) -> str:
+    asm.uses_traces = True
+    if not index.uniform:
+        raise CompileError("a trace is indexed by a loop's own index only")
+    size = slot_bytes(trace.element, asm.lanes)
+    return asm.raw(f"call ptr @lg_trace_slot(ptr %arena, i64 {trace.header.text}, i64 {index.text}, i64 {size})")
+
+
+def _write(asm: Assembler, pointer: str, type: Type, value: Value) -> None:
+    offset = 0
+    for leaf, part in zip(_leaves(type), _flat(value), strict=True):
+        place = asm.raw(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        if isinstance(part, TraceReference):
+            asm.line(f"store i64 {part.header.text}, ptr {place}, align 8")
+        elif asm.lanes == 1:
+            asm.line(f"store {to_memory(asm, part).typed}, ptr {place}, align {byte_size(part.type)}")
+        else:
+            store_vector(asm, place, asm.widen(part, asm.lanes), asm.mask)
+        offset += _leaf_bytes(leaf, asm.lanes)
+
+
+def _flat(value: Value) -> list[Register | TraceReference]:
+    if isinstance(value, tuple):
+        return [leaf for part in value for leaf in _flat(part)]
+    assert isinstance(value, Register | TraceReference)
+    return [value]
+
+
+def _read(asm: Assembler, pointer: str, type: Type) -> Value:
+    parts: list[Value] = []
+    offset = 0
+    for leaf in _leaves(type):
+        place = asm.raw(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        parts.append(_read_leaf(asm, place, leaf))
+        offset += _leaf_bytes(leaf, asm.lanes)
+    return _shaped(type, parts)
+
+
+def _read_leaf(asm: Assembler, place: str, leaf: Scalar | Trace) -> Value:
+    if isinstance(leaf, Trace):
+        name = asm.name("trace")
+        asm.lines.append(f"  {name} = load i64, ptr {place}, align 8")
+        return TraceReference(Register(name, i64, 1), leaf.element)
+    if asm.lanes == 1:
+        held = memory_type(leaf)
+        loaded = asm.make(f"load {llvm_memory(leaf)}, ptr {place}, align {byte_size(leaf)}", held, 1)
+        return asm.make(f"trunc i8 {loaded.text} to i1", leaf, 1) if leaf.kind == "bool" else loaded
+    return load_vector(asm, place, leaf, None)
+
+
+def _shaped(type: Type, parts: list[Value]) -> Value:
+    if isinstance(type, Scalar | Trace):
+        return parts.pop(0)
+    return tuple(_shaped(member, parts) for member in components(type))
+
+
+# --- ops -------------------------------------------------------------------------------------------------------------
+
+
+def emit_new(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    asm.uses_traces = True
+    assert isinstance(node.type, Trace)
+    name = asm.name("trace")
+    asm.lines.append(f"  {name} = call i64 @lg_trace_new(ptr %arena)")
+    return TraceReference(Register(name, i64, 1), node.type.element)
+
+
+def ensured(asm: Assembler, trace: TraceReference) -> TraceReference:
+    """The trace itself, or an empty one where it was read from a slot that nobody had set."""
+    asm.uses_traces = True
+    name = asm.name("trace")
+    asm.lines.append(f"  {name} = call i64 @lg_trace_ensure(ptr %arena, i64 {trace.header.text})")
+    return TraceReference(Register(name, i64, 1), trace.element)
+
+
+def copied(asm: Assembler, trace: TraceReference) -> TraceReference:
+    """A trace with the same contents that can be written to on its own."""
+    asm.uses_traces = True
+    size = slot_bytes(trace.element, asm.lanes)
+    name = asm.name("trace")
+    asm.lines.append(f"  {name} = call i64 @lg_trace_copy(ptr %arena, i64 {trace.header.text}, i64 {size})")
+    return TraceReference(Register(name, i64, 1), trace.element)
+
+
+def emit_set(asm: Assembler, node: Node, trace: TraceReference, index: Register, value: Value) -> Value:
+    trace = ensured(asm, trace)
+    _write(asm, _slot(asm, trace, index), trace.element, value)
+    return trace
+
+
+def emit_get(asm: Assembler, node: Node, trace: TraceReference, index: Register) -> Value:
+    return _read(asm, _slot(asm, trace, index), trace.element)
+
+
+def emit_add(asm: Assembler, node: Node, trace: TraceReference, index: Register, value: Value) -> Value:
+    trace = ensured(asm, trace)
+    pointer = _slot(asm, trace, index)
+    known = _read(asm, pointer, trace.element)
+    _write(asm, pointer, trace.element, _sum(asm, trace.element, known, value))
+    return trace
+
+
+def _sum(asm: Assembler, type: Type, first: Value, second: Value) -> Value:
+    if isinstance(first, Register) and isinstance(second, Register):
+        return asm.apply("fadd" if first.type.kind == "float" else "add", first.type, first, second)
+    if isinstance(first, TraceReference) and isinstance(second, TraceReference):
+        return _merged(asm, first, second)
+    assert isinstance(first, tuple)
+    assert isinstance(second, tuple)
+    return tuple(_sum(asm, t, a, b) for t, a, b in zip(components(type), first, second, strict=True))
+
+
+def emit_sum(asm: Assembler, node: Node, first: TraceReference, second: TraceReference) -> Value:
+    return _merged(asm, first, second)
+
+
+def _merged(asm: Assembler, into: TraceReference, other: TraceReference) -> TraceReference:
+    """Adds every slot of one trace into another, in a loop over the slots that there are."""
+    into = ensured(asm, into)
+    most = asm.make(f"call i64 @lg_trace_capacity(i64 {other.header.text})", i64, 1)
+
+    def add_slot(index: Register, carried: list[Register]) -> list[Register]:
+        # Inactive lanes hold zeros or values of their own: all lanes are added alike.
+        with asm.under(None):
+            value = _read(asm, _slot(asm, other, index), other.element)
+            pointer = _slot(asm, into, index)
+            known = _read(asm, pointer, into.element)
+            _write(asm, pointer, into.element, _sum(asm, into.element, known, value))
+        return []
+
+    counted_loop(asm, asm.constant(0, i64), most, 1, [], add_slot)
+    return into
+
+
+def chosen(
+    asm: Assembler, condition: Register, then: TraceReference, otherwise: TraceReference, select: Select
+) -> TraceReference:
+    """Of two traces that lanes choose between, one in which every lane finds what it wrote.
+
+    `select` chooses between what the slots hold, lane by lane.
+    """
+    if condition.uniform:
+        return TraceReference(asm.select(condition, then.header, otherwise.header), then.element)
+    asm.uses_traces = True
+    first, second = (asm.make(f"call i64 @lg_trace_capacity(i64 {t.header.text})", i64, 1) for t in (then, otherwise))
+    empty = asm.apply("icmp eq", bool_, first, asm.constant(0, i64))
+    only = asm.select(empty, otherwise.header, then.header)
+    written = asm.apply("icmp ne", bool_, asm.apply("mul", i64, first, second), asm.constant(0, i64))
+    differ = asm.apply("icmp ne", bool_, then.header, otherwise.header)
+    merge, join = asm.label("merge"), asm.label("join")
+    before = asm.block
+    asm.branch(asm.apply("and", bool_, written, differ), merge, join)
+    asm.begin(merge)
+    merged = copied(asm, then)
+
+    def choose_slot(index: Register, carried: list[Register]) -> list[Register]:
+        with asm.under(None):
+            other = _read(asm, _slot(asm, otherwise, index), then.element)
+            pointer = _slot(asm, merged, index)
+            own = _read(asm, pointer, then.element)
+            _write(asm, pointer, then.element, select(asm, condition, own, other))
+        return []
+
+    counted_loop(asm, asm.constant(0, i64), second, 1, [], choose_slot)
+    after = asm.block
+    asm.jump(join)
+    asm.begin(join)
+    header = asm.make(f"phi i64 [ {merged.header.text}, %{after} ], [ {only.text}, %{before} ]", i64, 1)
+    return TraceReference(header, then.element)

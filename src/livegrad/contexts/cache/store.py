@@ -1,0 +1,250 @@
+"""Results by key: tables of memos, bounded by entries and bytes, each and together; the least recently used go first.
+
+Evaluators read `Table.slots` without a lock, mark what they used, and put what they computed through `MemoStore.put`.
+A key that is being computed is claimed, so that other threads wait for it and nobody computes twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
+from itertools import count
+from operator import itemgetter
+from typing import Any
+from weakref import WeakValueDictionary
+
+from livegrad.contexts.cache.interned_values import Fact, clear_up
+from livegrad.diagnostics import UsageError
+from livegrad.runtime.fork import renew_lock_after_fork
+
+
+@dataclass(frozen=True)
+class CacheLimits:
+    """How much is kept: overall, and for one node.
+
+    `variants`: of a node with scoped inputs, so many runs on the same inputs are kept to compare a new one with.
+
+    >>> CacheLimits(entries=10).node_entries
+    65536
+    """
+
+    entries: int = 1 << 20
+    bytes: int = 1 << 30
+    node_entries: int = 1 << 16
+    node_bytes: int = 1 << 30
+    variants: int = 64
+
+    def __post_init__(self) -> None:
+        if min(self.entries, self.bytes, self.node_entries, self.node_bytes, self.variants) < 0:
+            raise UsageError("limits of a cache cannot be negative", found=repr(self))
+
+
+@dataclass
+class Counts:
+    """What happened to one node: how often it was computed, found, taken over because its inputs were equal, read from
+    disk, waited for in another thread; how many of its results were dropped; and the time its function took."""
+
+    computed: int = 0
+    hits: int = 0
+    reused: int = 0
+    loaded: int = 0
+    waited: int = 0
+    evicted: int = 0
+    seconds: float = 0.0
+
+
+class Slot:
+    """One result under one key. `payload` is whatever else the evaluator keeps with it.
+
+    A user of a result says so: `slot.hits += 1; slot.used = store.tick()`. That takes no lock: Python changes
+    threads at calls and jumps, so no count is lost, and of two ticks at once either is right.
+    """
+
+    __slots__ = ("__weakref__", "fact", "hits", "key", "payload", "table", "used")
+
+    def __init__(self, table: Table, key: Any, fact: Fact | None, payload: Any, used: int) -> None:
+        self.table, self.key, self.fact, self.payload, self.used = table, key, fact, payload, used
+        self.hits = 0
+
+
+class _EvictionQueue:
+    """Slots in the order of their last use, worked out when it is needed.
+
+    Of a sorted list of all slots, those that have been used since are passed over: the others are older than any of
+    them, and than any that came later. When the list is spent it is made again, so a step costs as much as sorting.
+    """
+
+    __slots__ = ("_oldest_last",)
+
+    def __init__(self) -> None:
+        self._oldest_last: list[tuple[int, weakref.ref[Slot]]] = []
+
+    def next(self, slots: Iterable[Slot], is_kept: Callable[[Slot], bool]) -> Slot:
+        """The least recently used of the slots, of which there is at least one."""
+        while True:
+            while self._oldest_last:
+                used, reference = self._oldest_last.pop()
+                slot = reference()
+                if slot is not None and slot.used == used and is_kept(slot):
+                    return slot
+            found = [(slot.used, weakref.ref(slot)) for slot in slots]
+            self._oldest_last = sorted(found, key=itemgetter(0), reverse=True)
+
+
+class Table:
+    """The results of one node content. `slots` is only ever changed under the store's lock."""
+
+    __slots__ = ("__weakref__", "bytes", "counts", "name", "queue", "slots")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.slots: dict[Any, Slot] = {}
+        self.queue = _EvictionQueue()
+        self.bytes = 0
+        self.counts = Counts()
+
+
+class _Gate:
+    """The lock, and who computes what. A forked child gets a new one: those who hold claims here are not there."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.done = threading.Condition(self.lock)
+        self.waiting = 0
+        self.claims: dict[tuple[Table, Any], object] = {}
+
+
+class MemoStore:
+    """All tables of a graph, and the order in which their results were last used.
+
+    >>> store = MemoStore(CacheLimits(entries=1))
+    >>> table = store.table("square")
+    >>> for number in (2, 3):
+    ...     store.put(table, number, Fact(number * number, None))
+    >>> [slot.fact.value for slot in table.slots.values()], table.counts.evicted
+    ([9], 1)
+    """
+
+    def __init__(self, limits: CacheLimits | None = None) -> None:
+        self.limits = limits or CacheLimits()
+        self.bytes = 0
+        self.on_evict: Callable[[Table], None] | None = None
+        self._gate = _Gate()
+        renew_lock_after_fork(self, "_gate", _Gate)
+        self._slots: dict[Slot, None] = {}
+        self._queue = _EvictionQueue()
+        self._holders: Counter[Fact] = Counter()
+        self._tables: WeakValueDictionary[Hashable, Table] = WeakValueDictionary()
+        self.tick = count().__next__  # the time, in uses
+
+    def __del__(self) -> None:
+        # Slots and tables know each other: without this, their values would wait for a collection of cycles.
+        for slot in self._slots:
+            slot.table.slots.clear()
+
+    def table(self, content: Hashable, name: str = "") -> Table:
+        """The one table for this content; without a name it goes unmentioned in events."""
+        with self._gate.lock:
+            found = self._tables.get(content)
+            if found is None:
+                found = self._tables[content] = Table(name)
+            return found
+
+    @property
+    def entries(self) -> int:
+        return len(self._slots)
+
+    # --- claims: one thread computes, the others wait ----------------------------------------------------------------
+
+    def claim(self, table: Table, key: Any, owner: object, is_mine: Callable[[object], bool]) -> Slot | None:
+        """The result, when another thread has made it meanwhile; else None, and the key is the owner's to compute.
+
+        `is_mine` tells claims that wait for the caller itself: those would never come free, and raise.
+        """
+        place = table, key
+        waited = False
+        gate = self._gate
+        with gate.lock:
+            while True:
+                slot = table.slots.get(key)
+                if slot is not None:
+                    table.counts.waited += waited
+                    return slot
+                holder = gate.claims.get(place)
+                if holder is None:
+                    gate.claims[place] = owner
+                    return None
+                if is_mine(holder):
+                    raise RecursionError(f"`{table.name}` asks for its own result while it is computed")
+                waited = True
+                gate.waiting += 1
+                gate.done.wait()
+                gate.waiting -= 1
+
+    def release(self, table: Table, key: Any) -> None:
+        """Ends a claim, with a result put before or without one."""
+        gate = self._gate
+        with gate.lock:
+            gate.claims.pop((table, key), None)
+            if gate.waiting:
+                gate.done.notify_all()
+
+    # --- what is kept ------------------------------------------------------------------------------------------------
+
+    def put(self, table: Table, key: Any, fact: Fact | None, payload: Any = None) -> None:
+        """Keeps a result, and drops what the limits leave no room for: it may be this one."""
+        with self._gate.lock:
+            if key in table.slots:
+                self._remove(table.slots[key])
+            kept = len(self._slots)
+            slot = table.slots[key] = Slot(table, key, fact, payload, self.tick())
+            self._slots[slot] = None
+            if fact is not None:
+                table.bytes += fact.size
+                if not self._holders[fact]:
+                    self.bytes += fact.size
+                self._holders[fact] += 1
+            del slot
+            self._evict(table)
+            if len(self._slots) <= kept:
+                clear_up()
+
+    def _evict(self, table: Table) -> None:
+        limits, slots = self.limits, table.slots
+        while len(slots) > limits.node_entries or (table.bytes > limits.node_bytes and slots):
+            self._drop(table.queue.next(slots.values(), self._slots.__contains__))
+        while len(self._slots) > limits.entries or (self.bytes > limits.bytes and self._slots):
+            self._drop(self._queue.next(self._slots, self._slots.__contains__))
+
+    def _drop(self, slot: Slot) -> None:
+        self._remove(slot)
+        slot.table.counts.evicted += 1
+        if self.on_evict is not None and slot.table.name:
+            self.on_evict(slot.table)
+
+    def _remove(self, slot: Slot) -> None:
+        table, fact = slot.table, slot.fact
+        del table.slots[slot.key], self._slots[slot]
+        table.counts.hits += slot.hits
+        if fact is not None:
+            table.bytes -= fact.size
+            self._holders[fact] -= 1
+            if not self._holders[fact]:
+                del self._holders[fact]
+                self.bytes -= fact.size
+
+    def counts(self, table: Table) -> Counts:
+        """What happened so far to the results of a table, those that are gone included."""
+        with self._gate.lock:
+            kept = sum(slot.hits for slot in table.slots.values())
+            return replace(table.counts, hits=table.counts.hits + kept)
+
+    def forget(self) -> None:
+        """Drops every result."""
+        with self._gate.lock:
+            while self._slots:
+                self._remove(next(iter(self._slots)))
+        clear_up()

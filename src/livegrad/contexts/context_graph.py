@@ -1,0 +1,317 @@
+"""Context graphs: nodes by name, declared, edited and compiled.
+
+People build a `ContextGraph` and compile it to a `Program`. The results of all its programs are in one store, by the
+content of nodes, so that an edit keeps whatever it does not change.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from weakref import WeakMethod, WeakSet
+
+from livegrad.contexts.cache.disk import DiskCache
+from livegrad.contexts.cache.interned_values import fact_of_given
+from livegrad.contexts.cache.store import CacheLimits, MemoStore
+from livegrad.contexts.content import Constant
+from livegrad.contexts.context_program import Program
+from livegrad.contexts.declare import (
+    ContextFunction,
+    Names,
+    NodeDeclaration,
+    feature_names,
+    make_declaration,
+    require_parameters,
+)
+from livegrad.contexts.errors import ContextError
+from livegrad.contexts.function_nodes import Kernel, Modifier, as_kernel
+from livegrad.contexts.observe import Observer
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.node import Function
+from livegrad.ops.context import parse_feature
+from livegrad.runtime.fork import renew_lock_after_fork
+
+
+class ContextGraph:
+    """Nodes that are evaluated in a context, and cached by the parts of it that they need.
+
+    >>> graph = ContextGraph()
+    >>> graph.node("wave", lambda ctx: ctx.animation_time % 1.0, extract="animation_time")
+    'wave'
+    >>> graph.node("scaled", lambda ctx, wave: wave * ctx.footprint, plain=["wave"], extract="footprint")
+    'scaled'
+    >>> program = graph.compile("scaled", root=["animation_time", "footprint"])
+    >>> program.evaluate(animation_time=0.25, footprint=8)
+    2.0
+    """
+
+    def __init__(self, *, limits: CacheLimits | None = None) -> None:
+        self.nodes: dict[str, NodeDeclaration] = {}
+        self.version = 0  # counts edits: programs compile again when it has moved on
+        self.store = MemoStore(limits)
+        self._programs: WeakSet[Program] = WeakSet()
+        self._lock = threading.RLock()
+        renew_lock_after_fork(self, "_lock", threading.RLock)
+        self.observer = Observer(self.store, WeakMethod(self._tell_programs))
+
+    # --- building ----------------------------------------------------------------------------------------------------
+
+    def node(
+        self,
+        name: str,
+        function: Callable[..., Any] | Function | Kernel | ContextFunction,
+        /,
+        *,
+        plain: Names = (),
+        scoped: Names = (),
+        extract: Names = (),
+        inject: Names | Mapping[str, Names] = (),
+        modify: Names | Mapping[str, Names] = (),
+        optional: Names = (),
+        extract_all: bool = False,
+        version: str | None = None,
+        persist: bool = False,
+        **inputs: str,
+    ) -> str:
+        """Adds a node and gives its name. `function(ctx, *plain values, *scoped callables)` computes it.
+
+        Plain inputs are evaluated in the context of the node and arrive as values; scoped ones arrive as callables that
+        take a context. `extract` features can be read, `inject` ones be given to scoped inputs, `modify` is both (and
+        needed only if a scoped input needs it), `optional` ones read None where there are none. A livegrad function
+        takes plain inputs alone; its features are found in its code. A function from `context_node` has declared its
+        features; its inputs are named by its parameters.
+        """
+        options = {
+            "extract": extract,
+            "inject": inject,
+            "modify": modify,
+            "optional": optional,
+            "extract_all": extract_all,
+            "version": version,
+            "persist": persist,
+        }
+        if isinstance(plain, Mapping) or isinstance(scoped, Mapping):
+            raise ContextError(
+                "inputs are listed in the order of the function's parameters",
+                where=caller_origin(),
+                found="a dictionary",
+                help='plain=["first", "second"]; functions of `context_node` take their inputs by keyword',
+            )
+        with self._lock:
+            if name in self.nodes:
+                raise ContextError(
+                    f"there is a node `{name}` already",
+                    where=caller_origin(),
+                    found=f"declared at {self.nodes[name].origin}",
+                    help="use replace(...) to edit it",
+                )
+            return self._put(_declare(name, function, feature_names(plain), feature_names(scoped), inputs, options))
+
+    def __repr__(self) -> str:
+        names = list(self.nodes)
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        return f"<context graph of {len(names)} nodes{': ' if names else ''}{shown}>"
+
+    def value(self, name: str, value: Any, /) -> str:
+        """Adds a node that is a plain value, to be edited with `set`."""
+        with self._lock:
+            if name in self.nodes:
+                raise ContextError(f"there is a node `{name}` already", where=caller_origin(), help="use set(...)")
+            return self._put(make_declaration(name, Constant(fact_of_given(value)), ()))
+
+    def modifier(self, name: str, source: str, /, **changes: Callable[[Any], Any] | Function) -> str:
+        """Adds a node that evaluates `source` with features changed: `modifier("late", "scene", animation_time=delay)`.
+
+        A change that is a livegrad function has a derivative; see `Program.gradient`.
+
+        >>> graph = ContextGraph()
+        >>> _ = graph.node("clock", lambda ctx: ctx.animation_time, extract="animation_time")
+        >>> _ = graph.modifier("late", "clock", animation_time=lambda time: time - 0.5)
+        >>> graph.compile("late", root="animation_time").evaluate(animation_time=2.0)
+        1.5
+        """
+        made = tuple((feature, as_kernel(change) or change) for feature, change in sorted(changes.items()))
+        function = Modifier(made)  # type: ignore[arg-type]
+        declaration = make_declaration(
+            name, function, [(source, True)], modify=tuple(changes), extract=[str(f) for f in function.features]
+        )
+        with self._lock:
+            if name in self.nodes:
+                raise ContextError(f"there is a node `{name}` already", where=caller_origin())
+            return self._put(declaration)
+
+    # --- editing -----------------------------------------------------------------------------------------------------
+
+    def set(self, name: str, value: Any, /) -> None:
+        """Edits a value."""
+        with self._lock:
+            declaration = self._known(name)
+            if not isinstance(declaration.function, Constant):
+                raise ContextError(f"node `{name}` is not a value", where=caller_origin(), help="use replace(...)")
+            self._put(replace(declaration, function=Constant(fact_of_given(value)), origin=caller_origin()))
+
+    def replace(self, name: str, function: Any = None, /, **options: Any) -> None:
+        """Edits a node: another function, other inputs or features; whatever is not told stays as it is."""
+        with self._lock:
+            old = self._known(name)
+            if options or isinstance(function, ContextFunction):
+                del self.nodes[name]
+                try:
+                    self.node(name, old.function if function is None else function, **{**_told(old), **options})
+                except BaseException:
+                    self.nodes[name] = old
+                    raise
+            elif function is not None:
+                require_parameters(name, function, len(old.inputs))
+                kernel = as_kernel(function)
+                extracts = frozenset(kernel.features) if kernel else old.extracts
+                made = replace(old, function=kernel or function, extracts=extracts, origin=caller_origin())
+                self._put(made)
+
+    def remove(self, name: str, /) -> None:
+        """Takes a node away; programs that need it can no longer be evaluated."""
+        with self._lock:
+            self._known(name)
+            del self.nodes[name]
+            self.version += 1
+            self._tell_programs()
+
+    def _known(self, name: str) -> NodeDeclaration:
+        found = self.nodes.get(name)
+        if found is None:
+            raise ContextError(
+                f"there is no node `{name}`",
+                where=caller_origin(),
+                expected="one of " + (", ".join(sorted(self.nodes)[:8]) or "none"),
+            )
+        return found
+
+    def _put(self, declaration: NodeDeclaration) -> str:
+        self.nodes[declaration.name] = declaration
+        self.version += 1
+        self._tell_programs()
+        return declaration.name
+
+    def _tell_programs(self) -> None:
+        with self._lock:
+            for program in self._programs:
+                program.look_again()
+
+    # --- compiling ---------------------------------------------------------------------------------------------------
+
+    def compile(self, output: str, /, *, root: Names = (), disk: DiskCache | None = None) -> Program:
+        """The program that gives `output`, evaluated in contexts with the features of `root`.
+
+        It follows later edits of the graph. `disk` keeps the results of nodes that are declared with `persist`.
+        """
+        program = Program(self, output, tuple(sorted(set(map(parse_feature, feature_names(root))))), disk)
+        with self._lock:
+            self._programs.add(program)
+            program.look_again()  # an edit may have come before the program was known here
+        return program
+
+    def snapshot(self) -> tuple[int, dict[str, NodeDeclaration]]:
+        """The number of edits so far and the nodes as they are now."""
+        with self._lock:
+            return self.version, dict(self.nodes)
+
+
+def _declare(
+    name: str,
+    function: Any,
+    plain: Sequence[str],
+    scoped: Sequence[str],
+    named: Mapping[str, str],
+    options: dict[str, Any],
+) -> NodeDeclaration:
+    if isinstance(function, ContextFunction):
+        return _declare_annotated(name, function, plain, scoped, named, options)
+    if named:
+        raise ContextError(
+            f"node `{name}` has inputs by name, but its function does not declare them",
+            where=caller_origin(),
+            found=", ".join(named),
+            help="decorate the function with context_node, or list the inputs in plain and scoped",
+        )
+    kernel = as_kernel(function)
+    if kernel is not None:
+        return _declare_kernel(name, kernel, plain, scoped, options)
+    if not callable(function):
+        raise ContextError(f"node `{name}` needs a function", where=caller_origin(), found=repr(function))
+    return make_declaration(name, function, _inputs(plain, scoped), **options)
+
+
+def _inputs(plain: Iterable[str], scoped: Iterable[str]) -> list[tuple[str, bool]]:
+    return [*((source, False) for source in plain), *((source, True) for source in scoped)]
+
+
+def _declare_kernel(
+    name: str, kernel: Kernel, plain: Sequence[str], scoped: Sequence[str], options: dict[str, Any]
+) -> NodeDeclaration:
+    """A livegrad function: features come from its code; it can declare none."""
+    told = [key for key in ("extract", "inject", "modify", "optional", "extract_all") if options[key]]
+    if scoped or told:
+        raise ContextError(
+            f"node `{name}` is a livegrad function, which takes plain inputs and reads features with context(...)",
+            where=caller_origin(),
+            found="scoped inputs" if scoped else f"`{told[0]}`",
+            help="change features around it with modifier(...)",
+        )
+    if len(plain) != len(kernel.input_types):
+        raise ContextError(
+            f"node `{name}` does not have the inputs of `{kernel.function.name}`",
+            where=caller_origin(),
+            expected=f"{len(kernel.input_types)} inputs",
+            found=str(len(plain)),
+        )
+    persist = options["persist"]
+    made = make_declaration(name, kernel, _inputs(plain, ()), extract=[str(feature) for feature in kernel.features])
+    return replace(made, persist=persist)
+
+
+def _declare_annotated(
+    name: str,
+    function: ContextFunction,
+    plain: Sequence[str],
+    scoped: Sequence[str],
+    named: Mapping[str, str],
+    options: dict[str, Any],
+) -> NodeDeclaration:
+    """A function that declares its own features and names its inputs."""
+    supply = {False: iter(plain), True: iter(scoped)}
+    sources = {parameter: named.get(parameter) or next(supply[kind], None) for parameter, kind in function.parameters}
+    missing = [parameter for parameter, source in sources.items() if source is None]
+    extra = [*set(named) - set(sources), *supply[False], *supply[True]]
+    if missing or extra:
+        raise ContextError(
+            f"node `{name}` does not have the inputs of `{function.function.__name__}`",
+            where=caller_origin(),
+            expected=", ".join(sources) or "none",
+            found=f"no `{missing[0]}`" if missing else f"`{extra[0]}` as well",
+        )
+    told = {key: value for key, value in options.items() if value}
+    made = make_declaration(name, function.function, function.parameters, **{**function.options, **told})
+    edges = [replace(edge, source=sources[edge.source]) for edge in made.inputs]
+    return replace(made, inputs=tuple(edges))
+
+
+def _told(declaration: NodeDeclaration) -> dict[str, Any]:
+    """A declaration as the arguments of `node` that would make it."""
+    scoped = [edge for edge in declaration.inputs if edge.scoped]
+    told: dict[str, Any] = {
+        "plain": [edge.source for edge in declaration.inputs if not edge.scoped],
+        "scoped": [edge.source for edge in scoped],
+        "version": declaration.version,
+        "persist": declaration.persist,
+    }
+    if not isinstance(declaration.function, Kernel):
+        told |= {
+            "extract": [str(feature) for feature in declaration.extracts],
+            "optional": [str(feature) for feature in declaration.optional],
+            "inject": {edge.source: edge.injects for edge in scoped if edge.injects},
+            "modify": {edge.source: edge.modifies for edge in scoped if edge.modifies},
+            "extract_all": declaration.extract_all,
+        }
+    return told

@@ -1,0 +1,54 @@
+"""Lazy tensors in context graphs: as results of node functions, and as functions of features.
+
+Importing this teaches the cache that tensors are equal when they are the same expression. A handle can be made to
+stand for something else (`x[0] = 1`), so the cache hands out a new one each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from livegrad.contexts.cache.interned_values import register_exact_key
+from livegrad.contexts.function_nodes import Kernel, context_function
+from livegrad.ir.node import Node
+from livegrad.ir.types import Type
+from livegrad.ops.context import context
+from livegrad.tensors.handle import Tensor, wrap
+
+
+def _size(tensor: Tensor) -> int:
+    sizes = [size for size in tensor.shape if isinstance(size, int)]
+    total = tensor.dtype.dtype.itemsize
+    for size in sizes:
+        total *= size
+    return total
+
+
+register_exact_key(Tensor, lambda tensor: tensor.node, renew=lambda tensor: wrap(tensor.node), size=_size)
+
+
+def context_tensor(feature: str, type: Type | None = None) -> Tensor:
+    """A feature as a tensor without dimensions, for functions written with tensors.
+
+    >>> context_tensor("animation_time").shape
+    ()
+    """
+    return wrap(context(feature, type))
+
+
+def tensor_function(callable: Callable[..., Any], *types: Type, name: str | None = None) -> Kernel:
+    """Like `context_function`, for a function of tensors: it may use the whole namespace of lazy tensors.
+
+    >>> from livegrad.ir.types import Tensor as TensorType, f32
+    >>> row = TensorType(f32, (4,))
+    >>> tensor_function(lambda x: x * context_tensor("animation_time") + 1.0, row, name="move").function.result_type
+    tensor<f32, [4]>
+    """
+
+    def on_nodes(*nodes: Node) -> tuple[Node, ...]:
+        returned = callable(*map(wrap, nodes))
+        results = returned if isinstance(returned, tuple | list) else (returned,)
+        return tuple([result.node if isinstance(result, Tensor) else result for result in results])
+
+    return context_function(on_nodes, *types, name=name or getattr(callable, "__name__", "function"))

@@ -1,0 +1,97 @@
+"""The context that a program is evaluated in: features and their values, fixed when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from livegrad.contexts.cache.describe import short_text
+from livegrad.contexts.cache.interned_values import ABSENT, Fact
+from livegrad.contexts.cache.store import Slot
+from livegrad.contexts.errors import ContextError
+from livegrad.contexts.guard import feature_fact
+from livegrad.contexts.link import Environment, Linked
+from livegrad.diagnostics import caller_origin
+from livegrad.ops.context import FeatureLevel, parse_feature
+
+
+class _Cell:
+    """One feature's value, shared by the contexts that are made from one another; its fact once it was needed."""
+
+    __slots__ = ("fact", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.fact: Fact | None = None
+
+
+class Bound(NamedTuple):
+    """A context as one program sees it: the environment of its output, and where the results for it are."""
+
+    linked: Linked | None
+    environment: Environment
+    slots: dict[Any, Slot]
+
+
+_UNBOUND = Bound(None, (), {})
+
+
+class Context(Mapping[str, Any]):
+    """Features with values. A feature is looked at when it is first needed: an array is then hashed, and copied.
+
+    >>> moment = Context(animation_time=0.5, footprint=(64, 64))
+    >>> moment.replace(animation_time=0.6)
+    Context(animation_time=0.6, footprint=(64, 64))
+    >>> Context({"index": 2, "index@1": 0})["index@1"]
+    0
+    """
+
+    __slots__ = ("_bound", "_cells")
+
+    def __init__(self, features: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+        self._cells = {str(parse_feature(name)): _Cell(value) for name, value in {**(features or {}), **named}.items()}
+        # What the context is for the program that it was last used with. One object, for threads may share a context.
+        self._bound: Bound = _UNBOUND
+
+    def __getitem__(self, feature: str) -> Any:
+        cell = self._cells[feature]
+        return cell.value if cell.fact is None else cell.fact.value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __repr__(self) -> str:
+        return f"Context({', '.join(f'{name}={short_text(value)}' for name, value in self.items())})"
+
+    def replace(self, **features: Any) -> Context:
+        """The context with other values for some features; the others are not looked at again."""
+        made = Context(features)
+        made._cells = {**self._cells, **made._cells}
+        return made
+
+    def bind(self, linked: Linked) -> Bound:
+        """What reaches the output of a program: the features that it needs, and nothing else."""
+        bound = self._bound
+        if bound.linked is not linked:
+            environment = tuple([self._fact(linked, feature) for feature in linked.output.need])
+            bound = self._bound = Bound(linked, environment, linked.output.slots)
+        return bound
+
+    def _fact(self, linked: Linked, feature: FeatureLevel) -> Fact:
+        name = str(feature)
+        cell = self._cells.get(name)
+        if cell is None:
+            if feature not in linked.output.required:
+                return ABSENT
+            raise ContextError(
+                f"the context has no `{name}`, which `{linked.output.name}` needs",
+                where=caller_origin(),
+                expected=", ".join(map(str, linked.output.need)),
+                found=", ".join(self._cells) or "nothing",
+            )
+        if cell.fact is None:
+            cell.fact = feature_fact(name, cell.value, "the context has")
+        return cell.fact

@@ -1,0 +1,248 @@
+"""From declarations to what runs: the needs of every node, and how contexts are cut down on every edge.
+
+`link` is the compiler of a context graph. It orders the nodes, runs `nullify_context`, refuses what does not fit, and
+makes a `Unit` for each node, with the memo tables of its content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from livegrad.contexts.cache.interned_values import ABSENT, Fact
+from livegrad.contexts.cache.store import MemoStore, Table
+from livegrad.contexts.content import disk_identity, function_identity
+from livegrad.contexts.declare import InputDeclaration, NodeDeclaration
+from livegrad.contexts.errors import ContextError
+from livegrad.contexts.node_order import order_nodes
+from livegrad.ops.context import FeatureLevel, feature_named
+from livegrad.passes.nullify_context import ContextNeeds, nullify_context
+
+Environment = tuple[Fact, ...]  # the needed features of one node, in the order of its `need`
+Projection = Callable[[Environment], Environment]
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """One node, ready to be evaluated.
+
+    `reads` says where a declared feature stands in the environment (None: not there), `direct` picks those that the
+    function itself reads (None: all). `table` has results by needed features, for the node with everything below it;
+    `by_inputs` has them by the values that went in, for the function alone.
+    """
+
+    name: str
+    declaration: NodeDeclaration
+    need: tuple[FeatureLevel, ...]
+    required: frozenset[FeatureLevel]
+    reads: dict[str, int | None]
+    injects: frozenset[str]
+    direct: Projection | None
+    plain: tuple[PlainEdge, ...]
+    scoped: tuple[ScopedEdge, ...]
+    table: Table
+    by_inputs: Table
+    slots: dict[Any, Any]
+    disk_key: bytes | None
+
+    def __repr__(self) -> str:
+        return f"<unit {self.name}>"
+
+
+class PlainEdge(NamedTuple):
+    """A tuple, for a computed node unpacks one for each of its inputs."""
+
+    project: Projection | None  # None: the child needs all that the caller does
+    slots: dict[Any, Any]  # the child's
+    child: Unit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScopedEdge:
+    """`overlay` names the features that the caller puts there and the child needs, `required` those it cannot miss.
+
+    `combine` makes the child's environment of the caller's, followed by the overlay.
+    """
+
+    number: int  # among the scoped inputs of its node
+    child: Unit
+    writes: frozenset[str]
+    modifies: frozenset[str]
+    overlay: tuple[str, ...]
+    required: frozenset[str]
+    combine: Projection
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """A compiled graph: units with the output last, and what the analysis found."""
+
+    units: tuple[Unit, ...]
+    needs: ContextNeeds
+    root: tuple[FeatureLevel, ...]
+
+    @property
+    def output(self) -> Unit:
+        return self.units[-1]
+
+
+def link(nodes: Mapping[str, NodeDeclaration], output: str, root: Sequence[FeatureLevel], store: MemoStore) -> Linked:
+    """Compiles the part of a graph that the output needs."""
+    order = order_nodes(nodes, output)
+    needs = nullify_context(order, root)
+    if needs.unsourced:
+        raise _without_source(nodes, needs)
+    linker = _Linker(store)
+    for declaration in order:
+        linker.add(declaration, needs.needs[declaration.name], needs.required[declaration.name])
+    return Linked(tuple(linker.units.values()), needs, tuple(root))
+
+
+def _without_source(nodes: Mapping[str, NodeDeclaration], needs: ContextNeeds) -> ContextError:
+    found = needs.unsourced[0]
+    node = nodes[found.path[-1]]
+    way = " → ".join(f"`{name}`" for name in found.path)
+    return ContextError(
+        f"node `{node.name}` extracts `{found.feature}`, which nothing above it provides",
+        where=node.origin,
+        expected=f"a node on the way that injects `{found.feature.feature}`, or a root context that has it",
+        found=f"the way {way}",
+        help=f'compile with root=["{found.feature}"], inject it, or declare it optional',
+    )
+
+
+class _Linker:
+    """Makes units, inputs first."""
+
+    def __init__(self, store: MemoStore) -> None:
+        self.units: dict[str, Unit] = {}
+        self._store = store
+        self._projections: dict[tuple[Any, Any], Projection | None] = {}
+
+    def add(
+        self, declaration: NodeDeclaration, need: tuple[FeatureLevel, ...], required: frozenset[FeatureLevel]
+    ) -> None:
+        units = self.units
+        inputs = [units[edge.source] for edge in declaration.inputs]
+        plain = tuple(
+            [
+                PlainEdge(self._projection(need, child.need), child.slots, child)
+                for edge, child in zip(declaration.inputs, inputs, strict=True)
+                if not edge.scoped
+            ]
+        )
+        asked = [edge for edge in declaration.inputs if edge.scoped]
+        scoped = tuple([_scoped_edge(number, edge, units[edge.source], need) for number, edge in enumerate(asked)])
+        reads = _readable(declaration, need, scoped)
+        direct = tuple(sorted({place for place in reads.values() if place is not None}))
+        own = (
+            function_identity(declaration),
+            tuple([(edge.scoped, edge.injects, edge.modifies) for edge in declaration.inputs]),
+            declaration.extracts,
+            declaration.optional,
+            declaration.extract_all,
+            tuple([need[place] for place in direct]),
+            tuple([edge.overlay for edge in scoped]),
+        )
+        by_inputs = self._store.table(own)
+        table = self._store.table((by_inputs, need, *[child.table for child in inputs]), declaration.name)
+        units[declaration.name] = Unit(
+            name=declaration.name,
+            declaration=declaration,
+            need=need,
+            required=required,
+            reads=reads,
+            injects=declaration.injects | declaration.modifies if scoped else frozenset(),
+            direct=None if len(direct) == len(need) else _getter(direct),
+            plain=plain,
+            scoped=scoped,
+            table=table,
+            by_inputs=by_inputs,
+            slots=table.slots,
+            disk_key=self._disk_key(declaration, need, inputs),
+        )
+
+    def _projection(self, have: tuple[FeatureLevel, ...], want: tuple[FeatureLevel, ...]) -> Projection | None:
+        if have is want or have == want:
+            return None
+        known = self._projections.get((have, want))
+        if known is None:
+            place = {feature: index for index, feature in enumerate(have)}
+            known = _getter([place.get(feature, len(have)) for feature in want])
+            if not set(want) <= set(have):  # an optional feature that is there on other ways only
+                known = _with_absent(known)
+            self._projections[have, want] = known
+        return known
+
+    def _disk_key(self, declaration: NodeDeclaration, need: Any, inputs: Sequence[Unit]) -> bytes | None:
+        key = disk_identity(declaration, need, [child.disk_key for child in inputs])
+        if declaration.persist and key is None:
+            nameless = next((child for child in inputs if child.disk_key is None), None)
+            raise ContextError(
+                f"node `{declaration.name}` cannot be kept on disk",
+                where=declaration.origin,
+                found=f"input `{nameless.name}` without a version" if nameless else "no version of its own",
+                help="give every Python function below it a version",
+            )
+        return key
+
+
+def _scoped_edge(number: int, edge: InputDeclaration, child: Unit, need: tuple[FeatureLevel, ...]) -> ScopedEdge:
+    writes = edge.injects | edge.modifies
+    overlay = tuple(dict.fromkeys(f.feature for f in child.need if f.feature in writes and f.level == 0))
+    place: dict[Any, int] = {feature: index for index, feature in enumerate(need)}
+    place.update({name: len(need) + index for index, name in enumerate(overlay)})
+    absent = len(need) + len(overlay)
+    chosen = [place.get(_source_of(feature, writes), absent) for feature in child.need]
+    combine = _getter(chosen)
+    return ScopedEdge(
+        number=number,
+        child=child,
+        writes=writes,
+        modifies=edge.modifies,
+        overlay=overlay,
+        required=frozenset(feature.feature for feature in child.required if feature.level == 0) & writes,
+        combine=_with_absent(combine) if absent in chosen else combine,
+    )
+
+
+def _source_of(feature: FeatureLevel, writes: frozenset[str]) -> FeatureLevel | str:
+    """Where a scoped input's feature comes from: the overlay (a name), or the caller's own context."""
+    if feature.feature not in writes:
+        return feature
+    if feature.level == 0:
+        return feature.feature
+    assert feature_named(feature.feature).stack
+    return FeatureLevel(feature.feature, feature.level - 1)
+
+
+def _readable(
+    declaration: NodeDeclaration, need: tuple[FeatureLevel, ...], scoped: tuple[ScopedEdge, ...]
+) -> dict[str, int | None]:
+    """Where the declared features are in the environment; a modified one only if some scoped input needs it."""
+    place = {feature: index for index, feature in enumerate(need)}
+    reads: dict[str, int | None] = {}
+    for name in declaration.modifies:
+        is_needed = any(name in edge.modifies and name in edge.overlay for edge in scoped)
+        reads[name] = place.get(FeatureLevel(name)) if is_needed else None
+    for feature in (*declaration.extracts, *declaration.optional):
+        reads[str(feature)] = place.get(feature)
+    return reads
+
+
+def _nothing(environment: Environment) -> Environment:
+    return ()
+
+
+def _getter(places: Sequence[int]) -> Projection:
+    if not places:
+        return _nothing
+    if list(places) == list(range(places[0], places[0] + len(places))):
+        return itemgetter(slice(places[0], places[0] + len(places)))  # a tuple, also of one
+    return itemgetter(*places)
+
+
+def _with_absent(projection: Projection) -> Projection:
+    return lambda environment: projection((*environment, ABSENT))

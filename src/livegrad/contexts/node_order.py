@@ -1,0 +1,56 @@
+"""The nodes that an output needs, inputs first; unknown names and cycles are errors that show the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from livegrad.contexts.declare import NodeDeclaration
+from livegrad.contexts.errors import ContextError
+from livegrad.diagnostics import caller_origin
+
+
+def order_nodes(nodes: Mapping[str, NodeDeclaration], output: str) -> list[NodeDeclaration]:
+    """Every node that the output needs, each after its inputs. Iterative, for any depth."""
+    if output not in nodes:
+        raise _unknown(output, None, nodes)
+    order: list[NodeDeclaration] = []
+    done: set[str] = set()
+    open_nodes: dict[str, None] = {}  # the way from the output to where the walk is
+    pending: list[tuple[str, bool]] = [(output, False)]
+    while pending:
+        name, inputs_are_done = pending.pop()
+        if inputs_are_done:
+            del open_nodes[name]
+            done.add(name)
+            order.append(nodes[name])
+            continue
+        if name in done:
+            continue
+        if name in open_nodes:
+            raise _cycle(list(open_nodes), nodes[name])
+        node = nodes[name]
+        open_nodes[name] = None
+        pending.append((name, True))
+        for edge in reversed(node.inputs):
+            if edge.source in done:
+                continue
+            if edge.source not in nodes:
+                raise _unknown(edge.source, node, nodes)
+            pending.append((edge.source, False))
+    return order
+
+
+def _unknown(name: str, user: NodeDeclaration | None, nodes: Mapping[str, NodeDeclaration]) -> ContextError:
+    what = f"there is no node `{name}`" + ("" if user is None else f", which `{user.name}` has for an input")
+    known = ", ".join(sorted(nodes)[:8]) or "none"
+    return ContextError(what, where=user.origin if user else caller_origin(), expected=f"one of {known}")
+
+
+def _cycle(way: list[str], node: NodeDeclaration) -> ContextError:
+    names = [*way[way.index(node.name) :], node.name]
+    return ContextError(
+        f"node `{node.name}` needs its own result",
+        where=node.origin,
+        found=" → ".join(f"`{name}`" for name in names),
+        help="a graph of contexts has no cycles: keep state outside, and pass it in as a feature",
+    )

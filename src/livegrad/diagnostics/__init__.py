@@ -1,0 +1,57 @@
+"""Errors that say what went wrong, on which line of the user's program, and what to do.
+
+`errors.py` has the error classes and source locations, `explain_calls.py` turns wrong calls of public functions into
+such errors, `other_names.py` knows what to write for names of NumPy, JAX and PyTorch.
+"""
+
+from livegrad.diagnostics.errors import (
+    CallError,
+    CompileError,
+    DifferentiationError,
+    FileError,
+    KernelCheckError,
+    LivegradError,
+    Mark,
+    MissingFileError,
+    NodeOrigin,
+    NotANumberError,
+    Origin,
+    ParseError,
+    Place,
+    TextOrigin,
+    TypeRuleError,
+    UsageError,
+    VerifyError,
+    caller_origin,
+    caller_origins,
+    file_error,
+    missing_folder,
+    shown,
+    warn_caller,
+)
+
+__all__ = [
+    "CallError",
+    "CompileError",
+    "DifferentiationError",
+    "FileError",
+    "KernelCheckError",
+    "LivegradError",
+    "Mark",
+    "MissingFileError",
+    "NodeOrigin",
+    "NotANumberError",
+    "Origin",
+    "ParseError",
+    "Place",
+    "TextOrigin",
+    "TypeRuleError",
+    "UsageError",
+    "VerifyError",
+    "caller_origin",
+    "caller_origins",
+    "file_error",
+    "missing_folder",
+    "shown",
+    "warn_caller",
+]

@@ -1,0 +1,366 @@
+"""What went wrong, where, and what to do: the errors of livegrad and the places they point at.
+
+Every layer raises one of the classes below; each carries what happened, the user's file and line, what was
+expected, what was found, and a way out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import warnings
+from dataclasses import dataclass
+from types import CodeType, FrameType
+
+PACKAGE_DIRECTORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """A place in the user's program: a code object and an instruction in it; the column is resolved when asked for.
+
+    Equal places are the same object: code objects themselves compare equal across files.
+
+    >>> origin = caller_origin()
+    >>> origin is None or origin.line > 0
+    True
+    """
+
+    code: CodeType
+    instruction: int
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
+    def _position(self) -> tuple[int, int | None]:
+        positions = list(self.code.co_positions())
+        index = self.instruction // 2
+        line, _, column, _ = positions[index] if index < len(positions) else (None, None, None, None)
+        return (line or self.code.co_firstlineno), (None if column is None else column + 1)
+
+    @property
+    def line(self) -> int:
+        return self._position()[0]
+
+    @property
+    def column(self) -> int | None:
+        return self._position()[1]
+
+    @property
+    def function(self) -> str:
+        return self.code.co_name
+
+    def __str__(self) -> str:
+        line, column = self._position()
+        name = os.path.basename(self.file)
+        return f"{name}:{line}" if column is None else f"{name}:{line}:{column}"
+
+
+@dataclass(frozen=True, slots=True)
+class TextOrigin:
+    """A place in a text that is not Python code: a parsed file, or source that was captured by other means."""
+
+    file: str
+    line: int
+    column: int | None = None
+    function: str = ""
+
+    def __str__(self) -> str:
+        name = os.path.basename(self.file)
+        return f"{name}:{self.line}" if self.column is None else f"{name}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrigin:
+    """A place in a graph that people draw and do not write: a node of a function, by name.
+
+    >>> str(NodeOrigin("sample", "texture"))
+    'node `sample` of `texture`'
+    """
+
+    node: str
+    function: str
+    file = ""
+    line = 0
+    column = None
+
+    def __str__(self) -> str:
+        return f"node `{self.node}` of `{self.function}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Stands for a place in code that functions of many places share; whoever runs the code knows the place by number.
+
+    >>> str(Mark(2))
+    'place 2'
+    """
+
+    number: int
+    file = ""
+    line = 0
+    column = None
+    function = ""
+
+    def __str__(self) -> str:
+        return f"place {self.number}"
+
+
+Place = Origin | TextOrigin | NodeOrigin | Mark
+
+
+_seen_places: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
+_MOST_SEEN_PLACES = 100_000
+_own_files: set[str] = set()  # files of this package that were met on the way to a caller
+
+
+def caller_origins() -> tuple[Origin, ...]:
+    """The innermost frame outside this package, as the one place (or none) that a new node stands for.
+
+    The same place gives the same tuple: a node that is made again at its own line is recognised at a glance.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename not in _own_files:
+            if code.co_filename.startswith((PACKAGE_DIRECTORY, "<frozen ")):  # Python's loaders
+                _own_files.add(code.co_filename)
+                continue
+            if code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("livegrad."):
+                frame = frame.f_back  # a method that `dataclass` wrote for one of our classes
+                continue
+            key = (id(code), frame.f_lasti)
+            origins = _seen_places.get(key)
+            if origins is None:
+                if len(_seen_places) >= _MOST_SEEN_PLACES:
+                    _seen_places.clear()
+                origins = _seen_places[key] = (Origin(code, frame.f_lasti),)
+            return origins
+        frame = frame.f_back
+    return ()
+
+
+def caller_origin() -> Origin | None:
+    """Where the user's program called us."""
+    origins = caller_origins()
+    return origins[0] if origins else None
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """A warning at the line of the user's program that called us, however many functions lie between."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE_DIRECTORY):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value as messages show it: its `repr`, cut off where that is long.
+
+    >>> shown([1.0, 2.0]), shown(10**100, 10)
+    ('[1.0, 2.0]', '1000000...')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python is willing to write
+        text = f"a number of type {type(value).__name__} with very many digits"
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+class LivegradError(Exception):
+    """The root of all errors of livegrad.
+
+    >>> str(UsageError("no such axis", expected="an axis below 2", found="5", help="pass axis=0 or axis=1"))
+    'no such axis: expected an axis below 2, found 5; pass axis=0 or axis=1'
+    """
+
+    code = "error"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: Place | None = None,
+        expected: str | None = None,
+        found: str | None = None,
+        help: str | None = None,
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.expected = expected
+        self.found = found
+        self.help = help
+        super().__init__(self._message())
+
+    def move_to(self, where: Place | None) -> None:
+        """Says the same of another place."""
+        self.where = where
+        self.args = (self._message(),)
+
+    def _message(self) -> str:
+        text = self.what if self.where is None else f"{self.what} ({self.where})"
+        facts = []
+        if self.expected is not None:
+            facts.append(f"expected {self.expected}")
+        if self.found is not None:
+            facts.append(f"found {self.found}")
+        if facts:
+            text += ": " + ", ".join(facts)
+        return text if self.help is None else f"{text}; {self.help}"
+
+
+class UsageError(LivegradError):
+    """An argument that the called function cannot take.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.Engine("abacus")
+    ... except UsageError as error:
+    ...     error.what
+    'there is no backend `abacus`'
+    """
+
+    code = "usage"
+
+
+class NotANumberError(UsageError, ValueError, OverflowError):
+    """A value that stands for no number of the kind that is asked for: the integer of a NaN, text for a float.
+
+    >>> issubclass(NotANumberError, ValueError)
+    True
+    """
+
+    code = "not-a-number"
+
+
+class CallError(UsageError, TypeError, ValueError):
+    """Arguments that a function does not take.
+
+    >>> issubclass(CallError, TypeError)
+    True
+    """
+
+    code = "call"
+
+
+class FileError(LivegradError, OSError):
+    """A file or folder that cannot be opened: which one, why, and what to do.
+
+    >>> issubclass(FileError, OSError)
+    True
+    """
+
+    code = "file"
+
+    def __str__(self) -> str:
+        return self._message()  # that of an OSError would be its number and name
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file or folder that is not there.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.load("nowhere.npz")
+    ... except FileNotFoundError as error:
+    ...     error.code, error.filename
+    ('file', 'nowhere.npz')
+    """
+
+
+def file_error(error: OSError, path: object, help: str, what: str | None = None) -> FileError:
+    """The error of livegrad for one of the system at a path.
+
+    >>> made = file_error(FileNotFoundError(2, "No such file or directory"), "a.npz", "save one first")
+    >>> isinstance(made, FileNotFoundError), made.filename
+    (True, 'a.npz')
+    """
+    kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError
+    made = kind(what or f"cannot open `{path}`: {error.strerror or error}", where=caller_origin(), help=help)
+    made.errno, made.strerror, made.filename = error.errno, error.strerror, str(path)
+    return made
+
+
+def missing_folder(path: object) -> FileError:
+    """The error of who writes to a folder that is not there."""
+    error = FileNotFoundError(errno.ENOENT, "there is no such folder to write to")
+    return file_error(error, path, "make it first: os.makedirs(...)", f"there is no such folder to write to: `{path}`")
+
+
+class TypeRuleError(LivegradError):
+    """Operands or attributes that an op's type rule refuses.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.trace(lambda x, y: x + y, lg.f32, lg.i32)
+    ... except TypeRuleError as error:
+    ...     error.code
+    'type'
+    """
+
+    code = "type"
+
+
+class VerifyError(LivegradError):
+    """IR that breaks an invariant, found after a pass or on request.
+
+    >>> VerifyError("a result of `f` is not of its type").code
+    'verify'
+    """
+
+    code = "verify"
+
+
+class ParseError(LivegradError):
+    """IR text that cannot be read.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.parse_function("func @f(")
+    ... except ParseError as error:
+    ...     error.code
+    'parse'
+    """
+
+    code = "parse"
+
+
+class DifferentiationError(LivegradError):
+    """A derivative that was asked for and does not exist.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.grad(lambda x: lg.sum(lg.linalg.qr(x, mode="complete")[0]))(lg.ones((3, 2)))
+    ... except DifferentiationError as error:
+    ...     error.code
+    'differentiation'
+    """
+
+    code = "differentiation"
+
+
+class CompileError(LivegradError):
+    """Code that a backend could not produce.
+
+    >>> CompileError("no rule for `sort`").code
+    'compile'
+    """
+
+    code = "compile"
+
+
+class KernelCheckError(LivegradError):
+    """A check inside running code that failed: an index, an integer division, an assertion, a loop bound.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     (lg.asarray([1]) // lg.asarray([0])).execute()
+    ... except KernelCheckError as error:
+    ...     error.code
+    'check'
+    """
+
+    code = "check"

@@ -1,0 +1,175 @@
+"""Calls of public functions that fail: an error with the user's line and what to write, not one of Python or NumPy.
+
+Most arguments are checked where they are used, with an error that says what was expected. What slips through, and fails
+somewhere below, is explained here, with the failure as its cause. Errors that the user's own functions raise pass.
+
+`livegrad.__getattr__` has public functions explained, `tensors/namespace.py` methods of tensors.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from functools import wraps
+from types import FunctionType, ModuleType, TracebackType
+from typing import Any
+
+from livegrad.diagnostics import CallError, LivegradError, caller_origin, shown
+
+_PYTHON = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib"))
+
+# Parameters of NumPy and PyTorch, and ours.
+_OTHER_NAMES = {
+    "a_max": ("max",),
+    "a_min": ("min",),
+    "axes": ("axis", "permutation"),
+    "ddof": ("correction",),
+    "dim": ("axis",),
+    "learning_rate": ("rate",),
+    "lr": ("rate",),
+    "betas": ("decay", "square_decay"),
+    "eps": ("epsilon",),
+    "keepdim": ("keepdims",),
+    "newshape": ("shape",),
+    "size": ("shape",),
+}
+_WITHOUT = {
+    "out": "results are tensors of their own: assign them",
+    "where": "choose elements before: lg.where(condition, x, 0.0)",
+    "initial": "combine the result with it",
+    "order": "elements are in row-major order",
+}
+
+
+def explain_calls(owner: ModuleType | type, names: Iterable[str]) -> None:
+    """Has failing calls of an owner's functions explained."""
+    for name in names:
+        function = inspect.getattr_static(owner, name, None)
+        if not isinstance(function, FunctionType) or not function.__module__.startswith("livegrad."):
+            continue  # what classes have of Python
+        if not hasattr(function, "__livegrad_explained__"):
+            explained = _explained(function)
+            setattr(owner, name, explained)
+            home = sys.modules[function.__module__]
+            if vars(home).get(function.__name__) is function:  # where pickle looks for it
+                setattr(home, function.__name__, explained)
+
+
+def _explained(function: FunctionType) -> Callable[..., Any]:
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except LivegradError as error:
+            if error.where is None:
+                error.move_to(caller_origin())
+            raise
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+            below = None if error.__traceback__ is None else error.__traceback__.tb_next
+            if below is None and isinstance(error, TypeError):
+                raise _wrong_call(function, args, kwargs) from None
+            if below is None or not _is_below_us(below):
+                raise
+            raise _failed_call(function, args, kwargs, error) from error
+
+    called.__livegrad_explained__ = True  # type: ignore[attr-defined]
+    return called
+
+
+def call_users(function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of a function that the user handed to us; arguments that it does not take are the caller's mistake."""
+    try:
+        return function(*args, **kwargs)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None or isinstance(error, LivegradError):
+            raise
+        raise CallError(str(error), where=caller_origin()) from None
+
+
+def _is_below_us(traceback: TracebackType | None) -> bool:
+    """Whether an error comes from our files, or from what they call of NumPy and Python: no function of the user's."""
+    while traceback is not None:
+        frame = traceback.tb_frame
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
+        is_pythons = file.startswith(_PYTHON) and "site-packages" not in file
+        if not (module.startswith(("livegrad.", "numpy.")) or file.startswith("<frozen ") or is_pythons):
+            return False
+        traceback = traceback.tb_next
+    return True
+
+
+def _failed_call(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException
+) -> CallError:
+    own = args[1:] if function.__name__ == "__init__" else args  # without `self`
+    given = [*map(_described, own), *(f"{name}={_described(value)}" for name, value in kwargs.items())]
+    return CallError(
+        f"`{_public_name(function)}` cannot take these arguments",
+        where=caller_origin(),
+        found=", ".join(given),
+        help=f"{type(error).__name__}: {error}",
+    )
+
+
+def _described(value: Any) -> str:
+    """An argument in a message: its value if that is short and plain. To show a tensor might compute it."""
+    if isinstance(value, list | tuple):
+        if all(item is None or isinstance(item, bool | int | float | complex | str) for item in value):
+            return shown(value, 40)
+    elif value is None or isinstance(value, bool | int | float | complex | str | bytes | type):
+        return shown(value, 40)
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ + (f" of shape {shape}" if isinstance(shape, tuple) else "")
+
+
+def _public_name(function: FunctionType) -> str:
+    """What people call: a class is called to make an object."""
+    return function.__qualname__.split(".")[-2] if function.__name__ == "__init__" else function.__name__
+
+
+def _wrong_call(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallError:
+    name, parameters = _public_name(function), list(inspect.signature(function).parameters.values())
+    if parameters and parameters[0].name == "self":
+        parameters, args = parameters[1:], args[1:]
+    by_name = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    unknown = next((key for key in kwargs if key not in by_name), None)
+    if unknown is not None:
+        found = f"the argument `{unknown}`"
+        instead = [own for own in _OTHER_NAMES.get(unknown, ()) if own in by_name]
+        help = f"write {instead[0]}=..." if instead else _WITHOUT.get(unknown)
+        if any(p.name == unknown for p in parameters):
+            help = "pass it by position"
+    else:
+        found = f"{len(args)} positional arguments" if len(args) != 1 else "one positional argument"
+        help = _by_keyword(name, parameters, args)
+    expected = f"{name}({', '.join(map(_written, parameters))})"
+    return CallError(
+        f"`{name}` does not take these arguments", where=caller_origin(), expected=expected, found=found, help=help
+    )
+
+
+def _by_keyword(name: str, parameters: list[inspect.Parameter], args: tuple[Any, ...]) -> str | None:
+    """How to write a call with too many positional arguments."""
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    extra = args[len(positional) :]
+    if positional == ["shape"] and extra and all(isinstance(size, int) for size in args):
+        return f"write {name}({args!r})"
+    if not extra or len(extra) > len(named):
+        return None
+    given = [f"{own}={_shown(value)}" for own, value in zip(named, extra, strict=False)]
+    return f"write {name}({', '.join([*positional, *given])})"
+
+
+def _shown(value: Any) -> str:
+    simple = value is None or isinstance(value, bool | int | float | str | tuple | list)
+    return repr(value) if simple and len(repr(value)) < 30 else "..."
+
+
+def _written(parameter: inspect.Parameter) -> str:
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return f"*{parameter.name}"
+    return parameter.name if parameter.default is parameter.empty else f"{parameter.name}=..."

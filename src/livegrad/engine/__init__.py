@@ -1,1 +1,0 @@
-"""What runs graphs: execution of lazy values, caches, the live engine."""

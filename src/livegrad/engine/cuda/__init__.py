@@ -1,5 +1,0 @@
-"""Live plans as CUDA Graphs: `CudaExecutor`, which `Engine("cuda")` uses. Importing it touches no driver."""
-
-from livegrad.engine.cuda.executor import CudaExecutor
-
-__all__ = ["CudaExecutor"]

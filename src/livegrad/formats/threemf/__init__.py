@@ -1,6 +1,0 @@
-"""3MF files: parts with implicit functions, level sets, meshes, images and volume data, read and written."""
-
-from livegrad.formats.threemf.read import load_3mf, open_3mf
-from livegrad.formats.threemf.write import save_3mf
-
-__all__ = ["load_3mf", "open_3mf", "save_3mf"]

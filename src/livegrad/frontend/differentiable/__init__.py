@@ -1,0 +1,45 @@
+"""Differentiable functions and types: the protocol, structs, pairs, derivatives of functions, and their checks."""
+
+from livegrad.frontend.differentiable.bound_methods import Bound
+from livegrad.frontend.differentiable.derivative_operators import Derivative, bwd_diff, fwd_diff
+from livegrad.frontend.differentiable.differentiable_function import (
+    DifferentiableFunction,
+    differentiable,
+    prefer_checkpoint,
+    prefer_recompute,
+    remember_at_most,
+)
+from livegrad.frontend.differentiable.function_transforms import transform
+from livegrad.frontend.differentiable.interface import NullDifferential
+from livegrad.frontend.differentiable.interface_dispatch import interface
+from livegrad.frontend.differentiable.members import derivative_member
+from livegrad.frontend.differentiable.no_diff import no_diff
+from livegrad.frontend.differentiable.optional import OptionalType
+from livegrad.frontend.differentiable.pair import Pair, pair
+from livegrad.frontend.differentiable.protocol import OPERATIONS, Differentiable
+
+dzero, dadd, dmul = OPERATIONS["dzero"], OPERATIONS["dadd"], OPERATIONS["dmul"]
+
+__all__ = [
+    "Bound",
+    "Derivative",
+    "Differentiable",
+    "DifferentiableFunction",
+    "NullDifferential",
+    "OptionalType",
+    "Pair",
+    "bwd_diff",
+    "dadd",
+    "derivative_member",
+    "differentiable",
+    "dmul",
+    "dzero",
+    "fwd_diff",
+    "interface",
+    "no_diff",
+    "pair",
+    "prefer_checkpoint",
+    "prefer_recompute",
+    "remember_at_most",
+    "transform",
+]

@@ -1,0 +1,58 @@
+"""Derivatives of methods of instances: `bwd_diff(spring.energy)` is by the method's arguments, the instance stays.
+
+`operators` asks here what a method is as a function; inside captured functions the instance may be a computed value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from livegrad.frontend.differentiable.derivative_operators import TARGETS, Derivative
+from livegrad.frontend.differentiable.resolution import Given, resolve
+from livegrad.frontend.differentiable.resolved import Resolved
+from livegrad.frontend.function.calls import BoundMethod
+from livegrad.frontend.function.captured import BoundFunction, CapturedFunction
+from livegrad.frontend.function.compile_values import Value
+from livegrad.frontend.function.dispatch import abstract_argument
+from livegrad.frontend.function.function_errors import Span
+from livegrad.frontend.function.signature import Default
+
+
+class Bound(Derivative):
+    """A method with its instance, as a function of the method's other arguments."""
+
+    def __init__(self, method: CapturedFunction, instance: Any) -> None:
+        super().__init__(method, "bound")
+        self.__name__ = method.__name__
+        self.instance = instance
+
+    def bound_values(self) -> tuple[Any, ...]:
+        return (self.instance,)
+
+    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+        own = self.instance if isinstance(self.instance, Value) else abstract_argument(self.instance, None)
+        inner, given = resolve(self.target, [own, *values], span)
+        arguments = [
+            replace(argument, no_diff=True, bound=True) if place == 0 else argument
+            for argument, place in zip(inner.arguments, given, strict=True)
+        ]
+        places = [place if isinstance(place, Default) else place - 1 for place in given]
+        shifted = [Default(self.instance) if place == -1 else place for place in places]
+        return replace(inner, arguments=arguments), shifted
+
+
+def _of_python(target: Any) -> Derivative | None:
+    return Bound(target.function, target.instance) if isinstance(target, BoundFunction) else None
+
+
+def _of_captured(target: Any) -> Derivative | None:
+    """A method of a value inside a captured function."""
+    if not isinstance(target, BoundMethod):
+        return None
+    method = getattr(target.target.type, "methods", {}).get(target.name)
+    return Bound(method, target.target) if isinstance(method, CapturedFunction) else None
+
+
+TARGETS.extend((_of_python, _of_captured))

@@ -1,0 +1,90 @@
+"""Differentials as lists of arrays of numbers, one for each number, vector or array in them, and back.
+
+Second derivatives go along each component in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.frontend.function.function_types import (
+    NONE,
+    ArrayType,
+    FrontType,
+    Instance,
+    RecordType,
+    TensorType,
+    TupleType,
+)
+from livegrad.ir import types as ir
+
+Shape = tuple[int, ...]
+
+
+def _leaf_shape(type: FrontType) -> Shape | None:
+    """The shape of what is one array of numbers; None for types that are made of several, or of none."""
+    match type:
+        case ir.Scalar():
+            return ()
+        case ir.Vector(size=size):
+            return (size,)
+        case ir.Matrix(rows=rows, columns=columns):
+            return (rows, columns)
+        case TensorType(shape=shape):
+            return shape
+        case ArrayType(element=element, size=size):
+            inner = _leaf_shape(element)
+            return None if inner is None else (size, *inner)
+    return None
+
+
+def component_shapes(type: FrontType) -> list[Shape] | None:
+    """The shapes of the arrays that a differential of this type consists of; None if it holds something else."""
+    own = _leaf_shape(type)
+    if own is not None:
+        return [own]
+    shapes: list[Shape] = []
+    for part in _parts(type) or [None]:
+        inner = None if part is None else component_shapes(part)
+        if inner is None:
+            return None
+        shapes += inner
+    return shapes
+
+
+def _parts(type: FrontType) -> list[FrontType] | None:
+    if isinstance(type, RecordType):
+        return [field.type for field in type.fields]
+    if isinstance(type, ArrayType):
+        return [type.element] * type.size
+    return [part for part in type.elements if part is not NONE] if isinstance(type, TupleType) else None
+
+
+def take_apart(type: FrontType, value: Any) -> list[np.ndarray[Any, Any]]:
+    """The arrays of a differential; each may have one value a point before its own shape."""
+    if _leaf_shape(type) is not None:
+        return [np.asarray(value)]
+    if isinstance(type, RecordType):
+        pairs = [(field.type, getattr(value, field.name)) for field in type.fields]
+    else:
+        types = type.elements if isinstance(type, TupleType) else _parts(type) or []
+        pairs = [(part, item) for part, item in zip(types, value, strict=True) if part is not NONE]
+    return [array for part, item in pairs for array in take_apart(part, item)]
+
+
+def put_together(type: FrontType, components: Sequence[Any]) -> Any:
+    """Something for each array of a differential, in the places that those have."""
+    return _put(type, iter(components))
+
+
+def _put(type: FrontType, supply: Iterator[Any]) -> Any:
+    if _leaf_shape(type) is not None:
+        return next(supply)
+    if isinstance(type, RecordType):
+        return Instance(type, {field.name: _put(field.type, supply) for field in type.fields})
+    if isinstance(type, TupleType):
+        return tuple(None if part is NONE else _put(part, supply) for part in type.elements)
+    return [_put(part, supply) for part in _parts(type) or []]

@@ -1,0 +1,198 @@
+"""Derivatives that the user supplies: forward, backward, or another function to differentiate instead.
+
+A function with such a derivative is compiled to a call that carries it, so that every use of the function, also inside
+other derivatives, takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from livegrad.frontend.differentiable.differentials import lower_differential, raise_differential
+from livegrad.frontend.differentiable.own_sums import with_own_sums
+from livegrad.frontend.differentiable.pair import PairType, pair_type
+from livegrad.frontend.function.captured import CapturedFunction, Specialization
+from livegrad.frontend.function.compile_values import Value
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import NONE, FrontType, TupleType, describe, differential_type, ir_of
+from livegrad.frontend.function.overloads import choose
+from livegrad.ir import types as ir
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.walk import rewrite
+from livegrad.ops.aggregate import get, make, member
+from livegrad.ops.control import call
+from livegrad.ops.custom import custom_call, recompute_call
+from livegrad.ops.order import kept
+from livegrad.ops.rules import zero
+from livegrad.passes.differentiate.budget import within_budget
+
+if TYPE_CHECKING:
+    from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction
+
+
+def with_rules(owner: DifferentiableFunction, made: Specialization) -> Specialization:
+    """The specialisation with the owner's own derivatives, if it has any, attached to its function."""
+    function = made.function = with_own_sums(owner, made)
+    if owner.budget is not None:
+        function = within_budget(function, owner.budget)
+    if owner.forward_rule or owner.backward_rule or owner.substitute_rule:
+        function = _wrapped(
+            function,
+            lambda *nodes: custom_call(
+                *nodes,
+                function=made.function,
+                forward=None if owner.forward_rule is None else _forward(owner, owner.forward_rule, made),
+                backward=None if owner.backward_rule is None else _backward(owner, owner.backward_rule, made),
+                save=None,
+                stand_in=None if owner.substitute_rule is None else _substitute(owner, owner.substitute_rule, made),
+            ),
+        )
+    if owner.recompute:
+        inner = function
+        function = _wrapped(function, lambda *nodes: recompute_call(*nodes, function=inner))
+    made.function = function
+    return made
+
+
+def _wrapped(function: Function, result: Callable[..., Node]) -> Function:
+    """A function of the same parameters, whose result is made from them in another way."""
+    nodes = [input_node(Key(f"argument{k}"), type) for k, type in enumerate(function.parameter_types)]
+    made = make_function(function.name, nodes, [result(*nodes)])
+    made.places.update(function.places)
+    return made
+
+
+def each_kept(value: Node) -> Node:
+    """`kept` for each number, vector and matrix of a value, so that none of them is hidden in an aggregate."""
+    if not isinstance(value.type, ir.Struct | ir.Tuple | ir.Array):
+        return kept(value)
+    parts = [each_kept(member(value, index)) for index in range(len(ir.components(value.type)))]
+    return make(*parts, type=value.type)
+
+
+def _span(rule: CapturedFunction) -> Span:
+    return rule.source.span(rule.source.definition)
+
+
+def _specialized(
+    owner: CapturedFunction, rule: CapturedFunction, made: Specialization, types: Sequence[FrontType], role: str
+) -> Specialization:
+    """The rule for these parameter types, or an error that it does not take them."""
+    span = _span(rule)
+    try:
+        found = choose(rule, [Value(type) for type in types], {}, span)
+    except FunctionError as error:
+        raise FunctionError(
+            "LG309",
+            f"the {role} of `{owner.__name__}` does not fit it",
+            span,
+            expected=f"{rule.__name__}({', '.join(map(describe, types))})",
+            found=str(rule.signature),
+            help=error.what,
+        ) from None
+    specialized = found.function.specialize(found.slots)
+    made.dependencies.callees.append(specialized.is_current)
+    return specialized
+
+
+def _wrong_result(
+    owner: CapturedFunction, rule: CapturedFunction, role: str, expected: str, found: str
+) -> FunctionError:
+    return FunctionError(
+        "LG309", f"the {role} of `{owner.__name__}` gives the wrong type", _span(rule), expected=expected, found=found
+    )
+
+
+def _active(made: Specialization) -> list[bool]:
+    return [
+        slot.type is not None and not slot.no_diff and differential_type(slot.type) is not None
+        for slot in made.runtime_slots
+    ]
+
+
+def _types(made: Specialization) -> list[FrontType]:
+    return [slot.type for slot in made.runtime_slots if slot.type is not None]
+
+
+def _forward(owner: CapturedFunction, rule: CapturedFunction, made: Specialization) -> Function:
+    """(arguments, tangents of the differentiable ones) → the result's tangent."""
+    types, active = _types(made), _active(made)
+    taken: list[FrontType] = [pair_type(t) if flag else t for t, flag in zip(types, active, strict=True)]
+    specialized = _specialized(owner, rule, made, taken, "forward derivative")
+    result = specialized.result_type
+    if not isinstance(result, PairType) or result.primal != made.result_type:
+        expected = f"Pair[{describe(made.result_type)}]"
+        raise _wrong_result(owner, rule, "forward derivative", expected, describe(result))
+    primals = [input_node(Key("primal"), ir_of(t)) for t in types]
+    tangents: list[Node] = []
+    given: list[Node] = []
+    for type, flag, primal in zip(types, active, primals, strict=True):
+        tangent = None
+        if ir.is_differentiable(ir_of(type)):
+            tangent = input_node(Key("tangent"), ir.differential_of(ir_of(type)))
+            tangents.append(tangent)
+        if flag and tangent is not None:
+            paired = pair_type(type)
+            given.append(make(primal, raise_differential(type, tangent, primal), type=paired.ir))
+        else:
+            given.append(primal)
+    (both,) = _written_out(specialized.function, given)
+    moved = lower_differential(made.result_type, member(both, 1), member(both, 0))
+    return make_function(rule.__name__, [*primals, *tangents], [moved])
+
+
+def _written_out(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
+    """The function's results with pairs taken apart: what is linear in the tangents must show."""
+
+    def taken_apart(node: Node) -> Node | None:
+        if node.op is get and node.operands[0].op is make:
+            return node.operands[0].operands[node.attribute("index")]
+        return None
+
+    return rewrite(function.results, taken_apart, dict(zip(function.parameters, arguments, strict=True)))
+
+
+def _backward(owner: CapturedFunction, rule: CapturedFunction, made: Specialization) -> Function:
+    """(arguments, the result's cotangent) → cotangents of the differentiable arguments."""
+    types, active = _types(made), _active(made)
+    own = differential_type(made.result_type)
+    if own is None:
+        raise _wrong_result(owner, rule, "backward derivative", "a differentiable result", describe(made.result_type))
+    specialized = _specialized(owner, rule, made, [*types, own], "backward derivative")
+    expected = TupleType(
+        tuple((differential_type(t) or NONE) if flag else NONE for t, flag in zip(types, active, strict=True))
+    )
+    primals = [input_node(Key("primal"), ir_of(t)) for t in types]
+    cotangent = input_node(Key("cotangent"), ir.differential_of(ir_of(made.result_type)))
+    value = call(*primals, function=made.function)
+    seed = raise_differential(made.result_type, cotangent, value, cotangent=True)
+    returned = call(*primals, seed, function=specialized.function)
+    parts = _returned_parts(owner, rule, specialized, expected, returned)
+    results = [
+        lower_differential(type, part, primal, cotangent=True) if flag else zero(ir.differential_of(ir_of(type)))
+        for type, part, primal, flag in zip(types, parts, primals, active, strict=True)
+        if ir.is_differentiable(ir_of(type))
+    ]
+    return make_function(rule.__name__, [*primals, cotangent], results)
+
+
+def _returned_parts(
+    owner: CapturedFunction, rule: CapturedFunction, specialized: Specialization, expected: TupleType, returned: Node
+) -> list[Node]:
+    """A differential for each argument, as `bwd_diff` gives them; a single one may come without a tuple."""
+    if len(expected.elements) == 1 and specialized.result_type == expected.elements[0]:
+        return [returned]
+    if specialized.result_type != expected:
+        raise _wrong_result(owner, rule, "backward derivative", describe(expected), describe(specialized.result_type))
+    return [member(returned, index) for index in range(len(expected.elements))]
+
+
+def _substitute(owner: CapturedFunction, rule: CapturedFunction, made: Specialization) -> Function:
+    specialized = _specialized(owner, rule, made, _types(made), "primal substitute")
+    if specialized.result_type != made.result_type:
+        expected = describe(made.result_type)
+        raise _wrong_result(owner, rule, "primal substitute", expected, describe(specialized.result_type))
+    return specialized.function

@@ -1,0 +1,279 @@
+"""`fwd_diff` and `bwd_diff`: functions to functions.
+
+A derivative is resolved like any call: the overloads of its function are looked at with the derivative's signature,
+the one that fits is specialised, and the derivative becomes an IR function of its own, which can be differentiated
+again.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+from livegrad.frontend.differentiable.fitting import require_differential_value
+from livegrad.frontend.differentiable.pair import Pair
+from livegrad.frontend.differentiable.resolution import Given, base_of, resolve, resolve_backward, resolve_forward
+from livegrad.frontend.differentiable.resolved import (
+    Resolved,
+)
+from livegrad.frontend.function import captured
+from livegrad.frontend.function.captured import CapturedFunction, unchanged
+from livegrad.frontend.function.compile_state import Context, remembered
+from livegrad.frontend.function.compile_values import Value, convert, from_python, node_of, runtime, static
+from livegrad.frontend.function.dispatch import abstract_argument, call_span, execute_function, is_lifted, run_prepared
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_library import known_as
+from livegrad.frontend.function.function_types import (
+    FrontType,
+    TensorPattern,
+    differential_type,
+)
+from livegrad.frontend.function.intrinsics import intrinsic
+from livegrad.frontend.function.known_calls import KnownCall, key_of
+from livegrad.frontend.function.lazy_calls import LazyArgument, abstract_lazily, call_lazily, holds_tensor
+from livegrad.frontend.function.signature import Default
+from livegrad.ir.text import print_function
+from livegrad.ops.control import call as call_op
+from livegrad.passes.differentiate.forward import jvp
+from livegrad.passes.differentiate.reverse import vjp
+
+
+class Derivative:
+    """A derivative of a captured function; calling it compiles and runs it.
+
+    >>> from livegrad.frontend.differentiable import differentiable
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> square = differentiable(run_source("def square(x: float): return x * x")["square"])
+    >>> bwd_diff(square), bwd_diff(square)(3.0, 1.0)
+    (<bwd_diff(square)>, (6.0,))
+    """
+
+    def __init__(self, target: CapturedFunction | Derivative, mode: str) -> None:
+        self.target, self.mode = target, mode
+        self.__name__ = f"{mode}({target.__name__})"
+        self.__doc__ = target.__doc__
+        self._made: dict[Any, Resolved] = {}
+        self._known_calls: dict[tuple[Any, ...], KnownCall] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else lambda *a, **k: self(instance, *a, **k)
+
+    # --- from Python ---
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if keywords:
+            raise FunctionError("LG310", f"`{self.__name__}` takes its arguments by position", call_span())
+        if any(map(holds_tensor, arguments)):
+            return self._call_lazily(arguments)
+        key = key_of(self._overloads(), (*self.bound_values(), *arguments), {})
+        known = None if key is None else self._known_calls.get(key)
+        if known is not None and known.is_current():
+            return known(arguments)
+        found, given = resolve(self, abstract_arguments(self, arguments), call_span())
+        kept = [_supplied(arguments, place) for place in given]
+        types = [argument.type for argument in found.arguments]
+        lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
+        if self.mode == "bwd_diff":
+            what = f"`{self.__name__}` takes the differential of the result last"
+            require_differential_value(types[-1], kept[-1], what, any(lifted[:-1]))
+        if key is not None and not any(lifted):
+            run = execute_function(found.function)
+            self._known_calls[key] = KnownCall(run, given, types, found.result, found.is_current)
+        return run_prepared(found.function, kept, lifted, types, found.result)
+
+    def _call_lazily(self, arguments: Sequence[Any]) -> Any:
+        """The call as tensors of a graph: they are computed when they are read, and have derivatives themselves."""
+        found, given = resolve(self, abstract_arguments(self, arguments, abstract_lazily), call_span())
+        kept = [_supplied(arguments, place) for place in given]
+        pairs = zip(found.arguments, kept, strict=True)
+        lazy = [LazyArgument(argument.name, argument.type, value) for argument, value in pairs]
+        return call_lazily(found.function, lazy, found.result)
+
+    def _overloads(self) -> int:
+        return len(base_of(self).overloads)
+
+    def bound_values(self) -> tuple[Any, ...]:
+        """What is given with the function that this is a derivative of."""
+        return self.target.bound_values() if isinstance(self.target, Derivative) else ()
+
+    def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
+        return captured.TRANSFORM[0](self, name, lazily, **options)
+
+    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+        """The derivative for arguments of these types, and which value goes to which of its arguments."""
+        return (resolve_forward if self.mode == "fwd_diff" else resolve_backward)(self, values, span)
+
+    # --- from captured functions ---
+
+    def __livegrad_call__(
+        self, context: Context, positional: list[Value], keywords: dict[str, Value], at: ast.AST
+    ) -> Value:
+        span = context.span(at)
+        if keywords:
+            raise context.error("LG310", f"`{self.__name__}` takes its arguments by position", at)
+        found, given = resolve(self, positional, span)
+        context.dependencies.callees.append(found.is_current)
+        for value in self.bound_values():
+            if not isinstance(value, Value):
+                context.dependencies.callees.append(partial(unchanged, value, remembered(value)))
+        context.dependencies.types.update(found.types)
+        values = []
+        for argument, place in zip(found.arguments, given, strict=True):
+            values.append(convert(_inside(place, positional, span), argument.type, span, f"`{argument.name}`"))
+        node = call_op(*[node_of(value, span) for value in values], function=found.function)
+        pairs = zip(values, found.arguments, strict=True)
+        carrying = [value for value, argument in pairs if argument.active or (argument.bound and value.flow)]
+        for value in carrying:
+            context.expect(value)
+        return context.with_flow(runtime(found.result, node), "operation", carrying, at, self.__name__)
+
+    # --- looking ---
+
+    def ir(self, *types: Any) -> str:
+        """The text of the derivative's IR, for the primal types given or those of the signature."""
+        made = base_of(self).specialization_for(*types)
+        function = made.function
+        chain: list[str] = []
+        current: CapturedFunction | Derivative = self
+        while isinstance(current, Derivative):
+            chain.insert(0, current.mode)
+            current = current.target
+        for mode in chain:
+            function = jvp(function) if mode == "fwd_diff" else vjp(function)
+        return print_function(function)
+
+    def _repr_html_(self) -> str:
+        escaped = self.ir().replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return f"<pre>{escaped}</pre>"
+
+
+def _inside(place: Any, positional: Sequence[Value], span: Span) -> Value:
+    """An argument inside a captured function; what a method belongs to may be a value that is computed there."""
+    if not isinstance(place, Default):
+        return positional[place]
+    return place.value if isinstance(place.value, Value) else from_python(place.value, span)
+
+
+def _supplied(arguments: Sequence[Any], place: Any) -> Any:
+    return place.value if isinstance(place, Default) else arguments[place]
+
+
+def abstract_arguments(
+    function: CapturedFunction | Derivative,
+    arguments: Sequence[Any],
+    abstract: Callable[..., Value] = abstract_argument,
+) -> list[Value]:
+    """What is known of Python arguments; with overloads, Python's numbers fit parameters of any width."""
+    if len(base_of(function).overloads) > 1:
+        return [abstract(value, None, True) for value in arguments]
+    expected = _expected_for(function)
+    pairs = zip_longest(arguments, expected[: len(arguments)], fillvalue=_nothing)
+    return [abstract(value, wanted(_innermost(value))) for value, wanted in pairs]
+
+
+Expected = Callable[[Any], FrontType | TensorPattern | None]  # what a Python argument should be
+
+
+def _expected_for(function: CapturedFunction | Derivative) -> list[Expected]:
+    """What the annotations of a function without overloads say of the arguments of its derivative."""
+    if isinstance(function, CapturedFunction):
+        return [parameter.annotation.expected_for for parameter in function.signature.parameters]
+    inner = _expected_for(function.target)
+    if function.mode == "bound":
+        return inner[1:]
+    of_function = isinstance(function.target, CapturedFunction) or function.target.mode == "bound"
+    if function.mode == "bwd_diff" and of_function:
+        result = base_of(function).signature.result.type
+        return [*inner, lambda value: None if result is None else differential_type(result)]
+    return inner
+
+
+def _nothing(value: Any) -> None:
+    """What is expected of an argument of which nothing is said."""
+
+
+def _innermost(value: Any) -> Any:
+    """What a pair, or a pair of pairs, is a pair of."""
+    while isinstance(value, Pair):
+        value = value.primal
+    return value
+
+
+# --- what people write -----------------------------------------------------------------------------------------------
+
+
+# What further things can be differentiated (methods of instances), added by the modules that define them.
+TARGETS: list[Callable[[Any], CapturedFunction | Derivative | None]] = []
+
+
+def as_target(target: Any) -> Any:
+    """A function that can be differentiated, or whatever was given."""
+    return next((found for rule in TARGETS if (found := rule(target)) is not None), target)
+
+
+def _derivative(target: Any, mode: str) -> Derivative:
+    inner = as_target(target)
+    if isinstance(inner, CapturedFunction | Derivative):
+        return _known_derivative(inner, mode)
+    raise FunctionError(
+        "LG305",
+        f"{getattr(target, '__name__', repr(target))} is not differentiable",
+        call_span(),
+        help="decorate the function with @differentiable",
+    )
+
+
+def _known_derivative(target: CapturedFunction | Derivative, mode: str) -> Derivative:
+    known = target.__dict__.setdefault("_derivatives", {})
+    if mode not in known:
+        known[mode] = Derivative(target, mode)
+    return known[mode]
+
+
+@known_as("fwd_diff")
+def fwd_diff(function: Any) -> Derivative:
+    """The forward derivative: from pairs (and plain values for what has no derivative) to a pair.
+
+    >>> from livegrad.frontend.differentiable import differentiable, pair
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> square = differentiable(run_source("def square(x: float): return x * x")["square"])
+    >>> fwd_diff(square)(pair(3.0, 1.0))
+    Pair(primal=9.0, differential=6.0)
+    """
+    return _derivative(function, "fwd_diff")
+
+
+@known_as("bwd_diff")
+def bwd_diff(function: Any) -> Derivative:
+    """The backward derivative: from the arguments and the result's differential to a differential for each argument.
+
+    >>> from livegrad.frontend.differentiable import differentiable
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> product = differentiable(run_source("def product(x: float, y: float): return x * y")["product"])
+    >>> bwd_diff(product)(3.0, 5.0, 1.0)
+    (5.0, 3.0)
+    """
+    return _derivative(function, "bwd_diff")
+
+
+def _operator(mode: str) -> Any:
+    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+        if len(values) != 1 or not values[0].is_static:
+            raise context.error("LG108", f"`{mode}` takes one function", at)
+        target = values[0].static
+        try:
+            return static(_derivative(target, mode))
+        except FunctionError as error:
+            raise context.error("LG305", error.what, at, help=error.help) from None
+
+    return handler
+
+
+for _mode in ("fwd_diff", "bwd_diff"):
+    intrinsic(_mode)(_operator(_mode))

@@ -1,0 +1,204 @@
+"""`differentiable`: functions whose derivatives exist, and structs whose values have derivatives."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType, FunctionType
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin, shown
+from livegrad.diagnostics.explain_calls import explain_calls
+from livegrad.frontend.differentiable.custom_derivatives import each_kept, with_rules
+from livegrad.frontend.differentiable.flow_check import check_derivative_flow
+from livegrad.frontend.differentiable.generics import check_generic, types_of_generic
+from livegrad.frontend.differentiable.struct import make_struct
+from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.dispatch import call_span
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.ir.node import Node
+from livegrad.passes.differentiate.report import StorageReport, storage_report
+
+
+class DifferentiableFunction(CapturedFunction):
+    """A captured function with derivatives; what it calls must be differentiable too, or be told not to be.
+
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> cube = differentiable(run_source("def cube(x: float): return x * x * x")["cube"])
+    >>> cube, cube.python(2.0)
+    (<DifferentiableFunction cube>, 8.0)
+    """
+
+    differentiable = True
+
+    def __init__(self, function: FunctionType) -> None:
+        super().__init__(function)
+        self.forward_rule: CapturedFunction | None = None
+        self.backward_rule: CapturedFunction | None = None
+        self.substitute_rule: CapturedFunction | None = None
+        self.recompute = self.checkpoint = False
+        self.budget: int | None = None
+
+    def verify(self, context: Context) -> None:
+        # What has a derivative of its own may use whatever it likes.
+        if not (self.forward_rule or self.backward_rule or self.substitute_rule):
+            check_derivative_flow(context)
+
+    def specialize(self, slots: tuple[Slot, ...]) -> Specialization:
+        found = self._own.get(slots)
+        made = super().specialize(slots)
+        return made if made is found else with_rules(self, made)
+
+    def called(self, result: Node) -> Node:
+        return each_kept(result) if self.checkpoint else result
+
+    def differentiable_types(self, *types: Any) -> dict[Any, Any]:
+        """The differentiable types that the function (and what it calls) uses, each with its Differential.
+
+        For a generic function, type variables are among them: `{~T: T.Differential}`.
+
+        >>> from livegrad.frontend.function.python_source import run_source
+        >>> f = DifferentiableFunction(run_source("def f(x: float, n: int): return x * n")["f"])
+        >>> f.differentiable_types()
+        {f64: f64}
+        """
+        generic = None if types else types_of_generic(self)
+        return dict(self.specialization_for(*types).dependencies.types) if generic is None else generic
+
+    def remembered(self, *types: Any) -> StorageReport:
+        """What reverse mode keeps of a run, with bytes, places and reasons; print it to read it.
+
+        >>> from livegrad.frontend.function.python_source import run_source
+        >>> f = DifferentiableFunction(run_source("def f(x: float): return x * x")["f"])
+        >>> [(value.op, value.kind) for value in f.remembered().values]
+        [('argument', 'argument')]
+        """
+        return storage_report(self.specialization_for(*types).function)
+
+    # --- derivatives of the user's own ---
+
+    def forward_derivative(self, rule: Any) -> CapturedFunction:
+        """The function that gives the forward derivative: with the signature of `fwd_diff` of this one.
+
+        >>> from livegrad.frontend.differentiable import Pair, fwd_diff, pair
+        >>> from livegrad.frontend.function.python_source import run_source
+        >>> names = run_source(
+        ...     "def f(x: float): return x * x\\n"
+        ...     "def df(x: Pair[float]): return pair(x.primal * x.primal, 10.0 * x.differential)",
+        ...     {"Pair": Pair, "pair": pair},
+        ... )
+        >>> f = DifferentiableFunction(names["f"])
+        >>> _ = f.forward_derivative(names["df"])
+        >>> fwd_diff(f)(pair(3.0, 1.0)).differential
+        10.0
+        """
+        self.forward_rule = self._rule(rule)
+        return self.forward_rule
+
+    def backward_derivative(self, rule: Any) -> CapturedFunction:
+        """The function that gives the backward derivative: with the signature of `bwd_diff` of this one."""
+        self.backward_rule = self._rule(rule)
+        return self.backward_rule
+
+    def primal_substitute(self, rule: Any) -> CapturedFunction:
+        """The function that is differentiated in the place of this one."""
+        self.substitute_rule = self._rule(rule)
+        return self.substitute_rule
+
+    def _rule(self, rule: Any) -> CapturedFunction:
+        self.forget_specializations()
+        return rule if isinstance(rule, CapturedFunction) else DifferentiableFunction(rule)
+
+
+def differentiable(target: Any) -> Any:
+    """Makes a function differentiable, or a class a struct with a Differential.
+
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> cube = differentiable(run_source("def cube(x: float): return x * x * x")["cube"])
+    >>> cube(2.0)
+    8.0
+    """
+    if isinstance(target, type):
+        return make_struct(target, _frame_of_definition())
+    if isinstance(target, CapturedFunction):
+        target = target.python_function
+    if isinstance(target, property) and target.fset is None:
+        return property(differentiable(target.fget), doc=target.__doc__)
+    if not isinstance(target, FunctionType):
+        what = f"{shown(target)} is no Python function or class"
+        raise FunctionError("LG109", what, call_span(), help="decorate a def or a class")
+    made = DifferentiableFunction(target)
+    check_generic(made)
+    return made
+
+
+def _frame_of_definition() -> FrameType | None:
+    """The frame that holds the class which is decorated: `differentiable` may be called by `calls.py`."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename == explain_calls.__code__.co_filename:
+        frame = frame.f_back
+    return frame
+
+
+# --- what reverse mode remembers -------------------------------------------------------------------------------------
+
+
+def prefer_recompute(function: DifferentiableFunction) -> DifferentiableFunction:
+    """Reverse mode remembers a call's arguments only, and computes the rest again on its way back.
+
+    >>> from livegrad.frontend.differentiable import bwd_diff
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> f = prefer_recompute(differentiable(run_source("def f(x: float): return x * x")["f"]))
+    >>> bwd_diff(f)(3.0, 1.0)
+    (6.0,)
+    """
+    _require_differentiable(function, "prefer_recompute")
+    function.recompute = True
+    return function
+
+
+def prefer_checkpoint(function: DifferentiableFunction) -> DifferentiableFunction:
+    """Reverse mode remembers the result of a call, even where it would compute it again.
+
+    >>> from livegrad.frontend.differentiable import bwd_diff
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> f = prefer_checkpoint(differentiable(run_source("def f(x: float): return x * x")["f"]))
+    >>> bwd_diff(f)(3.0, 1.0)
+    (6.0,)
+    """
+    _require_differentiable(function, "prefer_checkpoint")
+    function.checkpoint = True
+    return function
+
+
+def remember_at_most(bytes: int) -> Callable[[DifferentiableFunction], DifferentiableFunction]:
+    """Loops of which reverse mode would remember more bytes go in segments that are computed again on the way back.
+
+    >>> from livegrad.frontend.differentiable import bwd_diff
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> text = "def f(x: float, n: int):\\n  y = x\\n  for i in range(n):\\n    y = y * x\\n  return y"
+    >>> f = remember_at_most(1024)(differentiable(run_source(text)["f"]))
+    >>> bwd_diff(f)(2.0, 3, 1.0)
+    (32.0, None)
+    """
+    if bytes < 1:
+        raise UsageError("a byte budget must be positive", where=caller_origin(), found=str(bytes))
+
+    def decorate(function: DifferentiableFunction) -> DifferentiableFunction:
+        _require_differentiable(function, "remember_at_most")
+        function.budget = bytes
+        return function
+
+    return decorate
+
+
+def _require_differentiable(function: Any, name: str) -> None:
+    if not isinstance(function, DifferentiableFunction):
+        raise FunctionError(
+            "LG305",
+            f"`{name}` takes a differentiable function",
+            call_span(),
+            help=f"write @{name} above @differentiable",
+        )
+    function.forget_specializations()

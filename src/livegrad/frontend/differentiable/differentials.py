@@ -1,0 +1,183 @@
+"""Between the differentials of types, as programs see them, and those of the IR, which passes work with.
+
+`lower_differential` and `raise_differential` convert; they know which member of a Differential belongs to which field.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from livegrad.frontend.function.function_types import (
+    ArrayType,
+    Composite,
+    Field,
+    FrontType,
+    RecordType,
+    TupleType,
+    describe,
+    differential_type,
+    ir_of,
+)
+from livegrad.ir import types as ir
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ops.aggregate import make, member, members_of
+from livegrad.ops.rules import add_values, zero
+
+
+def differential_field(record: RecordType, field: Field) -> int | None:
+    """Where a field's differential stands in the record's Differential; None for a field without one."""
+    if field.no_diff or differential_type(field.type) is None:
+        return None
+    own = record.differential
+    assert isinstance(own, RecordType)
+    return own.index_of(field.derivative_member or field.name)
+
+
+def members_in_common(record: RecordType) -> Counter[int]:
+    """How many fields have their differential in each place of the record's Differential."""
+    places = [differential_field(record, field) for field in record.fields]
+    return Counter(place for place in places if place is not None)
+
+
+def keeps_layout(type: FrontType) -> bool:
+    """Whether the type's own Differential lies as the IR's does: equal IR types alone may still order fields anew."""
+    if isinstance(type, TaggedType):
+        return False
+    if isinstance(type, RecordType):
+        floats = [field for field in type.fields if ir.is_differentiable(ir_of(field.type))]
+        places = [differential_field(type, field) for field in floats]
+        return places == list(range(len(floats))) and all(keeps_layout(field.type) for field in floats)
+    if isinstance(type, ArrayType):
+        return keeps_layout(type.element)
+    return not isinstance(type, TupleType) or all(map(keeps_layout, type.elements))
+
+
+def lower_differential(type: FrontType, node: Node, primal: Node, cotangent: bool = False) -> Node:
+    """A differential of `primal` as the IR has it: fields that carry none by declaration are zero there.
+
+    Fields that share a member move together: each has the member's tangent, and a part of its cotangent.
+    """
+    target = ir.differential_of(ir_of(type))
+    if node.type is target and keeps_layout(type):
+        return node
+    if isinstance(type, TaggedType):
+        return type.lower_differential(node, primal, cotangent)
+    if isinstance(type, RecordType):
+        return _lower_record(type, node, primal, cotangent)
+    parts = [lower_differential(own, part, value, cotangent) for own, part, value in _parts(type, node, primal)]
+    return make(*parts, type=target)
+
+
+def _lower_record(type: RecordType, node: Node, primal: Node, cotangent: bool) -> Node:
+    common = members_in_common(type)
+    parts: list[Node] = []
+    for index, field in enumerate(type.fields):
+        if not ir.is_differentiable(ir_of(field.type)):
+            continue
+        place = differential_field(type, field)
+        if place is None:
+            parts.append(zero(ir.differential_of(ir_of(field.type))))
+        else:
+            part = lower_differential(field.type, member(node, place), member(primal, index), cotangent)
+            parts.append(divided(part, common[place]) if cotangent else part)
+    return make(*parts, type=ir.differential_of(type.ir))
+
+
+def raise_differential(type: FrontType, node: Node, primal: Node, cotangent: bool = False) -> Node:
+    """An IR differential of `primal` as the type's own Differential.
+
+    A member that several fields share gets the sum of their cotangents, and the mean of their tangents: so the identity
+    has the identity for a derivative, and derivatives of functions that move such fields together obey the chain rule.
+    """
+    own = differential_type(type)
+    if own is None:
+        return make(type=ir.UNIT)
+    target = ir_of(own)
+    if node.type is target and keeps_layout(type):
+        return node
+    if isinstance(type, TaggedType):
+        return type.raise_differential(node, primal, cotangent)
+    if isinstance(type, RecordType):
+        return _raise_record(type, own, node, primal, cotangent)
+    parts = [raise_differential(inner, part, value, cotangent) for inner, part, value in _parts(type, node, primal)]
+    return make(*parts, type=target)
+
+
+def _raise_record(type: RecordType, own: FrontType, node: Node, primal: Node, cotangent: bool) -> Node:
+    assert isinstance(own, RecordType)
+    common = members_in_common(type)
+    parts: list[Node | None] = [None] * len(own.fields)
+    place = 0
+    for position, field in enumerate(type.fields):
+        if not ir.is_differentiable(ir_of(field.type)):
+            continue
+        index = differential_field(type, field)
+        if index is not None:
+            part = raise_differential(field.type, member(node, place), member(primal, position), cotangent)
+            part = part if cotangent else divided(part, common[index])
+            before = parts[index]
+            parts[index] = part if before is None else add_values(before, part)
+        place += 1
+    pairs = zip(parts, own.fields, strict=True)
+    return make(*[zero(ir_of(field.type)) if part is None else part for part, field in pairs], type=own.ir)
+
+
+def divided(node: Node, count: int) -> Node:
+    """A value whose floats are divided by a number."""
+    return node if count == 1 else scaled(lambda scalar: constant(1.0 / count, scalar), node)
+
+
+def scaled(factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
+    """A number times each float in a value."""
+    if isinstance(node.type, ir.Scalar):
+        return factor(node.type) * node
+    count = len(ir.components(node.type))
+    return make(*[scaled(factor, member(node, index)) for index in range(count)], type=node.type)
+
+
+class TaggedType(Composite):
+    """A type whose differentials know something of the primal: whether it is there, or which type it has."""
+
+    def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        raise NotImplementedError
+
+    def raise_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        raise NotImplementedError
+
+    def zero_differential(self) -> Node:
+        raise NotImplementedError
+
+    def add_differentials(self, first: Node, second: Node) -> Node:
+        raise NotImplementedError
+
+    def held_types(self) -> list[FrontType]:
+        """The types of the values that a value may hold."""
+        return []
+
+    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+        """The sum of two differentials by the `dadd` of what they hold."""
+        return self.add_differentials(first, second)
+
+    def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
+        raise NotImplementedError
+
+    def combine_values(self, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
+        """dadd and dmul of Python values."""
+        raise NotImplementedError
+
+    def zero_value(self) -> Any:
+        raise NotImplementedError
+
+
+def _parts(type: FrontType, node: Node, primal: Node) -> list[tuple[FrontType, Node, Node]]:
+    inner: Sequence[FrontType]
+    if isinstance(type, ArrayType):
+        inner = [type.element] * type.size
+    elif isinstance(type, TupleType):
+        inner = type.elements
+    else:
+        raise AssertionError(f"{describe(type)} has a differential of its own")
+    return list(zip(inner, members_of(node), members_of(primal), strict=True))

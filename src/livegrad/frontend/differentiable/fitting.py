@@ -1,0 +1,88 @@
+"""Whether a Python value can be a differential of a type: asked of pairs and of what backward derivatives are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.frontend.differentiable.differentials import TaggedType
+from livegrad.frontend.differentiable.optional import OptionalType
+from livegrad.frontend.function.dispatch import call_span
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.frontend.function.function_types import (
+    NONE,
+    ArrayType,
+    FrontType,
+    RecordType,
+    TensorType,
+    TupleType,
+    describe,
+)
+from livegrad.frontend.function.lazy_calls import holds_tensor
+from livegrad.frontend.function.type_reading import type_of_value
+from livegrad.frontend.function.vectors import VectorValue
+from livegrad.ir import types as ir
+
+
+def require_differential_value(type: FrontType, value: Any, what: str, lifted: bool) -> None:
+    """Refuses what is no differential of the type; where something is `lifted`, there may be one for each point."""
+    if not _fits(type, value, lifted):
+        raise FunctionError("LG310", what, call_span(), expected=describe(type), found=_name(value))
+
+
+def _name(value: Any) -> str:
+    try:
+        return describe(type_of_value(value))
+    except TypeError:
+        return type(value).__name__
+
+
+def _fits(type: FrontType, value: Any, lifted: bool) -> bool:
+    match type:
+        case RecordType(fields=fields):
+            return all(hasattr(value, f.name) and _fits(f.type, getattr(value, f.name), lifted) for f in fields)
+        case TupleType(elements=elements):
+            fitting = _has_length(value, len(elements))
+            return fitting and all(_fits(own, item, lifted) for own, item in zip(elements, value, strict=True))
+        case ArrayType(element=element, size=size):
+            return _has_length(value, size) and all(_fits(element, item, lifted) for item in value)
+        case OptionalType(element=element):
+            return value is None or _fits(element, value, lifted)
+        case TaggedType():
+            return _is_accepted(type, value)
+        case TensorType(shape=shape):
+            return holds_tensor(value) or np.shape(value) == shape
+        case ir.Scalar() | ir.Vector() | ir.Matrix():
+            return _is_number(type, value, lifted)
+    return type is NONE and value is None
+
+
+def _has_length(value: Any, size: int) -> bool:
+    listed = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    return listed and len(value) == size
+
+
+def _is_accepted(type: TaggedType, value: Any) -> bool:
+    try:
+        type.to_argument(value)
+    except (TypeError, AttributeError):
+        return False
+    return True
+
+
+def _is_number(type: ir.Scalar | ir.Vector | ir.Matrix, value: Any, lifted: bool) -> bool:
+    """Whether a value is a number or vector of numbers, or an array with one for each point."""
+    if holds_tensor(value):
+        return True
+    own = {ir.Scalar: (), ir.Vector: (getattr(type, "size", 0),)}.get(
+        type.__class__, (getattr(type, "rows", 0), getattr(type, "columns", 0))
+    )
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a list of lists of different lengths
+        return False
+    if array.dtype.kind not in "biufc" or array.shape[array.ndim - len(own) :] != own:
+        return False
+    # A vector is one value, not one for each of its components, unless that is how the function is called.
+    return array.ndim == len(own) or lifted or not isinstance(value, VectorValue | list | tuple)

@@ -1,0 +1,168 @@
+"""Gradients, Jacobian products and Hessians of captured functions at Python values: `lg.grad(f)(3.0)`.
+
+The transforms of tensor code ask a function for its `__livegrad_transform__` first; this is what captured functions
+answer. Where lazy tensors are among the arguments, tensor code's own way is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.frontend.differentiable.components import component_shapes, put_together, take_apart
+from livegrad.frontend.differentiable.derivative_operators import (
+    Derivative,
+    abstract_arguments,
+    as_target,
+    bwd_diff,
+    fwd_diff,
+)
+from livegrad.frontend.differentiable.pair import pair
+from livegrad.frontend.differentiable.protocol import OPERATIONS
+from livegrad.frontend.differentiable.resolution import resolve
+from livegrad.frontend.differentiable.resolved import Argument
+from livegrad.frontend.differentiable.scalar_gradient import Gradient, Places
+from livegrad.frontend.function import captured
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.function.dispatch import call_span
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.frontend.function.function_types import FrontType, TensorType, describe, differential_type
+from livegrad.frontend.function.lazy_calls import holds_tensor
+
+Target = CapturedFunction | Derivative
+
+
+def transform(function: Any, name: str, lazily: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """A transform of a captured function; `lazily` is the same transform by tensor code."""
+    return _TRANSFORMS[name](as_target(function), lazily, **options)
+
+
+def _gradient(with_value: bool) -> Callable[..., Any]:
+    def make(
+        function: Target, lazily: Callable[..., Any], *, argnums: int | Sequence[int], has_aux: bool
+    ) -> Callable[..., Any]:
+        if has_aux:
+            raise UsageError(
+                "a captured function gives its value alone to a gradient",
+                where=caller_origin(),
+                help="leave has_aux out, or use bwd_diff with a differential for each result",
+            )
+        places: Places = argnums if isinstance(argnums, int) else tuple(argnums)
+        return Gradient(function, places, with_value=with_value, lazily=lazily)
+
+    return make
+
+
+def _jvp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
+    def run(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        """(value, derivative along the tangents); a tangent of None stands for an argument without a derivative."""
+        if any(map(holds_tensor, (*primals, *tangents))):
+            return lazily(primals, tangents)
+        if len(primals) != len(tangents):
+            raise UsageError("there is not one tangent for each primal", where=caller_origin())
+        given = [p if t is None else pair(p, t) for p, t in zip(primals, tangents, strict=True)]
+        both = fwd_diff(function)(*given)
+        return both.primal, both.differential
+
+    return run
+
+
+def _vjp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*primals: Any) -> tuple[Any, Callable[[Any], Any]]:
+        """The value, and the function from a differential of the result to the arguments' differentials."""
+        if any(map(holds_tensor, primals)):
+            return lazily(*primals)
+        return function(*primals), lambda differential: bwd_diff(function)(*primals, differential)
+
+    return run
+
+
+# --- second derivatives ----------------------------------------------------------------------------------------------
+
+
+def _hessian(function: Target, lazily: Callable[..., Any], *, argnums: int | Sequence[int]) -> Callable[..., Any]:
+    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def run(*arguments: Any) -> Any:
+        """For each two of the chosen arguments, the second derivatives by their components."""
+        if any(map(holds_tensor, arguments)):
+            return lazily(*arguments)
+        active = _arguments_of(function, arguments)
+        chosen = [place % len(arguments) for place in places]
+        blocks = [[_block(function, arguments, active, row, column) for column in chosen] for row in chosen]
+        return blocks[0][0] if isinstance(argnums, int) else tuple(map(tuple, blocks))
+
+    return run
+
+
+def _arguments_of(function: Target, arguments: Sequence[Any]) -> dict[int, Argument]:
+    """The arguments that have derivatives, by their places."""
+    found, given = resolve(function, abstract_arguments(function, arguments), call_span())
+    pairs = zip(found.arguments, given, strict=True)
+    return {place: argument for argument, place in pairs if isinstance(place, int) and argument.active}
+
+
+def _block(function: Target, arguments: Sequence[Any], active: dict[int, Argument], row: int, column: int) -> Any:
+    """The derivatives of the gradient by argument `row`, along each component of argument `column`."""
+    (row_type, _), (along, shapes) = _components(active, row), _components(active, column)
+    forward = fwd_diff(Gradient(function, row))
+    at_rest = {place: pair(arguments[place], _at_rest(argument.type)) for place, argument in active.items()}
+    columns: list[list[Any]] = []  # for each array of the column's differential, its second derivatives by the row's
+    for index, shape in enumerate(shapes):
+        moved: list[list[Any]] = []
+        for component in range(int(np.prod(shape))):
+            given = dict(enumerate(arguments)) | at_rest
+            parts = [_one_at(own, component if k == index else None) for k, own in enumerate(shapes)]
+            given[column] = pair(arguments[column], put_together(along, parts))
+            moved.append(take_apart(row_type, forward(*given.values()).differential))
+        columns.append([_joined(arrays, shape) for arrays in zip(*moved, strict=True)])
+    return put_together(row_type, [put_together(along, parts) for parts in zip(*columns, strict=True)])
+
+
+def _joined(arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """Derivatives along all components of an array, as one array; a number if there is only one."""
+    stacked = np.stack(arrays, axis=-1)
+    made = stacked.reshape(stacked.shape[:-1] + shape)
+    return made if made.ndim else made.item()
+
+
+def _one_at(shape: tuple[int, ...], component: int | None) -> Any:
+    made = np.zeros(shape)
+    if component is not None:
+        made.reshape(-1)[component] = 1.0
+    return made if shape else made.item()
+
+
+def _at_rest(type: FrontType) -> Any:
+    """The differential of an argument that does not move."""
+    return np.zeros(type.shape) if isinstance(type, TensorType) else OPERATIONS["dzero"](type)
+
+
+def _components(active: dict[int, Argument], place: int) -> tuple[FrontType, list[tuple[int, ...]]]:
+    """The Differential of an argument, and the shapes of the arrays that it consists of."""
+    argument = active.get(place)
+    own = None if argument is None else differential_type(argument.type)
+    shapes = None if own is None else component_shapes(own)
+    if argument is None or own is None or shapes is None:
+        what = "has no derivative" if argument is None else f"is a {describe(argument.type)}"
+        raise FunctionError(
+            "LG306",
+            f"argument {place} {what}",
+            call_span(),
+            expected="numbers, vectors, tensors, or lists, tuples and structs of them",
+            help="use fwd_diff(bwd_diff(f)) for second derivatives of optionals and interfaces",
+        )
+    return own, shapes
+
+
+_TRANSFORMS: dict[str, Callable[..., Callable[..., Any]]] = {
+    "grad": _gradient(with_value=False),
+    "value_and_grad": _gradient(with_value=True),
+    "jvp": _jvp,
+    "vjp": _vjp,
+    "hessian": _hessian,
+}
+captured.TRANSFORM.append(transform)

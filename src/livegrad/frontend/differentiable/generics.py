@@ -1,0 +1,212 @@
+"""Generic functions: checked once, when they are defined, against the bounds of their type variables.
+
+A parameter whose type is a variable bound to an interface stands for anything that implements it: what the function
+does with it must be in the interface. The check compiles the body with a stand-in type that has nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from livegrad.frontend.differentiable.differentials import TaggedType, scaled
+from livegrad.frontend.differentiable.interface import InterfaceType
+from livegrad.frontend.differentiable.protocol import Differentiable, ProtocolCall
+from livegrad.frontend.function.calls import METHODS, BoundMethod
+from livegrad.frontend.function.captured import CapturedFunction, Slot
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import CONVERSIONS, Value, convert, runtime
+from livegrad.frontend.function.expressions import TYPE_ATTRIBUTES
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import ArrayType, FrontType, differential_type, ir_of
+from livegrad.frontend.function.python_source import MISSING
+from livegrad.frontend.function.signature import SELF
+from livegrad.ir import types as ir
+from livegrad.ir.node import Node
+from livegrad.ops.aggregate import make, member
+from livegrad.ops.rules import add_values, zero
+
+if TYPE_CHECKING:
+    from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction
+
+
+class StandIn(TaggedType):
+    """Some type that implements an interface, of which no more is known; only the check of generics uses it."""
+
+    def __init__(self, variable: TypeVar, interface: InterfaceType) -> None:
+        self.variable, self.interface = variable, interface
+
+    def __repr__(self) -> str:
+        return self.variable.__name__
+
+    @property
+    def ir(self) -> ir.Type:
+        return ir.Struct(self.variable.__name__, (("value", ir.f64),))
+
+    @property
+    def differential(self) -> FrontType | None:
+        return self
+
+    @property
+    def methods(self) -> dict[str, CapturedFunction]:
+        return self.interface.methods
+
+    def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        return make(member(node, 0), type=ir.differential_of(self.ir))
+
+    def raise_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        return make(member(node, 0), type=self.ir)
+
+    def zero_differential(self) -> Node:
+        return zero(self.ir)
+
+    def add_differentials(self, first: Node, second: Node) -> Node:
+        return add_values(first, second)
+
+    def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
+        return scaled(factor, node)
+
+
+# What stands for a variable bound to Differentiable: a body that fits none of them can fit no type.
+_STAND_INS = (ir.f64, ir.Vector(ir.f64, 3), ArrayType(ir.f64, 2), ir.Matrix(ir.f64, 3, 3))
+
+
+def check_generic(function: DifferentiableFunction) -> None:
+    """Compiles a generic function for stand-ins of its type variables, for the errors that this may give."""
+    annotations = function.python_function.__annotations__
+    names = [value for value in annotations.values() if isinstance(value, str)]
+    if not names and not any(isinstance(value, TypeVar) for value in annotations.values()):
+        return
+    if any(not name.isidentifier() or function.source.lookup(name) is MISSING for name in names):
+        return  # names that come later: what is wrong is said when the function is first called
+    if not any(parameter.annotation.variable for parameter in function.signature.parameters):
+        return
+    problems: list[FunctionError] = []
+    for free in _STAND_INS:
+        slots = _slots(function, free)
+        if slots is None:
+            return  # not everything is known before it is called
+        try:
+            CapturedFunction(function.python_function).specialize(slots)
+        except FunctionError as problem:
+            if problem.code == "LG403":
+                return  # nothing implements the interface yet
+            problems.append(problem)
+        else:
+            return
+    raise problems[0]
+
+
+@dataclass(frozen=True)
+class VariableDifferential:
+    """`T.Differential`, as long as it is not known what `T` is."""
+
+    variable: TypeVar
+
+    def __repr__(self) -> str:
+        return f"{self.variable.__name__}.Differential"
+
+
+# Stand-ins that no function uses otherwise, by which the types that come from type variables are told from the rest.
+_MARKED = (ir.f16, ir.Vector(ir.f16, 3), ArrayType(ir.f16, 2), ir.Matrix(ir.f16, 3, 3))
+
+
+def types_of_generic(function: DifferentiableFunction) -> dict[Any, Any] | None:
+    """The differentiable types of a generic function, its variables among them; None if it is not generic."""
+    variables = [parameter.annotation.variable for parameter in function.signature.parameters]
+    if not any(variables):
+        return None
+    for free in (*_MARKED, *_STAND_INS):
+        slots = _slots(function, free)
+        if slots is None:
+            return None
+        try:
+            made = CapturedFunction(function.python_function).specialize(slots)
+        except FunctionError:
+            continue
+        found: dict[Any, Any] = {variable: VariableDifferential(variable) for variable in variables if variable}
+        known = made.dependencies.types.items()
+        return found | {type: own for type, own in known if not (_is_marked(type) or isinstance(type, StandIn))}
+    return None
+
+
+def _is_marked(type: FrontType) -> bool:
+    return not isinstance(type, TaggedType) and ir.f16 in _scalars(ir_of(type))
+
+
+def _scalars(type: ir.Type) -> set[ir.Type]:
+    return {type} if isinstance(type, ir.Scalar) else set().union(*map(_scalars, ir.components(type)))
+
+
+def _slots(function: DifferentiableFunction, free: FrontType) -> tuple[Slot, ...] | None:
+    """The types that the function is checked with; `free` is what stands for variables bound to Differentiable."""
+    slots = []
+    for parameter in function.signature.parameters:
+        variable = parameter.annotation.variable
+        type = parameter.annotation.type if variable is None else _stand_in(variable)
+        if type is None and variable is not None and variable.__bound__ is Differentiable:
+            type = free
+        if type is None:
+            return None
+        slots.append(Slot(type, parameter.annotation.no_diff))
+    return tuple(slots)
+
+
+_stand_ins: dict[TypeVar, StandIn] = {}
+
+
+def _stand_in(variable: TypeVar) -> StandIn | None:
+    wanted = getattr(variable.__bound__, "__livegrad_type__", None)
+    if not isinstance(wanted, InterfaceType):
+        return None
+    return _stand_ins.setdefault(variable, StandIn(variable, wanted))
+
+
+def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
+    if not isinstance(value.type, StandIn):
+        return None
+    method = value.type.interface.methods.get(name)
+    if method is None:
+        return None
+
+    def run(context: Context, target: Value, positional: list[Value], keywords: dict[str, Value], at: ast.AST) -> Value:
+        bound = method.signature.bind([target, *positional], keywords)
+        if isinstance(bound, str):
+            raise context.error("LG108", f"`{name}` {bound}", at, expected=str(method.signature))
+        for parameter in method.signature.parameters[1:]:
+            given: Any = bound[parameter.name]
+            if isinstance(given, Value) and parameter.annotation.type is not None:
+                convert(given, parameter.annotation.type, context.span(at), f"`{parameter.name}`")
+        declared = method.signature.result
+        result = value.type.interface if declared.variable is SELF else declared.type  # type: ignore[union-attr]
+        if result is None:
+            raise FunctionError("LG401", f"`{name}` of {value.type} has no result type", context.span(at))
+        own = target.type if result is value.type.interface else result  # type: ignore[union-attr]
+        assert own is not None
+        made = runtime(own, zero(ir_of(own)))
+        return context.with_flow(made, "operation", [target, *positional], at) if differential_type(own) else made
+
+    return BoundMethod(value, name, run)
+
+
+def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
+    """A stand-in is a value of its interface, and of those that it inherits from."""
+    if not isinstance(value.type, StandIn) or not isinstance(target, InterfaceType):
+        return None
+    if not issubclass(value.type.interface.cls, target.cls):
+        return None
+    return Value(target) if span is None else Value(target, zero(target.ir), flow=value.flow)
+
+
+def _type_attribute(type: FrontType, name: str) -> Any:
+    """`T.dzero`, `T.Differential` and methods, of a type or of a variable that stands for one."""
+    if name in ("dzero", "dadd", "dmul"):
+        return ProtocolCall(name, type)
+    return differential_type(type) if name == "Differential" else getattr(type, "methods", {}).get(name)
+
+
+CONVERSIONS.append(_convert)
+METHODS.append(_method)
+TYPE_ATTRIBUTES.append(_type_attribute)

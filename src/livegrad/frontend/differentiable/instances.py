@@ -1,0 +1,94 @@
+"""What Python does with the instances of structs: making, showing, comparing and copying them by their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import CallError, caller_origin, shown
+from livegrad.frontend.function.function_types import MISSING, Field, RecordType, describe
+from livegrad.frontend.function.vectors import VectorValue
+from livegrad.ir import types as ir
+from livegrad.ops.control import component_shape
+
+
+def initialize(self: Any, *positional: Any, **keywords: Any) -> None:
+    record: RecordType = type(self).__livegrad_type__
+    names = [field.name for field in record.fields]
+    if len(positional) > len(names):
+        raise _misfit(record, f"{record.name} has {len(names)} fields", f"{len(positional)} values")
+    given = dict(zip(names, positional, strict=False))
+    for name, value in keywords.items():
+        if name not in names or name in given:
+            raise _misfit(record, f"{record.name} has {'two values for' if name in given else 'no field'} `{name}`")
+        given[name] = value
+    for field in record.fields:
+        if field.name not in given:
+            if field.default is MISSING:
+                raise _misfit(record, f"{record.name} needs a value for `{field.name}`")
+            given[field.name] = field.default
+        setattr(self, field.name, _fitting(record, field, given[field.name]))
+    prepare = getattr(self, "__post_init__", None)
+    if prepare is not None:
+        prepare()
+
+
+def _misfit(record: RecordType, what: str, found: str | None = None) -> CallError:
+    fields = ", ".join(f"{field.name}: {describe(field.type)}" for field in record.fields)
+    return CallError(what, where=caller_origin(), expected=f"{record.name}({fields})", found=found)
+
+
+def _fitting(record: RecordType, field: Field, value: Any) -> Any:
+    """Lists become vectors where a vector is declared; what the field cannot be made of is refused.
+
+    There may be more axes before those of a vector or matrix: one value for each point.
+    """
+    type = field.type
+    what = f"field `{field.name}` of {record.name} takes {describe(type)}"
+    if isinstance(value, str | bytes | dict | set | None) and isinstance(type, ir.Scalar | ir.Vector | ir.Matrix):
+        raise _misfit(record, what, shown(value))
+    if isinstance(value, str | bytes | int | float | complex | np.number) and isinstance(type, RecordType):
+        raise _misfit(record, what, shown(value))
+    if isinstance(value, list | tuple | np.ndarray | int | float | complex | np.number) and isinstance(
+        type, ir.Vector | ir.Matrix
+    ):
+        is_vector = isinstance(value, VectorValue)
+        try:
+            made = value if is_vector else np.array(value, type.element.dtype).view(VectorValue)
+        except (TypeError, ValueError, OverflowError):
+            raise _misfit(record, what, shown(value)) from None
+        own = component_shape(type)
+        if own is not None and made.shape[-len(own) :] != own:
+            raise _misfit(record, what, f"shape {made.shape}" if made.ndim else shown(value))
+        return made
+    return value
+
+
+def parts(self: Any) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """What makes such a value, and from which of its attributes."""
+    record: RecordType = type(self).__livegrad_type__
+    return type(self), tuple(field.name for field in record.fields)
+
+
+def represent(self: Any) -> str:
+    record: RecordType = type(self).__livegrad_type__
+    inside = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in record.fields)
+    return f"{record.name}({inside})"
+
+
+def equal(self: Any, other: object) -> bool:
+    if type(other) is not type(self):
+        return NotImplemented
+    record: RecordType = type(self).__livegrad_type__
+    return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in record.fields)
+
+
+def copy(self: Any) -> Any:
+    record: RecordType = type(self).__livegrad_type__
+    return type(self)(**{f.name: _copied(getattr(self, f.name)) for f in record.fields})
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if hasattr(value, "copy") else value

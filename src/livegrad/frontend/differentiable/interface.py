@@ -1,0 +1,371 @@
+"""Interfaces: values of any of a closed set of structs, told apart when the function runs.
+
+A value is a tag and, for each scalar type, as many slots as the implementing struct that needs most of them; floats
+stay floats, so differentiation needs no conversions. Methods are dispatched by a switch over the tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from livegrad.frontend.differentiable.differentials import (
+    TaggedType,
+    keeps_layout,
+    lower_differential,
+    raise_differential,
+    scaled,
+)
+from livegrad.frontend.differentiable.protocol import combine, require_differential
+from livegrad.frontend.differentiable.slots import (
+    leaf_nodes,
+    plain_leaves,
+    plain_rebuilt,
+    rebuilt,
+    slot_places,
+    slots_for,
+)
+from livegrad.frontend.differentiable.struct import StructType
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.function.compile_values import Value
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.frontend.function.function_types import (
+    FrontType,
+    describe,
+    differential_type,
+    from_result,
+    ir_of,
+    to_argument,
+)
+from livegrad.frontend.function.type_reading import type_of_value
+from livegrad.ir import types as ir
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Key, Node
+from livegrad.ops.aggregate import make, member, members_of
+from livegrad.ops.comparison import equal
+from livegrad.ops.control import check, switch
+from livegrad.ops.elementwise import select
+from livegrad.ops.rules import add_values, zero
+
+_NULL = 0  # the tag of NullDifferential; the differential of implementer k has the tag k + 1
+
+
+class NullDifferential:
+    """The differential of an interface value of which nothing is known yet: the zero that fits any type.
+
+    >>> NullDifferential()
+    NullDifferential()
+    """
+
+    def __repr__(self) -> str:
+        return "NullDifferential()"
+
+    def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
+        if not isinstance(expected, InterfaceDifferential):
+            raise TypeError("a NullDifferential stands for a differential of an interface's value only")
+        return Value(expected)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NullDifferential)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class InterfaceType(TaggedType):
+    """The type of values that implement an interface."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls, self.name = cls, cls.__name__
+        self.own_implementers: list[StructType] = []
+        self.children: list[InterfaceType] = []
+        self.methods: dict[str, CapturedFunction] = {
+            name: value
+            for base in reversed(cls.__mro__)
+            for name, value in vars(base).items()
+            if isinstance(value, CapturedFunction)
+        }
+        self.differential_type = InterfaceDifferential(self)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def implementers(self) -> list[StructType]:
+        """The structs that implement the interface or one that inherits from it, in the order of their definition."""
+        found = list(self.own_implementers)
+        for child in self.children:
+            found += [struct for struct in child.implementers if struct not in found]
+        return found
+
+    def require_implementers(self) -> list[StructType]:
+        found = self.implementers
+        if not found:
+            raise FunctionError(
+                "LG403", f"no type implements {self.name}", help="define a struct that inherits from it"
+            )
+        return found
+
+    @property
+    def slots(self) -> list[tuple[str, ir.Scalar]]:
+        """The slots of the largest implementers."""
+        return slots_for([struct.ir for struct in self.require_implementers()])
+
+    @property
+    def ir(self) -> ir.Type:
+        return ir.Struct(self.name, (("tag", ir.i32), *self.slots))
+
+    @property
+    def differential(self) -> FrontType | None:
+        if not any(differential_type(struct) is not None for struct in self.implementers):
+            return None
+        return self.differential_type
+
+    # --- values ---
+
+    def pack(self, struct: StructType, node: Node) -> Node:
+        """A struct's value as a value of the interface."""
+        places = self._places(struct)
+        parts = [zero(scalar) for _, scalar in self.slots]
+        for place, leaf in zip(places, leaf_nodes(node), strict=True):
+            parts[place] = leaf
+        tag = constant(self.implementers.index(struct), ir.i32)
+        return make(tag, *parts, type=self.ir)
+
+    def unpack(self, struct: StructType, node: Node) -> Node:
+        """The value of the struct that an interface value is known to hold."""
+        supply = iter([member(node, 1 + place) for place in self._places(struct)])
+        return rebuilt(struct.ir, supply)
+
+    def _places(self, struct: StructType) -> list[int]:
+        """The slot of each of a struct's scalars."""
+        return slot_places(self.slots, struct.ir)
+
+    def struct_of(self, value: Any) -> StructType:
+        """The implementing struct of a Python value."""
+        own = type_of_value(value)
+        if not isinstance(own, StructType) or own not in self.implementers:
+            raise TypeError(f"{describe(own)} does not implement {self.name}")
+        return own
+
+    def accepts(self, value: Any) -> bool:
+        return any(isinstance(value, struct.cls) for struct in self.implementers)
+
+    def to_argument(self, value: Any) -> Any:
+        struct = self.struct_of(value)
+        parts: list[Any] = [scalar.dtype.type(0) for _, scalar in self.slots]
+        for place, leaf in zip(self._places(struct), plain_leaves(struct.to_argument(value), struct.ir), strict=True):
+            parts[place] = leaf
+        return (self.implementers.index(struct), *parts)
+
+    def from_result(self, value: Any) -> Any:
+        struct = self.implementers[int(value[0])]
+        supply = iter([value[1 + place] for place in self._places(struct)])
+        return struct.from_result(plain_rebuilt(struct.ir, supply))
+
+    # --- differentials: the slots of floats at the same places, with a tag of their own ---
+
+    @property
+    def float_slots(self) -> list[int]:
+        return [k for k, (_, scalar) in enumerate(self.slots) if ir.is_differentiable(scalar)]
+
+    @property
+    def _keeps_layout(self) -> bool:
+        """Whether the differentials of all implementers lie in their slots as the IR's do."""
+        return all(map(keeps_layout, self.implementers))
+
+    def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        fits = equal(member(node, 0), _NULL) | equal(member(node, 0), member(primal, 0) + 1)
+        if self._keeps_layout:
+            parts = [member(node, 1 + k) for k in range(len(self.float_slots))]
+        else:
+            parts = members_of(self._for_each_type(self._lowered, node, primal, cotangent))
+        parts[0] = check(parts[0], fits, message=f"a differential of another type than the {self.name} it belongs to")
+        return make(*parts, type=ir.differential_of(self.ir))
+
+    def raise_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        if self._keeps_layout:
+            parts = [member(node, k) for k in range(len(self.float_slots))]
+            return make(member(primal, 0) + 1, *parts, type=self.differential_type.ir)
+        return self._for_each_type(self._raised, node, primal, cotangent)
+
+    def _for_each_type(self, convert: Callable[..., Node], node: Node, primal: Node, cotangent: bool) -> Node:
+        """A differential converted by the type of the primal."""
+        inputs = [input_node(Key("differential"), node.type), input_node(Key("primal"), primal.type)]
+        structs = self.require_implementers()
+        branches = [make_function(self.name, inputs, [convert(struct, *inputs, cotangent)]) for struct in structs]
+        return switch(member(primal, 0), node, primal, branches=tuple(branches))
+
+    def _lowered(self, struct: StructType, node: Node, primal: Node, cotangent: bool) -> Node:
+        target = ir.differential_of(self.ir)
+        parts = [zero(own) for own in ir.components(target)]
+        if differential_type(struct) is not None:
+            own = self.differential_type.unpack(struct, node)
+            lowered = lower_differential(struct, own, self.unpack(struct, primal), cotangent)
+            for place, leaf in zip(self._float_places(struct), leaf_nodes(lowered), strict=True):
+                parts[place] = leaf
+        return make(*parts, type=target)
+
+    def _raised(self, struct: StructType, node: Node, primal: Node, cotangent: bool) -> Node:
+        if differential_type(struct) is None:
+            return self.zero_differential()
+        supply = iter([member(node, place) for place in self._float_places(struct)])
+        given = rebuilt(ir.differential_of(struct.ir), supply)
+        own = raise_differential(struct, given, self.unpack(struct, primal), cotangent)
+        return self.differential_type.pack(struct, own)
+
+    def _float_places(self, struct: StructType) -> list[int]:
+        """For each float of a struct, its place among the slots of floats."""
+        floats = self.float_slots
+        return [floats.index(place) for place in self._places(struct) if place in floats]
+
+    def zero_differential(self) -> Node:
+        return zero(self.differential_type.ir)
+
+    def add_differentials(self, first: Node, second: Node) -> Node:
+        return self.differential_type.add_differentials(first, second)
+
+    def held_types(self) -> list[FrontType]:
+        return [struct for struct in self.implementers if differential_type(struct) is not None]
+
+    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+        return self.differential_type.add_held(add, first, second)
+
+    def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
+        return self.differential_type.scale_differential(factor, node)
+
+    def zero_value(self) -> Any:
+        return NullDifferential()
+
+    def combine_values(self, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
+        return self.differential_type.combine_values(values, leaf, name, first)
+
+
+class InterfaceDifferential(TaggedType):
+    """The differentials of an interface's values: that of an implementing struct, or `NullDifferential`."""
+
+    def __init__(self, interface: InterfaceType) -> None:
+        self.interface = interface
+
+    def __repr__(self) -> str:
+        return f"{self.interface.name}.Differential"
+
+    @property
+    def slots(self) -> list[tuple[str, ir.Scalar]]:
+        """The slots of the largest Differentials of implementers."""
+        types = [struct.differential for struct in self.interface.require_implementers()]
+        return slots_for([ir_of(own) for own in types if own is not None])
+
+    @property
+    def ir(self) -> ir.Type:
+        return ir.Struct(repr(self), (("tag", ir.i32), *self.slots))
+
+    @property
+    def differential(self) -> FrontType | None:
+        return self
+
+    def pack(self, struct: StructType, node: Node) -> Node:
+        """The differential of a struct as one of the interface."""
+        slots = self.slots
+        parts = [zero(scalar) for _, scalar in slots]
+        for place, leaf in zip(slot_places(slots, node.type), leaf_nodes(node), strict=True):
+            parts[place] = leaf
+        tag = constant(self.interface.implementers.index(struct) + 1, ir.i32)
+        return make(tag, *parts, type=self.ir)
+
+    def unpack(self, struct: StructType, node: Node) -> Node:
+        """The Differential of the struct that a differential is known to belong to."""
+        own = ir_of(require_differential(struct))
+        supply = iter([member(node, 1 + place) for place in slot_places(self.slots, own)])
+        return rebuilt(own, supply)
+
+    def to_argument(self, value: Any) -> Any:
+        slots = self.slots
+        parts: list[Any] = [scalar.dtype.type(0) for _, scalar in slots]
+        if isinstance(value, NullDifferential):
+            return (_NULL, *parts)
+        own = type_of_value(value)
+        for index, struct in enumerate(self.interface.implementers):
+            if struct.differential is own:
+                leaves = plain_leaves(to_argument(own, value), ir_of(own))
+                for place, leaf in zip(slot_places(slots, ir_of(own)), leaves, strict=True):
+                    parts[place] = leaf
+                return (index + 1, *parts)
+        raise TypeError(f"{describe(own)} is no differential of a {self.interface.name}")
+
+    def from_result(self, value: Any) -> Any:
+        tag = int(value[0])
+        if tag == _NULL:
+            return NullDifferential()
+        own = self.interface.implementers[tag - 1].differential
+        if own is None:
+            return NullDifferential()
+        supply = iter([value[1 + place] for place in slot_places(self.slots, ir_of(own))])
+        return from_result(own, plain_rebuilt(ir_of(own), supply))
+
+    def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        floats = [k for k, (_, scalar) in enumerate(self.slots) if ir.is_differentiable(scalar)]
+        return make(*[member(node, 1 + k) for k in floats], type=ir.differential_of(self.ir))
+
+    def raise_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        supply = iter(members_of(node))
+        parts = [
+            next(supply) if ir.is_differentiable(scalar) else member(primal, 1 + k)
+            for k, (_, scalar) in enumerate(self.slots)
+        ]
+        return make(member(primal, 0), *parts, type=self.ir)
+
+    def zero_differential(self) -> Node:
+        return zero(self.ir)
+
+    def add_differentials(self, first: Node, second: Node) -> Node:
+        """Null and a value give the value; two values must be of one type."""
+        a, b = member(first, 0), member(second, 0)
+        fits = equal(a, _NULL) | equal(b, _NULL) | equal(a, b)
+        tag = check(select(equal(a, _NULL), b, a), fits, message="differentials of different types are added")
+        sums = [_sum(member(first, 1 + k), member(second, 1 + k)) for k in range(len(self.slots))]
+        return make(tag, *sums, type=self.ir)
+
+    def held_types(self) -> list[FrontType]:
+        return self.interface.held_types()
+
+    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+        """Two values of one type are added by that type's `dadd`; null gives way."""
+        inputs = [input_node(Key("differential"), self.ir) for _ in range(2)]
+        branches = [make_function("dadd", inputs, [self.add_differentials(*inputs)])]
+        for struct in self.interface.implementers:
+            if differential_type(struct) is None:
+                branches.append(branches[0])
+                continue
+            total = add(struct, *(self.unpack(struct, node) for node in inputs))
+            branches.append(make_function("dadd", inputs, [self.pack(struct, total)]))
+        a, b = member(first, 0), member(second, 0)
+        alike = select(equal(a, b), a, zero(a.type))
+        return switch(alike, first, second, branches=tuple(branches))
+
+    def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
+        tag, *parts = members_of(node)
+        moved = [scaled(factor, part) if ir.is_differentiable(part.type) else part for part in parts]
+        return make(tag, *moved, type=self.ir)
+
+    def zero_value(self) -> Any:
+        return NullDifferential()
+
+    def combine_values(self, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
+        present = [value for value in values if not isinstance(value, NullDifferential)]
+        if not present:
+            return NullDifferential()
+        if len(present) < len(values):
+            return present[0]
+        types = [type_of_value(value) for value in present]
+        if any(own is not types[0] for own in types):
+            raise TypeError(f"differentials of different types: {', '.join(map(describe, types))}")
+        struct = next(struct for struct in self.interface.implementers if struct.differential is types[0])
+        return combine(struct, present, leaf, name, first)
+
+
+def _sum(first: Node, second: Node) -> Node:
+    """The sum of two slots: of floats, or of what says which of them are there."""
+    if ir.is_differentiable(first.type):
+        return add_values(first, second)
+    return first | second if first.type is ir.bool_ else select(equal(first, 0), second, first)

@@ -1,0 +1,296 @@
+"""Using interfaces: methods dispatched by a switch over the tag, structs as values of their interfaces, registration.
+
+`interface` is what people write; the rest hooks into the compiler of captured functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, TypeVar
+
+from livegrad.diagnostics import shown
+from livegrad.frontend.differentiable.interface import InterfaceDifferential, InterfaceType
+from livegrad.frontend.differentiable.protocol import Differentiable
+from livegrad.frontend.differentiable.struct import STRUCT_BASES, StructType
+from livegrad.frontend.function.aliases import alias_either
+from livegrad.frontend.function.calls import METHODS, BoundMethod, call_value
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import (
+    CONVERSIONS,
+    JOINS,
+    Value,
+    aliased,
+    aliases_of,
+    convert,
+    flows_of,
+    name_of,
+    node_of,
+    runtime,
+    static,
+)
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import FrontType, RecordType, describe, differential_type
+from livegrad.frontend.function.intrinsics import intrinsic, require_count
+from livegrad.frontend.function.narrowing import CLASS_NARROWINGS
+from livegrad.frontend.function.overloads import BOUNDS
+from livegrad.frontend.function.signature import SELF, read_annotation
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Key, Node
+from livegrad.ir.types import Matrix, Scalar, Vector, bool_
+from livegrad.ops.aggregate import member
+from livegrad.ops.comparison import bit_or, equal
+from livegrad.ops.control import switch
+
+# --- dispatch --------------------------------------------------------------------------------------------------------
+
+
+def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
+    if not isinstance(value.type, InterfaceType) or name not in value.type.methods:
+        return None
+    return BoundMethod(value, name, _dispatcher(name))
+
+
+def _dispatcher(name: str) -> Any:
+    def run(context: Context, target: Value, positional: list[Value], keywords: dict[str, Value], at: ast.AST) -> Value:
+        assert isinstance(target.type, InterfaceType)
+        interface = target.type
+        structs = interface.require_implementers()
+        known = list(structs)
+        context.dependencies.callees.append(lambda: interface.implementers == known)
+        return _dispatch(context, interface, structs, name, target, positional, keywords, at)
+
+    return run
+
+
+def _dispatch(
+    context: Context,
+    interface: InterfaceType,
+    structs: list[StructType],
+    name: str,
+    target: Value,
+    positional: list[Value],
+    keywords: dict[str, Value],
+    at: ast.AST,
+) -> Value:
+    span = context.span(at)
+    result = interface.methods[name].signature.result
+    declared = interface if result.variable is SELF else result.type
+    values = [target, *positional, *keywords.values()]
+    outer = [node_of(value, span) for value in values]
+    inputs = [input_node(Key(name), node.type) for node in outer]
+    inner = [
+        Value(value.type, node, weak=value.weak, flow=value.flow, aliases=aliases_of(value))
+        for value, node in zip(values, inputs, strict=True)
+    ]
+    results: list[Value] = []
+    for struct in structs:
+        own = aliased(runtime(struct, interface.unpack(struct, inputs[0]), target.flow), aliases_of(target))
+        given = inner[1 : 1 + len(positional)]
+        named = dict(zip(keywords, inner[1 + len(positional) :], strict=True))
+        result = call_value(context, struct.methods[name], [own, *given], named, at)
+        results.append(result if declared is None else convert(result, declared, span, f"the result of `{name}`"))
+    type = results[0].type
+    assert type is not None
+    branches = tuple(make_function(name, inputs, [node_of(convert(r, type, span), span)]) for r in results)
+    node = switch(member(outer[0], 0), *outer, branches=branches)
+    result = aliased(runtime(type, node), alias_either(*map(aliases_of, results)))
+    return context.with_flow(result, "operation", results, at, name) if flows_of(*results) else result
+
+
+# --- conversion ------------------------------------------------------------------------------------------------------
+
+
+def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
+    if isinstance(target, InterfaceDifferential) and isinstance(value.type, RecordType):
+        return _convert_differential(value, target, span)
+    if not isinstance(target, InterfaceType) or value.type is target:
+        return None
+    if isinstance(value.type, StructType) and value.type in target.implementers:
+        if span is None or value.node is None:
+            return Value(target)
+        return Value(target, target.pack(value.type, value.node), flow=value.flow)
+    if isinstance(value.type, InterfaceType) and all(s in target.implementers for s in value.type.implementers):
+        if span is None or value.node is None:
+            return Value(target)
+        return Value(target, _repacked(value.type, target, value.node), flow=value.flow)
+    return None
+
+
+def _convert_differential(value: Value, target: InterfaceDifferential, span: Span | None) -> Any:
+    for struct in target.interface.implementers:
+        if struct.differential is value.type:
+            if span is None or value.node is None:
+                return Value(target)
+            return Value(target, target.pack(struct, value.node), flow=value.flow)
+    return None
+
+
+def _repacked(source: InterfaceType, target: InterfaceType, node: Node) -> Node:
+    """A value of a derived interface as one of its base."""
+    given = input_node(Key("value"), node.type)
+    branches = tuple(
+        make_function(target.name, [given], [target.pack(struct, source.unpack(struct, given))])
+        for struct in source.require_implementers()
+    )
+    return switch(member(node, 0), node, branches=branches)
+
+
+def _join(first: FrontType, second: FrontType) -> FrontType | None:
+    """Two structs meet in the one interface that both implement."""
+    if not isinstance(first, StructType) or not isinstance(second, StructType):
+        return None
+    common = [base for base in interfaces_of(first.cls) if base in interfaces_of(second.cls)]
+    return common[0] if common else None
+
+
+def interfaces_of(cls: type) -> list[InterfaceType]:
+    """The interfaces that a class implements, nearest first."""
+    found = [vars(base).get("__livegrad_interface__") for base in cls.__mro__]
+    return [interface for interface in found if isinstance(interface, InterfaceType)]
+
+
+# --- telling types apart ---------------------------------------------------------------------------------------------
+
+
+@intrinsic("isinstance")
+def _is_instance(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    """`isinstance(value, cls)`: known now for all but values of interfaces, of which the tag tells."""
+    require_count(context, values, 2, "isinstance", at)
+    value, wanted = values
+    given = wanted.static if wanted.items is None else tuple(item.static for item in wanted.items)
+    classes = given if isinstance(given, tuple) else (given,)
+    if not all(isinstance(cls, type) for cls in classes):
+        raise context.error("LG108", "`isinstance` takes a class", at)
+    if isinstance(value.type, InterfaceType):
+        structs = value.type.require_implementers()
+        tags = [tag for tag, struct in enumerate(structs) if issubclass(struct.cls, classes)]
+        if len(tags) in (0, len(structs)):
+            return static(bool(tags))
+        own = member(node_of(value, context.span(at)), 0)
+        return runtime(bool_, reduce(bit_or, [equal(own, tag) for tag in tags]))
+    if isinstance(value.type, StructType):
+        return static(issubclass(value.type.cls, classes))
+    if isinstance(value.type, Scalar):
+        kinds = {"float": float, "signed": int, "unsigned": int, "bool": bool, "complex": complex}
+        return static(issubclass(kinds[value.type.kind], classes))
+    if value.type is None and value.is_static:
+        return static(isinstance(value.static, classes))
+    raise context.error("LG108", f"`isinstance` cannot tell what {name_of(value)} is", at)
+
+
+def _narrowed(value: Value, cls: Any) -> Value | None:
+    """A value of an interface that is known to be of one class."""
+    if not isinstance(value.type, InterfaceType) or value.node is None or not isinstance(cls, type):
+        return None
+    held = [struct for struct in value.type.implementers if issubclass(struct.cls, cls)]
+    if len(held) != 1:
+        return None
+    return runtime(held[0], value.type.unpack(held[0], value.node), value.flow)
+
+
+# --- what people write -----------------------------------------------------------------------------------------------
+
+
+def interface(cls: type) -> type:
+    """Makes a class an interface: structs that inherit from it implement it, and its methods are dispatched.
+
+    >>> @interface
+    ... class Shape:
+    ...     pass
+    >>> Shape.__livegrad_type__
+    Shape
+    """
+    if not isinstance(cls, type):
+        raise FunctionError("LG109", f"{shown(cls)} is no class", help="decorate a class")
+    made = InterfaceType(cls)
+    for name, method in vars(cls).items():
+        if isinstance(method, CapturedFunction) and not name.startswith("__"):
+            method.dispatch()
+    cls.__livegrad_interface__ = made  # type: ignore[attr-defined]
+    cls.__livegrad_type__ = made  # type: ignore[attr-defined]
+    for parent in interfaces_of(cls)[1:]:
+        if made not in parent.children:
+            parent.children.append(made)
+    return cls
+
+
+def _register(struct: StructType) -> None:
+    """A struct that inherits from an interface implements it, with all its methods."""
+    for found in interfaces_of(struct.cls):
+        for name in found.methods:
+            own = struct.methods.get(name)
+            if own is None or own is found.methods[name]:
+                raise FunctionError(
+                    "LG401",
+                    f"{struct.name} does not implement `{name}` of {found.name}",
+                    struct.span,
+                    help=f"define `{name}` in {struct.name}",
+                )
+            if found.methods[name].differentiable and not getattr(own, "differentiable", False):
+                raise FunctionError(
+                    "LG401",
+                    f"`{name}` of {struct.name} is not differentiable, and {found.name} says it is",
+                    struct.span,
+                    help="decorate it with @differentiable",
+                )
+            _require_same_signature(found, struct, name, own)
+        if not any(struct in child.implementers for child in found.children) and struct not in found.own_implementers:
+            found.own_implementers.append(struct)
+
+
+def _require_same_signature(found: InterfaceType, struct: StructType, name: str, own: Any) -> None:
+    """A method must take what the interface's takes; annotations that are text are looked at when it is called."""
+    declared, given = (inspect.signature(getattr(m, "python_function", m)) for m in (found.methods[name], own))
+    wanted, taken = list(declared.parameters.values())[1:], list(given.parameters.values())[1:]
+    pairs = list(zip(wanted, taken, strict=False))
+    fits = (
+        len(taken) >= len(wanted)
+        and all(parameter.default is not parameter.empty for parameter in taken[len(wanted) :])
+        and all(one.kind is other.kind and _alike(one.annotation, other.annotation) for one, other in pairs)
+        and _alike(declared.return_annotation, given.return_annotation)
+    )
+    if not fits:
+        raise FunctionError(
+            "LG401",
+            f"`{name}` of {struct.name} has another signature than that of {found.name}",
+            struct.span,
+            expected=f"{name}{declared}",
+            found=f"{name}{given}",
+        )
+
+
+def _alike(declared: Any, given: Any) -> bool:
+    """Whether two annotations can stand for the same values: only numbers and vectors must be equal."""
+    try:
+        types = [read_annotation(annotation).type for annotation in (declared, given)]
+    except (TypeError, FunctionError):
+        return True
+    return types[0] == types[1] or not all(isinstance(type, Scalar | Vector | Matrix) for type in types)
+
+
+def _bound(variable: TypeVar, type: FrontType) -> str | None:
+    """Whether a type satisfies the bound of a type variable."""
+    bound = variable.__bound__
+    if bound is None:
+        return None
+    if bound is Differentiable:
+        return None if differential_type(type) is not None else f"must be differentiable, found {describe(type)}"
+    wanted = getattr(bound, "__livegrad_type__", None)
+    if not isinstance(wanted, InterfaceType) or type is wanted:
+        return None
+    if isinstance(type, StructType) and type in wanted.implementers:
+        return None
+    return f"must implement {wanted.name}, found {describe(type)}"
+
+
+CLASS_NARROWINGS.append(_narrowed)
+METHODS.append(_method)
+CONVERSIONS.append(_convert)
+JOINS.append(_join)
+STRUCT_BASES.append(_register)
+BOUNDS.append(_bound)

@@ -1,0 +1,202 @@
+"""Sums of differentials by a type's own `dadd`: wherever a value is used more than once, its cotangents are summed so.
+
+A captured function comes in as IR, with the types that bring a `dadd`; what goes out is the same function in which each
+such value is copied for its uses by a call that carries the sum as its derivative. `custom.with_rules` asks for it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from livegrad.frontend.differentiable.differentials import lower_differential, raise_differential
+from livegrad.frontend.differentiable.protocol import (
+    add_nodes,
+    brings,
+    require_differential,
+    sums_by_itself,
+    zero_node,
+)
+from livegrad.frontend.function.captured import CapturedFunction, Specialization
+from livegrad.frontend.function.compile_state import Context, Dependencies
+from livegrad.frontend.function.compile_values import node_of, runtime
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.frontend.function.function_types import FrontType, describe, ir_of
+from livegrad.ir import types as ir
+from livegrad.ir.function import make_function, map_results
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key, Node, make_node
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.walk import nodes_of, substitute
+from livegrad.ops.aggregate import get, make_tuple, member
+from livegrad.ops.control import cond, for_loop, map_, parameters_of, switch, while_loop
+from livegrad.ops.custom import make_custom_call
+
+_CONTROL = (cond, switch, for_loop, while_loop, map_)
+
+
+def with_own_sums(owner: CapturedFunction, made: Specialization) -> Function:
+    """The function with the `dadd` of its types in its derivative; itself if none of them brings one."""
+    types = list(made.dependencies.types)
+    rules = {ir_of(type): _Sum(owner, made, type) for type in types if sums_by_itself(type)}
+    for type in types if rules else ():
+        rule = rules.get(ir_of(type))
+        if rule is not None and rule.type is not type:
+            raise FunctionError(
+                "LG308",
+                f"two types called {describe(type)} have the same fields, and one brings a dadd of its own",
+                owner.source.span(owner.source.definition),
+                help="give one of them another name",
+            )
+    for rule in rules.values():
+        rule.depend_on()
+    return _Copies(rules).function(made.function) if rules else made.function
+
+
+def zero_it_brings(owner: CapturedFunction, type: FrontType) -> Node | None:
+    """The `dzero` that a type brings, as the node that a derivative of `owner` starts its sum from."""
+    if not brings(type, "dzero"):
+        return None
+    context, at = _beside(owner, Dependencies())
+    return node_of(zero_node(context, type, at), context.span(at))
+
+
+def sum_from_zero(owner: CapturedFunction, type: FrontType, differential: Node) -> Node:
+    """A differential that a derivative gives, added to the `dzero` that its type brings, if it does."""
+    start = zero_it_brings(owner, type)
+    if start is None:
+        return differential
+    context, at = _beside(owner, Dependencies())
+    own = require_differential(type)
+    return node_of(add_nodes(context, type, runtime(own, start), runtime(own, differential), at), context.span(at))
+
+
+def _beside(owner: CapturedFunction, dependencies: Dependencies) -> tuple[Context, ast.AST]:
+    """A context for code that belongs to a function, but is not in its source."""
+    return Context(owner.source, dependencies, differentiable=True), owner.source.definition
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """How the cotangents of a type's values are added."""
+
+    owner: CapturedFunction
+    made: Specialization
+    type: FrontType
+
+    def depend_on(self) -> None:
+        """The function is made again when what the type brings has changed."""
+        context, at = _beside(self.owner, self.made.dependencies)
+        zero = zero_node(context, self.type, at)
+        add_nodes(context, self.type, zero, zero, at)
+
+    def copies(self, value: Node, count: int) -> list[Node]:
+        """The value `count` times, each to be used once."""
+        own, differential = value.type, ir.differential_of(value.type)
+        copied = input_node(Key("value"), own)
+        function = make_function("copies", [copied], [copied] * count)
+        moved = input_node(Key("tangent"), differential)
+        forward = make_function("copies.forward", [copied, moved], [moved] * count)
+        parts = [input_node(Key("cotangent"), differential) for _ in range(count)]
+        backward = make_function("copies.backward", [copied, *parts], [self._total(parts, copied)])
+        node = make_custom_call(function, value, forward=forward, backward=backward)
+        return [member(node, index) for index in range(count)]
+
+    def _total(self, parts: list[Node], primal: Node) -> Node:
+        context, at = _beside(self.owner, self.made.dependencies)
+        own = require_differential(self.type)
+        total, *others = [runtime(own, raise_differential(self.type, part, primal, cotangent=True)) for part in parts]
+        for other in others:
+            total = add_nodes(context, self.type, total, other, at)
+        return lower_differential(self.type, node_of(total, context.span(at)), primal, cotangent=True)
+
+
+@dataclass
+class _Copies:
+    rules: Mapping[ir.Type, _Sum]
+    known: dict[Function, Function] = field(default_factory=dict)
+
+    def function(self, function: Function) -> Function:
+        """The function with copies, and those of its loops and branches."""
+        if function not in self.known:
+            self.known[function] = self._made(function)
+        return self.known[function]
+
+    def _made(self, function: Function) -> Function:
+        plain = map_results(function, self._with_copies_inside)
+        supplies = {node: self._supply(plain, node) for node in nodes_of(plain) if node.type in self.rules}
+        done: dict[Node, Node] = {}
+
+        def taken(value: Node, user: Node | None) -> Node:
+            supply = supplies.get(value)
+            return done[value] if supply is None else supply(done[value], user)
+
+        for node in nodes_of(plain):
+            operands = tuple(taken(operand, node) for operand in node.operands)
+            with originating_from(node.origins):
+                done[node] = node if operands == node.operands else make_node(node.op, operands, node.attributes)
+        results = tuple(taken(result, None) for result in plain.results)
+        made = Function(function.name, plain.parameters, results)
+        made.places.update(function.places)
+        return made
+
+    def _supply(self, function: Function, value: Node) -> Callable[[Node, Node | None], Node]:
+        """Gives each use of a value a copy of its own; reads of its fields share one, and are summed field by field."""
+        users = [node for node in nodes_of(function) for operand in node.operands if operand is value]
+        fields = any(node.op is get for node in users)
+        others = sum(node.op is not get for node in users) + sum(result is value for result in function.results)
+        made: list[Node] = []
+        count = int(fields) + others
+        next_other = iter(range(int(fields), count))
+
+        def take(current: Node, user: Node | None) -> Node:
+            if count < 2:
+                return current
+            if not made:
+                made.extend(self.rules[value.type].copies(current, count))
+            return made[0 if user is not None and user.op is get else next(next_other)]
+
+        return take
+
+    def _with_copies_inside(self, node: Node) -> Node | None:
+        """Control flow over functions with copies.
+
+        A loop carries along what it captured of these types: then what its trips give is summed by copies too.
+        """
+        if node.op not in _CONTROL:
+            return None
+        attributes = dict(node.attributes)
+        operands = list(node.operands)
+        carried = attributes.get("carried", 0)
+        if node.op in (for_loop, while_loop):
+            first = int(node.op is for_loop)
+            values = operands[first:]
+            moved = [index for index in range(carried, len(values)) if values[index].type in self.rules]
+            order = [*range(carried), *moved, *(i for i in range(carried, len(values)) if i not in moved)]
+            operands[first:] = [values[index] for index in order]
+            attributes["carried"] = carried + len(moved)
+            attributes["body"] = _reordered(attributes["body"], order, 1, moved)
+            if node.op is while_loop:
+                attributes["condition"] = _reordered(attributes["condition"], order, 0, [])
+        made = node.op(*operands, **{name: self._inside(value) for name, value in attributes.items()})
+        if made.type is node.type:
+            return made
+        return make_tuple(*(get(made, index=index) for index in range(carried)))
+
+    def _inside(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(self._inside, value))
+        return self.function(value) if isinstance(value, Function) else value
+
+
+def _reordered(function: Function, order: list[int], first: int, also_given: list[int]) -> Function:
+    """The function with its parameters, behind the first ones, in another order; some of them are results too."""
+    types = function.parameter_types
+    fresh = parameters_of([*types[:first], *(types[first + index] for index in order)])
+    place = {index: fresh[first + position] for position, index in enumerate(order)}
+    given = dict(zip(function.parameters[:first], fresh[:first], strict=True))
+    given |= {function.parameters[first + index]: place[index] for index in order}
+    results = substitute((*function.results, *(function.parameters[first + i] for i in also_given)), given)
+    return Function(function.name, fresh, results)

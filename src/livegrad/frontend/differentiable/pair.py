@@ -1,0 +1,172 @@
+"""Pairs of a primal and its differential: what derivatives take and give.
+
+A pair is an ordinary struct for whoever differentiates code that uses one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar
+
+from livegrad.frontend.differentiable.differentials import TaggedType
+from livegrad.frontend.differentiable.fitting import require_differential_value
+from livegrad.frontend.differentiable.protocol import require_differential
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import CONVERSIONS, Value, convert, convertible, node_of, promote
+from livegrad.frontend.function.dispatch import is_lifted
+from livegrad.frontend.function.function_errors import Span
+from livegrad.frontend.function.function_library import known_as
+from livegrad.frontend.function.function_types import (
+    Composite,
+    Field,
+    FrontType,
+    Instance,
+    RecordType,
+    describe,
+    differential_type,
+)
+from livegrad.frontend.function.intrinsics import intrinsic
+from livegrad.frontend.function.known_calls import KINDS, kind_of
+from livegrad.frontend.function.signature import OpenAnnotation
+from livegrad.frontend.function.type_reading import PLAIN_ANNOTATIONS, plain_type, type_of_value
+from livegrad.ir import types as ir
+from livegrad.ops.aggregate import make, member
+
+
+class PairType(RecordType):
+    """The type of pairs of one primal type; there is one for each."""
+
+    def __init__(self, primal: FrontType) -> None:
+        fields = (Field("primal", primal), Field("differential", require_differential(primal)))
+        super().__init__(f"Pair[{describe(primal)}]", lambda: fields, self._make)
+        self.primal = primal
+
+    def _make(self, primal: Any, differential: Any) -> Pair:
+        return Pair(primal, differential, self)
+
+
+@cache
+def pair_type(primal: FrontType) -> PairType:
+    """The pair type of a differentiable type."""
+    return PairType(primal)
+
+
+class Pair(Instance):
+    """A primal and its differential.
+
+    >>> p = pair(2.0, 1.0)
+    >>> p.primal, p.differential
+    (2.0, 1.0)
+    """
+
+    primal: Any
+    differential: Any
+
+    def __init__(self, primal: Any, differential: Any, type: PairType | None = None) -> None:
+        super().__init__(_type_of(primal) if type is None else type, {"primal": primal, "differential": differential})
+
+    def __class_getitem__(cls, primal: Any) -> PairType | OpenAnnotation:
+        if isinstance(primal, TypeVar):
+            return OpenAnnotation(f"Pair[{primal.__name__}]")
+        return pair_type(plain_type(primal))
+
+    def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
+        """What is known of a pair from Python: a pair of what its primal is."""
+        wanted = expected.primal if isinstance(expected, PairType) else expected
+        # What has a differential is a float: a whole number that Python wrote stands for one.
+        inner = abstract(float(self.primal) if self.primal.__class__ is int else self.primal, wanted, fitting)
+        if isinstance(wanted, TaggedType) and convertible(inner, wanted):
+            inner = Value(wanted)  # an optional or interface that the function takes: so is the differential
+        if inner.type is None or differential_type(inner.type) is None:
+            return Value(self.__livegrad_type__)
+        type = pair_type(inner.type)
+        lifted = not isinstance(inner.type, Composite) and is_lifted(inner.type, self.primal)
+        require_differential_value(type.fields[1].type, self.differential, "a pair with the wrong differential", lifted)
+        return Value(type, weak=inner.weak)
+
+    def __repr__(self) -> str:
+        return f"Pair(primal={self.primal!r}, differential={self.differential!r})"
+
+
+def _type_of(primal: Any) -> PairType:
+    return pair_type(type_of_value(primal))
+
+
+@known_as("pair")
+def pair(primal: Any, differential: Any) -> Pair:
+    """A primal with its differential, to give to a forward derivative.
+
+    >>> pair(1.5, 1.0)
+    Pair(primal=1.5, differential=1.0)
+    """
+    return _LazyPair(primal, differential)
+
+
+class _LazyPair(Pair):
+    """A pair from Python, whose exact type the function that takes it decides: its numbers may be of any width."""
+
+    def __init__(self, primal: Any, differential: Any) -> None:
+        self.__dict__.update(primal=primal, differential=differential)
+
+    @property
+    def __livegrad_type__(self) -> PairType:  # type: ignore[override]
+        return _type_of(self.primal)
+
+    def __livegrad_parts__(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
+        return pair, ("primal", "differential")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Pair):
+            return NotImplemented
+        return bool(self.primal == other.primal and self.differential == other.differential)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@intrinsic("pair")
+def _pair(context: Context, values: Any, at: ast.AST) -> Value:
+    if len(values) != 2:
+        raise context.error("LG108", "`pair` takes a primal and its differential", at, found=str(len(values)))
+    primal, differential = values
+    span = context.span(at)
+    if primal.type is None or differential_type(primal.type) is None:
+        raise context.error("LG306", "only a differentiable value has a differential", at)
+    weak = primal.weak and differential.weak
+    if primal.weak and isinstance(primal.type, ir.Scalar) and isinstance(differential.type, ir.Scalar):
+        primal = replace(primal, type=promote(primal.type, True, differential.type, differential.weak))
+    assert primal.type is not None
+    type = pair_type(primal.type)
+    own = convert(differential, type.fields[1].type, span, "the differential")
+    first = convert(primal, primal.type, span)
+    node = make(node_of(first, span), node_of(own, span), type=type.ir)
+    return context.result(type, node, [primal, own], at, weak)
+
+
+def _convert_pair(value: Value, target: FrontType, span: Span | None) -> Any:
+    """A pair of narrower numbers where one of wider numbers is expected."""
+    if not isinstance(value.type, PairType) or not isinstance(target, PairType) or value.type is target:
+        return None
+    if not convertible(Value(value.type.primal, weak=value.weak), target.primal):
+        return None
+    if span is None or value.node is None:
+        return Value(target)
+    parts = [
+        convert(Value(source.type, member(value.node, index), weak=value.weak), goal.type, span)
+        for index, (source, goal) in enumerate(zip(value.type.fields, target.fields, strict=True))
+    ]
+    return Value(target, make(*[node_of(part, span) for part in parts], type=target.ir), flow=value.flow)
+
+
+CONVERSIONS.append(_convert_pair)
+PLAIN_ANNOTATIONS.append(lambda annotation: annotation if isinstance(annotation, PairType) else None)
+
+
+def _kind(both: Pair) -> Any:
+    kinds = (kind_of(both.primal), kind_of(both.differential))
+    return None if None in kinds else (Pair, *kinds)
+
+
+KINDS[Pair] = KINDS[_LazyPair] = _kind

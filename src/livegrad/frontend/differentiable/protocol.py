@@ -1,0 +1,327 @@
+"""The differential protocol: for each differentiable type its `Differential`, and `dzero`, `dadd`, `dmul` on it.
+
+Types may bring their own; for all others they are made member by member.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.frontend.differentiable.differentials import TaggedType, differential_field
+from livegrad.frontend.function.calls import call_value
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import Value, as_scalar_type, convert, node_of, runtime
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.frontend.function.function_types import (
+    ArrayType,
+    FrontType,
+    RecordType,
+    TupleType,
+    describe,
+    differential_type,
+    ir_of,
+)
+from livegrad.frontend.function.type_reading import plain_type
+from livegrad.frontend.function.vectors import VectorValue
+from livegrad.ir import types as ir
+from livegrad.ir.node import Node
+from livegrad.ops.aggregate import make, member
+from livegrad.ops.rules import add_values, zero
+
+
+class Differentiable:
+    """The bound of type variables that stand for any differentiable type.
+
+    >>> import livegrad as lg
+    >>> @lg.differentiable
+    ... class Spring:
+    ...     stiffness: lg.f32
+    >>> Spring.Differential(stiffness=2.0)
+    Spring.Differential(stiffness=2.0)
+    """
+
+
+def require_differential(type: FrontType) -> FrontType:
+    """The Differential of a type, or an error that it has none.
+
+    >>> require_differential(ir.f32)
+    f32
+    """
+    found = differential_type(type)
+    if found is None:
+        raise FunctionError(
+            "LG306", f"{describe(type)} is not differentiable", help="a differentiable type has a float in it"
+        )
+    return found
+
+
+# --- the operations --------------------------------------------------------------------------------------------------
+
+
+def _record_function(type: FrontType, name: str) -> Any:
+    """A struct's own dzero, dadd or dmul."""
+    return type.methods.get(name) if isinstance(type, RecordType) else None
+
+
+def brings(type: FrontType, name: str) -> bool:
+    """Whether a struct has a dzero, dadd or dmul of its own."""
+    return _record_function(type, name) is not None
+
+
+def sums_by_itself(type: FrontType) -> bool:
+    """Whether a type, or one inside it, brings a `dadd` of its own."""
+    if brings(type, "dadd"):
+        return True
+    inner = type.held_types() if isinstance(type, TaggedType) else [own for _, own in _members(type) or []]
+    return any(map(sums_by_itself, inner))
+
+
+def _unwrapped(method: Any) -> Any:
+    return method.__func__ if isinstance(method, staticmethod) else method
+
+
+def zero_node(context: Context, type: FrontType, at: ast.AST) -> Value:
+    """dzero of a type inside a captured function."""
+    own = require_differential(type)
+    method = _record_function(type, "dzero")
+    if method is not None:
+        return convert(call_value(context, _unwrapped(method), [], {}, at), own, context.span(at), "dzero")
+    if isinstance(type, TaggedType):
+        return runtime(own, type.zero_differential())
+    return runtime(own, zero(ir_of(own)))
+
+
+def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at: ast.AST) -> Value:
+    """dadd of a type inside a captured function."""
+    own = require_differential(type)
+    span = context.span(at)
+    first, second = convert(first, own, span, "the first"), convert(second, own, span, "the second")
+    method = _record_function(type, "dadd")
+    if method is not None:
+        return call_value(context, _unwrapped(method), [first, second], {}, at)
+    if isinstance(type, TaggedType):
+
+        def add(held: FrontType, one: Node, other: Node) -> Node:
+            inner = require_differential(held)
+            return node_of(add_nodes(context, held, runtime(inner, one), runtime(inner, other), at), span)
+
+        given = node_of(first, span), node_of(second, span)
+        added = type.add_held(add, *given) if sums_by_itself(type) else type.add_differentials(*given)
+        return context.result(own, added, [first, second], at)
+    inner = _members(type)
+    if inner is None:
+        return context.result(own, add_values(node_of(first, span), node_of(second, span)), [first, second], at)
+    sums = {
+        index: add_nodes(
+            context, part, _member(context, own, first, index, at), _member(context, own, second, index, at), at
+        )
+        for index, part in inner
+    }
+    return _assembled(context, own, sums, [first, second], at)
+
+
+def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, at: ast.AST) -> Value:
+    """dmul of a type inside a captured function: a real number times a differential."""
+    own = require_differential(type)
+    span = context.span(at)
+    value = convert(value, own, span, "the differential")
+    method = _record_function(type, "dmul")
+    if method is not None:
+        return call_value(context, _unwrapped(method), [factor, value], {}, at)
+    if not isinstance(factor.type, ir.Scalar) or factor.type.kind not in ("float", "signed", "unsigned"):
+        raise context.error("LG202", "dmul scales by a real number", at)
+    if isinstance(type, TaggedType):
+        scaled_node = type.scale_differential(lambda to: as_scalar_type(factor, to, span), node_of(value, span))
+        return context.result(own, scaled_node, [factor, value], at)
+    inner = _members(type)
+    if inner is None:
+        node = node_of(value, span)
+        scalar = ir.scalar_of(node.type)
+        assert scalar is not None
+        scaled = as_scalar_type(factor, scalar, span)
+        spread = scaled if node.type is scalar else make(*[scaled] * len(ir.components(node.type)), type=node.type)
+        return context.result(own, spread * node, [factor, value], at)
+    parts = {
+        index: scale_nodes(context, part, factor, _member(context, own, value, index, at), at) for index, part in inner
+    }
+    return _assembled(context, own, parts, [factor, value], at)
+
+
+def _members(type: FrontType) -> list[tuple[int, FrontType]] | None:
+    """The members that have differentials, with their places in the Differential; None for numbers and vectors."""
+    if isinstance(type, RecordType):
+        places = {differential_field(type, field): field.type for field in type.fields}
+        return sorted(((place, own) for place, own in places.items() if place is not None), key=itemgetter(0))
+    if isinstance(type, TupleType):
+        return [(k, own) for k, own in enumerate(type.elements) if differential_type(own) is not None]
+    if isinstance(type, ArrayType):
+        return [(k, type.element) for k in range(type.size)]
+    return None
+
+
+def _member(context: Context, type: FrontType, value: Value, index: int, at: ast.AST) -> Value:
+    if value.items is not None:
+        return value.items[index]
+    own = member_type(type, index)
+    return context.result(own, member(node_of(value, context.span(at)), index), [value], at)
+
+
+def member_type(type: FrontType, index: int) -> FrontType:
+    """The type of a member of a composite."""
+    if isinstance(type, RecordType):
+        return type.fields[index].type
+    if isinstance(type, TupleType):
+        return type.elements[index]
+    assert isinstance(type, ArrayType)
+    return type.element
+
+
+def _assembled(context: Context, type: FrontType, parts: dict[int, Value], inputs: list[Value], at: ast.AST) -> Value:
+    """A value from some of its members; the others are zero."""
+    span = context.span(at)
+    supply = {place: node_of(part, span) for place, part in parts.items()}
+    types = ir.components(ir_of(type))
+    nodes = [supply[place] if place in supply else zero(own) for place, own in enumerate(types)]
+    return context.result(type, make(*nodes, type=ir_of(type)), inputs, at)
+
+
+# --- the same for Python values --------------------------------------------------------------------------------------
+
+
+def dzero(type: Any) -> Any:
+    """The zero of a type's Differential: where sums of derivatives start.
+
+    >>> float(dzero(float))
+    0.0
+    """
+    own = plain_type(type)
+    return zero_of(own)
+
+
+def zero_of(type: FrontType) -> Any:
+    """dzero of a type, as a Python value."""
+    own = require_differential(type)
+    method = _record_function(type, "dzero")
+    if method is not None:
+        return _unwrapped(method)()
+    if isinstance(type, TaggedType):
+        return type.zero_value()
+    if isinstance(own, RecordType):
+        assert isinstance(type, RecordType)
+        parts = {own.fields[place].name: zero_of(part) for place, part in _members(type) or []}
+        return own.make(**_with_zeros(own, parts))
+    if isinstance(type, TupleType):
+        return tuple(None if differential_type(part) is None else zero_of(part) for part in type.elements)
+    if isinstance(type, ArrayType):
+        return [zero_of(type.element) for _ in range(type.size)]
+    if isinstance(own, ir.Scalar):
+        return own.dtype.type(0) if own not in (ir.f64, ir.c128) else own.dtype.type(0).item()
+    assert isinstance(own, ir.Vector | ir.Matrix)
+    shape = (own.size,) if isinstance(own, ir.Vector) else (own.rows, own.columns)
+    return np.zeros(shape, own.element.dtype).view(VectorValue)
+
+
+def dadd(type: Any, first: Any, second: Any) -> Any:
+    """The sum of two differentials of a type.
+
+    >>> dadd(float, 1.0, 2.0)
+    3.0
+    """
+    return combine(plain_type(type), [first, second], lambda a, b: a + b, "dadd", ())
+
+
+def dmul(type: Any, factor: Any, value: Any) -> Any:
+    """A real number times a differential of a type.
+
+    >>> dmul(float, 2.0, 3.0)
+    6.0
+    """
+    return combine(plain_type(type), [value], lambda a: _scaled(factor, a), "dmul", (factor,))
+
+
+def _scaled(factor: Any, value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return np.multiply(value.dtype.type(factor), value)
+    # A differential keeps its precision, whatever it is scaled by.
+    return (factor.item() if isinstance(factor, np.generic) else factor) * value
+
+
+def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
+    own = require_differential(type)
+    method = _record_function(type, name)
+    if method is not None:
+        return _unwrapped(method)(*first, *values)
+    if isinstance(type, TaggedType):
+        return type.combine_values(values, leaf, name, first)
+    if isinstance(own, RecordType):
+        assert isinstance(type, RecordType)
+        _require_members(own, values, name)
+        names = [(own.fields[place].name, part) for place, part in _members(type) or []]
+        parts = {n: combine(part, [getattr(value, n) for value in values], leaf, name, first) for n, part in names}
+        return own.make(**_with_zeros(own, parts))
+    if isinstance(type, TupleType):
+        return tuple(
+            None if differential_type(part) is None else combine(part, [v[k] for v in values], leaf, name, first)
+            for k, part in enumerate(type.elements)
+        )
+    if isinstance(type, ArrayType):
+        return [combine(type.element, [v[k] for v in values], leaf, name, first) for k in range(type.size)]
+    return leaf(*values)
+
+
+def _require_members(own: RecordType, values: list[Any], name: str) -> None:
+    for value in values:
+        if not all(hasattr(value, field.name) for field in own.fields):
+            raise UsageError(
+                f"{name} takes differentials", where=caller_origin(), expected=describe(own), found=repr(value)
+            )
+
+
+def _with_zeros(own: RecordType, parts: dict[str, Any]) -> dict[str, Any]:
+    """The members of a Differential; those that belong to no field are zero."""
+    rest = [field for field in own.fields if field.name not in parts]
+    return parts | {field.name: 0 if differential_type(field.type) is None else zero_of(field.type) for field in rest}
+
+
+class ProtocolCall:
+    """`T.dzero`, `T.dadd` and `T.dmul`, from Python and from captured functions; or `dzero(T)` with the type first.
+
+    >>> import livegrad as lg
+    >>> lg.dzero(lg.vec2), lg.dadd(float, 1.0, 2.0), lg.dmul(float, 0.5, 4.0)
+    (VectorValue([0., 0.], dtype=float32), 3.0, 2.0)
+    """
+
+    def __init__(self, name: str, type: FrontType | None = None) -> None:
+        self.name, self.type = name, type
+        self.__name__ = name
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>" if self.type is None else f"<{self.name} of {self.type}>"
+
+    def __call__(self, *arguments: Any) -> Any:
+        given = arguments if self.type is None else (self.type, *arguments)
+        return {"dzero": dzero, "dadd": dadd, "dmul": dmul}[self.name](*given)
+
+    def __livegrad_call__(
+        self, context: Context, positional: list[Value], keywords: dict[str, Value], at: ast.AST
+    ) -> Value:
+        values = list(positional)
+        type = self.type
+        if type is None:
+            if not values:
+                raise context.error("LG108", f"`{self.name}` takes a type first", at)
+            type = plain_type(values.pop(0).static)
+        count = {"dzero": 0, "dadd": 2, "dmul": 2}[self.name]
+        if len(values) != count or keywords:
+            raise context.error("LG108", f"`{self.name}` takes {count} values", at, found=str(len(values)))
+        operation: Any = {"dzero": zero_node, "dadd": add_nodes, "dmul": scale_nodes}[self.name]
+        return operation(context, type, *values, at)
+
+
+OPERATIONS = {name: ProtocolCall(name) for name in ("dzero", "dadd", "dmul")}

@@ -1,0 +1,204 @@
+"""Which function a derivative is of, for arguments of certain types. Overloads are chosen by its signature.
+
+`operators` asks for calls from Python and from captured functions alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from livegrad.frontend.differentiable.optional import OptionalType
+from livegrad.frontend.differentiable.own_sums import zero_it_brings
+from livegrad.frontend.differentiable.pair import Pair, PairType, pair_type
+from livegrad.frontend.differentiable.protocol import OPERATIONS
+from livegrad.frontend.differentiable.resolved import (
+    AnyDerivative,
+    Argument,
+    Resolved,
+    backward_derivative,
+    forward_derivative,
+    resolution_key,
+)
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.function.compile_values import Value, name_of
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import (
+    NONE,
+    FrontType,
+    RecordType,
+    TupleType,
+    describe,
+    differential_type,
+)
+from livegrad.frontend.function.overloads import Match, choose
+from livegrad.frontend.function.signature import Default
+from livegrad.ir import types as ir
+
+Given = list[Any]  # for each argument that is passed: which of the values it is, or a default
+
+
+def resolve(function: CapturedFunction | AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+    """The function for arguments of these types, and which value goes to which of its arguments."""
+    if isinstance(function, CapturedFunction):
+        return _resolve_captured(function, values, span, lambda match: None)
+    return function.resolve_call(values, span)
+
+
+def _resolve_captured(
+    function: CapturedFunction, values: Sequence[Value], span: Span, refuse: Callable[[Match], str | None]
+) -> tuple[Resolved, Given]:
+    found = choose(function, values, {}, span, refuse)
+    made = found.function.specialize(found.slots)
+    bound = found.function.signature.bind(list(range(len(values))), {})
+    assert not isinstance(bound, str)
+    arguments, given = [], []
+    for parameter, slot in zip(found.function.signature.parameters, found.slots, strict=True):
+        if slot.type is not None:
+            arguments.append(Argument(parameter.name, slot.type, slot.no_diff))
+            given.append(bound[parameter.name])
+    resolved = Resolved(
+        function.__name__,
+        made.function,
+        arguments,
+        made.result_type,
+        made.result_no_diff,
+        made.is_current,
+        made.dependencies.types,
+    )
+    if not found.function.differentiable:
+        raise FunctionError(
+            "LG305", f"`{function.__name__}` is not differentiable", span, help="decorate it with @differentiable"
+        )
+    return resolved, given
+
+
+def _primal(value: Value) -> Value:
+    """What a pair is a pair of."""
+    if isinstance(value.type, PairType):
+        return Value(value.type.primal, weak=value.weak)
+    return value
+
+
+class PairProblem(str):
+    """Why an argument does not fit a derivative."""
+
+    code = "LG310"
+
+
+def _resolve_inner(
+    function: AnyDerivative, values: Sequence[Value], span: Span, primals: Sequence[Value], paired: Sequence[bool]
+) -> tuple[Resolved, Given]:
+    target = function.target
+    if not isinstance(target, CapturedFunction):
+        return resolve(target, primals, span)
+
+    def refuse(match: Match) -> str | None:
+        bound = match.function.signature.bind(list(range(len(primals))), {})
+        assert not isinstance(bound, str)
+        for parameter, slot in zip(match.function.signature.parameters, match.slots, strict=True):
+            place = bound[parameter.name]
+            if slot.type is None or isinstance(place, Default):
+                continue
+            active = not slot.no_diff and differential_type(slot.type) is not None
+            if paired[place] and not active:
+                return PairProblem(f"`{parameter.name}` has no derivative and takes no pair")
+            needs_pair = active and function.mode == "fwd_diff" and not _is_absent(values[place], slot.type)
+            if needs_pair and not paired[place]:
+                found = name_of(values[place])
+                return PairProblem(f"`{parameter.name}` expects a pair of {describe(slot.type)}, found {found}")
+        return None
+
+    return _resolve_captured(target, primals, span, refuse)
+
+
+def resolve_forward(function: AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+    # The pairs of an inner derivative are ordinary structs here: only the outermost pair is taken off.
+    primals = [_primal(value) for value in values]
+    paired = [isinstance(value.type, PairType) for value in values]
+    inner, given = _resolve_inner(function, values, span, primals, paired)
+    key = resolution_key(inner)
+    made = function._made.get(key)
+    if made is None:
+        made = function._made[key] = forward_derivative(function.__name__, inner)
+    for argument, place in zip(inner.arguments, given, strict=True):
+        if isinstance(place, Default) or not argument.active or paired[place]:
+            continue
+        if not _is_absent(values[place], argument.type):
+            raise FunctionError(
+                "LG310",
+                f"`{function.__name__}`: `{argument.name}` expects a pair",
+                span,
+                expected=f"Pair[{describe(argument.type)}]",
+                found=name_of(values[place]),
+                help=f"pass pair({argument.name}, d{argument.name})",
+            )
+    pairs = zip(inner.arguments, given, strict=True)
+    return made.with_currency(inner), [_with_pair(argument, place, paired) for argument, place in pairs]
+
+
+def _is_absent(value: Value, type: FrontType) -> bool:
+    """Whether None was given for an optional: there is nothing that could have a differential."""
+    return value.type is NONE and isinstance(type, OptionalType)
+
+
+def _with_pair(argument: Argument, place: Any, paired: Sequence[bool]) -> Any:
+    """Where an argument comes from; a default, and what is absent, is a pair that does not move."""
+    is_default = isinstance(place, Default)
+    if not argument.active or (not is_default and paired[place]):
+        return place
+    primal = place.value if is_default else None
+    return Default(Pair(primal, OPERATIONS["dzero"](argument.type), pair_type(argument.type)))
+
+
+def resolve_backward(function: AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+    _require_count(function, len(values), span)
+    inner, given = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
+    made = backward_of(function, inner, span)
+    _require_seed(function, values[-1], made.arguments[-1].type, span)
+    return made, [*given, len(values) - 1]
+
+
+def _require_count(function: AnyDerivative, count: int, span: Span) -> None:
+    """The arguments of the function, and one more. What is missing, most often, is that one."""
+    target = function.target
+    alone = target if isinstance(target, CapturedFunction) and len(target.overloads) == 1 else None
+    if count and (alone is None or not isinstance(alone.signature.bind([None] * (count - 1), {}), str)):
+        return
+    raise FunctionError(
+        "LG310",
+        f"`{function.__name__}` takes the arguments of `{target.__name__}`, then the differential of its result",
+        span,
+        expected=None if alone is None else f"the arguments of {alone.signature} and one more",
+        found=f"{count} argument{'s' * (count != 1)}",
+        help="for a function that gives one number, the last argument is 1.0",
+    )
+
+
+def _require_seed(function: AnyDerivative, value: Value, type: FrontType, span: Span) -> None:
+    """A number is no differential of a struct or tuple; what else there is, is converted or refused when it is used."""
+    if isinstance(type, TupleType | RecordType) and isinstance(value.type, ir.Scalar):
+        raise FunctionError(
+            "LG310",
+            f"`{function.__name__}` takes the differential of the result last",
+            span,
+            expected=describe(type),
+            found=name_of(value),
+        )
+
+
+def backward_of(function: AnyDerivative, inner: Resolved, span: Span) -> Resolved:
+    """The backward derivative of a function for the types that it was resolved for."""
+    zeros = [zero_it_brings(base_of(function), argument.type) for argument in inner.arguments]
+    key = resolution_key(inner), tuple(zeros)
+    made = function._made.get(key)
+    if made is None:
+        made = function._made[key] = backward_derivative(function.__name__, base_of(function), inner, span)
+    return made.with_currency(inner)
+
+
+def base_of(function: CapturedFunction | AnyDerivative) -> CapturedFunction:
+    """The function that a derivative, or a derivative of one, is of."""
+    while not isinstance(function, CapturedFunction):
+        function = function.target
+    return function

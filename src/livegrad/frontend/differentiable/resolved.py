@@ -1,0 +1,145 @@
+"""What a function is for arguments of certain types, and its derivatives as IR functions of their own.
+
+`operators` resolves a call and asks here for the derivative's function, which can be differentiated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from livegrad.frontend.differentiable.differentials import lower_differential, raise_differential
+from livegrad.frontend.differentiable.own_sums import sum_from_zero
+from livegrad.frontend.differentiable.pair import pair_type
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.function.compile_values import Value
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import NONE, FrontType, TupleType, describe, differential_type, ir_of
+from livegrad.ir import types as ir
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ops.aggregate import make, member
+from livegrad.ops.control import call as call_op
+from livegrad.ops.differential import bwd_diff as bwd_op
+from livegrad.ops.differential import fwd_diff as fwd_op
+from livegrad.ops.rules import zero
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One parameter of a resolved function that is passed when it runs."""
+
+    name: str
+    type: FrontType
+    no_diff: bool
+    bound: bool = False  # given with the function, as the instance is with its method
+
+    @property
+    def active(self) -> bool:
+        return not self.no_diff and differential_type(self.type) is not None
+
+
+@dataclass(eq=False)
+class Resolved:
+    """A function, or a derivative of one, for arguments of certain types."""
+
+    name: str
+    function: Function
+    arguments: list[Argument]
+    result: FrontType
+    result_no_diff: bool
+    is_current: Callable[[], bool]
+    types: Mapping[FrontType, FrontType]
+
+    def with_currency(self, inner: Resolved) -> Resolved:
+        """The same, current as long as what it was derived from is."""
+        return replace(self, is_current=inner.is_current, types=inner.types)
+
+
+def resolution_key(inner: Resolved) -> Any:
+    """Functions may be equal and yet be of different structs, which people see."""
+    return inner.function, tuple(inner.arguments), inner.result, inner.result_no_diff
+
+
+def forward_derivative(name: str, inner: Resolved) -> Resolved:
+    """(pairs and plain values) → a pair of the result, as an IR function."""
+    inputs: list[Node] = []
+    primals: list[Node] = []
+    tangents: list[Node] = []
+    arguments: list[Argument] = []
+    for argument in inner.arguments:
+        plain = ir.differential_of(ir_of(argument.type))
+        if argument.active:
+            type = pair_type(argument.type)
+            node = input_node(Key(argument.name), type.ir)
+            primals.append(member(node, 0))
+            tangents.append(lower_differential(argument.type, member(node, 1), primals[-1]))
+            arguments.append(Argument(argument.name, type, False))
+        else:
+            node = input_node(Key(argument.name), ir_of(argument.type))
+            primals.append(node)
+            tangents.append(zero(plain))
+            arguments.append(argument)
+        inputs.append(node)
+    both = fwd_op(*primals, *tangents, function=inner.function)
+    value = member(both, 0)
+    result = inner.result
+    if differential_type(result) is not None and not inner.result_no_diff:
+        result = pair_type(inner.result)
+        value = make(value, raise_differential(inner.result, member(both, 1), value), type=result.ir)
+    made = make_function(name, inputs, [value])
+    return Resolved(name, made, arguments, result, False, inner.is_current, inner.types)
+
+
+def backward_derivative(name: str, base: CapturedFunction, inner: Resolved, span: Span) -> Resolved:
+    """(arguments, the result's differential) → a differential for each argument, as an IR function."""
+    own = differential_type(inner.result)
+    if own is None or inner.result_no_diff:
+        raise FunctionError(
+            "LG306",
+            f"the result of `{inner.name}` has no derivative",
+            span,
+            found=describe(inner.result),
+        )
+    inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in inner.arguments]
+    seed = input_node(Key("d_result"), ir_of(own))
+    lowered = lower_differential(inner.result, seed, _primal_result(inner, inputs), cotangent=True)
+    parts = bwd_op(*inputs, lowered, function=inner.function)
+    results: list[Node] = []
+    types: list[FrontType] = []
+    for index, argument in enumerate(inner.arguments):
+        if argument.bound:
+            continue
+        node = parts if len(inner.arguments) == 1 else member(parts, index)
+        differential = differential_type(argument.type)
+        if not argument.active or differential is None:
+            results.append(make(type=ir.UNIT))
+            types.append(NONE)
+        else:
+            raised = raise_differential(argument.type, node, inputs[index], cotangent=True)
+            results.append(sum_from_zero(base, argument.type, raised))
+            types.append(differential)
+    result = TupleType(tuple(types))
+    made = make_function(name, [*inputs, seed], [make(*results, type=result.ir)])
+    arguments = [*inner.arguments, Argument("d_result", own, False)]
+    return Resolved(name, made, arguments, result, False, inner.is_current, inner.types)
+
+
+def _primal_result(inner: Resolved, inputs: list[Node]) -> Node:
+    """The result, for differentials that must fit it; gone again where nobody looks at it."""
+    return call_op(*inputs, function=inner.function)
+
+
+class AnyDerivative(Protocol):
+    """What resolution needs of a derivative; `operators.Derivative` is one."""
+
+    target: Any  # a captured function, or another derivative
+    mode: str
+    __name__: str
+    _made: dict[Any, Resolved]
+
+    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, list[Any]]:
+        """The derivative for arguments of these types, and which value goes to which of its arguments."""
+        ...

@@ -1,0 +1,165 @@
+"""Gradients of captured functions that give one float: a function in, a function of the same arguments out.
+
+`lg.grad` and `lg.value_and_grad` make these for captured functions; like every derivative they can be differentiated
+again and be called in captured functions.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from livegrad.diagnostics import shown
+from livegrad.frontend.differentiable.derivative_operators import Derivative, as_target, bwd_diff
+from livegrad.frontend.differentiable.resolution import Given, backward_of, resolve
+from livegrad.frontend.differentiable.resolved import Resolved, resolution_key
+from livegrad.frontend.function.calls import arguments_of
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import Value, static
+from livegrad.frontend.function.dispatch import call_span
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_library import known_as
+from livegrad.frontend.function.function_types import FrontType, TupleType, describe, ir_of
+from livegrad.frontend.function.intrinsics import SPECIAL
+from livegrad.frontend.function.lazy_calls import holds_tensor
+from livegrad.frontend.function.signature import Default
+from livegrad.ir import types as ir
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Key, Node
+from livegrad.ops.aggregate import make, member
+from livegrad.ops.control import call
+from livegrad.tensors import transforms as of_tensors
+
+Places = int | tuple[int, ...]
+
+
+class Gradient(Derivative):
+    """The gradient of a captured function by the arguments at `argnums`, with the value if asked.
+
+    >>> from livegrad.frontend.differentiable import differentiable
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> f = differentiable(run_source("def f(x: float): return x * x * x")["f"])
+    >>> Gradient(f)(2.0), Gradient(Gradient(f))(2.0), Gradient(f, with_value=True)(2.0)
+    (12.0, 12.0, (8.0, 12.0))
+    """
+
+    def __init__(
+        self,
+        target: CapturedFunction | Derivative,
+        argnums: Places = 0,
+        *,
+        with_value: bool = False,
+        lazily: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(target, "value_and_grad" if with_value else "grad")
+        if not all(isinstance(place, int) for place in _listed(argnums)):
+            raise FunctionError(
+                "LG306",
+                "argnums are positions of arguments",
+                call_span(),
+                expected="0, or (0, 1)",
+                found=shown(argnums),
+            )
+        self.argnums, self.with_value = argnums, with_value
+        self._lazily = lazily  # what to do where arguments are lazy tensors
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if self._lazily is not None and any(map(holds_tensor, (*arguments, *keywords.values()))):
+            return self._lazily(*arguments, **keywords)
+        return super().__call__(*(self._in_order(arguments, keywords) if keywords else arguments))
+
+    def _in_order(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        """The arguments by position."""
+        base = self.target
+        while isinstance(base, Gradient):
+            base = base.target
+        if not isinstance(base, CapturedFunction):
+            raise FunctionError("LG310", f"`{self.__name__}` takes its arguments by position", call_span())
+        bound = base.signature.bind(arguments, keywords)
+        if isinstance(bound, str):
+            raise FunctionError("LG108", f"`{self.__name__}`: {bound}", call_span(), expected=str(base.signature))
+        given = [bound[parameter.name] for parameter in base.signature.parameters]
+        return [value.value if isinstance(value, Default) else value for value in given]
+
+    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+        inner, given = resolve(self.target, values, span)
+        chosen = [self._chosen(place, given, inner, len(values), span) for place in _listed(self.argnums)]
+        key = (resolution_key(inner), tuple(chosen))
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._build(inner, chosen, span)
+        return made.with_currency(inner), given
+
+    def _chosen(self, place: int, given: Given, inner: Resolved, count: int, span: Span) -> int:
+        """Which of the arguments that are passed at run time is meant."""
+        if not -count <= place < count:
+            raise FunctionError("LG306", f"`{inner.name}` has no argument {place}", span, found=f"{count} arguments")
+        index = given.index(place % count) if place % count in given else None
+        if index is None or not inner.arguments[index].active:
+            raise FunctionError("LG306", f"argument {place} of `{inner.name}` has no derivative", span)
+        return index
+
+    def _build(self, inner: Resolved, chosen: list[int], span: Span) -> Resolved:
+        """(arguments) → the gradient, and the value: one function, so that both share what they have in common."""
+        backward = backward_of(bwd_diff(self.target), inner, span)
+        inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in inner.arguments]
+        parts = call(*inputs, _one(inner.result, inner.name, span), function=backward.function)
+        assert isinstance(backward.result, TupleType)
+        given = [index for index, argument in enumerate(inner.arguments) if not argument.bound]
+        places = [given.index(index) for index in chosen]
+        nodes: list[Node] = [member(parts, place) for place in places]
+        types: list[FrontType] = [backward.result.elements[place] for place in places]
+        node, result = nodes[0], types[0]
+        if not isinstance(self.argnums, int):
+            result = TupleType(tuple(types))
+            node = make(*nodes, type=result.ir)
+        if self.with_value:
+            result = TupleType((inner.result, result))
+            node = make(call(*inputs, function=inner.function), node, type=result.ir)
+        made = make_function(self.__name__, inputs, [node])
+        return Resolved(self.__name__, made, inner.arguments, result, False, inner.is_current, inner.types)
+
+
+def _listed(argnums: Places) -> tuple[int, ...]:
+    return tuple(argnums) if isinstance(argnums, tuple | list) else (argnums,)
+
+
+def _one(type: FrontType, name: str, span: Span) -> Node:
+    if not isinstance(type, ir.Scalar) or type.kind != "float":
+        raise FunctionError(
+            "LG306",
+            f"`{name}` must give one float for a gradient",
+            span,
+            found=describe(type),
+            help="use bwd_diff with a differential of the result",
+        )
+    return constant(1.0, type)
+
+
+# --- inside captured functions ---------------------------------------------------------------------------------------
+
+
+def _in_functions(name: str) -> Callable[[Context, ast.Call], Value]:
+    def handler(context: Context, node: ast.Call) -> Value:
+        positional, keywords = arguments_of(context, node)
+        given = dict(zip(("function", "argnums"), positional, strict=False)) | keywords
+        target = as_target(given.pop("function", static(None)).static)
+        argnums = given.pop("argnums", static(0))
+        places = argnums.static if argnums.items is None else tuple(item.static for item in argnums.items)
+        if given or len(positional) > 2 or not isinstance(places, int | tuple):
+            raise context.error("LG108", f"`{name}` takes a function and the places of arguments", node)
+        if not isinstance(target, CapturedFunction | Derivative):
+            raise context.error(
+                "LG305", f"`{name}` takes a differentiable function", node, help="decorate it with @differentiable"
+            )
+        return static(Gradient(target, places, with_value=name == "value_and_grad"))
+
+    return handler
+
+
+for _name in ("grad", "value_and_grad"):
+    known_as(_name)(getattr(of_tensors, _name))
+    SPECIAL[_name] = _in_functions(_name)

@@ -1,0 +1,399 @@
+"""Structs: classes with annotated fields, whose Differential is synthesised or supplied.
+
+`differentiable` makes a class a struct. Its instances are ordinary Python objects; captured functions take them apart.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import FrameType, FunctionType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+from livegrad.frontend.differentiable import instances
+from livegrad.frontend.differentiable.differentials import TaggedType, differential_field, members_in_common
+from livegrad.frontend.differentiable.members import FieldReference, derivative_member
+from livegrad.frontend.differentiable.protocol import ProtocolCall, brings
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import (
+    MISSING,
+    ArrayType,
+    Composite,
+    Field,
+    FrontType,
+    RecordType,
+    TupleType,
+    describe,
+    differential_type,
+)
+from livegrad.frontend.function.overloads import BOUNDS
+from livegrad.frontend.function.signature import read_annotation, resolve_names
+from livegrad.frontend.function.type_reading import plain_type
+
+Bindings = Mapping[TypeVar, Any]
+
+# What is done with each new struct (interfaces register their implementers), added by the modules that want it.
+STRUCT_BASES: list[Callable[[StructType], None]] = []
+
+
+class StructType(RecordType):
+    """The type of a class's instances."""
+
+    def __init__(self, cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> None:
+        super().__init__(cls.__name__, self._fields, lambda **values: cls(**values))
+        self.cls = cls
+        self._bindings = bindings or {}  # what the type variables of a generic struct stand for
+        self._frame = frame  # until the annotations are read: names of a function's locals may be in them
+        self._file = "" if frame is None else frame.f_code.co_filename
+        self._lines = [] if frame is None else linecache.getlines(self._file, frame.f_globals)
+        self._definition = None if frame is None else _class_definition(cls, self._lines, frame.f_lineno)
+        self.span: Span | None = None
+        if self._definition is not None:
+            self.span = _span(self._file, self._lines, self._definition, cls.__name__)
+        self.methods = {
+            name: value
+            for base in reversed(cls.__mro__)
+            for name, value in vars(base).items()
+            if isinstance(value, FunctionType | CapturedFunction | staticmethod)
+            and not _is_own_machinery(name)
+            and getattr(value, "__module__", None) != instances.__name__
+        }
+        self.properties = {
+            name: value.fget
+            for base in reversed(cls.__mro__)
+            for name, value in vars(base).items()
+            if isinstance(value, property) and isinstance(value.fget, FunctionType | CapturedFunction)
+        }
+
+    def _fields(self) -> list[Field]:
+        fields = [self._field(name, annotation) for name, annotation in dict(self._annotations()).items()]
+        self.__dict__["fields"] = tuple(fields)  # while it is looked for what they lead to
+        try:
+            self._forbid_recursion()
+            self._supplied = self._supplied_differential()
+            fields = [self._associated(field) for field in fields]
+        finally:
+            del self.__dict__["fields"]
+        self._frame = None
+        return fields
+
+    def _names_of(self, base: type) -> dict[str, Any]:
+        """The names that annotations may use: those of the module, of the function around the class, and its own."""
+        local = self._frame.f_locals if self._frame else {}
+        return {**vars(sys.modules.get(base.__module__, sys)), **local, self.cls.__name__: self.cls}
+
+    def _annotations(self) -> Iterator[tuple[str, Any]]:
+        for base in reversed(self.cls.__mro__):
+            for name, annotation in inspect.get_annotations(base).items():
+                yield name, _substituted(self._evaluated(name, annotation, self._names_of(base)), self._bindings)
+
+    def _evaluated(self, name: str, annotation: Any, names: dict[str, Any]) -> Any:
+        try:
+            return resolve_names(annotation, names)
+        except Exception as error:
+            raise FunctionError(
+                "LG204", f"`{annotation}` is no type that functions know", self._field_span(name), help=str(error)
+            ) from None
+
+    def _field(self, name: str, annotation: Any) -> Field:
+        association = None
+        if get_origin(annotation) is Annotated:
+            annotation, *extras = get_args(annotation)
+            association = next((extra.name for extra in extras if isinstance(extra, derivative_member)), None)
+        try:
+            read = read_annotation(annotation)
+        except (TypeError, NameError) as error:
+            raise FunctionError(
+                "LG204",
+                f"field `{name}` of {self.name} has no type that functions know",
+                self._field_span(name),
+                help=str(error),
+            ) from None
+        if read.type is None:
+            help = f"write {self.name}[float], or with other types" if read.variable is not None else None
+            raise FunctionError(
+                "LG204", f"field `{name}` of {self.name} needs a type", self._field_span(name), help=help
+            )
+        return Field(name, read.type, read.no_diff, self._default_of(name), association)
+
+    def _default_of(self, name: str) -> Any:
+        found = next((vars(base)[name] for base in self.cls.__mro__ if name in vars(base)), MISSING)
+        return MISSING if isinstance(found, FieldReference) else found
+
+    def _field_span(self, name: str) -> Span | None:
+        """Where a field is declared; where the class is, if that cannot be told."""
+        for statement in () if self._definition is None else self._definition.body:
+            if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", None) == name:
+                return _span(self._file, self._lines, statement, self.name)
+        return self.span
+
+    def _forbid_recursion(self) -> None:
+        path = _way_to(self, self, [])
+        if path is not None:
+            way = " -> ".join([self.name, *path])
+            raise FunctionError(
+                "LG307",
+                f"{self.name} contains itself",
+                self._field_span(path[0].split(".")[-1]),
+                found=way,
+                help="a value of fixed size cannot hold itself; keep an index instead",
+            )
+
+    # --- the Differential ---
+
+    def make_differential(self) -> FrontType | None:
+        """The class's own Differential, or the synthesised one."""
+        fields = self.fields
+        own = self._supplied
+        if own is None:
+            return super().make_differential()
+        self._differential = own
+        if own is not self:
+            for field in fields:
+                if not field.no_diff and differential_type(field.type) is not None:
+                    self._check_member(own, field)
+            self._forbid_sums(own)
+        return own
+
+    def _supplied_differential(self) -> RecordType | None:
+        """The Differential that the class brings; text names one that comes later."""
+        supplied = self.cls.__dict__.get("__livegrad_differential__")
+        if supplied is None:
+            return None
+        try:
+            own = plain_type(resolve_names(supplied, self._names_of(self.cls)))
+        except (TypeError, NameError) as error:
+            what = f"the Differential of {self.name} is no type that functions know"
+            raise FunctionError("LG308", what, self.span, help=str(error)) from None
+        if not isinstance(own, RecordType):
+            raise FunctionError("LG308", f"the Differential of {self.name} must be a struct", self.span)
+        return own
+
+    def _associated(self, field: Field) -> Field:
+        """The field; it carries no derivative where a Differential of the class's own has no member for it."""
+        own = self._supplied
+        if field.derivative_member is not None:
+            problem = _needless_member(field) if own is not None else f"{self.name} has no Differential of its own"
+            if problem is not None:
+                raise FunctionError(
+                    "LG308",
+                    f"field `{field.name}` of {self.name} cannot have the member `{field.derivative_member}`",
+                    self._field_span(field.name),
+                    found=problem,
+                    help="remove derivative_member",
+                )
+        elif own is not None and own is not self and own.index_of(field.name) is None:
+            self._require_intended(own, field)
+            return replace(field, no_diff=True)
+        return field
+
+    def _require_intended(self, own: RecordType, field: Field) -> None:
+        """A field without a member, beside a member without a field, is a name that was misspelt."""
+        if field.no_diff or (wanted := differential_type(field.type)) is None:
+            return
+        taken = {other.derivative_member or other.name for other in self.__dict__["fields"]}
+        if any(member.name not in taken and member.type == wanted for member in own.fields):
+            raise FunctionError(
+                "LG308",
+                f"field `{field.name}` of {self.name} has no member in {own.name}",
+                self._field_span(field.name),
+                expected=", ".join(f.name for f in own.fields),
+                help="name it with derivative_member, or mark the field no_diff",
+            )
+
+    def _check_member(self, own: RecordType, field: Field) -> None:
+        target = field.derivative_member or field.name
+        index = own.index_of(target)
+        if index is None:
+            raise FunctionError(
+                "LG308",
+                f"{own.name} has no member `{target}`",
+                self._field_span(field.name),
+                expected=", ".join(f.name for f in own.fields),
+            )
+        expected, found = differential_type(field.type), own.fields[index].type
+        if expected != found:
+            assert expected is not None
+            raise FunctionError(
+                "LG308",
+                f"member `{target}` of {own.name} does not fit field `{field.name}`",
+                self._field_span(field.name),
+                expected=describe(expected),
+                found=describe(found),
+            )
+
+    def _forbid_sums(self, own: RecordType) -> None:
+        """Derivatives of fields that share a member are added as numbers are."""
+        common = members_in_common(self)
+        for field in self.fields:
+            place = differential_field(self, field)
+            if place is not None and common[place] > 1 and not _is_plain_sum(field.type):
+                raise FunctionError(
+                    "LG308",
+                    f"fields of {self.name} share the member `{own.fields[place].name}`, which is no sum of numbers",
+                    self._field_span(field.name),
+                    found=describe(field.type),
+                    help="give each of the fields a member of its own",
+                )
+
+
+def _needless_member(field: Field) -> str | None:
+    if field.no_diff:
+        return "the field is `no_diff`"
+    return None if differential_type(field.type) is not None else f"{describe(field.type)} has no derivative"
+
+
+def _is_plain_sum(type: FrontType) -> bool:
+    """Whether differentials of a type are added number by number."""
+    if isinstance(type, TaggedType) or brings(type, "dadd"):
+        return False
+    return all(map(_is_plain_sum, _inner(type))) and all(
+        _is_plain_sum(field.type) for field in getattr(type, "fields", ()) if differential_type(field.type) is not None
+    )
+
+
+def _is_own_machinery(name: str) -> bool:
+    return name in (
+        "__init__",
+        "__repr__",
+        "__eq__",
+        "__new__",
+        "__init_subclass__",
+        "__class_getitem__",
+        "__post_init__",
+    )
+
+
+def _way_to(target: RecordType, current: FrontType, seen: list[Any]) -> list[str] | None:
+    """The fields that lead from a type back to the target."""
+    if isinstance(current, RecordType):
+        if current in seen:
+            return None
+        for field in current.fields:
+            for inner in _inner(field.type):
+                if inner is target:
+                    return [f"{current.name}.{field.name}"]
+                way = _way_to(target, inner, [*seen, current])
+                if way is not None:
+                    return [f"{current.name}.{field.name}", *way]
+    return None
+
+
+def _inner(type: FrontType) -> list[FrontType]:
+    """The records in a type of a field, through lists and tuples."""
+    if isinstance(type, ArrayType):
+        return _inner(type.element)
+    if isinstance(type, TupleType):
+        return [found for element in type.elements for found in _inner(element)]
+    element = getattr(type, "element", None)
+    return [type] if isinstance(type, RecordType) else (_inner(element) if isinstance(element, Composite) else [])
+
+
+def _span(file: str, lines: list[str], node: ast.stmt, name: str) -> Span:
+    text = lines[node.lineno - 1]
+    last = (node.end_col_offset or len(text)) if node.end_lineno == node.lineno else len(text.rstrip())
+    return Span(file, node.lineno, node.col_offset + 1, last + 1, text, name)
+
+
+def _class_definition(cls: type, lines: list[str], line: int) -> ast.ClassDef | None:
+    """The definition of a class that is being decorated at a line."""
+    try:
+        tree = ast.parse("".join(lines))
+    except SyntaxError:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first <= line <= (node.end_lineno or node.lineno):
+                return node
+    return None
+
+
+# --- the class -------------------------------------------------------------------------------------------------------
+
+
+class _DifferentialAttribute:
+    """`Material.Differential`: made when it is first asked for, because fields may name classes that come later."""
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        record: StructType = owner.__dict__["__livegrad_type__"]
+        return record.differential
+
+
+def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> type:
+    """The class as a struct: with an `__init__` from its fields, a Differential and the protocol's operations."""
+    supplied = cls.__dict__.get("Differential")
+    if supplied is not None:
+        cls.__livegrad_differential__ = supplied  # type: ignore[attr-defined]
+    for name in inspect.get_annotations(cls):
+        if name not in cls.__dict__:
+            setattr(cls, name, FieldReference(cls.__name__, name))
+    record = StructType(cls, frame, bindings)
+    cls.__livegrad_type__ = record  # type: ignore[attr-defined]
+    if "__init__" not in cls.__dict__:
+        cls.__init__ = instances.initialize  # type: ignore[misc]
+    if "__repr__" not in cls.__dict__:
+        cls.__repr__ = instances.represent  # type: ignore[assignment]
+    if "__eq__" not in cls.__dict__:
+        cls.__eq__ = instances.equal  # type: ignore[assignment]
+        cls.__hash__ = None  # type: ignore[assignment]
+    cls.__livegrad_parts__ = instances.parts  # type: ignore[attr-defined]
+    cls.copy = cls.__dict__.get("copy", instances.copy)  # type: ignore[attr-defined]
+    if supplied is None or isinstance(supplied, str):
+        cls.Differential = _DifferentialAttribute()  # type: ignore[attr-defined]
+    for name in ("dzero", "dadd", "dmul"):
+        if name not in cls.__dict__:
+            setattr(cls, name, ProtocolCall(name, record))
+    parameters = getattr(cls, "__parameters__", ())
+    if parameters:
+        cls.__class_getitem__ = classmethod(_Concrete(cls, parameters, frame))  # type: ignore[attr-defined]
+        return cls
+    for register in STRUCT_BASES:
+        register(record)
+    return cls
+
+
+# --- generic structs -------------------------------------------------------------------------------------------------
+
+
+class _Concrete:
+    """`Dual[float]`: the generic struct with types for its variables, made once for each."""
+
+    def __init__(self, cls: type, parameters: Sequence[TypeVar], frame: FrameType | None) -> None:
+        self._cls, self._parameters, self._frame = cls, parameters, frame
+        self._made: dict[tuple[Any, ...], type] = {}
+
+    def __call__(self, owner: type, given: Any) -> Any:
+        types = given if isinstance(given, tuple) else (given,)
+        if len(types) != len(self._parameters):
+            raise TypeError(f"{self._cls.__name__} takes {len(self._parameters)} types, found {len(types)}")
+        if types not in self._made:
+            names = ", ".join(type if isinstance(type, str) else describe(plain_type(type)) for type in types)
+            for variable, type in zip(self._parameters, types, strict=True):
+                _require_bound(variable, plain_type(type))
+            made = self._cls.__class__(f"{self._cls.__name__}[{names}]", (self._cls,), {"__module__": owner.__module__})
+            bindings = dict(zip(self._parameters, types, strict=True))
+            self._made[types] = make_struct(made, self._frame, bindings)
+        return self._made[types]
+
+
+def _require_bound(variable: TypeVar, type: FrontType) -> None:
+    for rule in BOUNDS:
+        problem = rule(variable, type)
+        if problem is not None:
+            raise FunctionError("LG402", f"`{variable.__name__}` {problem}")
+
+
+def _substituted(annotation: Any, bindings: Bindings) -> Any:
+    """An annotation with types in the place of type variables."""
+    if isinstance(annotation, TypeVar):
+        return bindings.get(annotation, annotation)
+    inner = getattr(annotation, "__parameters__", ())
+    if bindings and inner and not isinstance(annotation, type):
+        return annotation[tuple(bindings.get(variable, variable) for variable in inner)]
+    return annotation

@@ -1,0 +1,217 @@
+"""Which names are certainly set where: the check that no name is read before it has a value on every way.
+
+A function's tree goes in; an error, or for each loop the names that are set after it, comes out.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.frontend.function.python_source import Source
+
+Names = frozenset[str]
+State = Names | None  # None: no way leads here
+
+
+@dataclass
+class _Jumps:
+    """The states at the jumps out of one loop's body."""
+
+    breaks: list[State] = field(default_factory=list)
+    continues: list[State] = field(default_factory=list)
+
+
+def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that statements assign to, change in place or bind in loops; comprehensions keep their own."""
+    nodes = list(nodes)
+    changed = (
+        root_name(node)
+        for node in _same_scope(nodes)
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
+    )
+    return bound_names(nodes) | {root.id for root in changed if root is not None}
+
+
+def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that statements make their own: those they assign to, not those whose value they change in place."""
+    found: set[str] = set()
+    for node in _same_scope(nodes):
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Statements and all that is in them, but for what has names of its own: comprehensions, lambdas, inner bodies."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.Lambda):
+            continue
+        yield node
+        if not isinstance(node, ast.FunctionDef):
+            pending.extend(ast.iter_child_nodes(node))
+
+
+def root_name(node: ast.expr) -> ast.Name | None:
+    """The name at the bottom of `name.field[index]`."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node if isinstance(node, ast.Name) else None
+
+
+def _meet(states: Iterable[State]) -> State:
+    reached = [state for state in states if state is not None]
+    return frozenset.intersection(*reached) if reached else None
+
+
+class DefiniteAssignment:
+    """Walks a function once; `after` has the names that are set once a loop has ended."""
+
+    def __init__(
+        self, source: Source, parameters: Iterable[str], runs_at_least_once: Callable[[ast.For | ast.While], bool]
+    ) -> None:
+        self._source = source
+        self._locals = stored_names(source.body) | set(parameters)
+        self._runs = runs_at_least_once
+        self.after: dict[ast.For | ast.While, Names] = {}
+        self._block(source.body, frozenset(parameters), _Jumps())
+
+    def _block(self, statements: list[ast.stmt], state: State, jumps: _Jumps) -> State:
+        for statement in statements:
+            if state is None:
+                return None
+            state = self._statement(statement, state, jumps)
+        return state
+
+    def _statement(self, statement: ast.stmt, state: Names, jumps: _Jumps) -> State:
+        match statement:
+            case ast.If(test=test, body=body, orelse=orelse):
+                known = self._reads(test, state)
+                return _meet([self._block(body, known, jumps), self._block(orelse, known, jumps)])
+            case ast.For() | ast.While():
+                return self._loop(statement, state, jumps)
+            case ast.Break():
+                jumps.breaks.append(state)
+                return None
+            case ast.Continue():
+                jumps.continues.append(state)
+                return None
+            case ast.With() | ast.Try() | ast.ClassDef():
+                return None  # functions do not have them, as the compiler will say
+            case ast.Return() | ast.Raise():
+                self._reads(statement, state)
+                return None
+            case ast.Assign(targets=targets, value=value):
+                known = self._reads(value, state)
+                for target in targets:
+                    known = self._store(target, known)
+                return known
+            case ast.AugAssign(target=target, value=value):
+                known = self._reads(value, state)
+                root = root_name(target)
+                if root is not None:
+                    self._read(root, known)
+                return known
+            case ast.FunctionDef(name=name, args=arguments):
+                for default in (*arguments.defaults, *arguments.kw_defaults):
+                    state = state if default is None else self._reads(default, state)
+                return state | {name}
+            case ast.AnnAssign(target=target, value=value):
+                return state if value is None else self._store(target, self._reads(value, state))
+        return self._reads(statement, state)
+
+    def _loop(self, loop: ast.For | ast.While, state: Names, outer: _Jumps) -> State:
+        jumps = _Jumps()
+        if isinstance(loop, ast.For):
+            entry = self._reads(loop.iter, state)
+            inside = self._store(loop.target, entry)
+        else:
+            entry = inside = self._reads(loop.test, state)
+        ended = self._block(loop.body, inside, jumps)
+        endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
+        finished: State
+        if endless:
+            finished = None
+        elif self._runs(loop):
+            finished = _meet([ended, *jumps.continues])
+        else:
+            finished = entry
+        if loop.orelse:
+            finished = self._block(loop.orelse, finished, outer)
+        after = _meet([finished, *jumps.breaks])
+        self.after[loop] = after if after is not None else frozenset()
+        return after
+
+    def _store(self, target: ast.expr, state: Names) -> Names:
+        match target:
+            case ast.Name(id=name):
+                return state | {name}
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                for element in elements:
+                    state = self._store(element, state)
+                return state
+            case ast.Starred(value=value):
+                return self._store(value, state)
+        return self._reads(target, state)
+
+    def _reads(self, node: ast.AST, state: Names) -> Names:
+        """Checks every name that is read in an expression; gives the state with what `:=` sets in it."""
+        if isinstance(node, ast.Name):
+            self._read(node, state)
+            return state
+        if isinstance(node, ast.NamedExpr):
+            return self._store(node.target, self._reads(node.value, state))
+        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
+            inside = state
+            for generator in node.generators:
+                inside = self._store(generator.target, self._reads(generator.iter, inside))
+                for condition in generator.ifs:
+                    inside = self._reads(condition, inside)
+            for element in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
+                inside = self._reads(element, inside)
+            return state
+        if isinstance(node, ast.Lambda | ast.FunctionDef):
+            return state
+        for child in ast.iter_child_nodes(node):
+            state = self._reads(child, state)
+        return state
+
+    def _read(self, name: ast.Name, state: Names) -> None:
+        if name.id not in self._locals or name.id in state:
+            return
+        raise FunctionError(
+            "LG103",
+            f"`{name.id}` may be unset here",
+            self._source.span(name),
+            help=f"assign `{name.id}` before the branch or loop that sets it",
+        )
+
+
+def always_exits(statements: list[ast.stmt]) -> bool:
+    """Whether statements never reach what follows them, as far as can be seen from their form."""
+    for statement in statements:
+        if isinstance(statement, ast.Return | ast.Break | ast.Continue | ast.Raise):
+            return True
+        if isinstance(statement, ast.If) and always_exits(statement.body) and always_exits(statement.orelse):
+            return True
+    return False
+
+
+def contains(statements: Iterable[ast.AST], kinds: type[ast.AST] | tuple[type[ast.AST], ...], loops: bool) -> bool:
+    """Whether a statement of these kinds stands among them; with `loops` also inside inner loops."""
+    pending = list(statements)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, kinds):
+            return True
+        if isinstance(node, ast.For | ast.While) and not loops:
+            pending.extend(node.orelse)
+            continue
+        pending.extend(child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
+    return False

@@ -1,0 +1,111 @@
+"""Values bound to what stands left of `=`: names, tuples of names, components and fields.
+
+Statements, loops and comprehensions call `assign`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import Value, name_of
+from livegrad.frontend.function.function_types import FrontType, TupleType
+from livegrad.frontend.function.lvalues import assign_place
+from livegrad.frontend.function.signature import Annotation, read_annotation
+from livegrad.frontend.function.type_reading import plain_type
+from livegrad.ir import types as ir
+from livegrad.ops.aggregate import member
+
+
+def assign(context: Context, target: ast.expr, value: Value) -> None:
+    """Binds a value to a name, a tuple of names, a component or a field."""
+    match target:
+        case ast.Name(id=name):
+            context.environment[name] = context.named(value, target)
+        case ast.Tuple(elts=elements) | ast.List(elts=elements):
+            parts = unpacked(context, value, target)
+            if any(isinstance(element, ast.Starred) for element in elements):
+                parts = _starred(context, elements, parts, target)
+            if len(parts) != len(elements):
+                raise context.error(
+                    "LG202",
+                    "the numbers of values and names differ",
+                    target,
+                    expected=f"{len(elements)} values",
+                    found=str(len(parts)),
+                )
+            for element, part in zip(elements, parts, strict=True):
+                inner = element.value if isinstance(element, ast.Starred) else element
+                assign(context, inner, part)
+        case ast.Attribute() | ast.Subscript():
+            assign_place(context, target, value)
+        case _:
+            raise context.error("LG102", "functions do not have this kind of assignment", target)
+
+
+def _starred(context: Context, elements: list[ast.expr], parts: list[Value], at: ast.AST) -> list[Value]:
+    place = next(i for i, element in enumerate(elements) if isinstance(element, ast.Starred))
+    after = len(elements) - place - 1
+    if len(parts) < len(elements) - 1:
+        return parts
+    middle = parts[place : len(parts) - after]
+    return [*parts[:place], context.list_of(middle, at), *parts[len(parts) - after :]]
+
+
+def unpacked(context: Context, value: Value, at: ast.AST) -> list[Value]:
+    """The members of a tuple, list or vector."""
+    if value.items is not None:
+        return list(value.items)
+    type = value.type
+    if value.node is not None and type is not None:
+        inner = _member_types(type)
+        if inner is not None:
+            return [
+                context.part(own, member(value.node, index), value, at, value.weak) for index, own in enumerate(inner)
+            ]
+    raise context.error("LG202", f"{name_of(value)} cannot be taken apart", at, expected="a tuple, list or vector")
+
+
+def _member_types(type: FrontType) -> Sequence[FrontType] | None:
+    if isinstance(type, ir.Vector):
+        return [type.element] * type.size
+    if isinstance(type, TupleType):
+        return list(type.elements)
+    element, size = getattr(type, "element", None), getattr(type, "size", None)
+    return None if element is None or size is None else [element] * size
+
+
+# --- annotations inside functions ------------------------------------------------------------------------------------
+
+
+def annotation_type(context: Context, annotation: ast.expr) -> FrontType:
+    """The type that an annotation inside a function names."""
+    try:
+        value = evaluate_annotation(context, annotation)
+        return plain_type(value)
+    except TypeError as error:
+        raise context.error("LG204", str(error), annotation) from None
+
+
+def local_annotation(context: Context, annotation: ast.expr) -> Annotation:
+    """What the annotation of a variable says: a type, or a list whose length comes from the value."""
+    try:
+        found = read_annotation(evaluate_annotation(context, annotation))
+    except TypeError as error:
+        raise context.error("LG204", str(error), annotation) from None
+    if found.no_diff or found.listed is None:
+        return Annotation(annotation_type(context, annotation))
+    return found
+
+
+def evaluate_annotation(context: Context, annotation: ast.expr) -> Any:
+    source = context.source
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        annotation = ast.parse(annotation.value, mode="eval").body
+    names = {**source.function.__globals__, **source.closure}
+    try:
+        return eval(compile(ast.Expression(annotation), source.file, "eval"), names)
+    except Exception as error:
+        raise TypeError(f"the annotation cannot be evaluated: {error}") from None

@@ -1,0 +1,272 @@
+"""Calls in captured functions: of other captured functions, of types, of methods, and of functions known by name.
+
+A call expression goes in, its value comes out. What other modules want to be callable has a `__livegrad_call__`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType, MethodType
+from typing import Any
+
+from livegrad.frontend.function import operators
+from livegrad.frontend.function.aliases import alias_copy, alias_members
+from livegrad.frontend.function.captured import CapturedFunction, captured_plain
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import (
+    Value,
+    aliased,
+    aliases_of,
+    as_scalar_type,
+    convert,
+    from_python,
+    name_of,
+    node_of,
+    static,
+)
+from livegrad.frontend.function.function_types import MISSING, ArrayType, RecordType, describe
+from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL, intrinsic_of
+from livegrad.frontend.function.iteration import listed
+from livegrad.frontend.function.overloads import call_captured
+from livegrad.frontend.function.vectors import ShapedConstructor
+from livegrad.ir import types as ir
+from livegrad.ops.aggregate import make, members_of, splat
+
+Keywords = dict[str, Value]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundMethod:
+    """A method with the value that it belongs to; it can only be called."""
+
+    target: Value
+    name: str
+    run: Callable[[Context, Value, list[Value], Keywords, ast.AST], Value]
+
+
+def call(context: Context, node: ast.Call) -> Value:
+    """The value of a call."""
+    callee = context.evaluate(node.func)
+    if callee.type is not None or callee.items is not None:
+        raise context.error("LG109", f"{name_of(callee)} cannot be called", node.func)
+    name = intrinsic_of(callee.static)
+    if name in SPECIAL:
+        return SPECIAL[name](context, node)
+    positional, keywords = arguments_of(context, node)
+    return call_value(context, callee.static, positional, keywords, node)
+
+
+def arguments_of(context: Context, node: ast.Call) -> tuple[list[Value], Keywords]:
+    """The arguments, with `*values` of known length spread out."""
+    positional: list[Value] = []
+    for argument in node.args:
+        if isinstance(argument, ast.Starred):
+            values = listed(context, argument.value)
+            if values is None:
+                raise context.error("LG102", "the number of values after `*` must be known now", argument)
+            positional += values
+        else:
+            positional.append(context.evaluate(argument))
+    keywords: Keywords = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise context.error("LG102", "functions do not have `**` in calls", keyword.value)
+        keywords[keyword.arg] = context.evaluate(keyword.value)
+    return positional, keywords
+
+
+def call_value(context: Context, callee: Any, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
+    """A call of something that is known now."""
+    if isinstance(callee, BoundMethod):
+        return callee.run(context, callee.target, positional, keywords, at)
+    if isinstance(callee, CapturedFunction):
+        positional, keywords = _handed_on(context, positional, keywords, at)
+        return call_captured(context, callee, positional, keywords, at)
+    custom = getattr(callee, "__livegrad_call__", None)
+    if custom is not None and not isinstance(callee, type):
+        return custom(context, positional, keywords, at)
+    name = intrinsic_of(callee)
+    if name is not None:
+        return _intrinsic(context, name, callee, positional, keywords, at)
+    if isinstance(callee, ShapedConstructor):
+        return _shaped(context, callee, positional, at)
+    if isinstance(callee, ir.Scalar):
+        return _cast(context, callee, positional, at)
+    record = getattr(callee, "__livegrad_type__", None)
+    if isinstance(callee, type) and isinstance(record, RecordType):
+        return construct(context, record, positional, keywords, at)
+    if isinstance(callee, RecordType):
+        return construct(context, callee, positional, keywords, at)
+    if isinstance(callee, FunctionType) and _is_own(callee):
+        raise context.error(
+            "LG109",
+            f"livegrad's `{callee.__name__}` cannot be called in a compiled function",
+            at,
+            help="call it outside and hand over the result; a list of n zeros is [0.0] * n",
+        )
+    if isinstance(callee, FunctionType):
+        positional, keywords = _handed_on(context, positional, keywords, at)
+        return call_captured(context, captured_plain(callee), positional, keywords, at)
+    if isinstance(callee, MethodType) and isinstance(callee.__func__, FunctionType):
+        own = from_python(callee.__self__, context.span(at))
+        return call_captured(context, captured_plain(callee.__func__), [own, *positional], keywords, at)
+    raise context.error(
+        "LG109",
+        f"{name_of(static(callee))} cannot be called in a compiled function",
+        at,
+        help="use a Python function, a function of math or numpy, or a type",
+    )
+
+
+def _handed_on(
+    context: Context, positional: list[Value], keywords: Keywords, at: ast.AST
+) -> tuple[list[Value], Keywords]:
+    """Arguments for another function: local functions among them must stand alone."""
+
+    def own(value: Value) -> Value:
+        alone = getattr(value.static, "__livegrad_argument__", None)
+        return value if alone is None else static(alone(context, at))
+
+    return [own(value) for value in positional], {name: own(value) for name, value in keywords.items()}
+
+
+def _intrinsic(
+    context: Context, name: str, callee: Any, positional: list[Value], keywords: Keywords, at: ast.AST
+) -> Value:
+    if positional and all(value.is_number for value in positional) and not keywords and callable(callee):
+        folded = _folded(callee, [value.static for value in positional])
+        if folded is not MISSING:
+            return static(folded)
+    handler = INTRINSICS.get(name)
+    if handler is None:
+        raise context.error("LG109", f"`{name}` is not known to the compiler", at)
+    if keywords:
+        raise context.error("LG108", f"`{name}` takes no keywords", at, found=", ".join(keywords))
+    if not positional:
+        raise context.error("LG108", f"`{name}` needs an argument", at)
+    return handler(context, positional, at)
+
+
+def _is_own(callee: FunctionType) -> bool:
+    """Whether a plain function is one of livegrad's own: compiling it would blame a file that the user never wrote."""
+    return (callee.__module__ or "").partition(".")[0] == __name__.partition(".")[0]
+
+
+def _folded(callee: Any, numbers: list[Any]) -> Any:
+    """A function of math at numbers that are known now, computed by Python itself."""
+    try:
+        found = callee(*numbers)
+    except Exception:
+        return MISSING  # the compiled code says what is wrong, or computes it by the rules of floating point
+    return found if type(found) in (bool, int, float) else MISSING
+
+
+# --- types as functions ----------------------------------------------------------------------------------------------
+
+
+def _cast(context: Context, scalar: ir.Scalar, positional: list[Value], at: ast.AST) -> Value:
+    if len(positional) != 1:
+        raise context.error("LG108", f"{describe(scalar)} takes one value", at, found=str(len(positional)))
+    (value,) = positional
+    if not isinstance(value.type, ir.Scalar | ir.Vector | ir.Matrix):
+        raise context.error("LG201", f"{name_of(value)} cannot become {describe(scalar)}", at)
+    if value.is_number and scalar.kind in ("signed", "unsigned"):
+        value = static(int(value.static))
+    node = as_scalar_type(value, scalar, context.span(at))
+    assert isinstance(node.type, ir.Scalar | ir.Vector | ir.Matrix)
+    return context.result(node.type, node, [value], at)
+
+
+def _shaped(context: Context, constructor: ShapedConstructor, positional: list[Value], at: ast.AST) -> Value:
+    type = constructor.type
+    span = context.span(at)
+    parts = []
+    for value in positional:
+        if not isinstance(value.type, ir.Scalar | ir.Vector | ir.Matrix | ArrayType):
+            raise context.error("LG201", f"{constructor.name} cannot be made from {name_of(value)}", at)
+        if isinstance(value.type, ArrayType):
+            inner = [Value(value.type.element, node, weak=value.weak) for node in members_of(node_of(value, span))]
+            parts += [as_scalar_type(item, type.element, span) for item in inner]
+            continue
+        node = as_scalar_type(value, type.element, span)
+        parts += [node] if isinstance(node.type, ir.Scalar) else members_of(node)
+    count = len(ir.components(type))
+    if len(parts) == 1 and count != 1:
+        return context.result(type, splat(parts[0], type=type), positional, at)
+    if len(parts) != count:
+        raise context.error("LG108", f"{constructor.name} takes 1 or {count} numbers", at, found=str(len(parts)))
+    return context.result(type, make(*parts, type=type), positional, at)
+
+
+def construct(context: Context, record: RecordType, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
+    """A struct from its fields, by position, keyword and default."""
+    fields = record.fields
+    span = context.span(at)
+    if len(positional) > len(fields):
+        raise context.error("LG108", f"{record} has {len(fields)} fields", at, found=f"{len(positional)} values")
+    given = {field.name: value for field, value in zip(fields, positional, strict=False)}
+    for name, value in keywords.items():
+        if record.index_of(name) is None or name in given:
+            what = "has two values for" if name in given else "has no field"
+            raise context.error("LG108", f"{record} {what} `{name}`", at)
+        given[name] = value
+    values = []
+    for field in fields:
+        value = given.get(field.name)
+        if value is None:
+            if field.default is MISSING:
+                raise context.error("LG108", f"{record} needs a value for `{field.name}`", at)
+            value = context.outside_value(field.default, f"{record}.{field.name}", at)
+        value = convert(value, field.type, span, f"field `{field.name}`")
+        if field.no_diff:
+            value = context.with_flow(value, "field", [value], at, field.name)
+        values.append(value)
+    node = make(*[node_of(value, span) for value in values], type=record.ir)
+    return aliased(context.result(record, node, values, at), alias_members(map(aliases_of, values)))
+
+
+# --- methods ---------------------------------------------------------------------------------------------------------
+
+
+def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value | None:
+    """A method of a value, to be called; None if it has none of that name."""
+    if isinstance(value.type, RecordType) and name in value.type.methods:
+        method = value.type.methods[name]
+        return static(BoundMethod(value, name, _method_runner(method)))
+    for rule in METHODS:
+        found = rule(context, value, name)
+        if found is not None:
+            return static(found)
+    if name == "copy" and isinstance(value.type, ArrayType | ir.Vector | ir.Matrix | RecordType):
+        return static(BoundMethod(value, name, lambda context, target, *_: _copied(target)))
+    if name in ("append", "pop", "insert", "extend") and isinstance(value.type, ArrayType):
+        raise context.error("LG102", "a list keeps its length in a compiled function", at, help="write [0.0] * n first")
+    return None
+
+
+def _copied(value: Value) -> Value:
+    """What `.copy()` gives: a list of the same elements, a struct whose fields are copied too."""
+    return aliased(value, alias_copy(value.aliases) if isinstance(value.type, ArrayType) else ())
+
+
+# Methods of further types (interfaces, type variables), added by the modules that define them.
+METHODS: list[Callable[[Context, Value, str], BoundMethod | None]] = []
+
+
+def _method_runner(method: Any) -> Callable[[Context, Value, list[Value], Keywords, ast.AST], Value]:
+    def run(context: Context, target: Value, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
+        inner = method.__func__ if isinstance(method, staticmethod) else method
+        first = [] if isinstance(method, staticmethod) else [target]
+        return call_value(context, inner, [*first, *positional], keywords, at)
+
+    return run
+
+
+def _call_named(context: Context, target: Value, name: str, positional: list[Value], at: ast.AST) -> Value:
+    assert isinstance(target.type, RecordType)
+    return call_value(context, target.type.methods[name], [target, *positional], {}, at)
+
+
+operators.METHOD_CALLS.append(_call_named)

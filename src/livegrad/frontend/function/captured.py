@@ -1,0 +1,329 @@
+"""Captured functions: Python functions that run as native code, compiled for the types they are called with.
+
+`function` (and `differentiable.differentiable`) make them; each keeps its specialisations and knows when one is out of
+date because a constant or a function that it used has changed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, update_wrapper
+from types import FrameType, FunctionType
+from typing import Any, ForwardRef
+
+import numpy as np
+
+from livegrad.diagnostics import shown
+from livegrad.frontend.function.compile_state import Context, Dependencies, RememberedFields
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.frontend.function.function_types import FrontType, RecordType
+from livegrad.frontend.function.python_source import Source, capture, look_for_text
+from livegrad.frontend.function.signature import Signature, mentions
+from livegrad.frontend.function.type_reading import plain_type
+from livegrad.ir.node import Function, Node
+from livegrad.ir.text import print_function
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What one parameter is specialised for: a type, or (`static`) a function or other value known now."""
+
+    type: FrontType | None
+    no_diff: bool = False
+    weak: bool = False
+    static: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Slot):
+            return NotImplemented
+        mine, theirs = (s.static for s in (self, other))
+        same = mine is theirs or (type(mine) is type(theirs) and isinstance(mine, str | int | float) and mine == theirs)
+        return same and (self.type, self.no_diff, self.weak) == (other.type, other.no_diff, other.weak)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.no_diff, self.weak))
+
+
+@dataclass(eq=False)
+class Specialization:
+    """A function compiled for one list of slots."""
+
+    owner: CapturedFunction
+    slots: tuple[Slot, ...]
+    function: Function
+    result_type: FrontType
+    result_no_diff: bool
+    dependencies: Dependencies
+    context: Context
+    edition: int = 0
+    result_weak: bool = False  # a number that met nothing with a type of its own
+
+    @property
+    def runtime_slots(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot.type is not None]
+
+    def is_current(self) -> bool:
+        """Whether everything that it was made from is as it was."""
+        source, dependencies = self.owner.source, self.dependencies
+        return (
+            self.edition == self.owner.edition
+            and all(unchanged(source.lookup(name), value) for name, value in dependencies.names.items())
+            and all(unchanged(getattr(owner, name, None), value) for owner, name, value in dependencies.attributes)
+            and all(current() for current in dependencies.callees)
+        )
+
+
+def is_mutable_value(value: Any) -> bool:
+    """Whether a Python value could be changed in place: lists, arrays and structs."""
+    own = getattr(value, "__livegrad_type__", None)
+    struct = isinstance(own, RecordType) and not isinstance(value, type) and hasattr(value, "copy")
+    return struct or isinstance(value, list | np.ndarray)
+
+
+def unchanged(now: Any, then: Any) -> bool:
+    """Whether a value from around a function is what it was."""
+    if isinstance(then, RememberedFields):
+        if now is not then.instance:
+            return False
+        names = [field.name for field in now.__livegrad_type__.fields]
+        return all(unchanged(getattr(now, name, None), old) for name, old in zip(names, then.fields, strict=True))
+    if now is then and not isinstance(now, list | dict | np.ndarray):
+        return True
+    if type(now) is not type(then):
+        return False
+    if isinstance(now, np.ndarray):
+        return np.array_equal(now, then, equal_nan=now.dtype.kind in "fc")
+    if isinstance(now, list | tuple):
+        return len(now) == len(then) and all(map(unchanged, now, then))
+    if isinstance(now, dict):
+        return now.keys() == then.keys() and all(unchanged(value, then[key]) for key, value in now.items())
+    if isinstance(now, float):
+        return now == then or (now != now and then != then)
+    return isinstance(now, bool | int | str | complex | np.generic) and bool(now == then)
+
+
+class CapturedFunction:
+    """A Python function that is compiled on demand; calling it runs native code.
+
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> square = CapturedFunction(run_source("def square(x):\\n    return x * x")["square"])
+    >>> square(3.0), square(3)
+    (9.0, 9)
+    """
+
+    differentiable = False
+    __name__: str
+
+    def __init__(self, function: FunctionType) -> None:
+        self.python_function = function
+        self._own: dict[tuple[Slot, ...], Specialization] = {}
+        self.overloads: list[CapturedFunction] = [self]
+        self._frames = frames_around(function)  # until the annotations are read
+        self.known_calls: dict[tuple[Any, ...], Any] = {}  # by the kinds of their arguments
+        self.dispatched = False  # it stands in an interface: its body is that of the value's own type
+        self.edition = 0  # how often what it was made from has been changed by decorators
+        self.compile_count = 0  # how often a body was compiled: for tests of what an edit costs
+        update_wrapper(self, function, updated=())
+        look_for_text(function)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.python_function.__qualname__}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else BoundFunction(self, instance)
+
+    def dispatch(self) -> None:
+        """Makes it a method of an interface: its body is that of the method which its first argument has."""
+        self.dispatched = True
+        self.__dict__.pop("source", None)
+
+    @cached_property
+    def source(self) -> Source:
+        found = capture(self.python_function)
+        return found.dispatching() if self.dispatched else found
+
+    @cached_property
+    def signature(self) -> Signature:
+        names: dict[str, Any] = {}
+        for frame in reversed(self._frames):
+            names.update(frame.f_locals)
+        signature = Signature(self.source, names)
+        self._frames.clear()
+        return signature
+
+    def overload(self, function: Callable[..., Any]) -> CapturedFunction:
+        """Adds a definition for other parameter types; a call takes the one that fits.
+
+        >>> from livegrad.frontend.function.python_source import run_source
+        >>> names = run_source("def f(x: float): return x / 2.0\\ndef g(x: int): return x // 2")
+        >>> f = CapturedFunction(names["f"])
+        >>> _ = f.overload(names["g"])
+        >>> f(3.0), f(3)
+        (1.5, 1)
+        """
+        added = function if isinstance(function, CapturedFunction) else type(self)(function)  # type: ignore[arg-type]
+        self.overloads += [overload for overload in added.overloads if overload not in self.overloads]
+        for overload in self.overloads:
+            overload.forget_specializations()  # calls that were compiled before may choose another one now
+        return self
+
+    # --- running ---
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._run_plainly(arguments, keywords) if _plain.depth else RUN[0](self, arguments, keywords)
+
+    def python(self, *arguments: Any, **keywords: Any) -> Any:
+        """Runs the same source, and that of the functions it calls, under plain Python, where a debugger can follow."""
+        _plain.depth += 1
+        try:
+            return self._run_plainly(arguments, keywords)
+        finally:
+            _plain.depth -= 1
+
+    def _run_plainly(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        # Arguments are values: what a function does to its own shows nowhere else.
+        own = [value.copy() if is_mutable_value(value) else value for value in arguments]
+        function = self if len(self.overloads) == 1 else CHOOSE[0](self, arguments, keywords)
+        return PLAINLY[0](function.python_function)(*own, **keywords)
+
+    def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
+        """What `lg.grad` and the other transforms of tensor code do to this function."""
+        return TRANSFORM[0](self, name, lazily, **options)
+
+    # --- compiling ---
+
+    def verify(self, context: Context) -> None:
+        """What a kind of function demands of its body, beyond that it compiles."""
+
+    def called(self, result: Node) -> Node:
+        """What a kind of function makes of the result where another function calls it."""
+        return result
+
+    def specialize(self, slots: tuple[Slot, ...]) -> Specialization:
+        """The function for these slots: compiled now, or kept from before if it is still current."""
+        found = self._own.get(slots)
+        if found is not None and found.is_current():
+            return found
+        self.compile_count += 1
+        made = COMPILE[0](self, slots)
+        made.edition = self.edition
+        self._own[slots] = made
+        return made
+
+    def forget_specializations(self) -> None:
+        """Compiles the function anew when it is next called, and what was made from it."""
+        self._own.clear()
+        self.edition += 1
+
+    def ir(self, *types: Any) -> str:
+        """The text of the IR for these parameter types (those of the signature unless told)."""
+        return print_function(self.specialization_for(*types).function)
+
+    def specialization_for(self, *types: Any) -> Specialization:
+        """The specialisation for parameter types; those of the signature unless told."""
+        slots = []
+        for index, parameter in enumerate(self.signature.parameters):
+            annotation = parameter.annotation
+            own = plain_type(types[index]) if index < len(types) else annotation.type
+            if own is None:
+                raise FunctionError(
+                    "LG108",
+                    f"`{self.__name__}` needs a type for `{parameter.name}`",
+                    parameter.span,
+                    help="annotate the parameter, or name the types",
+                )
+            slots.append(Slot(own, annotation.no_diff))
+        return self.specialize(tuple(slots))
+
+    def _repr_html_(self) -> str:
+        try:
+            text = self.ir()
+        except FunctionError as error:
+            text = str(error)
+        escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return f"<pre>{escaped}</pre>"
+
+
+@dataclass(frozen=True, eq=False, slots=True)  # slots: whatever wraps it copies the attributes that lie in a dict
+class BoundFunction:
+    """A method of an instance: its first argument is given already."""
+
+    function: CapturedFunction
+    instance: Any
+
+    @property
+    def __name__(self) -> str:  # type: ignore[override]
+        return self.function.__name__
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.function(self.instance, *arguments, **keywords)
+
+    def python(self, *arguments: Any, **keywords: Any) -> Any:
+        """Runs the method's source under plain Python."""
+        return self.function.python(self.instance, *arguments, **keywords)
+
+    def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
+        """A gradient by arguments of the method; the instance stays as it is."""
+        places = options.get("argnums")
+        if places is None:
+            return TRANSFORM[0](self, name, lazily, **options)
+        shifted = places + (places >= 0) if isinstance(places, int) else tuple(p + (p >= 0) for p in places)
+        derived = TRANSFORM[0](self.function, name, lazily, **{**options, "argnums": shifted})
+        return lambda *arguments, **keywords: derived(self.instance, *arguments, **keywords)
+
+
+class _Plain(threading.local):
+    """How many calls of `python` this thread is in."""
+
+    depth = 0
+
+
+_plain = _Plain()
+
+# Put in by the modules that stand on this one.
+PLAINLY: list[Callable[[FunctionType], Callable[..., Any]]] = []
+CHOOSE: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], CapturedFunction]] = []
+COMPILE: list[Callable[[CapturedFunction, tuple[Slot, ...]], Specialization]] = []
+RUN: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], Any]] = []
+TRANSFORM: list[Callable[..., Any]] = []  # (function, name of the transform, the same by tensor code, options)
+
+
+def frames_around(function: FunctionType) -> list[FrameType]:
+    """The frames of the functions in which another one is being defined: its annotations may name their locals."""
+    annotations = function.__annotations__.values()
+    texts = any(mentions(value, lambda part: isinstance(part, str | ForwardRef)) for value in annotations)
+    if "<locals>" not in function.__qualname__ or not texts:
+        return []
+    frames = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals is function.__globals__ and frame.f_code.co_name != "<module>":
+            frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+_capturing: dict[FunctionType, CapturedFunction] = {}
+
+
+def captured_plain(function: FunctionType) -> CapturedFunction:
+    """A plain Python function as a captured one: it can be called, and is not differentiable."""
+    found = _capturing.get(function)
+    if found is None:
+        found = _capturing[function] = CapturedFunction(function)
+    return found
+
+
+def function(target: Callable[..., Any]) -> CapturedFunction:
+    """Captures a function without making it differentiable.
+
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> function(run_source("def twice(x: int): return 2 * x")["twice"])(4)
+    8
+    """
+    if not isinstance(target, FunctionType):
+        raise FunctionError("LG109", f"{shown(target)} is no Python function", help="decorate a def")
+    return CapturedFunction(target)

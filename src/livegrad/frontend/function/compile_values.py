@@ -1,0 +1,395 @@
+"""Values while a function is compiled: what is known of them now, and the IR node of what is known only when it runs.
+
+Numbers written in the source are weak: beside a typed value they take its type, alone they are Python's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from livegrad.frontend.function.aliases import Alias, Aliases, alias_either, alias_members, alias_parts, retire
+from livegrad.frontend.function.derivative_flow import Flow
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import (
+    MISSING,
+    NONE,
+    ArrayType,
+    FrontType,
+    RecordType,
+    TupleType,
+    describe,
+    differential_type,
+    ir_of,
+    mutable_depth,
+)
+from livegrad.ir import types as ir
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ops.aggregate import make, member, splat
+from livegrad.ops.conversion import cast
+from livegrad.ops.rules import zero
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One value: known now (`static`), a tuple of values (`items`), or computed when the function runs (`node`)."""
+
+    type: FrontType | None
+    node: Node | None = None
+    static: Any = MISSING
+    weak: bool = False
+    items: tuple[Value, ...] | None = None
+    flow: Flow | None = None
+    aliases: Aliases = ()  # the objects of the program that it is, is a part of, or holds; none: it is new
+
+    @property
+    def is_static(self) -> bool:
+        return self.static is not MISSING
+
+    @property
+    def is_number(self) -> bool:
+        return isinstance(self.static, bool | int | float | complex)
+
+
+def static(value: Any) -> Value:
+    """A value that is known now; plain numbers are weak."""
+    if isinstance(value, bool | int | float | complex):
+        kinds = {bool: ir.bool_, int: ir.i64, float: ir.f64, complex: ir.c128}
+        own = next(kind for python, kind in kinds.items() if isinstance(value, python))
+        return Value(own, static=value, weak=True)
+    if value is None:
+        return Value(NONE, static=None)
+    return Value(None, static=value)
+
+
+def aliases_of(value: Value) -> Aliases:
+    """The objects that a value is, is a part of, or holds."""
+    if value.items is not None:
+        return alias_members(map(aliases_of, value.items))
+    return value.aliases
+
+
+def aliased(value: Value, aliases: Aliases) -> Value:
+    """The value as one that has to do with these objects, if it can be changed in place."""
+    if value.items is not None:
+        parts = alias_parts(aliases)
+        return replace(value, items=tuple(aliased(item, parts) for item in value.items))
+    depth = 0 if value.node is None else mutable_depth(value.type)
+    return replace(value, aliases=tuple(alias for alias in aliases if alias.own < depth))
+
+
+def owned(value: Value, key: Hashable) -> Value:
+    """A value as a variable holds it: what is new becomes an object, known by where it got its name."""
+    if value.items is not None:
+        return replace(value, items=tuple(owned(item, (key, index)) for index, item in enumerate(value.items)))
+    if all(alias.own for alias in value.aliases):
+        return aliased(value, (*value.aliases, Alias(key, 0, 0)))
+    return replace(value, aliases=alias_either(value.aliases))
+
+
+def with_retired(value: Value, place: Hashable) -> Value:
+    """The value, after a place in the program has made another object."""
+    if value.items is not None:
+        return replace(value, items=tuple(with_retired(item, place) for item in value.items))
+    aliases = retire(value.aliases, place)
+    return value if aliases == value.aliases else replace(value, aliases=aliases)
+
+
+def tuple_value(items: Sequence[Value]) -> Value:
+    """A tuple; it stays apart, so that members known now stay known."""
+    types = tuple(item.type for item in items)
+    known = TupleType(tuple(type for type in types if type is not None)) if None not in types else None
+    return Value(known, items=tuple(items))
+
+
+def runtime(type: FrontType, node: Node, flow: Flow | None = None, weak: bool = False) -> Value:
+    """A value that the running function computes; tuples are taken apart at once."""
+    if isinstance(type, TupleType):
+        items = tuple(runtime(inner, member(node, index), flow) for index, inner in enumerate(type.elements))
+        return Value(type, items=items, flow=flow)
+    if type is NONE:
+        return Value(NONE, static=None)
+    return Value(type, node, weak=weak, flow=flow if differential_type(type) is not None else None)
+
+
+def flows_of(*values: Value) -> list[Flow]:
+    """The derivatives that may come with these values."""
+    found: list[Flow] = []
+    for value in values:
+        if value.items is not None:
+            found += flows_of(*value.items)
+        elif value.flow is not None:
+            found.append(value.flow)
+    return list(dict.fromkeys(found))
+
+
+def node_of(value: Value, span: Span) -> Node:
+    """The IR node of a value, in its own type."""
+    if value.node is not None:
+        return value.node
+    if value.items is not None:
+        nodes = [node_of(item, span) for item in value.items]
+        return make(*nodes, type=ir.Tuple(tuple(node.type for node in nodes)))
+    if value.type is NONE:
+        return make(type=ir.UNIT)
+    if value.is_number and isinstance(value.type, ir.Scalar):
+        return constant_of(value.static, value.type, span)
+    raise FunctionError(
+        "LG202",
+        f"{name_of(value)} cannot be computed with",
+        span,
+        expected="a number, vector, list, tuple or struct",
+        help="call it, or take one of its attributes",
+    )
+
+
+def constant_of(number: Any, type: ir.Scalar, span: Span) -> Node:
+    """A number as a constant of a scalar type."""
+    try:
+        return constant(number, type)
+    except Exception as error:
+        raise FunctionError("LG202", f"{number!r} does not fit {describe(type)}", span) from error
+
+
+def name_of(value: Value) -> str:
+    """What to call a value in a message."""
+    if value.type is not None:
+        return describe(value.type)
+    if value.items is not None:
+        return "a tuple of " + ", ".join(name_of(item) for item in value.items)
+    named = getattr(value.static, "__name__", None)
+    return f"`{named}`" if named else repr(value.static)
+
+
+# --- numbers of different types --------------------------------------------------------------------------------------
+
+_RANK = {"bool": 0, "unsigned": 1, "signed": 2, "float": 3, "complex": 4}
+
+
+def promote(first: ir.Scalar, first_weak: bool, second: ir.Scalar, second_weak: bool) -> ir.Scalar:
+    """The type in which two numbers meet: the weak one gives way, then the kind decides, then the width.
+
+    >>> promote(ir.f32, False, ir.f64, True), promote(ir.i64, False, ir.f32, False)
+    (f32, f32)
+    """
+    if first is second:
+        return first
+    if first_weak != second_weak:
+        strong, weak = (second, first) if first_weak else (first, second)
+        if _RANK[weak.kind] <= _RANK[strong.kind]:
+            return strong
+        return weak  # 0.5 beside an integer: Python's float
+    if first.kind == second.kind:
+        return first if first.bits >= second.bits else second
+    low, high = sorted((first, second), key=lambda scalar: _RANK[scalar.kind])
+    if low.kind == "unsigned" and high.kind == "signed" and low.bits >= high.bits:
+        return ir.SCALARS[f"i{min(64, 2 * low.bits)}"]
+    if low.kind == "float" and high.kind == "complex" and low.bits == 64:
+        return ir.c128
+    return high
+
+
+def is_lossless(source: ir.Scalar, target: ir.Scalar) -> bool:
+    """Whether a call may turn one scalar type into another by itself."""
+    if source is target:
+        return True
+    if _RANK[source.kind] > _RANK[target.kind]:
+        return False
+    if source.kind == target.kind or (source.kind == "unsigned" and target.kind == "signed"):
+        return source.bits < target.bits
+    if source.kind == "bool":
+        return True
+    if target.kind in ("float", "complex") and source.kind in ("signed", "unsigned"):
+        # Python's own rule: an int may stand where a float is expected.
+        return target in (ir.f64, ir.c128) or source.bits < target.bits
+    return source.kind == "float" and target.real.bits >= source.bits
+
+
+def cast_to(node: Node, scalar: ir.Scalar) -> Node:
+    """The same number (or vector of numbers) in another scalar type."""
+    return node if ir.scalar_of(node.type) is scalar else cast(node, type=scalar)
+
+
+def as_scalar_type(value: Value, scalar: ir.Scalar, span: Span) -> Node:
+    """A number or vector with its elements in a scalar type."""
+    if value.is_number:
+        return constant_of(_fitting(value.static, scalar), scalar, span)
+    return cast_to(node_of(value, span), scalar)
+
+
+def _fitting(number: Any, scalar: ir.Scalar) -> Any:
+    if scalar.kind in ("float", "complex") and isinstance(number, bool | int):
+        return float(number)
+    return int(number) if scalar.kind in ("signed", "unsigned") and isinstance(number, bool) else number
+
+
+def splat_to(node: Node, type: ir.Type) -> Node:
+    """A scalar spread over a vector or matrix; anything else as it is."""
+    return splat(node, type=type) if isinstance(node.type, ir.Scalar) and node.type is not type else node
+
+
+# --- conversion and joining ------------------------------------------------------------------------------------------
+
+
+EMPTY_LIST = ArrayType(ir.i64, 0)
+
+
+def convertible(value: Value, target: FrontType) -> bool:
+    """Whether a value may be used where `target` is expected, without anything being said."""
+    if value.type == target:
+        return True
+    for rule in CONVERSIONS:
+        if rule(value, target, None) is not None:
+            return True
+    if value.items is not None and isinstance(target, TupleType):
+        return len(value.items) == len(target.elements) and all(map(convertible, value.items, target.elements))
+    if isinstance(target, ir.Scalar) and isinstance(value.type, ir.Scalar):
+        if value.weak:
+            return _RANK[value.type.kind] <= _RANK[target.kind]
+        return is_lossless(value.type, target)
+    if isinstance(target, ir.Vector | ir.Matrix) and isinstance(value.type, ir.Vector | ir.Matrix):
+        own = ir.with_scalar(value.type, target.element)
+        return own is target and is_lossless(value.type.element, target.element)
+    if isinstance(target, ArrayType) and isinstance(value.type, ArrayType):
+        inner = Value(value.type.element, weak=value.weak)
+        return value.type.size == target.size and (not target.size or convertible(inner, target.element))
+    return False
+
+
+# Further conversions (a value to an optional, a struct to its interface), added by the modules that define the types:
+# rule(value, target, span) gives the converted value or None; with the span None it only says whether it could.
+Conversion = Callable[[Value, FrontType, Span | None], Any]
+CONVERSIONS: list[Conversion] = []
+
+
+def convert(value: Value, target: FrontType, span: Span, role: str = "the value") -> Value:
+    """A value as the type that is expected, or an error."""
+    if value.type == target and not value.weak and (value.node is not None or value.items is not None):
+        return value
+    for rule in CONVERSIONS:
+        converted = rule(value, target, span)
+        if converted is not None:
+            return aliased(converted, aliases_of(value))
+    if not convertible(value, target):
+        raise FunctionError(
+            "LG202",
+            f"{role} has the wrong type",
+            span,
+            expected=describe(target),
+            found=name_of(value),
+            help=_cast_help(value.type, target),
+        )
+    if value.items is not None and isinstance(target, TupleType):
+        return tuple_value(
+            [convert(item, own, span, role) for item, own in zip(value.items, target.elements, strict=True)]
+        )
+    return replace(value, type=target, node=_converted_node(value, target, span), static=MISSING, weak=False)
+
+
+def _converted_node(value: Value, target: FrontType, span: Span) -> Node:
+    if isinstance(target, ir.Scalar):
+        return as_scalar_type(value, target, span)
+    node = node_of(value, span)
+    if isinstance(target, ir.Vector | ir.Matrix):
+        return cast_to(node, target.element)
+    if isinstance(target, ArrayType) and isinstance(value.type, ArrayType):
+        parts = [Value(value.type.element, member(node, index), weak=value.weak) for index in range(target.size)]
+        return make(*[node_of(convert(part, target.element, span), span) for part in parts], type=target.ir)
+    return node
+
+
+def _cast_help(source: FrontType | None, target: FrontType) -> str | None:
+    if isinstance(source, ir.Scalar) and isinstance(target, ir.Scalar):
+        return f"write {describe(target)}(...) to convert it"
+    return None
+
+
+def join(first: Value, second: Value) -> FrontType | None:
+    """The type that holds either value, or None if there is none."""
+    if first.type is None or second.type is None:
+        return None
+    if isinstance(first.type, ir.Scalar) and isinstance(second.type, ir.Scalar):
+        if (first.type is ir.bool_) != (second.type is ir.bool_):
+            return None  # a truth value on one way and a number on the other is hardly meant
+        return promote(first.type, first.weak, second.type, second.weak)
+    if first.type == second.type:
+        return first.type
+    if isinstance(first.type, ArrayType) and isinstance(second.type, ArrayType) and first.type.size == second.type.size:
+        if EMPTY_LIST in (first.type, second.type):
+            return second.type if first.type == EMPTY_LIST else first.type
+        inner = join(Value(first.type.element, weak=first.weak), Value(second.type.element, weak=second.weak))
+        return None if inner is None else ArrayType(inner, first.type.size)
+    for one, other in ((first, second), (second, first)):
+        if other.type is not None and convertible(one, other.type):
+            return other.type
+    for rule in JOINS:
+        found = rule(first.type, second.type)
+        if found is not None:
+            return found
+    return None
+
+
+# Further joins (None and a value make an optional), added by the modules that define the types.
+JOINS: list[Callable[[FrontType, FrontType], FrontType | None]] = []
+
+
+def zero_value(type: FrontType) -> Node:
+    """What stands in a variable that nobody will read."""
+    return zero(ir_of(type))
+
+
+# --- values from around the function ---------------------------------------------------------------------------------
+
+
+def from_python(value: Any, span: Span) -> Value:
+    """A module-level or closure value as the function sees it: numbers, arrays, lists and structs become constants."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        scalar = ir.scalar_of_dtype(value.dtype)
+        return Value(scalar, constant_of(value.item(), scalar, span))
+    if isinstance(value, np.ndarray):
+        return _array_constant(value, span)
+    if isinstance(value, tuple):
+        return tuple_value([from_python(item, span) for item in value])
+    if isinstance(value, list):
+        return array_value([from_python(item, span) for item in value], span)
+    own = getattr(value, "__livegrad_type__", None)
+    if isinstance(own, RecordType) and not isinstance(value, type):
+        parts = [convert(from_python(getattr(value, f.name), span), f.type, span, f"`{f.name}`") for f in own.fields]
+        return Value(own, make(*[node_of(part, span) for part in parts], type=own.ir))
+    return static(value)
+
+
+def _array_constant(value: np.ndarray[Any, Any], span: Span) -> Value:
+    scalar = ir.scalar_of_dtype(value.dtype)
+    if value.ndim == 1 and value.size <= 4:
+        nodes = [constant_of(item, scalar, span) for item in value.tolist()]
+        vector = ir.Vector(scalar, value.size)
+        return Value(vector, make(*nodes, type=vector))
+    return array_value([from_python(item, span) for item in value], span)
+
+
+def array_value(items: Sequence[Value], span: Span) -> Value:
+    """A list of values of one type, to which weak ones are brought."""
+    if not items:  # of any type: nothing in it has one
+        return Value(EMPTY_LIST, make(type=EMPTY_LIST.ir), weak=True)
+    common: Value = items[0]
+    for item in items[1:]:
+        joined = join(common, item)
+        if joined is None:
+            raise FunctionError(
+                "LG202",
+                "a list's elements must have one type",
+                span,
+                found=f"{name_of(common)} and {name_of(item)}",
+                help="use a tuple for values of different types",
+            )
+        common = Value(joined, weak=common.weak and item.weak)
+    if common.type is None:
+        raise FunctionError("LG202", f"{name_of(common)} cannot be an element of a list", span, help="use a tuple")
+    nodes = [node_of(convert(item, common.type, span, "the element"), span) for item in items]
+    type = ArrayType(common.type, len(items))
+    return Value(type, make(*nodes, type=type.ir), weak=common.weak)

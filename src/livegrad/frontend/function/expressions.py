@@ -1,0 +1,395 @@
+"""Expressions of a captured function: each becomes a value.
+
+`evaluate` dispatches on the kind of expression; the side of `and`, `or` or a conditional expression that is not taken
+is not computed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeVar
+
+from livegrad.frontend.function.assignment import stored_names
+from livegrad.frontend.function.binding import assign
+from livegrad.frontend.function.branches_and_loops import Conflict, branch
+from livegrad.frontend.function.calls import arguments_of, call, call_value, method_of
+from livegrad.frontend.function.compile_state import Context, remembered
+from livegrad.frontend.function.compile_values import (
+    Value,
+    from_python,
+    name_of,
+    node_of,
+    runtime,
+    static,
+    tuple_value,
+)
+from livegrad.frontend.function.function_types import FrontType, RecordType, TensorType
+from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL
+from livegrad.frontend.function.iteration import listed
+from livegrad.frontend.function.local_functions import define
+from livegrad.frontend.function.lvalues import read_field, read_index, read_swizzle
+from livegrad.frontend.function.narrowing import Known, narrow, narrowings
+from livegrad.frontend.function.operators import binary, both, compare, joined_values, truth, unary
+from livegrad.ir import types as ir
+from livegrad.ops.elementwise import select
+
+
+def evaluate(context: Context, expression: ast.expr) -> Value:
+    """The value of an expression."""
+    handler = _EXPRESSIONS.get(type(expression))
+    if handler is None:
+        what = {
+            "Dict": "dictionaries",
+            "Set": "sets",
+            "DictComp": "dictionaries",
+            "SetComp": "sets",
+            "Yield": "`yield`",
+            "YieldFrom": "`yield`",
+            "Await": "`await`",
+        }
+        name = what.get(type(expression).__name__, f"`{type(expression).__name__}`")
+        instead = "a struct has named fields, a list has places" if name == "dictionaries" else None
+        raise context.error("LG102", f"functions do not have {name}", expression, help=instead)
+    return handler(context, expression)
+
+
+def _constant(context: Context, node: ast.Constant) -> Value:
+    return static(node.value)
+
+
+def _name(context: Context, node: ast.Name) -> Value:
+    value = context.environment.get(node.id)
+    if value is None:
+        found = context.outside(node)
+        if isinstance(found, TypeVar):
+            found = context.type_variables.get(found, found)
+        return context.outside_value(found, node.id, node)
+    if isinstance(value.static, Conflict):
+        raise context.error(
+            "LG203",
+            f"`{node.id}` has different types on different ways",
+            node,
+            found=f"{value.static.first} and {value.static.second}",
+            help="use two names, or convert one of the values",
+        )
+    return value
+
+
+def _binary(context: Context, node: ast.BinOp) -> Value:
+    return binary(context, node.op, context.evaluate(node.left), context.evaluate(node.right), node)
+
+
+def _unary(context: Context, node: ast.UnaryOp) -> Value:
+    return unary(context, node.op, context.evaluate(node.operand), node)
+
+
+# --- choices ---------------------------------------------------------------------------------------------------------
+
+_HARMLESS = (
+    ast.Name, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.cmpop, ast.boolop, ast.unaryop, ast.expr_context,
+    ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Attribute,
+)  # fmt: skip
+
+
+def _is_harmless(expression: ast.expr) -> bool:
+    """Whether computing an expression for nothing does no harm: it is cheap and cannot fail."""
+    return all(isinstance(part, _HARMLESS) for part in ast.walk(expression))
+
+
+def _is_ready(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Name | ast.Constant) or (
+        isinstance(expression, ast.UnaryOp) and isinstance(expression.operand, ast.Constant)
+    )
+
+
+def _boolean(context: Context, node: ast.BoolOp) -> Value:
+    is_and = isinstance(node.op, ast.And)
+    value = context.evaluate(node.values[0])
+    known: Known = {}  # what is known where the operands before leave the answer open
+    for index, right in enumerate(node.values[1:]):
+        then, otherwise = narrowings(node.values[index])
+        known |= then if is_and else otherwise
+        value = _joined(context, is_and, value, right, node.values[index], known)
+    return value
+
+
+def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, known: Known) -> Value:
+    """`left and right` or `left or right`: the right side only where the left leaves the answer open."""
+    test = truth(context, left, at)
+    if test.is_static:
+        return _narrowed(context, right, known) if bool(test.static) is is_and else left
+    if left.type is ir.bool_ and _is_harmless(right):
+        other = _narrowed(context, right, known)
+        if other.type is ir.bool_:
+            if is_and:
+                return both(left, other, context, right)
+            nodes = [node_of(value, context.span(right)) for value in (left, other)]
+            return runtime(ir.bool_, nodes[0] | nodes[1])
+    result, kept = context.outcome(), context.outcome()
+    context.environment[kept] = left
+
+    def keep() -> None:
+        context.environment[result] = context.environment[kept]
+
+    def compute() -> None:
+        context.environment[result] = _narrowed(context, right, known)
+
+    ways = (compute, keep) if is_and else (keep, compute)
+    branch(context, node_of(test, context.span(at)), *ways, right)
+    context.environment.pop(kept)
+    return _outcome(context, context.environment.pop(result), right)
+
+
+def _narrowed(context: Context, expression: ast.expr, known: Known) -> Value:
+    """The value of an expression that is computed only where this is known."""
+    before = {name: context.environment[name] for name in known if name in context.environment}
+    narrow(context, known)
+    value = context.evaluate(expression)
+    context.environment.update(before)
+    return value
+
+
+def _outcome(context: Context, value: Value, at: ast.AST) -> Value:
+    if isinstance(value.static, Conflict):
+        found = f"{value.static.first} and {value.static.second}"
+        raise context.error("LG203", "the two choices have different types", at, found=found)
+    return value
+
+
+def _conditional(context: Context, node: ast.IfExp) -> Value:
+    test = truth(context, context.evaluate(node.test), node.test)
+    if test.is_static:
+        return context.evaluate(node.body if test.static else node.orelse)
+    predicate = node_of(test, context.span(node.test))
+    narrowed = any(narrowings(node.test))
+    if _is_ready(node.body) and _is_ready(node.orelse) and not narrowed:
+        then, otherwise = context.evaluate(node.body), context.evaluate(node.orelse)
+        if isinstance(then.type, ir.Scalar) and isinstance(otherwise.type, ir.Scalar):
+            type, a, b = joined_values(context, then, otherwise, node)
+            chosen = select(predicate, *(node_of(value, context.span(node)) for value in (a, b)))
+            return context.result(type, chosen, [then, otherwise], node, then.weak and otherwise.weak)
+    result = context.outcome()
+    then_known, otherwise_known = narrowings(node.test)
+
+    def way(expression: ast.expr, known: Known) -> Callable[[], None]:
+        def run() -> None:
+            context.environment[result] = _narrowed(context, expression, known)
+
+        return run
+
+    branch(context, predicate, way(node.body, then_known), way(node.orelse, otherwise_known), node)
+    return _outcome(context, context.environment.pop(result), node)
+
+
+def _comparison(context: Context, node: ast.Compare) -> Value:
+    """`a < b < c` asks a < b first, and b < c only if that holds; b is computed once."""
+    left = context.evaluate(node.left)
+    total: Value | None = None
+    for index, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
+        if total is not None and not total.is_static and not _is_harmless(right):
+            return _guarded_rest(context, total, left, node, index)
+        value = context.evaluate(right)
+        answer = compare(context, op, left, value, node)
+        total = answer if total is None else both(total, answer, context, node)
+        left = value
+    assert total is not None
+    return total
+
+
+def _guarded_rest(context: Context, total: Value, left: Value, node: ast.Compare, index: int) -> Value:
+    """The comparisons from `index` on, computed only where those before hold."""
+    result, kept = context.outcome(), context.temporary("left")
+    context.environment[kept] = left
+    held = ast.copy_location(ast.Name(kept, ast.Load()), node)
+    rest = ast.copy_location(ast.Compare(held, node.ops[index:], node.comparators[index:]), node)
+
+    def ask() -> None:
+        context.environment[result] = context.evaluate(rest)
+
+    def no() -> None:
+        context.environment[result] = static(False)
+
+    branch(context, node_of(total, context.span(node)), ask, no, node)
+    context.environment.pop(kept)
+    return context.environment.pop(result)
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _attribute(context: Context, node: ast.Attribute) -> Value:
+    value = context.evaluate(node.value)
+    name = node.attr
+    if value.type is None and value.is_static:
+        return _static_attribute(context, value.static, node)
+    if isinstance(value.type, RecordType):
+        index = value.type.index_of(name)
+        if index is not None:
+            return read_field(context, value, index, node)
+        if name in value.type.properties:
+            return call_value(context, value.type.properties[name], [value], {}, node)
+    if isinstance(value.type, TensorType) and name in ("shape", "ndim"):
+        return from_python(value.type.shape if name == "shape" else len(value.type.shape), context.span(node))
+    component = read_swizzle(context, value, name, node)
+    if component is not None:
+        return component
+    method = method_of(context, value, name, node)
+    if method is not None:
+        return method
+    known = ", ".join(field.name for field in value.type.fields) if isinstance(value.type, RecordType) else None
+    raise context.error("LG207", f"{name_of(value)} has no attribute `{name}`", node, expected=known)
+
+
+# Attributes of types (a type variable stands for one), added by the modules that define them.
+TYPE_ATTRIBUTES: list[Callable[[FrontType, str], Any]] = []
+
+
+def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Value:
+    for rule in TYPE_ATTRIBUTES if isinstance(owner, FrontType) else ():
+        found = rule(owner, node.attr)
+        if found is not None:
+            return from_python(found, context.span(node))
+    try:
+        found = getattr(owner, node.attr)
+    except AttributeError:
+        raise context.error("LG207", f"{name_of(static(owner))} has no attribute `{node.attr}`", node) from None
+    # A bound method is made anew each time that it is asked for; it changes only with its class.
+    if found is getattr(owner, node.attr) or isinstance(owner, ModuleType) or not isinstance(owner, type):
+        context.dependencies.attributes.append((owner, node.attr, remembered(found)))
+    return context.outside_value(found, node.attr, node)
+
+
+def _subscript(context: Context, node: ast.Subscript) -> Value:
+    return read_index(context, context.evaluate(node.value), node.slice, node)
+
+
+def _elements(context: Context, elements: list[ast.expr]) -> list[Value]:
+    values: list[Value] = []
+    for element in elements:
+        if isinstance(element, ast.Starred):
+            inner = listed(context, element.value)
+            if inner is None:
+                raise context.error("LG102", "the number of values after `*` must be known now", element)
+            values += inner
+        else:
+            values.append(context.evaluate(element))
+    return values
+
+
+def _tuple(context: Context, node: ast.Tuple) -> Value:
+    return tuple_value(_elements(context, node.elts))
+
+
+def _list(context: Context, node: ast.List) -> Value:
+    return context.list_of(_elements(context, node.elts), node)
+
+
+def _comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:
+    """A list whose length is known now."""
+    return context.list_of(comprehension_values(context, node), node)
+
+
+def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp) -> list[Value]:
+    """The elements of a comprehension one by one; its names are its own."""
+    before = dict(context.environment)
+    values: list[Value] = []
+
+    def go(depth: int) -> None:
+        if depth == len(node.generators):
+            values.append(context.evaluate(node.elt))
+            return
+        generator = node.generators[depth]
+        items = listed(context, generator.iter)
+        if items is None:
+            raise context.error(
+                "LG107", "the length of a list must be known now", generator.iter, help="use a loop that adds up"
+            )
+        for item in items:
+            assign(context, generator.target, item)
+            tests = [truth(context, context.evaluate(test), test) for test in generator.ifs]
+            if any(not test.is_static for test in tests):
+                raise context.error("LG107", "the condition of a list's elements must be known now", node)
+            if all(test.static for test in tests):
+                go(depth + 1)
+
+    go(0)
+    context.environment = before
+    return values
+
+
+def _sum(context: Context, node: ast.Call) -> Value:
+    """`sum(f(i) for i in range(n))`: a loop that adds up, for any number of values."""
+    generator = node.args[0] if len(node.args) == 1 and not node.keywords else None
+    if not isinstance(generator, ast.GeneratorExp):
+        positional, keywords = arguments_of(context, node)
+        if len(positional) == 1 and list(keywords) == ["start"]:
+            positional, keywords = [*positional, keywords["start"]], {}
+        if keywords or not positional:
+            raise context.error("LG108", "`sum` takes values and `start`", node)
+        return INTRINSICS["sum"](context, positional, node)
+    total = context.temporary("total")
+
+    def at(made: ast.expr) -> Any:
+        return ast.copy_location(made, node)
+
+    added: list[ast.stmt] = [
+        ast.copy_location(ast.AugAssign(at(ast.Name(total, ast.Store())), ast.Add(), generator.elt), generator.elt)
+    ]
+    for part in reversed(generator.generators):
+        for test in reversed(part.ifs):
+            added = [ast.copy_location(ast.If(test, added, []), test)]
+        added = [ast.copy_location(ast.For(part.target, part.iter, added, []), part.iter)]
+    names = stored_names([part.target for part in generator.generators])
+    before = {name: context.environment[name] for name in names if name in context.environment}
+    context.environment[total] = static(0)
+    context.execute(added)
+    for name in names:
+        context.environment.pop(name, None)
+    context.environment.update(before)
+    return context.environment.pop(total)
+
+
+SPECIAL["sum"] = _sum
+
+
+def _named(context: Context, node: ast.NamedExpr) -> Value:
+    assign(context, node.target, context.evaluate(node.value))
+    return context.environment[node.target.id]
+
+
+def _text(context: Context, node: ast.JoinedStr) -> Value:
+    parts = []
+    for part in node.values:
+        value = context.evaluate(part.value if isinstance(part, ast.FormattedValue) else part)
+        if not value.is_static:
+            raise context.error("LG102", "text can hold only values that are known now", part, help="use print(...)")
+        form = ""
+        if isinstance(part, ast.FormattedValue):
+            conversion = "" if part.conversion == -1 else f"!{chr(part.conversion)}"
+            spec = "" if part.format_spec is None else f":{context.evaluate(part.format_spec).static}"
+            form = conversion + spec
+        parts.append(f"{{{form}}}".format(value.static))
+    return static("".join(parts))
+
+
+_EXPRESSIONS: dict[type[ast.expr], Callable[[Context, Any], Value]] = {
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.BinOp: _binary,
+    ast.UnaryOp: _unary,
+    ast.BoolOp: _boolean,
+    ast.IfExp: _conditional,
+    ast.Compare: _comparison,
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.Tuple: _tuple,
+    ast.List: _list,
+    ast.ListComp: _comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.NamedExpr: _named,
+    ast.JoinedStr: _text,
+    ast.Call: call,
+    ast.Lambda: define,
+}

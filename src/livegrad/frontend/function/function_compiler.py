@@ -1,0 +1,200 @@
+"""From a captured function and the types of its parameters to an IR function.
+
+`captured` calls `compile_function` for each specialisation.
+"""
+
+from __future__ import annotations
+
+import ast
+import threading
+from typing import Any
+
+from livegrad.frontend.function import captured
+from livegrad.frontend.function.aliases import parameter_key
+from livegrad.frontend.function.assignment import DefiniteAssignment
+from livegrad.frontend.function.branches_and_loops import FLAGS, flag, refuse_leaks, set_flag
+from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
+from livegrad.frontend.function.compile_state import Context, Dependencies
+from livegrad.frontend.function.compile_values import Value, aliases_of, node_of, owned, runtime, static, zero_value
+from livegrad.frontend.function.effects import tied
+from livegrad.frontend.function.expressions import evaluate
+from livegrad.frontend.function.function_types import NONE, FrontType, differential_type, ir_of
+from livegrad.frontend.function.lvalues import detached
+from livegrad.frontend.function.statements import checked_result, execute
+from livegrad.ir import types as ir
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node, input_op
+from livegrad.ir.node import Key, Node
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.walk import toposort
+
+
+class _Stack(threading.local):
+    """The functions that are being compiled on this thread, to see recursion."""
+
+    def __init__(self) -> None:
+        self.entries: list[CapturedFunction] = []
+
+
+_stack = _Stack()
+
+
+def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specialization:
+    """The IR function for one list of slots."""
+    source = function.source
+    if function in _stack.entries:
+        names = " -> ".join(f.__name__ for f in [*_stack.entries[_stack.entries.index(function) :], function])
+        raise captured.FunctionError(
+            "LG105",
+            f"`{function.__name__}` calls itself",
+            source.span(source.definition),
+            found=names,
+            help="write it as a loop",
+        )
+    _stack.entries.append(function)
+    try:
+        return _compile(function, slots)
+    finally:
+        _stack.entries.pop()
+
+
+def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specialization:
+    source, signature = function.source, function.signature
+    context = Context(source, Dependencies(), function.differentiable)
+    context.connect(evaluate, execute)
+    context.kind = type(function)
+    context.complete_signature = signature.is_complete
+    context.result_type = result_annotation(function, slots)
+    context.result_no_diff = signature.result.no_diff
+    for name in FLAGS:
+        set_flag(context, name, False)
+    inputs = _bind_parameters(context, function, slots)
+    names = [parameter.name for parameter in signature.parameters]
+    context.after_loop.update(DefiniteAssignment(source, names, lambda loop: _runs_once(context, loop)).after)
+    with originating_from((source.span(source.definition).origin,)):
+        context.execute(source.body)
+        value = _result_value(context)
+        node = tied(context, node_of(value, source.span(source.definition)))
+        if value.type is NONE and context.has_effects:
+            node = node_of(context.environment["$effects"], source.span(source.definition))
+    context.result_aliases = aliases_of(value)
+    if not context.result_no_diff:
+        context.expect(value)
+    else:
+        node = detached(node)
+    function.verify(context)
+    result_type = value.type
+    assert result_type is not None
+    made = make_function(source.name, inputs, [node])
+    refuse_leaks(source.name, (n for n in toposort(made.results) if n.op is input_op))
+    return Specialization(
+        function,
+        slots,
+        made,
+        result_type,
+        context.result_no_diff,
+        context.dependencies,
+        context,
+        result_weak=value.weak and isinstance(result_type, ir.Scalar),
+    )
+
+
+def result_annotation(function: CapturedFunction, slots: tuple[Slot, ...]) -> FrontType | None:
+    """The declared type of the result, with type variables filled in from the slots."""
+    annotation = function.signature.result
+    if annotation.variable is None:
+        return annotation.type
+    for parameter, slot in zip(function.signature.parameters, slots, strict=True):
+        if parameter.annotation.variable is annotation.variable:
+            return slot.type
+    return None
+
+
+def _bind_parameters(context: Context, function: CapturedFunction, slots: tuple[Slot, ...]) -> list[Node]:
+    inputs: list[Node] = []
+    for parameter, slot in zip(function.signature.parameters, slots, strict=True):
+        if slot.type is None:
+            context.environment[parameter.name] = context.outside_value(
+                slot.static, parameter.name, context.source.definition
+            )
+            continue
+        if parameter.annotation.variable is not None:
+            context.type_variables[parameter.annotation.variable] = slot.type
+        with originating_from((parameter.span.origin,)):
+            node = input_node(Key(parameter.name), ir_of(slot.type))
+        inputs.append(node)
+        value = _parameter_value(context, parameter, slot, node)
+        context.environment[parameter.name] = owned(value, parameter_key(parameter.name))
+    return inputs
+
+
+def _parameter_value(context: Context, parameter: Any, slot: Slot, node: Node) -> Value:
+    type = slot.type
+    assert type is not None
+    differential = differential_type(type)
+    if differential is None:
+        return runtime(type, node, weak=slot.weak)
+    context.dependencies.types[type] = differential
+    kind = "cut" if slot.no_diff else "parameter"
+    flow = context.graph.add(kind, parameter.span, [], parameter.name)
+    return runtime(type, detached(node) if slot.no_diff else node, flow, slot.weak)
+
+
+def _result_value(context: Context) -> Value:
+    """What the function returns; falling off the end returns None."""
+    definition = context.source.definition
+    returned = flag(context.environment, "$returned")
+    if returned.is_static and not returned.static:
+        return checked_result(context, static(None), definition)
+    value = context.environment.get("$return")
+    if value is None and returned.static is True and context.result_type is not None:
+        return runtime(context.result_type, zero_value(context.result_type))  # every way ends the run
+    if value is None:
+        return checked_result(context, static(None), definition)
+    if not returned.is_static and value.type is not NONE:
+        raise context.error(
+            "LG202",
+            f"`{context.source.name}` may end without returning a value",
+            _last(context.source.body),
+            help="return a value on every way",
+        )
+    if value.type is None:
+        raise context.error(
+            "LG203",
+            f"`{context.source.name}` returns different types on different ways",
+            definition,
+            found=str(getattr(value.static, "first", value.static))
+            + " and "
+            + str(getattr(value.static, "second", "")),
+        )
+    return value
+
+
+def _last(body: list[ast.stmt]) -> ast.AST:
+    return body[-1]
+
+
+def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:
+    """Whether a loop certainly runs at least once: over a range of constants that is not empty."""
+    if not isinstance(loop, ast.For):
+        return False
+    iterable = loop.iter
+    if isinstance(iterable, ast.List | ast.Tuple):
+        return bool(iterable.elts)
+    if not (isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "range"):
+        return False
+    numbers = []
+    for argument in iterable.args:
+        try:
+            known = ast.literal_eval(argument)
+        except ValueError:
+            known = context.source.lookup(argument.id) if isinstance(argument, ast.Name) else None
+            local = isinstance(argument, ast.Name) and argument.id in context.environment
+            if local or not isinstance(known, int):
+                return False
+        numbers.append(known)
+    fits = 1 <= len(numbers) <= 3 and all(isinstance(number, int) for number in numbers) and numbers[2:] != [0]
+    return fits and bool(range(*numbers))  # the compiler says what does not fit
+
+
+captured.COMPILE.append(compile_specialization)

@@ -1,0 +1,283 @@
+"""The functions of livegrad that people call in captured functions, and what they do under plain Python.
+
+Inside a captured function the compiler knows each by its name; outside they work on NumPy values, and on lazy tensors,
+whose last axis (or two, for matrices) is the vector: the result is a lazy tensor with gradients.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy as copying
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+
+from livegrad.frontend.function.vectors import VectorValue
+from livegrad.tensors import arithmetic, linalg, norms, products, transforms
+from livegrad.tensors.comparison import less
+from livegrad.tensors.creation import ones_like, zeros_like
+from livegrad.tensors.handle import Tensor
+from livegrad.tensors.indexing import where
+
+Item = TypeVar("Item")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def known_as(name: str) -> Callable[[_Function], _Function]:
+    """Marks a Python function as what the compiler knows under a name."""
+
+    def mark(function: _Function) -> _Function:
+        function.__livegrad_intrinsic__ = name  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def on_tensors(lazily: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Says what a function does where a lazy tensor is among its arguments."""
+
+    def choose(function: _Function) -> _Function:
+        @wraps(function)
+        def either(*values: Any) -> Any:
+            lazy = builtins.any(isinstance(value, Tensor) for value in values)
+            return lazily(*values) if lazy else function(*values)
+
+        return either  # type: ignore[return-value]
+
+    return choose
+
+
+def _step_of_tensors(edge: Any, x: Any) -> Tensor:
+    like = x if isinstance(x, Tensor) else edge
+    return where(less(x, edge), zeros_like(like), ones_like(like))
+
+
+def _vector(value: Any) -> Any:
+    array = np.asarray(value)
+    return array.view(VectorValue) if array.ndim else array[()]
+
+
+def _extremum(values: Sequence[Any], is_better: Any, of_numbers: Callable[..., Any]) -> Any:
+    """The best of several values, or of one sequence of them; the first of equals."""
+    if len(values) == 1:
+        return _extremum(tuple(values[0]), is_better, of_numbers)
+    best = values[0]
+    for value in values[1:]:
+        best = np.where(is_better(value, best), value, best)
+    return _vector(best) if np.ndim(best) else of_numbers(*values)
+
+
+@known_as("max")
+def max(*values: Any) -> Any:
+    """The largest value, as Python's `max`; of vectors, component by component.
+
+    >>> float(max(1.0, 3.0))
+    3.0
+    """
+    return _extremum(values, np.greater, builtins.max)
+
+
+@known_as("min")
+def min(*values: Any) -> Any:
+    """The smallest value, as Python's `min`; of vectors, component by component.
+
+    >>> float(min(1.0, 3.0))
+    1.0
+    """
+    return _extremum(values, np.less, builtins.min)
+
+
+@known_as("clamp")
+@on_tensors(lambda x, low, high: arithmetic.minimum(arithmetic.maximum(x, low), high))
+def clamp(x: Any, low: Any, high: Any) -> Any:
+    """The value, kept between two others.
+
+    >>> float(clamp(5.0, 0.0, 1.0))
+    1.0
+    """
+    return _vector(np.minimum(np.maximum(x, low), high))
+
+
+@known_as("mix")
+def mix(a: Any, b: Any, t: Any) -> Any:
+    """From a (t = 0) to b (t = 1).
+
+    >>> mix(2.0, 4.0, 0.25)
+    2.5
+    """
+    return a + (b - a) * t
+
+
+@known_as("step")
+@on_tensors(_step_of_tensors)
+def step(edge: Any, x: Any) -> Any:
+    """0 below the edge, 1 from there on.
+
+    >>> float(step(0.5, 0.5))
+    1.0
+    """
+    return _vector(np.where(np.less(x, edge), 0.0, 1.0))
+
+
+@known_as("smoothstep")
+def smoothstep(low: Any, high: Any, x: Any) -> Any:
+    """A smooth step from 0 at `low` to 1 at `high`.
+
+    >>> float(smoothstep(0.0, 1.0, 0.5))
+    0.5
+    """
+    t = clamp((x - low) / (high - low), 0.0, 1.0)
+    return t * t * (3.0 - 2.0 * t)
+
+
+@known_as("select")
+@on_tensors(where)
+def select(condition: Any, then: Any, otherwise: Any) -> Any:
+    """One of two values, both of which are computed.
+
+    >>> float(select(True, 1.0, 2.0))
+    1.0
+    """
+    return _vector(np.where(condition, then, otherwise))
+
+
+@known_as("dot")
+@on_tensors(products.dot)
+def dot(a: Any, b: Any) -> Any:
+    """The inner product of two vectors; of matrices and tensors what NumPy's `dot` gives, `lg.vecdot` along one axis.
+
+    >>> float(dot([1.0, 2.0], [3.0, 4.0]))
+    11.0
+    """
+    return np.dot(np.asarray(a), np.asarray(b))
+
+
+@known_as("cross")
+@on_tensors(linalg.cross)
+def cross(a: Any, b: Any) -> Any:
+    """The vector product.
+
+    >>> cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    return _vector(np.cross(np.asarray(a), np.asarray(b)))
+
+
+@known_as("length")
+@on_tensors(lambda v: norms.vector_norm(v, axis=-1))
+def length(v: Any) -> Any:
+    """The length of a vector.
+
+    >>> float(length([3.0, 4.0]))
+    5.0
+    """
+    return np.sqrt(np.dot(np.asarray(v), np.asarray(v)))
+
+
+@known_as("normalize")
+@on_tensors(lambda v: v / norms.vector_norm(v, axis=-1, keepdims=True))
+def normalize(v: Any) -> Any:
+    """The vector with length one.
+
+    >>> normalize([0.0, 2.0]).tolist()
+    [0.0, 1.0]
+    """
+    return _vector(np.asarray(v) / length(v))
+
+
+@known_as("determinant")
+@on_tensors(linalg.det)
+def determinant(m: Any) -> Any:
+    """The determinant of a small matrix.
+
+    >>> import livegrad as lg
+    >>> float(determinant(lg.mat2(2.0, 0.0, 0.0, 3.0)))
+    6.0
+    """
+    return np.linalg.det(np.asarray(m))
+
+
+@known_as("inverse")
+@on_tensors(linalg.inv)
+def inverse(m: Any) -> Any:
+    """The inverse of a small matrix.
+
+    >>> import livegrad as lg
+    >>> inverse(lg.mat2(2.0, 0.0, 0.0, 4.0)).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
+    return _vector(np.linalg.inv(np.asarray(m)))
+
+
+@known_as("transpose")
+@on_tensors(products.matrix_transpose)
+def transpose(m: Any) -> Any:
+    """The transpose of a small matrix."""
+    return _vector(np.transpose(np.asarray(m)))
+
+
+@known_as("fract")
+@on_tensors(lambda x: x - arithmetic.floor(x))
+def fract(x: Any) -> Any:
+    """The part after the point: x - floor(x).
+
+    >>> float(fract(-0.25))
+    0.75
+    """
+    return _vector(np.asarray(x) - np.floor(x))
+
+
+@known_as("sign")
+def sign(x: Any) -> Any:
+    """-1, 0 or 1."""
+    return _vector(np.sign(x))
+
+
+@known_as("detach")
+@on_tensors(transforms.stop_gradient)
+def detach(x: Item) -> Item:
+    """The value, with its derivative dropped.
+
+    >>> detach(2.0)
+    2.0
+    """
+    return x
+
+
+@known_as("copy")
+def copy(x: Item) -> Item:
+    """A value of its own, which can be changed without showing elsewhere.
+
+    >>> a = [[1.0, 2.0], [3.0, 4.0]]
+    >>> b = copy(a)
+    >>> b[0][0] = 5.0
+    >>> a
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    if isinstance(x, list | tuple):
+        return type(x)(map(copy, x))  # type: ignore[return-value]
+    return x.copy() if hasattr(x, "copy") else copying.copy(x)  # type: ignore[attr-defined]
+
+
+@known_as("unroll")
+def unroll(values: Iterable[Item]) -> Iterable[Item]:
+    """Goes over values of known number; the compiler writes each trip out.
+
+    >>> list(unroll(range(2)))
+    [0, 1]
+    """
+    return values
+
+
+@known_as("bounded")
+def bounded(condition: Any, limit: int) -> Any:
+    """`while bounded(condition, limit)`: the loop's condition, and how many trips it may take at most.
+
+    Running past the limit is an error; derivatives know how much a loop remembers at most.
+
+    >>> bounded(1.0 < 2.0, 100)
+    True
+    """
+    return condition

@@ -1,0 +1,339 @@
+"""Functions that the compiler knows by name: those of `math`, NumPy, Python's builtins and livegrad's own library.
+
+`intrinsic_of` names a Python object; `INTRINSICS` has what the name does to values.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import (
+    Value,
+    as_scalar_type,
+    name_of,
+    node_of,
+    static,
+    tuple_value,
+)
+from livegrad.frontend.function.operators import (
+    Shaped,
+    binary,
+    truth,
+    unify,
+)
+from livegrad.ir import types as ir
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ops import elementwise, transcendental
+
+Handler = Callable[[Context, Sequence[Value], ast.AST], Value]
+Special = Callable[[Context, ast.Call], Value]
+INTRINSICS: dict[str, Handler] = {}
+SPECIAL: dict[str, Special] = {}  # those that look at the expressions of their arguments
+
+_UNARY = [
+    "sqrt",
+    "rsqrt",
+    "cbrt",
+    "exp",
+    "exp2",
+    "expm1",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "fract",
+]
+_NUMPY_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh"}
+_NUMPY_NAMES |= {
+    "arctanh": "atanh",
+    "arctan2": "atan2",
+    "power": "pow",
+    "absolute": "abs",
+    "rint": "round",
+    "fabs": "abs",
+}
+
+_NAMES: dict[Any, str] = {
+    builtins.abs: "abs", builtins.min: "min", builtins.max: "max", builtins.sum: "sum", builtins.len: "len",
+    builtins.float: "float", builtins.int: "int", builtins.bool: "bool", builtins.round: "round_int",
+    builtins.pow: "pow", builtins.divmod: "divmod", builtins.any: "any", builtins.all: "all",
+    builtins.list: "list", builtins.tuple: "tuple", builtins.print: "print", builtins.isinstance: "isinstance",
+    math.floor: "floor_int", math.ceil: "ceil_int", math.trunc: "int", math.fabs: "abs", math.pow: "pow",
+    math.log: "log", math.atan2: "atan2", math.hypot: "hypot", math.fmod: "fmod", math.copysign: "copysign",
+    math.isnan: "is_nan", math.isinf: "is_infinite", math.isfinite: "is_finite", math.radians: "radians",
+    math.degrees: "degrees", math.prod: "prod", math.fsum: "sum", math.remainder: "remainder", math.dist: "dist",
+    np.maximum: "maximum", np.minimum: "minimum", np.where: "where", np.clip: "clamp", np.dot: "dot",
+    np.cross: "cross", np.linalg.norm: "length", np.sum: "sum", np.log: "log", np.sign: "sign", np.floor: "floor",
+    np.ceil: "ceil", np.trunc: "trunc", np.rint: "round", np.isnan: "is_nan", np.isinf: "is_infinite",
+    np.isfinite: "is_finite", np.hypot: "hypot", np.fmod: "fmod", np.mod: "mod", np.copysign: "copysign",
+    np.array: "array_of", np.asarray: "array_of", np.prod: "prod", np.max: "max", np.min: "min",
+    np.radians: "radians", np.degrees: "degrees", np.square: "square", np.linalg.det: "determinant",
+    np.linalg.inv: "inverse", np.transpose: "transpose", np.float64: "float", np.int64: "int",
+    np.matmul: "matmul",
+}  # fmt: skip
+for _name in _UNARY:
+    for _module in (math, np):
+        if hasattr(_module, _name):
+            _NAMES[getattr(_module, _name)] = _name
+for _numpy_name, _name in _NUMPY_NAMES.items():
+    _NAMES[getattr(np, _numpy_name)] = _name
+
+
+_MARK = "__livegrad_intrinsic__"
+
+
+def intrinsic_of(target: Any) -> str | None:
+    """The name that the compiler knows a Python object by."""
+    named = getattr(target, _MARK, None)
+    if isinstance(named, str):
+        return named
+    if isinstance(target, Op):
+        return target.name
+    try:
+        return _NAMES.get(target)
+    except TypeError:
+        return None
+
+
+# Functions on tensors whose name, or meaning under that name, is another one here.
+_TENSOR_NAMES = {
+    "isnan": "is_nan", "isinf": "is_infinite", "isfinite": "is_finite", "clip": "clamp", "remainder": "mod",
+    "bool": None, "float": None, "int": None,
+}  # fmt: skip
+
+
+# The functions on tensors that captured code may call, with the name that each is known by.
+TENSOR_FUNCTIONS: dict[Any, str] = {}
+
+
+def know_tensor_functions(namespace: Any, names: Sequence[str]) -> None:
+    """Lets captured code call functions on tensors, such as `lg.sin`, by what they mean for scalars and vectors."""
+    for name in names:
+        known = _TENSOR_NAMES.get(name, name)
+        function: Any = getattr(namespace, name)
+        if known in INTRINSICS and callable(function) and intrinsic_of(function) is None:
+            setattr(function, _MARK, known)
+            TENSOR_FUNCTIONS[function] = known
+
+
+def intrinsic(*names: str) -> Callable[[Handler], Handler]:
+    """Registers what a name does."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            INTRINSICS[name] = handler
+        return handler
+
+    return register
+
+
+def require_count(context: Context, values: Sequence[Value], count: int, name: str, at: ast.AST) -> None:
+    """An error unless there are as many arguments as a function takes."""
+    if len(values) != count:
+        many = "1 argument" if count == 1 else f"{count} arguments"
+        raise context.error("LG108", f"`{name}` takes {many}", at, found=str(len(values)))
+
+
+def _floating(context: Context, value: Value, name: str, at: ast.AST) -> Node:
+    """A number or vector of floats; integers become Python's float."""
+    if not isinstance(value.type, Shaped):
+        raise context.error("LG201", f"`{name}` cannot take {name_of(value)}", at)
+    scalar = ir.scalar_of(value.type)
+    assert scalar is not None
+    if scalar.kind in ("float", "complex") and not value.is_number:
+        return node_of(value, context.span(at))
+    return as_scalar_type(value, scalar if scalar.kind in ("float", "complex") else ir.f64, context.span(at))
+
+
+def shaped_result(context: Context, node: Node, inputs: Sequence[Value], at: ast.AST, weak: bool = False) -> Value:
+    """A number, vector or matrix that was made from inputs."""
+    assert isinstance(node.type, Shaped)
+    return context.result(node.type, node, inputs, at, weak)
+
+
+def _register_unary(name: str) -> None:
+    op = Op.named(name)
+
+    @intrinsic(name)
+    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+        require_count(context, values, 1, name, at)
+        return shaped_result(context, op(_floating(context, values[0], name, at)), values, at, values[0].weak)
+
+
+for _name in [*_UNARY, "floor", "ceil", "trunc", "round"]:
+    _register_unary(_name)
+
+
+def _register_binary(name: str, floats: bool = True) -> None:
+    op = Op.named(name)
+
+    @intrinsic(name)
+    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+        require_count(context, values, 2, name, at)
+        type, a, b = unify(context, values[0], values[1], at, name)
+        scalar = ir.scalar_of(type)
+        if floats and scalar is not None and scalar.kind not in ("float", "complex"):
+            a, b = (as_scalar_type(Value(type, node), ir.f64, context.span(at)) for node in (a, b))
+        return shaped_result(context, op(a, b), values, at, all(value.weak for value in values))
+
+
+for _name in ("atan2", "fmod", "copysign"):
+    _register_binary(_name)
+for _name in ("minimum", "maximum"):
+    _register_binary(_name, floats=False)
+
+
+def _register_test(name: str) -> None:
+    op = Op.named(name)
+
+    @intrinsic(name)
+    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+        require_count(context, values, 1, name, at)
+        return shaped_result(context, op(_floating(context, values[0], name, at)), [], at)
+
+
+for _name in ("is_nan", "is_infinite", "is_finite"):
+    _register_test(_name)
+
+
+def _by_operator(name: str, op: ast.operator) -> None:
+    @intrinsic(name)
+    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+        require_count(context, values, 2, name, at)
+        return binary(context, op, values[0], values[1], at)
+
+
+_by_operator("mod", ast.Mod())
+_by_operator("matmul", ast.MatMult())
+
+
+@intrinsic("pow")
+def _pow(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 2, "pow", at)
+    return binary(context, ast.Pow(), values[0], values[1], at)
+
+
+@intrinsic("square")
+def _square(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 1, "square", at)
+    return binary(context, ast.Mult(), values[0], values[0], at)
+
+
+@intrinsic("log")
+def _log(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    if len(values) == 2:
+        first, base = (_log(context, [value], at) for value in values)
+        return binary(context, ast.Div(), first, base, at)
+    require_count(context, values, 1, "log", at)
+    return shaped_result(
+        context, transcendental.log(_floating(context, values[0], "log", at)), values, at, values[0].weak
+    )
+
+
+@intrinsic("hypot")
+def _hypot(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    total = values[0] if len(values) > 1 else _abs(context, values, at)
+    for value in values[1:]:
+        type, a, b = unify(context, total, value, at, "hypot")
+        scalar = ir.scalar_of(type)
+        if scalar is not None and scalar.kind != "float":
+            a, b = (as_scalar_type(Value(type, node), ir.f64, context.span(at)) for node in (a, b))
+        total = shaped_result(context, transcendental.hypot(a, b), [total, value], at)
+    return total
+
+
+@intrinsic("abs")
+def _abs(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 1, "abs", at)
+    (value,) = values
+    if not isinstance(value.type, Shaped):
+        raise context.error("LG201", f"`abs` cannot take {name_of(value)}", at)
+    node = (
+        as_scalar_type(value, ir.i64, context.span(at)) if value.type is ir.bool_ else node_of(value, context.span(at))
+    )
+    return shaped_result(context, elementwise.abs(node), values, at, value.weak)
+
+
+@intrinsic("sign")
+def _sign(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 1, "sign", at)
+    return shaped_result(context, elementwise.sign(node_of(values[0], context.span(at))), [], at, values[0].weak)
+
+
+def _to_int(name: str, op: Op | None) -> None:
+    @intrinsic(name)
+    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+        require_count(context, values, 1, name.removesuffix("_int"), at)
+        (value,) = values
+        if not isinstance(value.type, Shaped):
+            raise context.error("LG201", f"{name_of(value)} cannot become an int", at)
+        node = node_of(value, context.span(at))
+        scalar = ir.scalar_of(value.type)
+        if op is not None and scalar is not None and scalar.kind == "float":
+            node = op(node)
+        return shaped_result(context, as_scalar_type(Value(value.type, node), ir.i64, context.span(at)), [], at)
+
+
+_to_int("int", None)
+_to_int("floor_int", elementwise.floor)
+_to_int("ceil_int", elementwise.ceil)
+_to_int("round_int", elementwise.round)
+
+
+# How Python programs write the floats that have no literals.
+_WRITTEN_FLOATS = frozenset(sign + word for sign in ("", "+", "-") for word in ("inf", "infinity", "nan"))
+
+
+@intrinsic("float")
+def _float(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 1, "float", at)
+    (value,) = values
+    if isinstance(value.static, str) and value.static.strip().lower() in _WRITTEN_FLOATS:
+        return static(float(value.static))
+    if not isinstance(value.type, ir.Scalar):
+        raise context.error("LG201", f"{name_of(value)} cannot become a float", at)
+    return shaped_result(context, as_scalar_type(value, ir.f64, context.span(at)), values, at)
+
+
+@intrinsic("bool")
+def _bool(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 1, "bool", at)
+    return truth(context, values[0], at)
+
+
+@intrinsic("radians")
+def _radians(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 1, "radians", at)
+    return binary(context, ast.Mult(), values[0], static(math.pi / 180.0), at)
+
+
+@intrinsic("degrees")
+def _degrees(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 1, "degrees", at)
+    return binary(context, ast.Mult(), values[0], static(180.0 / math.pi), at)
+
+
+@intrinsic("divmod")
+def _divmod(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 2, "divmod", at)
+    return tuple_value([binary(context, op, values[0], values[1], at) for op in (ast.FloorDiv(), ast.Mod())])

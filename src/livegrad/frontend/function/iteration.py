@@ -1,0 +1,302 @@
+"""What a `for` loop goes over: ranges, lists, vectors, tuples, `enumerate`, `zip`, `reversed`, and unrolled ones.
+
+An iterable expression goes in; the number of trips and the value at a trip (or all values, to unroll) come out.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import Value, aliased, name_of, node_of, runtime, static, tuple_value
+from livegrad.frontend.function.function_types import ArrayType, TensorType
+from livegrad.frontend.function.lvalues import ITERATED
+from livegrad.frontend.function.operators import expect_int
+from livegrad.ir import types as ir
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ops import comparison, elementwise
+from livegrad.ops.aggregate import get_at, member
+from livegrad.ops.control import check
+from livegrad.ops.indexing import lookup
+
+_INTEGERS = 1 << 63  # below this and from minus this on
+
+
+@dataclass
+class Steps:
+    """Either `unrolled` values, or `trips` and the value `at` a trip's index (called inside the loop's body)."""
+
+    trips: Node | None = None
+    at: Callable[[Node], Value] | None = None
+    unrolled: list[Value] | None = None
+    static_trips: int | None = None
+    over: tuple[Value, ...] = ()  # the lists that it goes over as they are now
+
+
+def iteration_of(context: Context, expression: ast.expr) -> Steps:
+    """How to go over the value of an expression."""
+    if isinstance(expression, ast.Call):
+        callee = context.evaluate(expression.func)
+        handler = _CALLS.get(callee.static) if callee.is_static and _hashable(callee.static) else None
+        if handler is None and getattr(callee.static, "__livegrad_intrinsic__", None) == "unroll":
+            handler = _unroll
+        if handler is not None:
+            return handler(context, expression)
+    return _over_value(context, context.evaluate(expression), expression)
+
+
+def _hashable(value: object) -> bool:
+    return getattr(type(value), "__hash__", None) is not None
+
+
+def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
+    if value.items is not None:
+        return Steps(unrolled=list(value.items))
+    if value.is_static and isinstance(value.static, range | list | tuple | set | frozenset | dict):
+        items = [static(item) for item in value.static]
+        if isinstance(value.static, range):
+            values = value.static
+            return _range_steps(context, static(values.start), static(values.stop), static(values.step), at)
+        return Steps(unrolled=items)
+    if isinstance(value.type, ArrayType | ir.Vector) and value.node is not None:
+        name = _held_name(context, value, at)
+        size = value.type.size
+        if size == 0:
+            return Steps(unrolled=[], over=(value,))  # there is no element that a body could be compiled for
+
+        def element(index: Node) -> Value:
+            held = context.environment[name]
+            assert held.node is not None
+            assert isinstance(held.type, ArrayType | ir.Vector)
+            return context.part(held.type.element, get_at(held.node, index), held, at, held.weak)
+
+        return Steps(constant(size, ir.i64), element, static_trips=size, over=(value,))
+    if isinstance(value.type, TensorType) and len(value.type.shape) == 1 and value.node is not None:
+        return _over_tensor(context, value, at)
+    raise context.error(
+        "LG107", f"a loop cannot go over {name_of(value)}", at, expected="a range, list, vector or tuple"
+    )
+
+
+def _held_name(context: Context, value: Value, at: ast.AST) -> str:
+    """The variable that a loop reads elements from: the list's own name, under which changes show as in Python, or
+    (where the loop gives that to something else) one that nothing may change."""
+    if isinstance(at, ast.Name) and at.id not in context.rebound and context.environment.get(at.id) is value:
+        return at.id
+    name = context.temporary(ITERATED.removeprefix("~"))
+    context.environment[name] = value
+    return name
+
+
+def _over_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
+    name = context.temporary("over")
+    context.environment[name] = value
+    assert isinstance(value.type, TensorType)
+    size = value.type.shape[0]
+
+    def element(index: Node) -> Value:
+        held = context.environment[name]
+        assert held.node is not None
+        assert isinstance(held.type, TensorType)
+        return context.result(held.type.element, lookup(held.node, index), [held], at)
+
+    return Steps(constant(size, ir.i64), element, static_trips=size)
+
+
+def _range(context: Context, call: ast.Call) -> Steps:
+    if call.keywords or not 1 <= len(call.args) <= 3:
+        raise context.error("LG108", "range takes one to three numbers", call)
+    values = [context.evaluate(argument) for argument in call.args]
+    if len(values) == 1:
+        values = [static(0), values[0]]
+    if len(values) == 2:
+        values.append(static(1))
+    return _range_steps(context, values[0], values[1], values[2], call)
+
+
+def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Steps:
+    known = [value.static for value in (start, stop, step)]
+    if all(isinstance(number, int) for number in known):
+        if known[2] == 0:
+            raise context.error("LG107", "range's step must not be zero", at)
+        count = max(0, -((known[0] - known[1]) // known[2]))  # `len` of a range has a limit
+        if not all(-_INTEGERS <= number < _INTEGERS for number in (*known, count)):
+            raise context.error("LG107", "a range beyond 64 bits", at)
+        return Steps(constant(count, ir.i64), _linear(context, start, step, at), static_trips=count)
+    first, last, stride = (expect_int(context, value, at, "a bound of range") for value in (start, stop, step))
+    if isinstance(step.static, int):
+        if step.static == 0:
+            raise context.error("LG107", "range's step must not be zero", at)
+        if step.static == 1:
+            trips = last - first if start.static != 0 else last
+        else:
+            away = 1 if step.static > 0 else -1
+            trips = elementwise.floor_div(last - first + (step.static - away), stride)
+    else:
+        name = "range's step must not be zero"
+        stride = check(stride, comparison.not_equal(stride, 0), message=name)
+        trips = elementwise.floor_div(last - first + stride - elementwise.sign(stride), stride)
+    return Steps(trips, _linear(context, _held(context, start, first), _held(context, step, stride), at))
+
+
+def _held(context: Context, value: Value, node: Node) -> Value:
+    return value if value.is_static else runtime(ir.i64, node)
+
+
+def _linear(context: Context, start: Value, step: Value, at: ast.AST) -> Callable[[Node], Value]:
+    """start + index * step, with what is not known now held in variables that the body can see."""
+    names = [context.temporary("start"), context.temporary("step")]
+    for name, held in zip(names, (start, step), strict=True):
+        context.environment[name] = held
+
+    def value(index: Node) -> Value:
+        first, stride = (node_of(context.environment[name], context.span(at)) for name in names)
+        scaled = index if step.static == 1 else index * stride
+        return runtime(ir.i64, scaled if start.static == 0 else scaled + first)
+
+    return value
+
+
+def _enumerate(context: Context, call: ast.Call) -> Steps:
+    if not 1 <= len(call.args) + len(call.keywords) <= 2 or not call.args or {k.arg for k in call.keywords} - {"start"}:
+        raise context.error("LG108", "`enumerate` takes an iterable and `start`", call)
+    start = context.evaluate(call.args[1]) if len(call.args) > 1 else static(0)
+    for keyword in call.keywords:
+        start = context.evaluate(keyword.value)
+    if not isinstance(start.static, int):
+        raise context.error("LG107", "enumerate's start must be known now", call)
+    offset = start.static
+    inner = iteration_of(context, call.args[0])
+    if inner.unrolled is not None:
+        numbered = [tuple_value([static(offset + k), value]) for k, value in enumerate(inner.unrolled)]
+        return Steps(unrolled=numbered, over=inner.over)
+    at = inner.at
+    assert at is not None
+    return Steps(
+        inner.trips,
+        lambda index: tuple_value([runtime(ir.i64, index + offset if offset else index), at(index)]),
+        static_trips=inner.static_trips,
+        over=inner.over,
+    )
+
+
+def _zip(context: Context, call: ast.Call) -> Steps:
+    inner = [iteration_of(context, argument) for argument in call.args]
+    over = tuple(value for steps in inner for value in steps.over)
+    if any(keyword.arg != "strict" for keyword in call.keywords):
+        raise context.error("LG108", "`zip` takes iterables and `strict`", call)
+    if any(context.evaluate(keyword.value).static is not False for keyword in call.keywords):
+        lengths = {steps.static_trips if steps.unrolled is None else len(steps.unrolled) for steps in inner}
+        if None in lengths:
+            raise context.error("LG107", "the lengths of a strict `zip` must be known now", call)
+        if len(lengths) > 1:
+            raise context.error(
+                "LG107", "a strict `zip` of different lengths", call, found=", ".join(map(str, lengths))
+            )
+    if inner and all(steps.unrolled is None for steps in inner):
+        trips = inner[0].trips
+        assert trips is not None
+        for steps in inner[1:]:
+            assert steps.trips is not None
+            trips = elementwise.min(trips, steps.trips)
+        known = [steps.static_trips for steps in inner]
+        least = None if None in known else min(k for k in known if k is not None)
+        return Steps(
+            trips if least is None else constant(least, ir.i64),
+            lambda index: tuple_value([steps.at(index) for steps in inner if steps.at is not None]),
+            static_trips=least,
+            over=over,
+        )
+    listed = [_all(context, steps, call) for steps in inner]
+    return Steps(unrolled=[tuple_value(row) for row in zip(*listed, strict=False)], over=over)
+
+
+def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
+    """The values one by one, for a loop of known length."""
+    if steps.unrolled is not None:
+        return steps.unrolled
+    if steps.static_trips is None or steps.at is None:
+        raise context.error("LG107", "the number of trips must be known now", at, help="loop over a range of constants")
+    values = []
+    for index in range(steps.static_trips):
+        value = steps.at(constant(index, ir.i64))
+        values.append(_known(value))
+    return values
+
+
+def _known(value: Value) -> Value:
+    """An index computed from constants is known; an element at a known index needs no check."""
+    if value.items is not None:
+        return tuple_value([_known(item) for item in value.items])
+    node = value.node
+    if node is None:
+        return value
+    number = _fold(node)
+    if number is not None:
+        return static(number)
+    if node.op is get_at:
+        index = _fold(node.operands[1])
+        if index is not None:
+            made = member(node.operands[0], index)
+            return aliased(runtime(value.type, made, value.flow, value.weak), value.aliases) if value.type else value
+    return value
+
+
+def _fold(node: Node) -> int | None:
+    if node.op.name == "constant" and node.type is ir.i64:
+        return node.attribute("value")
+    if node.op.name in ("add", "mul") and node.type is ir.i64:
+        parts = [_fold(operand) for operand in node.operands]
+        if parts[0] is not None and parts[1] is not None:
+            return parts[0] + parts[1] if node.op.name == "add" else parts[0] * parts[1]
+    return None
+
+
+def _reversed(context: Context, call: ast.Call) -> Steps:
+    _require_one(context, call, "reversed")
+    inner = iteration_of(context, call.args[0])
+    if inner.unrolled is not None:
+        return Steps(unrolled=inner.unrolled[::-1], over=inner.over)
+    trips, at = inner.trips, inner.at
+    assert trips is not None
+    assert at is not None
+    name = context.temporary("last")
+    context.environment[name] = runtime(ir.i64, trips - 1)
+
+    def value(index: Node) -> Value:
+        last = context.environment[name].node
+        assert last is not None
+        return at(last - index)
+
+    return Steps(trips, value, static_trips=inner.static_trips, over=inner.over)
+
+
+def _require_one(context: Context, call: ast.Call, name: str) -> None:
+    if len(call.args) != 1 or call.keywords:
+        raise context.error("LG108", f"`{name}` takes one iterable", call)
+
+
+def _unroll(context: Context, call: ast.Call) -> Steps:
+    _require_one(context, call, "unroll")
+    inner = iteration_of(context, call.args[0])
+    return Steps(unrolled=_all(context, inner, call), over=inner.over)
+
+
+_CALLS: dict[object, Callable[[Context, ast.Call], Steps]] = {
+    builtins.range: _range,
+    builtins.enumerate: _enumerate,
+    builtins.zip: _zip,
+    builtins.reversed: _reversed,
+}
+
+
+def listed(context: Context, expression: ast.expr) -> list[Value] | None:
+    """All values of an iterable of known length; None if the length is known only at run time."""
+    steps = iteration_of(context, expression)
+    if steps.unrolled is None and steps.static_trips is None:
+        return None
+    return _all(context, steps, expression)

@@ -1,0 +1,82 @@
+"""Calls whose overload has been chosen before: by the classes of their arguments they are found again at once.
+
+`running` and derivatives look here before they look at the arguments in detail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from livegrad.frontend.function.function_types import FrontType, RecordType, from_result, to_argument
+from livegrad.frontend.function.signature import Default
+from livegrad.frontend.function.vectors import VectorValue
+from livegrad.ir import types as ir
+
+_PLAIN = {kind: kind for kind in (float, int, bool, complex, type(None), np.float64, np.float32, np.int64, np.int32)}
+
+# How values of further classes are told apart (None: they must be looked at); added by the modules that define them.
+KINDS: dict[type, Callable[[Any], Any]] = {
+    VectorValue: lambda value: (VectorValue, value.dtype, value.shape),
+    list: lambda value: _nested(list, value),
+    tuple: lambda value: _nested(tuple, value),
+}
+
+
+def kind_of(value: Any) -> Any:
+    """What decides how a call treats an argument, as a key; None for one that must be looked at.
+
+    >>> kind_of(1.0), kind_of([1.0, 2]), kind_of(len)
+    (<class 'float'>, (<class 'list'>, <class 'float'>, <class 'int'>), None)
+    """
+    own = value.__class__
+    found = _PLAIN.get(own)
+    if found is not None:
+        return found
+    rule = KINDS.get(own)
+    if rule is not None:
+        return rule(value)
+    record = own.__dict__.get("__livegrad_type__")
+    if isinstance(record, RecordType):
+        return _nested(own, [getattr(value, field.name, None) for field in record.fields])
+    return None
+
+
+def _nested(first: Any, parts: Sequence[Any]) -> tuple[Any, ...] | None:
+    kinds = [kind_of(part) for part in parts]
+    return None if None in kinds else (first, *kinds)
+
+
+@dataclass(slots=True)
+class KnownCall:
+    """A call for arguments of certain kinds: what runs, and which argument goes where."""
+
+    run: Callable[..., Any]
+    places: Sequence[int | Default]
+    types: Sequence[FrontType]
+    result: FrontType
+    is_current: Callable[[], bool]
+
+    def __call__(self, values: Sequence[Any]) -> Any:
+        given = []
+        for place, type in zip(self.places, self.types, strict=True):
+            value = values[place] if isinstance(place, int) else place.value
+            if isinstance(type, ir.Scalar):
+                given.append(value)
+            elif value.__class__ is VectorValue and isinstance(type, ir.Vector | ir.Matrix):
+                given.append(value.view(np.ndarray))
+            else:
+                given.append(to_argument(type, value))
+        return from_result(self.result, self.run(*given))
+
+
+def key_of(overloads: int, positional: Sequence[Any], keywords: dict[str, Any]) -> tuple[Any, ...] | None:
+    """What a call is known by; None if one of its arguments must be looked at."""
+    kinds = [kind_of(value) for value in positional]
+    if keywords:
+        kinds += keywords
+        kinds += [kind_of(value) for value in keywords.values()]
+    return None if None in kinds else (overloads, *kinds)

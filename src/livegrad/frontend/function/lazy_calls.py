@@ -1,0 +1,223 @@
+"""Captured functions on lazy tensors: `f(points)` is a tensor that is computed when it is read, and has gradients.
+
+`running` asks `run_lazily` before it runs a function; tensors among the arguments make the call a node of their graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.function.compile_values import Value, is_lossless
+from livegrad.frontend.function.dispatch import LAZY, abstract_argument, apply_mapped, call_span, points_of
+from livegrad.frontend.function.function_types import (
+    NONE,
+    ArrayType,
+    Composite,
+    FrontType,
+    Instance,
+    RecordType,
+    TensorPattern,
+    TensorType,
+    TupleType,
+    describe,
+    ir_of,
+    to_argument,
+)
+from livegrad.frontend.function.overloads import choose
+from livegrad.frontend.function.python_source import MISSING
+from livegrad.frontend.function.signature import Default
+from livegrad.ir import types as ir
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Node
+from livegrad.ops.aggregate import make, member
+from livegrad.ops.control import call
+from livegrad.ops.conversion import cast
+from livegrad.ops.movement import broadcast_to
+from livegrad.tensors.handle import Tensor, join_shapes, wrap, wrap_array
+from livegrad.tensors.weak_types import is_weak, typed
+
+
+def holds_tensor(value: Any) -> bool:
+    """Whether a value is a lazy tensor, or a struct or pair with one inside."""
+    if isinstance(value, Tensor):
+        return True
+    if isinstance(value, Instance):
+        return any(holds_tensor(part) for name, part in vars(value).items() if name != "__livegrad_type__")
+    own = getattr(value, "__livegrad_type__", None)
+    if isinstance(own, RecordType) and not isinstance(value, type):
+        return any(holds_tensor(getattr(value, field.name, None)) for field in own.fields)
+    return False
+
+
+def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """The call as a tensor (or a struct or tuple of tensors); `MISSING` if no argument is one."""
+    if not any(map(holds_tensor, (*positional, *keywords.values()))):
+        return MISSING
+    many = len(function.overloads) > 1
+    parameters = [] if many else function.signature.parameters
+    expected = {p.name: p.annotation.expected_for for p in parameters}
+    values = [abstract_lazily(v, parameters[k].annotation.expected_for(v) if k < len(parameters) else None, many)
+              for k, v in enumerate(positional)]  # fmt: skip
+    named = {n: abstract_lazily(v, expected[n](v) if n in expected else None, many) for n, v in keywords.items()}
+    found = choose(function, values, named, call_span())
+    made = found.function.specialize(found.slots)
+    bound = found.function.signature.bind(positional, keywords)
+    assert not isinstance(bound, str)
+    arguments = []
+    for parameter, slot in zip(found.function.signature.parameters, found.slots, strict=True):
+        given = bound[parameter.name]
+        if slot.type is not None:
+            value = given.value if isinstance(given, Default) else given
+            arguments.append(LazyArgument(parameter.name, slot.type, value))
+    return call_lazily(made.function, arguments, made.result_type, made.result_weak)
+
+
+@dataclass(frozen=True)
+class LazyArgument:
+    """An argument of a call that becomes a node of a graph of tensors."""
+
+    name: str
+    type: FrontType
+    value: Any
+
+
+def call_lazily(function: Function, arguments: Sequence[LazyArgument], result: FrontType, weak: bool = False) -> Any:
+    """A call of an IR function as a tensor, or a struct or tuple of tensors, with one value for each point."""
+    nodes = [_node(argument.value, argument.type, argument.name) for argument in arguments]
+    lifted = any(n.type is not t for n, t in zip(nodes, function.parameter_types, strict=True))
+    node = apply_mapped(function, nodes) if lifted else call(*nodes, function=function)
+    return wrap(node) if weak else _wrapped(node, result, lifted)
+
+
+def abstract_lazily(value: Any, expected: FrontType | TensorPattern | None, fitting: bool = False) -> Value:
+    """What is known of an argument that may be a tensor, or have some inside."""
+    if not holds_tensor(value):
+        return abstract_argument(value, expected, fitting)
+    own = getattr(value, "__livegrad_abstract__", None)
+    if own is not None:
+        return own(abstract_lazily, expected, fitting)
+    if isinstance(expected, TensorPattern) and isinstance(value, Tensor):
+        return Value(TensorType(value.dtype, tuple(value.shape)))
+    if not isinstance(value, Tensor):
+        return Value(value.__livegrad_type__)
+    if expected is None:
+        return Value(value.dtype, weak=is_weak(value.node))
+    if isinstance(expected, Composite | TensorPattern):
+        raise UsageError(f"a tensor cannot stand for {expected!r}", where=caller_origin())
+    shaped = ir.with_scalar(expected, value.dtype)
+    assert isinstance(shaped, ir.Scalar | ir.Vector | ir.Matrix)
+    return Value(shaped, weak=is_weak(value.node))
+
+
+def _node(value: Any, type: FrontType, name: str) -> Node:
+    """An argument as a node: one value for each point, or the same for all."""
+    if isinstance(value, Tensor):
+        node = value.node
+        scalar = ir.scalar_of(ir_of(type))
+        assert scalar is not None
+        if not isinstance(type, Composite):
+            points_of(type, value.shape, f"`{name}`")
+        if value.dtype is scalar:
+            return node
+        if not is_lossless(value.dtype, scalar) and not is_weak(node):
+            raise UsageError(
+                f"`{name}` takes {describe(type)}", where=caller_origin(), found=f"a tensor of {value.dtype}",
+                help="convert it with astype",
+            )  # fmt: skip
+        return cast(node, type=scalar)
+    if isinstance(type, RecordType) and holds_tensor(value):
+        return _struct_node(value, type, name)
+    if isinstance(value, np.ndarray) and not isinstance(type, Composite):
+        scalar, own = ir.scalar_of(type), 0 if isinstance(type, ir.Scalar) else len(ir.components(type))
+        assert scalar is not None
+        if value.ndim > (0 if not own else (1 if isinstance(type, ir.Vector) else 2)):
+            return wrap_array(np.ascontiguousarray(value, scalar.dtype)).node
+    if isinstance(type, TensorType):
+        return wrap_array(type.to_argument(value)).node
+    return _constant(to_argument(type, value), ir_of(type))
+
+
+def _struct_node(value: Any, type: RecordType, name: str) -> Node:
+    """A struct of tensors: fields that are the same for all points are spread over them."""
+    parts = [_node(getattr(value, field.name), field.type, f"{name}.{field.name}") for field in type.fields]
+    fields = tuple((field.name, part.type) for field, part in zip(type.fields, parts, strict=True))
+    node = make(*parts, type=ir.Struct(type.name, fields))
+    domain: tuple[Any, ...] = reduce(partial(join_shapes, name), _domains(node, type.ir), ())
+    return _spread(node, type.ir, domain)
+
+
+def _domains(node: Node, own: ir.Type) -> list[tuple[Any, ...]]:
+    """The shapes over which the tensors in a value have one value a point."""
+    if isinstance(node.type, ir.Tensor):
+        depth = {ir.Vector: 1, ir.Matrix: 2}.get(own.__class__, 0)
+        return [node.type.shape[: node.type.rank - depth]]
+    if not isinstance(own, ir.Struct):
+        return []
+    return [d for index, part in enumerate(ir.components(own)) for d in _domains(member(node, index), part)]
+
+
+def _spread(node: Node, own: ir.Type, domain: tuple[Any, ...]) -> Node:
+    if isinstance(own, ir.Struct):
+        parts = [_spread(member(node, index), part, domain) for index, part in enumerate(ir.components(own))]
+        fields = tuple((name, part.type) for (name, _), part in zip(own.fields, parts, strict=True))
+        return make(*parts, type=ir.Struct(own.name, fields))
+    if isinstance(own, ir.Tuple | ir.Array):
+        raise UsageError("a struct of tensors has fields of numbers and vectors", where=caller_origin(), found=str(own))
+    shape: Sequence[Any] = ()
+    if isinstance(own, ir.Vector):
+        shape = (own.size,)
+    elif isinstance(own, ir.Matrix):
+        shape = (own.rows, own.columns)
+    if not isinstance(node.type, ir.Tensor):
+        scalar = ir.scalar_of(own)
+        assert scalar is not None
+        members = [_value_of(leaf) for leaf in _leaves(node)]
+        node = wrap_array(np.array(members, scalar.dtype).reshape(tuple(shape))).node
+    return broadcast_to(node, (*domain, *shape))
+
+
+def _leaves(node: Node) -> list[Node]:
+    if isinstance(node.type, ir.Scalar):
+        return [node]
+    return [leaf for k in range(len(ir.components(node.type))) for leaf in _leaves(member(node, k))]
+
+
+def _value_of(node: Node) -> Any:
+    return node.attribute("value")
+
+
+def _constant(value: Any, type: ir.Type) -> Node:
+    if isinstance(type, ir.Scalar):
+        plain = np.asarray(value).item()
+        return constant(float(plain) if type.kind == "float" else plain, type)
+    parts = np.asarray(value).reshape(-1) if isinstance(type, ir.Vector | ir.Matrix) else value
+    return make(*[_constant(part, own) for part, own in zip(parts, ir.components(type), strict=True)], type=type)
+
+
+def _wrapped(node: Node, type: FrontType, lifted: bool) -> Any:
+    """The result as people get it: tensors where the function gives numbers and vectors."""
+    if isinstance(type, RecordType):
+        return type.make(**{
+            field.name: _wrapped(member(node, index), field.type, lifted) for index, field in enumerate(type.fields)
+        })  # fmt: skip
+    if isinstance(type, TupleType):
+        return tuple(_wrapped(member(node, index), own, lifted) for index, own in enumerate(type.elements))
+    if isinstance(type, ArrayType):
+        return [_wrapped(member(node, index), type.element, lifted) for index in range(type.size)]
+    if type is NONE:
+        return None
+    if isinstance(node.type, ir.Scalar):
+        node = broadcast_to(node, ())
+    if not isinstance(node.type, ir.Tensor):
+        raise UsageError(f"a {describe(type)} cannot be a lazy result", where=caller_origin())
+    return wrap(typed(node))  # the function says what type it has
+
+
+LAZY.append(run_lazily)

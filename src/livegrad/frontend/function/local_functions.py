@@ -1,0 +1,207 @@
+"""Functions inside captured functions: `def` and `lambda`, written out where they are called.
+
+They see the variables of the function around them as they are at the call. One that uses none of them is a function
+like any other and can be handed on.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import FunctionType
+from typing import Any
+
+from livegrad.frontend.function.aliases import DEEPEST
+from livegrad.frontend.function.assignment import DefiniteAssignment, bound_names, stored_names
+from livegrad.frontend.function.binding import annotation_type
+from livegrad.frontend.function.branches_and_loops import FLAGS, flag, set_flag
+from livegrad.frontend.function.calls import Keywords
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import Value, aliases_of, convert, static
+from livegrad.frontend.function.function_types import NONE
+from livegrad.frontend.function.python_source import Source
+
+Definition = ast.FunctionDef | ast.Lambda
+
+
+@dataclass(frozen=True, eq=False)
+class LocalFunction:
+    """A function that was defined inside another one; `defaults` are the variables that hold its defaults."""
+
+    definition: Definition
+    defaults: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return "lambda" if isinstance(self.definition, ast.Lambda) else self.definition.name
+
+    @property
+    def __name__(self) -> str:  # type: ignore[override]
+        return self.name
+
+    def __livegrad_call__(self, context: Context, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
+        return _inlined(context, self, positional, keywords, at)
+
+    def __livegrad_argument__(self, context: Context, at: ast.AST) -> CapturedFunction:
+        """The function as one that can be handed on."""
+        return _standing_alone(context, self, at)
+
+
+def define(context: Context, definition: Definition) -> Value:
+    """A local function as a value."""
+    arguments = definition.args
+    extra = arguments.vararg or arguments.kwarg
+    if extra is not None:
+        raise context.error("LG102", f"functions do not have `*{extra.arg}`", extra, help="name each parameter")
+    if isinstance(definition, ast.FunctionDef) and definition.decorator_list:
+        raise context.error(
+            "LG102", "a function inside a function has no decorators", definition.decorator_list[0],
+            help="define it outside",
+        )  # fmt: skip
+    positional = [*arguments.posonlyargs, *arguments.args]
+    with_default = positional[len(positional) - len(arguments.defaults) :]
+    pairs = [*zip(with_default, arguments.defaults, strict=True)]
+    pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
+    defaults = {}
+    for argument, default in pairs:
+        # A variable: branches and loops see its value as their own.
+        held = defaults[argument.arg] = context.temporary("default")
+        context.environment[held] = context.named(context.evaluate(default), default)
+    return static(LocalFunction(definition, defaults))
+
+
+def _own_source(context: Context, function: LocalFunction) -> Source:
+    return replace(context.source, definition=function.definition)
+
+
+def _parameters(function: LocalFunction) -> list[ast.arg]:
+    arguments = function.definition.args
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+
+def _inlined(
+    context: Context, function: LocalFunction, positional: Sequence[Value], keywords: Keywords, at: ast.AST
+) -> Value:
+    if function.definition in context.inlining:
+        raise context.error("LG105", f"`{function.name}` calls itself", at, help="write it as a loop")
+    source = _own_source(context, function)
+    given = _bound(context, function, positional, keywords, at)
+    names = [argument.arg for argument in _parameters(function)]
+    own = bound_names(source.body) | set(names)
+    changed = sorted(stored_names(source.body) - own)
+    if changed:
+        # The loops and branches around a call would have to know.
+        raise context.error(
+            "LG102", f"`{function.name}` changes `{changed[0]}` of the function around it", at,
+            help="return the new value instead",
+        )  # fmt: skip
+    context.after_loop.update(DefiniteAssignment(source, names, lambda loop: False).after)
+    known = {alias.object for value in context.environment.values() for alias in aliases_of(value)}
+    for parameter in _parameters(function):
+        given[parameter.arg] = context.named(given[parameter.arg], parameter)
+    outer = {name: context.environment.get(name) for name in (*own, *FLAGS, "$return")}
+    hidden = {name: context.temporary("hidden") for name in own if name in context.environment}
+    for name, temporary in hidden.items():
+        context.environment[temporary] = context.environment.pop(name)  # it still shows what is changed
+    context.environment.pop("$return", None)
+    context.environment.update(given)
+    for name in FLAGS:
+        set_flag(context, name, False)
+    result_type, context.result_type = context.result_type, _result_type(context, function)
+    context.inlining.append(function.definition)
+    context.execute(source.body)
+    value = _result(context, function)
+    context.inlining.pop()
+    # An object that only the function's own names have had is new for its caller.
+    value = _with_objects(value, lambda object: object in known or context.sharing.is_shared(object, DEEPEST))
+    context.result_type, context.exited = result_type, False
+    for name, held in outer.items():
+        context.environment.pop(name, None)
+        if held is not None:
+            context.environment[name] = context.environment.pop(hidden[name]) if name in hidden else held
+    return value
+
+
+def _with_objects(value: Value, stays: Callable[[Hashable], bool]) -> Value:
+    """The value, with those of its aliases whose objects stay."""
+    if value.items is not None:
+        return replace(value, items=tuple(_with_objects(item, stays) for item in value.items))
+    return replace(value, aliases=tuple(alias for alias in value.aliases if stays(alias.object)))
+
+
+def _result_type(context: Context, function: LocalFunction) -> Any:
+    definition = function.definition
+    if isinstance(definition, ast.Lambda) or definition.returns is None:
+        return None
+    return annotation_type(context, definition.returns)
+
+
+def _bound(
+    context: Context, function: LocalFunction, positional: Sequence[Value], keywords: Keywords, at: ast.AST
+) -> dict[str, Value]:
+    """A value for each parameter."""
+    parameters = _parameters(function)
+    takes = len(parameters) - len(function.definition.args.kwonlyargs)
+    if len(positional) > takes:
+        raise context.error("LG108", f"`{function.name}` takes {takes} arguments", at, found=str(len(positional)))
+    given = {parameter.arg: value for parameter, value in zip(parameters, positional, strict=False)}
+    for name, value in keywords.items():
+        if name in given or name not in {parameter.arg for parameter in parameters}:
+            what = "has two values for" if name in given else "has no parameter"
+            raise context.error("LG108", f"`{function.name}` {what} `{name}`", at)
+        given[name] = value
+    for parameter in parameters:
+        name = parameter.arg
+        if name not in given:
+            if name not in function.defaults:
+                raise context.error("LG108", f"`{function.name}` needs a value for `{name}`", at)
+            given[name] = context.environment[function.defaults[name]]
+        if parameter.annotation is not None:
+            type = annotation_type(context, parameter.annotation)
+            given[name] = convert(given[name], type, context.span(at), f"`{name}`")
+    return given
+
+
+def _result(context: Context, function: LocalFunction) -> Value:
+    returned = flag(context.environment, "$returned")
+    value = context.environment.get("$return")
+    if value is None or (returned.is_static and not returned.static):
+        return static(None)
+    if not returned.is_static and value.type is not NONE:
+        raise context.error(
+            "LG202", f"`{function.name}` may end without returning a value", function.definition,
+            help="return a value on every way",
+        )  # fmt: skip
+    return value
+
+
+# --- handed on -------------------------------------------------------------------------------------------------------
+
+
+def _standing_alone(context: Context, function: LocalFunction, at: ast.AST) -> CapturedFunction:
+    source = _own_source(context, function)
+    own = bound_names(source.body) | {argument.arg for argument in _parameters(function)}
+    read = {node.id for statement in source.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    used = sorted(name for name in read - own if name in context.environment)
+    if used or function.defaults:
+        raise context.error(
+            "LG102", f"`{function.name}` can only be called here: it uses variables of the function around it", at,
+            found=", ".join(f"`{name}`" for name in used) or "a default",
+            help="define it outside, and hand over what it needs",
+        )  # fmt: skip
+    known = context.standing_alone.get(function.definition)
+    if known is None:
+        made = _python_function(context.source, function.definition)
+        known = context.standing_alone[function.definition] = context.kind(made)
+        known.__dict__["source"] = replace(source, function=made)
+    return known
+
+
+def _python_function(source: Source, definition: Definition) -> FunctionType:
+    names = {**source.function.__globals__, **source.closure}
+    if isinstance(definition, ast.Lambda):
+        return eval(compile(ast.Expression(definition), source.file, "eval", dont_inherit=True), names)
+    exec(compile(ast.Module([definition], []), source.file, "exec", dont_inherit=True), names)
+    return names[definition.name]

@@ -1,0 +1,217 @@
+"""Loops of a captured function: `for` and `while` with their jumps, and unrolled ones.
+
+The statements module calls these; `regions` makes the IR of a loop from the parts that they compile.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from livegrad.frontend.function.assignment import bound_names, contains, stored_names
+from livegrad.frontend.function.binding import assign
+from livegrad.frontend.function.branches_and_loops import Loop, branch, flag, pending_jump, run_loop, set_flag
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import Value, aliased, name_of, node_of
+from livegrad.frontend.function.iteration import Steps, iteration_of
+from livegrad.frontend.function.lvalues import ITERATED
+from livegrad.frontend.function.operators import truth
+from livegrad.ir.node import Node
+from livegrad.ir.source_lines import originating_from
+
+
+def continue_unless(context: Context, jump: Node, rest: Callable[[], None], at: ast.AST) -> None:
+    """What follows a jump that may have happened."""
+
+    def jumped() -> None:
+        context.exited = True
+        if pending_jump(context, ("$broken", "$continued")) is False:
+            set_flag(context, "$returned", True)
+
+    def go_on() -> None:
+        for name in ("$returned", "$broken", "$continued"):
+            set_flag(context, name, False)
+        rest()
+
+    branch(context, jump, jumped, go_on, at)
+
+
+def jump_break(context: Context, statement: ast.Break) -> None:
+    set_flag(context, "$broken", True)
+    context.exited = True
+
+
+def jump_continue(context: Context, statement: ast.Continue) -> None:
+    set_flag(context, "$continued", True)
+    context.exited = True
+
+
+def _changed_names(loop: ast.For | ast.While) -> set[str]:
+    names = stored_names([*loop.body, *([loop.target] if isinstance(loop, ast.For) else [])])
+    names.add("$effects")
+    if contains(loop.body, ast.Break, loops=False):
+        names.add("$broken")
+    if contains(loop.body, (ast.Return, ast.Raise), loops=True):
+        names |= {"$returned", "$return"}
+    return names
+
+
+def run_while(context: Context, statement: ast.While) -> None:
+    test, limit = _bound(context, statement.test)
+    endless = isinstance(test, ast.Constant) and bool(test.value)
+    jumps = contains(statement.body, ast.Break, loops=False)
+
+    def condition() -> Node:
+        value = truth(context, context.evaluate(test), test)
+        return node_of(value, context.span(test))
+
+    loop = Loop(
+        _changed_names(statement),
+        context.after_loop.get(statement, frozenset()),
+        lambda index: context.execute(statement.body),
+        None,
+        condition,
+        limit,
+        jumps=True,
+    )
+    _run(context, loop, statement)
+    if endless and not jumps:
+        # It can only be left by returning.
+        set_flag(context, "$returned", True)
+        context.exited = True
+
+
+def _bound(context: Context, test: ast.expr) -> tuple[ast.expr, int | None]:
+    """`while bounded(condition, limit)`: running past the limit is an error."""
+    if not isinstance(test, ast.Call) or len(test.args) != 2:
+        return test, None
+    callee = context.evaluate(test.func)
+    if getattr(callee.static, "__livegrad_intrinsic__", None) != "bounded":
+        return test, None
+    limit = context.evaluate(test.args[1])
+    if not isinstance(limit.static, int):
+        raise context.error("LG107", "the limit of a loop must be known now", test.args[1], found=name_of(limit))
+    return test.args[0], limit.static
+
+
+def _run(context: Context, loop: Loop, statement: ast.For | ast.While) -> None:
+    broken = flag(context.environment, "$broken")
+    with originating_from((context.span(statement).origin,)):
+        run_loop(context, loop, statement)
+    if statement.orelse:
+        _loop_else(context, statement)
+    context.environment["$broken"] = broken
+
+
+def _loop_else(context: Context, statement: ast.For | ast.While) -> None:
+    jump = pending_jump(context, ("$broken", "$returned"))
+    if isinstance(jump, bool):
+        if not jump:
+            context.execute(statement.orelse)
+        return
+    returned = flag(context.environment, "$returned")
+    branch(context, jump, lambda: None, lambda: context.execute(statement.orelse), statement)
+    if not returned.is_static and flag(context.environment, "$returned").is_static:
+        context.environment["$returned"] = returned
+    context.exited = False
+
+
+def run_for(context: Context, statement: ast.For) -> None:
+    before = set(context.environment)
+    rebound, context.rebound = context.rebound, frozenset(bound_names([statement.target, *statement.body]))
+    steps = iteration_of(context, statement.iter)
+    context.rebound = rebound
+    if steps.unrolled is not None:
+        for value in steps.over:
+            context.environment[context.temporary(ITERATED.removeprefix("~"))] = value
+        _unrolled(context, statement, steps.unrolled)
+    else:
+        _over(context, statement, steps)
+    for name in set(context.environment) - before:
+        if name.startswith("~"):
+            context.environment.pop(name)
+    if not _are_read_later(context, statement):
+        for name in bound_names([statement.target]) & context.environment.keys():
+            context.environment[name] = aliased(context.environment[name], ())
+
+
+def _are_read_later(context: Context, loop: ast.For) -> bool:
+    """Whether a loop's own names may be read after it: somewhere else than in loops that set them themselves."""
+    names = bound_names([loop.target])
+    read_in_loops, read = Counter[str](), Counter[str]()
+    for statement in context.source.body:
+        for node in ast.walk(statement):
+            read.update(_reads(node, names))
+            if isinstance(node, ast.For) and names <= bound_names([node.target]):
+                inner = [part for child in node.body for part in ast.walk(child)]
+                if not any(isinstance(part, ast.For) and names <= bound_names([part.target]) for part in inner):
+                    for part in inner:
+                        read_in_loops.update(_reads(part, names))
+    return read != read_in_loops
+
+
+def _reads(node: ast.AST, names: set[str]) -> list[str]:
+    return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names else []
+
+
+def _over(context: Context, statement: ast.For, steps: Steps) -> None:
+    assert steps.at is not None
+    jumps = contains(statement.body, ast.Break, loops=False) or contains(
+        statement.body, (ast.Return, ast.Raise), loops=True
+    )
+
+    def body(index: Node) -> None:
+        assert steps.at is not None
+        assign(context, statement.target, steps.at(index))
+        context.execute(statement.body)
+
+    loop = Loop(
+        _changed_names(statement),
+        context.after_loop.get(statement, frozenset()),
+        body,
+        steps.trips,
+        None,
+        None,
+        jumps=jumps,
+    )
+    _run(context, loop, statement)
+
+
+def _unrolled(context: Context, statement: ast.For, values: list[Value]) -> None:
+    broken = flag(context.environment, "$broken")
+    set_flag(context, "$broken", False)
+
+    def step(first: int) -> None:
+        for number in range(first, len(values)):
+            assign(context, statement.target, values[number])
+            set_flag(context, "$continued", False)
+            context.execute(statement.body)
+            context.exited = False
+            set_flag(context, "$continued", False)
+            jump = pending_jump(context, ("$broken", "$returned"))
+            if jump is True:
+                return
+            if isinstance(jump, Node):
+                continue_unless(context, jump, partial(_inner_step, step, number + 1), statement)
+                return
+        context.execute(statement.orelse)
+
+    # The values may be nodes; as variables they reach the branches that later steps are in.
+    names = []
+    for value in values:
+        names.append(context.temporary("item"))
+        context.environment[names[-1]] = value
+
+    def _inner_step(run: Callable[[int], None], number: int) -> None:
+        for place, name in enumerate(names):
+            values[place] = context.environment[name]
+        run(number)
+
+    outer = list(values)
+    step(0)
+    values[:] = outer
+    returned = flag(context.environment, "$returned")
+    context.exited = bool(returned.is_static and returned.static)
+    context.environment["$broken"] = broken

@@ -1,0 +1,382 @@
+"""Parts of values by name and index: reading `value.field[index]`, and changing one part of a local variable.
+
+Compiled values are copies: changing a list, vector or struct that has two names is an error, because Python would show
+the change under both.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable, Set
+from typing import Any
+
+from livegrad.frontend.function.aliases import alias_copy, alias_either, alias_members, alias_parts
+from livegrad.frontend.function.assignment import root_name
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import (
+    Value,
+    aliased,
+    aliases_of,
+    convert,
+    name_of,
+    node_of,
+    runtime,
+    static,
+    tuple_value,
+)
+from livegrad.frontend.function.function_types import MISSING, ArrayType, RecordType, TensorType, describe
+from livegrad.frontend.function.operators import expect_int
+from livegrad.frontend.function.sequences import sequence
+from livegrad.frontend.function.vectors import swizzle
+from livegrad.ir import types as ir
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ops.aggregate import get_at, make, member, set_, set_at
+from livegrad.ops.elementwise import detach, select
+from livegrad.ops.indexing import lookup
+
+ITERATED = "~over"  # how variables begin that hold what a loop goes over
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def detached(node: Node) -> Node:
+    """A value of any type through which no derivative passes."""
+    if not ir.is_differentiable(node.type):
+        return node
+    members = ir.components(node.type)
+    if isinstance(node.type, ir.Vector | ir.Matrix | ir.Scalar | ir.Tensor):
+        return detach(node)
+    return make(*[detached(member(node, index)) for index in range(len(members))], type=node.type)
+
+
+def read_field(context: Context, value: Value, index: int, at: ast.AST) -> Value:
+    """One field of a struct; the derivative of a `no_diff` field goes no further."""
+    assert isinstance(value.type, RecordType)
+    field = value.type.fields[index]
+    node = member(node_of(value, context.span(at)), index)
+    if not field.no_diff:
+        return context.part(field.type, node, value, at, value.weak)
+    cut = aliased(runtime(field.type, detached(node)), alias_parts(value.aliases))
+    return context.with_flow(cut, "read_field", [value], at, field.name)
+
+
+def read_swizzle(context: Context, value: Value, name: str, at: ast.AST) -> Value | None:
+    """Components of a vector by letters."""
+    places = swizzle(name)
+    if places is None or not isinstance(value.type, ir.Vector):
+        return None
+    if max(places) >= value.type.size:
+        raise context.error("LG207", f"{describe(value.type)} has no component `{name}`", at)
+    node = node_of(value, context.span(at))
+    parts = [member(node, place) for place in places]
+    if len(parts) == 1:
+        return context.result(value.type.element, parts[0], [value], at)
+    type = ir.Vector(value.type.element, len(parts))
+    return context.result(type, make(*parts, type=type), [value], at)
+
+
+def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
+    """`value[index]`, with Python's negative indices and slices."""
+    if isinstance(index, ast.Slice):
+        return _slice(context, value, index, at)
+    if isinstance(value.type, ir.Matrix):
+        return _matrix_part(context, value, index, at)
+    if isinstance(value.type, TensorType):
+        return _tensor_element(context, value, index, at)
+    place = context.evaluate(index)
+    if value.items is not None:
+        if not isinstance(place.static, int):
+            raise context.error(
+                "LG208", "a tuple's index must be known now", index, help="use a list, or unroll the loop"
+            )
+        return value.items[_static_index(context, place.static, len(value.items), index)]
+    if value.is_static and not value.is_number:
+        key = _static_key(place)
+        if key is not MISSING:
+            return _static_item(context, value, key, at)
+    if not isinstance(value.type, ArrayType | ir.Vector):
+        raise context.error("LG208", f"{name_of(value)} has no elements", at)
+    node = node_of(value, context.span(at))
+    if isinstance(place.static, int):
+        position = _static_index(context, place.static, value.type.size, index)
+        return context.part(value.type.element, member(node, position), value, at, value.weak)
+    chosen = wrapped_index(context, place, value.type.size, index)
+    return context.part(value.type.element, get_at(node, chosen), value, at, value.weak)
+
+
+def _static_key(place: Value) -> Any:
+    """An index that is known now, such as the `f64, 3` of `vec[f64, 3]`; `MISSING` if it is not."""
+    if place.items is None:
+        return place.static
+    parts = tuple(_static_key(item) for item in place.items)
+    return MISSING if any(part is MISSING for part in parts) else parts
+
+
+def _static_item(context: Context, value: Value, key: Any, at: ast.AST) -> Value:
+    try:
+        return static(value.static[key])
+    except Exception as error:
+        raise context.error("LG208", f"{name_of(value)} has no such element: {error!r}", at) from None
+
+
+def _static_index(context: Context, index: int, size: int, at: ast.AST) -> int:
+    if not -size <= index < size:
+        expected = f"{-size} to {size - 1}" if size else "no index: it is empty"
+        raise context.error("LG208", f"index {index} is out of range", at, expected=expected)
+    return index % size
+
+
+def wrapped_index(context: Context, index: Value, size: int, at: ast.AST) -> Node:
+    """An index that is known when the function runs; a negative one counts from the end."""
+    node = expect_int(context, index, at, "an index")
+    return select(node < 0, node + size, node)
+
+
+def _matrix_part(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
+    assert isinstance(value.type, ir.Matrix)
+    rows, columns = value.type.rows, value.type.columns
+    node = node_of(value, context.span(at))
+    row = ir.Vector(value.type.element, columns)
+    if isinstance(index, ast.Tuple) and len(index.elts) == 2:
+        line = read_index(context, value, index.elts[0], at)
+        return read_index(context, line, index.elts[1], at)
+    place = context.evaluate(index)
+    lines = [make(*[member(node, r * columns + c) for c in range(columns)], type=row) for r in range(rows)]
+    if isinstance(place.static, int):
+        line = context.result(row, lines[_static_index(context, place.static, rows, index)], [value], at)
+    else:
+        table = make(*lines, type=ir.Array(row, rows))
+        line = context.result(row, get_at(table, wrapped_index(context, place, rows, index)), [value], at)
+    return aliased(line, value.aliases)  # NumPy gives a view: to change one is to change the other
+
+
+def _tensor_element(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
+    """One element of an array; each index is checked when the function runs."""
+    assert isinstance(value.type, TensorType)
+    places = index.elts if isinstance(index, ast.Tuple) else [index]
+    shape = value.type.shape
+    if len(places) != len(shape):
+        raise context.error(
+            "LG208", f"{describe(value.type)} takes {len(shape)} indices", at, found=str(len(places)),
+            help="index every dimension at once: x[i, j]",
+        )  # fmt: skip
+    nodes = []
+    for place, size in zip(places, shape, strict=True):
+        known = context.evaluate(place)
+        if isinstance(known.static, int):
+            nodes.append(constant(_static_index(context, known.static, size, place), ir.i64))
+        else:
+            nodes.append(wrapped_index(context, known, size, place))
+    return context.result(value.type.element, lookup(node_of(value, context.span(at)), *nodes), [value], at)
+
+
+def _bounds(context: Context, part: ast.Slice) -> slice:
+    bounds: list[int | None] = []
+    for bound in (part.lower, part.upper, part.step):
+        known = None if bound is None else context.evaluate(bound).static
+        if bound is not None and not isinstance(known, int):
+            raise context.error("LG208", "the bounds of a slice must be known now", bound)
+        bounds.append(known)
+    return slice(*bounds)
+
+
+def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Value:
+    bounds = _bounds(context, part)
+    if value.items is not None:
+        return tuple_value(value.items[bounds])
+    if not isinstance(value.type, ArrayType | ir.Vector):
+        raise context.error("LG208", f"{name_of(value)} has no elements", at)
+    node = node_of(value, context.span(at))
+    places = range(value.type.size)[bounds]
+    element = value.type.element
+    parts = [context.part(element, member(node, place), value, at, value.weak) for place in places]
+    if isinstance(value.type, ir.Vector) and parts:
+        type = ir.Vector(value.type.element, len(parts))
+        nodes = [node_of(item, context.span(at)) for item in parts]
+        return aliased(context.result(type, make(*nodes, type=type), [value], at), value.aliases)  # a view
+    return aliased(context.list_of(parts, at), alias_copy(value.aliases))
+
+
+# --- changing --------------------------------------------------------------------------------------------------------
+
+
+def forbid_second_name(context: Context, root: ast.Name, depth: int, at: ast.AST) -> None:
+    """What lies `depth` steps deep in a variable is changed in place: an error if that would show elsewhere too."""
+    held = context.environment.get(root.id)
+    for alias in () if held is None else aliases_of(held):
+        position = alias.depth_of(depth)
+        if position is None:
+            continue
+        other = other_name(context, alias.object, position, {root.id})
+        if other is not None and other.startswith(ITERATED):
+            raise context.error(
+                "LG106",
+                f"`{root.id}` is changed while a loop goes over it",
+                at,
+                help="go over a copy: `for x in copy(values)`",
+            )
+        if other is not None or context.sharing.is_shared(alias.object, position):
+            raise context.error(
+                "LG106",
+                f"`{root.id}` has a second name, under which the change would show too",
+                at,
+                help=f"copy it first: `{root.id} = copy({root.id})`",
+            )
+        context.sharing.changed.add(alias.object)
+
+
+def other_name(context: Context, object: Hashable, depth: int, besides: Set[str]) -> str | None:
+    """A variable that would show a change of what lies so deep in an object."""
+    for name, value in context.environment.items():
+        if name in besides or name.startswith("$"):
+            continue  # what has been returned or chosen is taken before anything else happens
+        if any(alias.object == object and alias.source <= depth for alias in aliases_of(value)):
+            return name
+    return None
+
+
+def read_place(context: Context, target: ast.expr) -> Value:
+    """The present value of what an augmented assignment changes."""
+    if isinstance(target, ast.Attribute):
+        load: ast.expr = ast.Attribute(target.value, target.attr, ast.Load())
+    else:
+        assert isinstance(target, ast.Subscript)
+        load = ast.Subscript(target.value, target.slice, ast.Load())
+    return context.evaluate(ast.copy_location(load, target))
+
+
+def assign_place(context: Context, target: ast.Attribute | ast.Subscript, value: Value) -> None:
+    """Changes a part of a local variable."""
+    root = root_name(target)
+    if root is None or root.id not in context.environment:
+        raise context.error(
+            "LG102", "only parts of local variables can be changed", target, help="return the new value instead"
+        )
+    path: list[ast.Attribute | ast.Subscript] = []
+    node: ast.expr = target
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        path.insert(0, node)
+        node = node.value
+    forbid_second_name(context, root, len(path) - 1, target)
+    held, added = context.environment[root.id], aliases_of(value)
+    last = path[-1]
+    if isinstance(last, ast.Subscript) and isinstance(last.slice, ast.Slice):
+        added = alias_parts(added)  # the elements are taken over, not what holds them
+    context.sharing.note_twice(added, beside=aliases_of(held))
+    changed = _changed(context, held, path, value)
+    context.environment[root.id] = aliased(
+        changed, alias_either(aliases_of(held), alias_members([added], depth=len(path)))
+    )
+
+
+def _changed(context: Context, held: Value, path: list[ast.Attribute | ast.Subscript], value: Value) -> Value:
+    """The held value with the part at the end of the path exchanged."""
+    step, rest = path[0], path[1:]
+    if isinstance(step, ast.Attribute):
+        return _changed_attribute(context, held, step, rest, value)
+    return _changed_element(context, held, step, rest, value)
+
+
+def _changed_attribute(
+    context: Context, held: Value, step: ast.Attribute, rest: list[ast.Attribute | ast.Subscript], value: Value
+) -> Value:
+    span = context.span(step)
+    if isinstance(held.type, RecordType):
+        index = held.type.index_of(step.attr)
+        if index is None:
+            raise context.error("LG207", f"{describe(held.type)} has no field `{step.attr}`", step)
+        field = held.type.fields[index]
+        inner = value if not rest else _changed(context, read_field(context, held, index, step), rest, value)
+        inner = convert(inner, field.type, span, f"field `{field.name}`")
+        if field.no_diff:
+            inner = context.with_flow(inner, "field", [inner], step, field.name)
+        node = set_(node_of(held, span), node_of(inner, span), index=index)
+        return context.result(held.type, node, [held, inner], step)
+    places = swizzle(step.attr)
+    if places is None or not isinstance(held.type, ir.Vector) or rest:
+        raise context.error("LG207", f"{name_of(held)} has no attribute `{step.attr}` that can be set", step)
+    if max(places) >= held.type.size or len(set(places)) != len(places):
+        raise context.error("LG207", f"{describe(held.type)} has no components `{step.attr}` to set", step)
+    node = node_of(held, span)
+    if len(places) == 1:
+        part = convert(value, held.type.element, span, "the component")
+        node = set_(node, node_of(part, span), index=places[0])
+    else:
+        part = convert(value, ir.Vector(held.type.element, len(places)), span, "the components")
+        for position, place in enumerate(places):
+            node = set_(node, member(node_of(part, span), position), index=place)
+    return context.result(held.type, node, [held, part], step)
+
+
+def _changed_element(
+    context: Context, held: Value, step: ast.Subscript, rest: list[ast.Attribute | ast.Subscript], value: Value
+) -> Value:
+    span = context.span(step)
+    if isinstance(held.type, ir.Matrix):
+        return _changed_matrix(context, held, step, value)
+    if not isinstance(held.type, ArrayType | ir.Vector):
+        what = "a tuple" if held.items is not None else name_of(held)
+        raise context.error("LG208", f"elements of {what} cannot be changed", step, help="use a list")
+    if isinstance(step.slice, ast.Slice):
+        if rest:
+            raise context.error("LG102", "a part of a slice is a copy: changing it shows nowhere", step)
+        return _changed_slice(context, held, held.type, step, value)
+    place = context.evaluate(step.slice)
+    inner = value if not rest else _changed(context, read_index(context, held, step.slice, step), rest, value)
+    element = held.type.element
+    inner = convert(inner, element, span, "the element")
+    node = node_of(held, span)
+    if isinstance(place.static, int):
+        position = _static_index(context, place.static, held.type.size, step.slice)
+        node = set_(node, node_of(inner, span), index=position)
+    else:
+        chosen = wrapped_index(context, place, held.type.size, step.slice)
+        node = set_at(node, chosen, node_of(inner, span))
+    return context.result(held.type, node, [held, inner], step)
+
+
+def _changed_slice(
+    context: Context, held: Value, type: ArrayType | ir.Vector, step: ast.Subscript, value: Value
+) -> Value:
+    """`x[a:b] = values`: as many values as there are elements; one number does for all components of a vector."""
+    assert isinstance(step.slice, ast.Slice)
+    span = context.span(step)
+    places = range(type.size)[_bounds(context, step.slice)]
+    if isinstance(type, ir.Vector) and isinstance(value.type, ir.Scalar):
+        parts = [value] * len(places)
+    else:
+        found = sequence(context, value, step)
+        if found is None or len(found) != len(places):
+            count = name_of(value) if found is None else f"{len(found)} values"
+            raise context.error("LG208", "the slice and the values differ in length", step,
+                                expected=f"{len(places)} values", found=count)  # fmt: skip
+        parts = found
+    parts = [convert(part, type.element, span, "the element") for part in parts]
+    node = node_of(held, span)
+    for place, part in zip(places, parts, strict=True):
+        node = set_(node, node_of(part, span), index=place)
+    return context.result(type, node, [held, *parts], step)
+
+
+def _changed_matrix(context: Context, held: Value, step: ast.Subscript, value: Value) -> Value:
+    assert isinstance(held.type, ir.Matrix)
+    index = step.slice
+    if not isinstance(index, ast.Tuple) or len(index.elts) != 2:
+        raise context.error("LG208", "an element of a matrix has a row and a column", step, help="write m[row, column]")
+    span = context.span(step)
+    part = convert(value, held.type.element, span, "the element")
+    row, column = (context.evaluate(place) for place in index.elts)
+    node, new = node_of(held, span), node_of(part, span)
+    rows, columns = held.type.rows, held.type.columns
+    if isinstance(row.static, int) and isinstance(column.static, int):
+        r = _static_index(context, row.static, rows, index.elts[0])
+        c = _static_index(context, column.static, columns, index.elts[1])
+        return context.result(held.type, set_(node, new, index=r * columns + c), [held, part], step)
+    flat = make(*[member(node, k) for k in range(rows * columns)], type=ir.Array(held.type.element, rows * columns))
+    place = wrapped_index(context, row, rows, index.elts[0]) * columns + wrapped_index(
+        context, column, columns, index.elts[1]
+    )
+    changed = set_at(flat, place, new)
+    made = make(*[member(changed, k) for k in range(rows * columns)], type=held.type)
+    return context.result(held.type, made, [held, part], step)

@@ -1,0 +1,440 @@
+"""Python's operators on values: arithmetic, comparison, truth.
+
+Numbers of different types meet as Python and NumPy let them meet; scalars spread over vectors.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from livegrad.frontend.function.aliases import Alias
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import (
+    Value,
+    aliased,
+    aliases_of,
+    as_scalar_type,
+    convert,
+    join,
+    name_of,
+    node_of,
+    promote,
+    runtime,
+    splat_to,
+    static,
+    tuple_value,
+)
+from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, RecordType, describe
+from livegrad.ir import types as ir
+from livegrad.ir.node import Node
+from livegrad.ops import comparison, elementwise, transcendental, vector
+from livegrad.ops.aggregate import member, members_of
+from livegrad.ops.control import check, make_for_loop
+from livegrad.ops.rules import filled
+
+_PYTHON: dict[type[ast.operator], tuple[Callable[[Any, Any], Any], str, str]] = {
+    ast.Add: (operator.add, "+", "__add__"),
+    ast.Sub: (operator.sub, "-", "__sub__"),
+    ast.Mult: (operator.mul, "*", "__mul__"),
+    ast.Div: (operator.truediv, "/", "__truediv__"),
+    ast.FloorDiv: (operator.floordiv, "//", "__floordiv__"),
+    ast.Mod: (operator.mod, "%", "__mod__"),
+    ast.Pow: (operator.pow, "**", "__pow__"),
+    ast.MatMult: (operator.matmul, "@", "__matmul__"),
+    ast.BitAnd: (operator.and_, "&", "__and__"),
+    ast.BitOr: (operator.or_, "|", "__or__"),
+    ast.BitXor: (operator.xor, "^", "__xor__"),
+    ast.LShift: (operator.lshift, "<<", "__lshift__"),
+    ast.RShift: (operator.rshift, ">>", "__rshift__"),
+}
+_OPS = {
+    ast.Add: elementwise.add,
+    ast.Sub: elementwise.sub,
+    ast.Mult: elementwise.mul,
+    ast.FloorDiv: elementwise.floor_div,
+    ast.Mod: elementwise.mod,
+    ast.BitAnd: comparison.bit_and,
+    ast.BitOr: comparison.bit_or,
+    ast.BitXor: comparison.bit_xor,
+    ast.LShift: comparison.shift_left,
+    ast.RShift: comparison.shift_right,
+}
+Shaped = ir.Scalar | ir.Vector | ir.Matrix
+_MOST_FACTORS = 16
+
+
+def binary(context: Context, op: ast.operator, left: Value, right: Value, at: ast.AST) -> Value:
+    """`left op right`."""
+    python, symbol, method = _PYTHON[type(op)]
+    if left.is_number and right.is_number:
+        return _folded(context, python, left, right, at)
+    by_method = _by_method(context, method, left, right, at)
+    if by_method is not None:
+        return by_method
+    joined = _sequence(context, op, left, right, at)
+    if joined is not None:
+        return joined
+    if isinstance(op, ast.MatMult):
+        return _matrix_product(context, left, right, at)
+    if isinstance(op, ast.Pow):
+        return _power(context, left, right, at)
+    shape, a, b = unify(context, left, right, at, symbol)
+    scalar = ir.scalar_of(shape)
+    assert scalar is not None
+    weak = left.weak and right.weak
+    if isinstance(op, ast.Div):
+        if scalar.kind not in ("float", "complex"):
+            scalar = ir.f64
+            a, b = (as_scalar_type(Value(shape, node), ir.f64, context.span(at)) for node in (a, b))
+        return context.result(_with_scalar(shape, scalar), elementwise.div(a, b), [left, right], at, weak)
+    if scalar is ir.bool_ and not isinstance(op, ast.BitAnd | ast.BitOr | ast.BitXor):
+        scalar = ir.i64  # True + True is 2
+        a, b = (as_scalar_type(Value(shape, node), ir.i64, context.span(at)) for node in (a, b))
+        shape = _with_scalar(shape, scalar)
+    bits = isinstance(op, ast.BitAnd | ast.BitOr | ast.BitXor | ast.LShift | ast.RShift)
+    if bits and scalar.kind in ("float", "complex"):
+        raise _refused(context, symbol, left, right, at)
+    node = _OPS[type(op)](a, b)
+    return context.result(shape, node, [left, right], at, weak)
+
+
+def _with_scalar(type: Shaped, scalar: ir.Scalar) -> Shaped:
+    made = ir.with_scalar(type, scalar)
+    assert isinstance(made, Shaped)
+    return made
+
+
+def _folded(context: Context, python: Callable[[Any, Any], Any], left: Value, right: Value, at: ast.AST) -> Value:
+    try:
+        return static(python(left.static, right.static))
+    except Exception as error:
+        raise context.error("LG201", f"these numbers cannot be computed with: {error}", at) from None
+
+
+def _refused(context: Context, symbol: str, left: Value, right: Value, at: ast.AST) -> Exception:
+    return context.error(
+        "LG201", f"`{symbol}` cannot take these operands", at, found=f"{name_of(left)} and {name_of(right)}"
+    )
+
+
+def _by_method(context: Context, method: str, left: Value, right: Value, at: ast.AST) -> Value | None:
+    """A struct's own operator."""
+    for target, other, name in ((left, right, method), (right, left, method.replace("__", "__r", 1))):
+        if isinstance(target.type, RecordType) and name in target.type.methods:
+            return call_method(context, target, name, [other], at)
+    return None
+
+
+# How a method of a struct is called; put in by the module of calls, which stands on this one.
+METHOD_CALLS: list[Callable[[Context, Value, str, list[Value], ast.AST], Value]] = []
+
+
+def call_method(context: Context, target: Value, name: str, values: list[Value], at: ast.AST) -> Value:
+    """Calls a method of a struct."""
+    return METHOD_CALLS[0](context, target, name, values, at)
+
+
+def _sequence(context: Context, op: ast.operator, left: Value, right: Value, at: ast.AST) -> Value | None:
+    """Lists and tuples: `+` joins, `*` repeats."""
+    if isinstance(op, ast.Add):
+        if left.items is not None and right.items is not None:
+            return tuple_value([*left.items, *right.items])
+        if isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType):
+            return context.list_of([*elements(left, context, at), *elements(right, context, at)], at)
+    if isinstance(op, ast.Mult):
+        for sequence, count in ((left, right), (right, left)):
+            if isinstance(count.static, int) and not isinstance(count.static, bool):
+                members = list(sequence.items or ())
+                if isinstance(sequence.type, ArrayType):
+                    members = elements(sequence, context, at)
+                elif sequence.items is None:
+                    continue
+                if count.static > 1:  # one object each, that is there several times
+                    members = [aliased(m, (*aliases_of(m), Alias((at, k), 0, 0))) for k, m in enumerate(members)]
+                repeated = members * count.static
+                return tuple_value(repeated) if sequence.items is not None else context.list_of(repeated, at)
+    return None
+
+
+def elements(value: Value, context: Context, at: ast.AST) -> list[Value]:
+    """The elements of a list."""
+    assert isinstance(value.type, ArrayType)
+    node = node_of(value, context.span(at))
+    own = value.type.element
+    return [context.part(own, member(node, index), value, at, value.weak) for index in range(value.type.size)]
+
+
+def unify(context: Context, left: Value, right: Value, at: ast.AST, symbol: str) -> tuple[Shaped, Node, Node]:
+    """Two numbers or vectors as nodes of one type."""
+    if not isinstance(left.type, Shaped) or not isinstance(right.type, Shaped):
+        raise _refused(context, symbol, left, right, at)
+    first, second = ir.scalar_of(left.type), ir.scalar_of(right.type)
+    assert first is not None
+    assert second is not None
+    scalar = promote(first, left.weak, second, right.weak)
+    span = context.span(at)
+    a, b = as_scalar_type(left, scalar, span), as_scalar_type(right, scalar, span)
+    type = b.type if isinstance(a.type, ir.Scalar) else a.type
+    a, b = splat_to(a, type), splat_to(b, type)
+    if a.type is not b.type:
+        raise _refused(context, symbol, left, right, at)
+    assert isinstance(type, Shaped)
+    return type, a, b
+
+
+def _matrix_product(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
+    if not isinstance(left.type, ir.Vector | ir.Matrix) or not isinstance(right.type, ir.Vector | ir.Matrix):
+        raise _refused(context, "@", left, right, at)
+    scalar = promote(left.type.element, left.weak, right.type.element, right.weak)
+    span = context.span(at)
+    a, b = as_scalar_type(left, scalar, span), as_scalar_type(right, scalar, span)
+    try:
+        if isinstance(left.type, ir.Matrix):
+            op = vector.matrix_multiply if isinstance(right.type, ir.Matrix) else vector.matrix_vector
+            node = op(a, b)
+        elif isinstance(right.type, ir.Matrix):
+            node = vector.matrix_vector(vector.matrix_transpose(b), a)
+        else:
+            node = vector.dot(a, b)
+    except Exception:
+        raise _refused(context, "@", left, right, at) from None
+    return context.result(_front(node), node, [left, right], at)
+
+
+def _front(node: Node) -> FrontType:
+    assert isinstance(node.type, Shaped)
+    return node.type
+
+
+def _power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
+    exponent = right.static
+    base_scalar = ir.scalar_of(left.type) if isinstance(left.type, Shaped) else None
+    if base_scalar is None:
+        raise _refused(context, "**", left, right, at)
+    whole = isinstance(exponent, int) and not isinstance(exponent, bool)
+    if whole and abs(exponent) <= _MOST_FACTORS and not left.is_number:
+        return _whole_power(context, left, exponent, at)
+    whole_numbers = ("bool", "signed", "unsigned")
+    if base_scalar.kind in whole_numbers and isinstance(right.type, ir.Scalar) and right.type.kind in whole_numbers:
+        return _integer_power(context, left, right, at)
+    type, a, b = unify(context, left, right, at, "**")
+    scalar = ir.scalar_of(type)
+    assert scalar is not None
+    if scalar.kind != "float":
+        raise _refused(context, "**", left, right, at)
+    return context.result(type, transcendental.pow(a, b), [left, right], at, left.weak and right.weak)
+
+
+def _whole_power(context: Context, left: Value, exponent: int, at: ast.AST) -> Value:
+    """A product for a whole exponent: exact, quick, and with an exact derivative at 0."""
+    base = node_of(left, context.span(at))
+    scalar = ir.scalar_of(base.type)
+    assert scalar is not None
+    if scalar.kind not in ("float", "complex") and (exponent < 0 or scalar is ir.bool_):
+        wide = ir.i64 if exponent >= 0 else ir.f64
+        base = as_scalar_type(left, wide, context.span(at))
+        scalar = wide
+    one = filled(1.0 if scalar.kind in ("float", "complex") else 1, base.type)
+    total, square, rest = None, base, abs(exponent)
+    while rest:
+        if rest & 1:
+            total = square if total is None else total * square
+        rest >>= 1
+        if rest:
+            square = square * square
+    result = one if total is None else total
+    if exponent < 0:
+        result = one / result
+    return context.result(_front(result), result, [left], at, left.weak)
+
+
+def _integer_power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
+    """int ** int: repeated multiplication; a negative exponent has no integer for a result."""
+    span = context.span(at)
+    scalar = promote(*(ir.i64 if v.type is ir.bool_ else v.type for v in (left,)), left.weak, ir.i64, True)  # type: ignore[arg-type,misc]
+    base, exponent = as_scalar_type(left, scalar, span), as_scalar_type(right, ir.i64, span)
+    trips = check(exponent, exponent >= 0, message="a negative exponent of an integer")
+    (node,) = make_for_loop(trips, lambda index, total: total * base, filled(1, scalar))
+    return context.result(scalar, node, [], at)
+
+
+# --- unary -----------------------------------------------------------------------------------------------------------
+
+
+def unary(context: Context, op: ast.unaryop, value: Value, at: ast.AST) -> Value:
+    """`-x`, `+x`, `~x`, `not x`."""
+    if isinstance(op, ast.Not):
+        known = truth(context, value, at)
+        return static(not known.static) if known.is_static else runtime(ir.bool_, ~node_of(known, context.span(at)))
+    if value.is_number:
+        return static(
+            {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}[type(op)](value.static)
+        )
+    if isinstance(value.type, RecordType) and isinstance(op, ast.USub) and "__neg__" in value.type.methods:
+        return call_method(context, value, "__neg__", [], at)
+    scalar = ir.scalar_of(value.type) if isinstance(value.type, Shaped) else None
+    if scalar is None or value.node is None:
+        raise context.error("LG201", "this operator cannot take the operand", at, found=name_of(value))
+    node = value.node
+    if scalar is ir.bool_:
+        node = as_scalar_type(value, ir.i64, context.span(at))
+    if isinstance(op, ast.UAdd):
+        return value if scalar is not ir.bool_ else context.result(ir.i64, node, [], at)
+    if isinstance(op, ast.Invert):
+        if scalar.kind in ("float", "complex"):
+            raise context.error("LG201", "`~` cannot take this operand", at, found=name_of(value))
+        return context.result(_front(node), ~node, [], at)
+    return context.result(_front(node), -node, [value], at, value.weak)
+
+
+def truth(context: Context, value: Value, at: ast.AST) -> Value:
+    """A value as a truth value: numbers are true unless zero."""
+    if value.is_static:
+        return static(bool(value.static))
+    if value.items is not None:
+        return static(bool(value.items))
+    if value.type is ir.bool_:
+        return value
+    for rule in PRESENCES:
+        found = rule(value)
+        if found is not None:
+            present, inner = found
+            if isinstance(inner.type, ir.Scalar):
+                return both(present, truth(context, inner, at), context, at)
+            return present
+    if isinstance(value.type, ir.Scalar) and value.node is not None:
+        zero = False if value.type is ir.bool_ else (0.0 if value.type.kind in ("float", "complex") else 0)
+        return runtime(ir.bool_, comparison.not_equal(value.node, zero))
+    if isinstance(value.type, ArrayType):
+        return static(value.type.size > 0)
+    raise context.error("LG201", f"{name_of(value)} has no truth value", at, help="compare it with something")
+
+
+# Values that may be missing: whether one is there, and what it is then; added by the module of optionals.
+PRESENCES: list[Callable[[Value], tuple[Value, Value] | None]] = []
+
+# --- comparison ------------------------------------------------------------------------------------------------------
+
+_COMPARISONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Any, str]] = {
+    ast.Eq: (operator.eq, comparison.equal, "=="),
+    ast.NotEq: (operator.ne, comparison.not_equal, "!="),
+    ast.Lt: (operator.lt, comparison.less, "<"),
+    ast.LtE: (operator.le, comparison.less_equal, "<="),
+    ast.Gt: (operator.gt, comparison.greater, ">"),
+    ast.GtE: (operator.ge, comparison.greater_equal, ">="),
+}
+
+
+def compare(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
+    """`left op right` for one comparison."""
+    if isinstance(op, ast.Is | ast.IsNot):
+        return _identity(context, op, left, right, at)
+    if isinstance(op, ast.In | ast.NotIn):
+        return _membership(context, op, left, right, at)
+    python, comparison, symbol = _COMPARISONS[type(op)]
+    if left.is_static and right.is_static and ((left.is_number and right.is_number) or left.type is right.type is None):
+        return static(bool(python(left.static, right.static)))
+    if isinstance(op, ast.Eq | ast.NotEq):
+        whole = _compared_members(context, op, left, right, at)
+        if whole is not None:
+            return whole
+    shape, a, b = unify(context, left, right, at, symbol)
+    scalar = ir.scalar_of(shape)
+    if scalar is ir.bool_ and not isinstance(op, ast.Eq | ast.NotEq):
+        a, b = (as_scalar_type(Value(shape, node), ir.i64, context.span(at)) for node in (a, b))
+    node = comparison(a, b)
+    return runtime(_front(node), node)
+
+
+def _compared_members(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value | None:
+    if left.items is not None and right.items is not None:
+        pairs = list(zip(left.items, right.items, strict=False))
+        if len(left.items) != len(right.items):
+            return static(isinstance(op, ast.NotEq))
+    elif isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType):
+        if left.type.size != right.type.size:
+            return static(isinstance(op, ast.NotEq))
+        pairs = list(zip(elements(left, context, at), elements(right, context, at), strict=True))
+    elif isinstance(left.type, RecordType) and left.type == right.type:
+        pairs = list(zip(_fields(context, left, at), _fields(context, right, at), strict=True))
+    else:
+        return None
+    total: Value = static(True)
+    for a, b in pairs:
+        equal = compare(context, ast.Eq(), a, b, at)
+        if isinstance(equal.type, ir.Vector | ir.Matrix):
+            for part in members_of(node_of(equal, context.span(at))):
+                total = both(total, runtime(ir.bool_, part), context, at)
+        else:
+            total = both(total, equal, context, at)
+    return unary(context, ast.Not(), total, at) if isinstance(op, ast.NotEq) else total
+
+
+def _fields(context: Context, value: Value, at: ast.AST) -> list[Value]:
+    assert isinstance(value.type, RecordType)
+    node = node_of(value, context.span(at))
+    return [runtime(field.type, member(node, index)) for index, field in enumerate(value.type.fields)]
+
+
+def both(first: Value, second: Value, context: Context, at: ast.AST) -> Value:
+    """Whether two truth values hold."""
+    for one, other in ((first, second), (second, first)):
+        if one.is_static:
+            return other if one.static else static(False)
+    span = context.span(at)
+    return runtime(ir.bool_, node_of(first, span) & node_of(second, span))
+
+
+def _identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
+    same: Value | None = None
+    for one, other in ((left, right), (right, left)):
+        if other.type is NONE:
+            for rule in PRESENCES:
+                found = rule(one)
+                if found is not None:
+                    same = unary(context, ast.Not(), found[0], at)
+    if same is None:
+        if left.is_static and right.is_static:
+            same = static(left.static is right.static)
+        elif NONE in (left.type, right.type):
+            same = static(left.type is right.type)
+        else:
+            raise context.error("LG201", "`is` compares with None only", at, help="use == for values")
+    return unary(context, ast.Not(), same, at) if isinstance(op, ast.IsNot) else same
+
+
+def _membership(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
+    if right.items is not None:
+        members = list(right.items)
+    elif isinstance(right.type, ArrayType):
+        members = elements(right, context, at)
+    elif right.is_static and isinstance(right.static, range | list | set | frozenset | dict):
+        members = [static(item) for item in right.static]
+    else:
+        raise context.error("LG201", "`in` looks through tuples and lists", at, found=name_of(right))
+    missing: Value = static(True)
+    for item in members:
+        missing = both(missing, compare(context, ast.NotEq(), left, item, at), context, at)
+    return missing if isinstance(op, ast.NotIn) else unary(context, ast.Not(), missing, at)
+
+
+def joined_values(context: Context, first: Value, second: Value, at: ast.AST) -> tuple[FrontType, Value, Value]:
+    """Two values as one type, for a choice between them."""
+    type = join(first, second)
+    if type is None:
+        raise context.error(
+            "LG203", "the two choices have different types", at, found=f"{name_of(first)} and {name_of(second)}"
+        )
+    span = context.span(at)
+    return type, convert(first, type, span), convert(second, type, span)
+
+
+def expect_int(context: Context, value: Value, at: ast.AST, role: str) -> Node:
+    """A value as an i64."""
+    if not isinstance(value.type, ir.Scalar) or value.type.kind not in ("bool", "signed", "unsigned"):
+        found = describe(value.type) if value.type is not None else name_of(value)
+        raise context.error("LG202", f"{role} must be an int", at, found=found)
+    return as_scalar_type(value, ir.i64, context.span(at))

@@ -1,0 +1,271 @@
+"""Overloads: which one fits the types of the arguments, and calls of captured functions from each other.
+
+Calls from Python, from captured functions and of derivatives all choose here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from livegrad.frontend.function.aliases import DEEPEST, Aliases, alias_result, is_outside, outside_alias, parameter_key
+from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import (
+    Value,
+    aliased,
+    aliases_of,
+    convert,
+    convertible,
+    from_python,
+    name_of,
+    node_of,
+    runtime,
+)
+from livegrad.frontend.function.effects import add_effects_of_call
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, TensorType, describe
+from livegrad.frontend.function.lvalues import other_name
+from livegrad.frontend.function.signature import Default, Parameter, fitting_array
+from livegrad.ir import types as ir
+from livegrad.ir.node import Node
+from livegrad.ops.control import call as call_op
+
+
+@dataclass
+class Match:
+    """An overload that fits, its arguments in order, and how many of them must be converted."""
+
+    function: CapturedFunction
+    values: list[Value]
+    slots: tuple[Slot, ...]
+    conversions: int
+
+
+def match(
+    function: CapturedFunction, positional: Sequence[Value], keywords: Mapping[str, Value], span: Span
+) -> Match | str:
+    """How arguments fit one overload, or why they do not."""
+    bound = function.signature.bind(positional, keywords)
+    if isinstance(bound, str):
+        return bound
+    values, slots, conversions = [], [], 0
+    variables: dict[TypeVar, FrontType] = {}
+    for parameter in function.signature.parameters:
+        given = bound[parameter.name]
+        value = given
+        if isinstance(given, Default):
+            value = aliased(from_python(given.value, span), (outside_alias(parameter.name),))
+        slot = slot_for(parameter, value, variables)
+        if isinstance(slot, str):
+            return slot
+        if slot.type is not None and slot.type != value.type:
+            conversions += 1
+        values.append(value)
+        slots.append(slot)
+    return Match(function, values, tuple(slots), conversions)
+
+
+def slot_for(parameter: Parameter, value: Value, variables: dict[TypeVar, FrontType]) -> Slot | str:
+    """What a parameter is specialised for when it is given this value, or why it cannot take it."""
+    annotation = parameter.annotation
+    expected = annotation.type
+    if annotation.listed is not None:
+        expected = fitting_array(annotation.listed, value.type)
+        if expected is None and isinstance(value.type, ir.Scalar | ArrayType):  # tuples and vectors are as good
+            return f"`{parameter.name}` expects {annotation!r}, found {name_of(value)}" + _whole_array(value)
+    if annotation.tensor is not None:
+        pattern, found = annotation.tensor, value.type
+        fits = isinstance(found, TensorType) and found.element is pattern.element and len(found.shape) == pattern.rank
+        return (
+            Slot(found, annotation.no_diff)
+            if fits
+            else f"`{parameter.name}` expects {pattern!r}, found {name_of(value)}"
+        )
+    if annotation.variable is not None:
+        problem = bind_variable(annotation.variable, value, variables)
+        if problem is not None:
+            return BoundProblem(f"`{parameter.name}` {problem}")
+        expected = variables[annotation.variable]
+    if expected is not None:
+        if not convertible(value, expected):
+            return f"`{parameter.name}` expects {describe(expected)}, found {name_of(value)}"
+        return Slot(expected, annotation.no_diff)
+    if value.type is None:
+        return Slot(None, static=value.static) if value.items is None else "a tuple with values that are known only now"
+    if value.static is None:
+        return Slot(None, static=None)
+    return Slot(value.type, annotation.no_diff, value.weak and isinstance(value.type, ir.Scalar))
+
+
+def _whole_array(value: Value) -> str:
+    """What to do where an array was given for a list: it counts as one number a point."""
+    if not isinstance(value.type, ir.Scalar) or value.is_static:
+        return ""
+    return f"; a whole array is a parameter of type lg.tensor[{describe(value.type)}, 1]"
+
+
+class BoundProblem(str):
+    """Why a type cannot stand for a type variable."""
+
+    code = "LG402"
+
+
+def bind_variable(variable: TypeVar, value: Value, variables: dict[TypeVar, FrontType]) -> str | None:
+    """Gives a type variable the type of an argument; what is wrong if that cannot be."""
+    known = variables.get(variable)
+    if known is not None:
+        return None if convertible(value, known) else f"expects {describe(known)}, found {name_of(value)}"
+    if value.type is None:
+        return f"expects a value, found {name_of(value)}"
+    for rule in BOUNDS:
+        problem = rule(variable, value.type)
+        if problem is not None:
+            return problem
+    variables[variable] = value.type
+    return None
+
+
+# What a type must satisfy to stand for a type variable; added by the modules that define bounds.
+BOUNDS: list[Callable[[TypeVar, FrontType], str | None]] = []
+
+
+def choose(
+    function: CapturedFunction,
+    positional: Sequence[Value],
+    keywords: Mapping[str, Value],
+    span: Span,
+    refuse: Callable[[Match], str | None] | None = None,
+) -> Match:
+    """The overload that fits with the fewest conversions; `refuse` may say why one that fits is not wanted."""
+    tried: list[tuple[CapturedFunction, Match | str]] = []
+    for overload in function.overloads:
+        found = match(overload, positional, keywords, span)
+        problem = refuse(found) if refuse is not None and isinstance(found, Match) else None
+        tried.append((overload, problem or found))
+    fitting = [found for _, found in tried if isinstance(found, Match)]
+    if not fitting:
+        if len(tried) == 1:
+            code = getattr(tried[0][1], "code", "LG108")
+            raise FunctionError(code, f"`{function.__name__}`: {tried[0][1]}", span, expected=str(function.signature))
+        reasons = "; ".join(f"{overload.signature}: {why}" for overload, why in tried)
+        raise FunctionError(
+            "LG205",
+            f"no overload of `{function.__name__}` fits",
+            span,
+            found=_shown(positional, keywords),
+            help=reasons,
+        )
+    least = min(found.conversions for found in fitting)
+    best = [found for found in fitting if found.conversions == least]
+    if len(best) > 1:
+        raise FunctionError(
+            "LG206",
+            f"more than one overload of `{function.__name__}` fits",
+            span,
+            found=_shown(positional, keywords),
+            help="; ".join(str(found.function.signature) for found in best),
+        )
+    return best[0]
+
+
+def _shown(positional: Sequence[Value], keywords: Mapping[str, Value]) -> str:
+    parts = [name_of(value) for value in positional] + [f"{n}={name_of(v)}" for n, v in keywords.items()]
+    return ", ".join(parts)
+
+
+def argument_nodes(found: Match, span: Span) -> tuple[list[Value], list[Node]]:
+    """The arguments that are passed when the function runs, converted to their parameters' types."""
+    values, nodes = [], []
+    for parameter, value, slot in zip(found.function.signature.parameters, found.values, found.slots, strict=True):
+        if slot.type is None:
+            continue
+        converted = convert(value, slot.type, span, f"`{parameter.name}`")
+        values.append(converted)
+        nodes.append(node_of(converted, span))
+    return values, nodes
+
+
+def call_captured(
+    context: Context,
+    function: CapturedFunction,
+    positional: Sequence[Value],
+    keywords: Mapping[str, Value],
+    at: ast.AST,
+) -> Value:
+    """A call of one captured function from another."""
+    span = context.span(at)
+    found = choose(function, positional, keywords, span)
+    made = found.function.specialize(found.slots)
+    _forbid_lost_change(context, found, made, at)
+    context.dependencies.callees.append(made.is_current)
+    context.dependencies.types.update(made.dependencies.types)
+    values, nodes = argument_nodes(found, span)
+    node = found.function.called(call_op(*nodes, function=made.function))
+    if made.context.has_effects:
+        add_effects_of_call(context, node if made.result_type is NONE else None, made.context.prints)
+    result = runtime(made.result_type, node, weak=made.result_weak)
+    result = aliased(result, _result_aliases(context, found, made, at))
+    carrying = [value for value, slot in zip(values, made.runtime_slots, strict=True) if not slot.no_diff]
+    if not found.function.differentiable:
+        return context.with_flow(result, "call", values, at, function.__name__)
+    for value in carrying:
+        context.expect(value)
+    if made.result_no_diff:
+        return context.with_flow(result, "cut", values, at)
+    return context.with_flow(result, "operation", carrying, at, function.__name__)
+
+
+def _result_aliases(context: Context, found: Match, made: Specialization, at: ast.AST) -> Aliases:
+    """What a call's result has to do with the objects of its caller."""
+    parameters = [parameter_key(parameter.name) for parameter in found.function.signature.parameters]
+    arguments = dict(zip(parameters, map(aliases_of, found.values), strict=True))
+    times = Counter(alias.object for alias in made.context.result_aliases)
+    aliases: Aliases = ()
+    for alias in made.context.result_aliases:
+        own = (at, alias.object)
+        if arguments.get(alias.object):
+            aliases += alias_result(alias, arguments[alias.object])
+        elif is_outside(alias.object):
+            aliases += (alias,)
+        elif alias.object in made.context.sharing.shared or times[alias.object] > 1:
+            context.sharing.shared[own] = made.context.sharing.shared.get(alias.object, 0)
+            aliases += (replace(alias, object=own),)
+    return aliases
+
+
+def _forbid_lost_change(context: Context, found: Match, made: Specialization, at: ast.AST) -> None:
+    """A function changes copies of its arguments: an error where Python would show the change.
+
+    The names that the call's own result goes to are read no more as they were, nor are those of a function that ends.
+    """
+    taken, names = context.taken
+    ends = taken is at and names is None and not context.inlining
+    besides = context.environment.keys() if ends else (names or frozenset()) if taken is at else frozenset()
+    parameters = [parameter.name for parameter in found.function.signature.parameters]
+    for parameter, value in zip(parameters, found.values, strict=True):
+        if parameter_key(parameter) not in made.context.sharing.changed:
+            continue
+        others = Counter(alias.object for other in found.values for alias in aliases_of(other))
+        others.subtract(alias.object for alias in aliases_of(value))
+        for alias in aliases_of(value):
+            object = alias.object
+            shown = others[object] > 0 or context.sharing.is_shared(object, DEEPEST)
+            if shown or other_name(context, object, DEEPEST, besides) is not None:
+                raise _lost_change(context, found, parameter, at)
+            context.sharing.changed.add(object)
+        if context.dropped is at:
+            raise _lost_change(context, found, parameter, at)
+
+
+def _lost_change(context: Context, found: Match, parameter: str, at: ast.AST) -> FunctionError:
+    name = found.function.__name__
+    return context.error(
+        "LG106",
+        f"`{name}` changes its `{parameter}`, which is a copy: nobody would see it",
+        at,
+        help=f"return the changed value from `{name}`, and assign it where it is called",
+    )

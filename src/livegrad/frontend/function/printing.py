@@ -1,0 +1,74 @@
+"""`print` inside captured functions: shows its arguments when the program comes to it, in the program's order.
+
+It is a step of the host between the kernels of a compiled function.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from livegrad.frontend.function.calls import arguments_of
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import Value, node_of, static
+from livegrad.frontend.function.effects import add_print
+from livegrad.frontend.function.function_library import known_as
+from livegrad.frontend.function.intrinsics import SPECIAL
+from livegrad.ir.node import Node
+
+
+@known_as("print")
+def print_values(*values: Any) -> None:
+    """Prints values, outside of functions as inside.
+
+    >>> print_values("x =", 1.5)
+    x = 1.5
+    """
+    print(*values)
+
+
+def _print(context: Context, node: ast.Call) -> Value:
+    separator = " "
+    for keyword in node.keywords:
+        known = context.evaluate(keyword.value).static
+        if keyword.arg != "sep" or not isinstance(known, str):
+            raise context.error("LG108", "`print` takes no keyword but `sep` in a compiled function", keyword.value)
+        separator = known
+    parts: list[str] = []
+    nodes: list[Node] = []
+    for argument in node.args:
+        if isinstance(argument, ast.JoinedStr):
+            parts.append("".join(_text(context, part, nodes) for part in argument.values))
+        else:
+            parts += [_shown(context, value, "", argument, nodes) for value in _values(context, node, argument)]
+    add_print(context, separator.replace("{", "{{").replace("}", "}}").join(parts), nodes)
+    return static(None)
+
+
+def _values(context: Context, node: ast.Call, argument: ast.expr) -> list[Value]:
+    return arguments_of(context, ast.copy_location(ast.Call(node.func, [argument], []), node))[0]
+
+
+def _text(context: Context, part: ast.expr, nodes: list[Node]) -> str:
+    """A part of an f-string, as a template for the values that are added to the nodes."""
+    if not isinstance(part, ast.FormattedValue):
+        return _shown(context, context.evaluate(part), "", part, nodes)
+    form = ""
+    if part.format_spec is not None:
+        inside = context.evaluate(part.format_spec).static
+        if not isinstance(inside, str):
+            raise context.error("LG102", "a format must be known now", part)
+        form = f":{inside}"
+    if part.conversion != -1:
+        form = f"!{chr(part.conversion)}{form}"
+    return _shown(context, context.evaluate(part.value), form, part, nodes)
+
+
+def _shown(context: Context, value: Value, form: str, at: ast.AST, nodes: list[Node]) -> str:
+    if value.is_static:
+        return f"{{{form}}}".format(value.static).replace("{", "{{").replace("}", "}}")
+    nodes.append(node_of(value, context.span(at)))
+    return f"{{{form}}}"
+
+
+SPECIAL["print"] = _print

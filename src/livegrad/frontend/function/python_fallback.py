@@ -1,0 +1,114 @@
+"""The same source under plain Python: functions of tensor code, such as `lg.sin`, become functions of plain numbers.
+
+`CapturedFunction.python` runs what `plainly` gives: the user's own code object, so that a debugger stops at its lines,
+among names of which those that would make tensors are exchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from livegrad.frontend.function import captured, function_library
+from livegrad.frontend.function.intrinsics import TENSOR_FUNCTIONS
+from livegrad.frontend.function.vectors import VectorValue
+
+
+def _number(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy as one of Python's numbers; what has no value is NaN, as in compiled code."""
+
+    def run(*values: Any) -> Any:
+        with np.errstate(all="ignore"):
+            found = function(*[np.asarray(value) if isinstance(value, list | tuple) else value for value in values])
+        plain = not any(isinstance(value, np.generic | np.ndarray | list | tuple) for value in values)
+        if plain and np.ndim(found) == 0:
+            return found.item() if isinstance(found, np.generic | np.ndarray) else found
+        return found.view(VectorValue) if isinstance(found, np.ndarray) and found.ndim else found
+
+    run.__name__ = getattr(function, "__name__", "function")
+    return run
+
+
+_SAME_NAME = [
+    "sqrt", "cbrt", "exp", "exp2", "expm1", "log2", "log10", "log1p", "log", "sin", "cos", "tan", "sinh", "cosh",
+    "tanh", "floor", "ceil", "trunc", "abs", "hypot", "copysign", "fmod", "mod", "where", "minimum", "maximum",
+    "sum", "prod", "sign", "square", "any", "all",
+]  # fmt: skip
+_OTHER_NAME = {
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "atan2": np.arctan2, "pow": np.power, "round": np.rint, "is_nan": np.isnan,
+    "is_infinite": np.isinf, "is_finite": np.isfinite, "erf": np.vectorize(math.erf, otypes=[float]),
+    "rsqrt": lambda x: 1.0 / np.sqrt(x), "matmul": np.matmul,
+}  # fmt: skip
+
+# What a function that the compiler knows by a name does to plain numbers.
+PLAIN: dict[str, Callable[..., Any]] = {name: _number(getattr(np, name)) for name in _SAME_NAME}
+PLAIN |= {name: _number(function) for name, function in _OTHER_NAME.items()}
+PLAIN |= {
+    "max": function_library.max,
+    "min": function_library.min,
+    "clamp": function_library.clamp,
+    "transpose": function_library.transpose,
+}
+
+
+Exchanged = dict[FunctionType, FunctionType]
+_PACKAGE = __name__.partition(".")[0]
+
+
+class _PlainModule:
+    """livegrad seen from plain Python: its functions on tensors are functions on numbers."""
+
+    def __init__(self, module: ModuleType, known: Exchanged) -> None:
+        self._module, self._known = module, known
+
+    def __getattr__(self, name: str) -> Any:
+        return _exchange(getattr(self._module, name), self._known)
+
+
+def _exchange(value: Any, known: Exchanged) -> Any:
+    if isinstance(value, ModuleType):
+        return _PlainModule(value, known) if value.__name__.partition(".")[0] == _PACKAGE else value
+    if not isinstance(value, FunctionType):
+        return value
+    name = TENSOR_FUNCTIONS.get(value)
+    if name is not None:
+        return PLAIN.get(name, value)
+    return value if value.__module__.partition(".")[0] == _PACKAGE else plainly(value, known)
+
+
+def plainly(function: FunctionType, known: Exchanged | None = None) -> FunctionType:
+    """The function, and the plain functions that it calls, without tensors for plain numbers.
+
+    `known` has those that were made already, for functions that call each other.
+    """
+    known = {} if known is None else known
+    if function in known:
+        return known[function]
+    own = function.__globals__
+    names = {key: value for key, value in own.items() if key.startswith("__")}
+    cells = None if function.__closure__ is None else tuple(CellType() for _ in function.__closure__)
+    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
+    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
+    known[function] = made
+    names.update({name: _exchange(own[name], known) for name in _outer_names(function.__code__) if name in own})
+    for mine, theirs in zip(cells or (), function.__closure__ or (), strict=True):
+        if theirs != CellType():  # one that has no value yet
+            mine.cell_contents = _exchange(theirs.cell_contents, known)
+    return made
+
+
+def _outer_names(code: CodeType) -> set[str]:
+    """The names that a function, and those inside it, look up outside."""
+    found = set(code.co_names)
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            found |= _outer_names(part)
+    return found
+
+
+captured.PLAINLY.append(plainly)

@@ -1,0 +1,313 @@
+"""The source of a Python function as a syntax tree: from files, notebooks, the interactive prompt and `run_source`.
+
+A function object goes in; its `Source` (tree, places, names it can see) comes out. The decorators call this.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import builtins
+import copy
+import dis
+import inspect
+import itertools
+import linecache
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.rewriting import UnknownPattern, in_simpler_statements
+from livegrad.ir.lru import LruCache
+
+Definition = ast.FunctionDef | ast.Lambda
+MISSING: Any = object()
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A captured function: its definition and the names that it can see."""
+
+    function: Any  # a Python function; declared as such, type checkers take it for a method
+    definition: Definition
+    file: str
+    lines: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """The statements; a lambda's expression is what it returns."""
+        if isinstance(self.definition, ast.Lambda):
+            expression = self.definition.body
+            returned = ast.Return(value=expression)
+            return [ast.copy_location(returned, expression)]
+        return self.definition.body
+
+    def dispatching(self) -> Source:
+        """The same method with another body: the call of the method that its first argument has under its name."""
+        definition = self.definition
+        assert isinstance(definition, ast.FunctionDef)
+        arguments = definition.args
+        first, *others = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+        names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in others]
+        keywords = [ast.keyword(argument.arg, ast.Name(argument.arg, ast.Load())) for argument in arguments.kwonlyargs]
+        method = ast.Attribute(ast.Name(first, ast.Load()), definition.name, ast.Load())
+        returned = ast.Return(ast.Call(method, names, keywords))
+        made = copy.copy(definition)
+        made.body = [ast.fix_missing_locations(ast.copy_location(returned, definition))]
+        return replace(self, definition=made)
+
+    def span(self, node: ast.AST) -> Span:
+        """Where a part of the tree stands in the user's file."""
+        line = getattr(node, "lineno", self.definition.lineno)
+        column = getattr(node, "col_offset", 0)
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        last = getattr(node, "end_lineno", line)
+        raw = text.encode()
+        end = getattr(node, "end_col_offset", column + 1) if last == line else len(raw.rstrip())
+        # The tree counts bytes, people count characters.
+        start_character, end_character = len(raw[:column].decode()), len(raw[:end].decode())
+        return Span(self.file, line, start_character + 1, end_character + 1, text, self.name)
+
+    def lookup(self, name: str) -> Any:
+        """What a name means outside the function: closure, module, builtins; `MISSING` if nothing."""
+        cells = self.closure
+        if name in cells:
+            return cells[name]
+        if name in self.function.__globals__:
+            return self.function.__globals__[name]
+        return getattr(builtins, name, MISSING)
+
+    @property
+    def closure(self) -> Mapping[str, Any]:
+        names = self.function.__code__.co_freevars
+        cells = self.function.__closure__ or ()
+        found = {}
+        for name, cell in zip(names, cells, strict=True):
+            try:
+                found[name] = cell.cell_contents
+            except ValueError:  # not assigned yet: as good as missing until it is
+                continue
+        return found
+
+
+def capture(function: FunctionType) -> Source:
+    """The source of a function.
+
+    >>> import textwrap
+    >>> namespace = run_source("def double(x):\\n    return 2 * x")
+    >>> source = capture(namespace["double"])
+    >>> source.name, source.span(source.body[0]).line
+    ('double', 2)
+    """
+    code = function.__code__
+    if code.co_flags & inspect.CO_COROUTINE:
+        raise FunctionError("LG102", f"`{function.__name__}` is asynchronous", help="write it as a plain function")
+    linecache.checkcache(code.co_filename)
+    lines = tuple(linecache.getlines(code.co_filename, function.__globals__))
+    if not lines and code.co_filename in ("<stdin>", "<console>"):
+        lines = _lines_from_history(function)
+    if not lines:
+        look_for_text(function)
+        lines = next((text for text in _texts if _was_compiled_from(text, code)), ())
+    if lines:
+        definition = _find(lines, code)
+        if definition is not None:
+            return _simplified(Source(function, definition, code.co_filename, lines))
+    raise FunctionError(
+        "LG101",
+        f"the source of `{function.__name__}` cannot be found",
+        found=f"code from {code.co_filename}" + (", which has changed since" if lines else ""),
+        help="define it in a file or notebook, or run its text with run_source(text)",
+    )
+
+
+def _simplified(source: Source) -> Source:
+    try:
+        return replace(source, definition=in_simpler_statements(source.definition))
+    except UnknownPattern as problem:
+        raise FunctionError(
+            "LG102", str(problem), source.span(problem.node), help="write it with if and elif"
+        ) from None
+
+
+def _find(lines: tuple[str, ...], code: CodeType) -> Definition | None:
+    """The definition that the code was compiled from."""
+    candidates = [
+        node for node in _definitions(lines) if _first_line(node) == code.co_firstlineno and _name(node) == code.co_name
+    ]
+    if len(candidates) > 1:
+        candidates = _around(candidates, code) or [node for node in candidates if _same_code(node, code)]
+    return candidates[0] if len(candidates) >= 1 else None
+
+
+def _around(candidates: list[Definition], code: CodeType) -> list[Definition]:
+    """The definitions whose bodies all instructions of the code come from, the innermost first.
+
+    The code of an outer function makes the inner one: it has an instruction outside the inner body. Without columns
+    (`-X no_debug_ranges`) there is none to tell.
+    """
+    places = [
+        (place.lineno, place.col_offset, place.end_lineno, place.end_col_offset)
+        for instruction in dis.get_instructions(code)
+        if (place := instruction.positions) is not None and instruction.opname not in _WITHOUT_PLACE
+    ]
+    if not places or any(None in place for place in places):
+        return []
+    first = min((line, column) for line, column, _, _ in places)
+    last = max((line, column) for _, _, line, column in places)
+    found = [node for node in candidates if _start(node) <= first and last <= _end(node)]
+    return sorted(found, key=lambda node: (_start(node), _end(node)), reverse=True)
+
+
+# Instructions at a function's start, which stand for its first line as a whole.
+_WITHOUT_PLACE = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR"}
+
+
+def _body(node: Definition) -> list[Any]:
+    return [node.body] if isinstance(node, ast.Lambda) else node.body
+
+
+def _start(node: Definition) -> tuple[int, int]:
+    first = _body(node)[0]
+    return first.lineno, first.col_offset
+
+
+def _end(node: Definition) -> tuple[int, int]:
+    last = _body(node)[-1]
+    return last.end_lineno or last.lineno, last.end_col_offset or last.col_offset
+
+
+@lru_cache(maxsize=64)
+def _definitions(lines: tuple[str, ...]) -> tuple[Definition, ...]:
+    try:
+        tree = ast.parse("".join(lines))
+    except SyntaxError:
+        return ()
+    return tuple(node for node in ast.walk(tree) if isinstance(node, Definition))
+
+
+def _first_line(node: Definition) -> int:
+    if isinstance(node, ast.FunctionDef) and node.decorator_list:
+        return node.decorator_list[0].lineno
+    return node.lineno
+
+
+def _name(node: Definition) -> str:
+    return "<lambda>" if isinstance(node, ast.Lambda) else node.name
+
+
+def _same_code(node: Definition, code: CodeType) -> bool:
+    """Whether compiling the definition by itself gives this code, as far as names and constants tell."""
+    statement = ast.Expression(node) if isinstance(node, ast.Lambda) else ast.Module([node], [])
+    mode = "eval" if isinstance(node, ast.Lambda) else "exec"
+    compiled = compile(statement, "<candidate>", mode, dont_inherit=True)
+    # Not those inside it: an outer lambda is not the inner one.
+    return any(_outline(own) == _outline(code) for own in compiled.co_consts if isinstance(own, CodeType))
+
+
+def _outline(code: CodeType) -> tuple[object, ...]:
+    """What two codes of one definition have in common; by itself it finds the names around it as globals."""
+    used = sorted({*code.co_names, *code.co_freevars})
+    return code.co_name, used, code.co_varnames, [c for c in code.co_consts if not isinstance(c, CodeType)]
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def _lines_from_history(function: FunctionType) -> tuple[str, ...]:
+    """What was typed at the prompt, from the history of the line editor; checked against the code."""
+    readline = sys.modules.get("readline")
+    if readline is None:
+        return ()
+    total = readline.get_current_history_length()
+    typed = [readline.get_history_item(index) or "" for index in range(1, total + 1)]
+    code = function.__code__
+    for start in reversed(range(len(typed))):
+        if not typed[start].lstrip().startswith(("def ", "@")):
+            continue
+        for end in range(len(typed), start, -1):
+            lines = tuple(line + "\n" for line in typed[start:end])
+            definitions = [node for node in _definitions(lines) if _name(node) == code.co_name]
+            if definitions and _same_code(definitions[0], code):
+                return ("\n",) * (code.co_firstlineno - 1) + lines
+    return ()
+
+
+# Texts that were run by `exec`, or given to `python -c`: the newest last. Python itself forgets them.
+_texts: LruCache[tuple[str, ...], bool] = LruCache(64)
+_FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
+
+
+def look_for_text(function: FunctionType) -> None:
+    """Looks for the text of a function that comes from no file, among the texts that the running program holds.
+
+    Whoever calls `exec(text)` has the text at hand, so it is looked for while that runs. One is taken only if it
+    compiles to the very code that the function has.
+    """
+    code = function.__code__
+    if os.path.exists(code.co_filename) or code.co_filename in linecache.cache:
+        return
+    mark = "lambda" if code.co_name == "<lambda>" else code.co_name
+    for text in _texts_at_hand():
+        if mark in text:
+            lines = tuple(text.splitlines(keepends=True))
+            if _was_compiled_from(lines, code):
+                _texts.keep(lines, True)
+                return
+
+
+def _texts_at_hand() -> Iterator[str]:
+    """Strings that the calling functions hold in variables and constants, nearest first, and that of `python -c`."""
+    frame: FrameType | None = sys._getframe(1)
+    modules: set[int] = set()
+    while frame is not None:
+        yield from (value for value in [*frame.f_locals.values(), *frame.f_code.co_consts] if type(value) is str)
+        if id(frame.f_globals) not in modules:
+            modules.add(id(frame.f_globals))
+            yield from (value for value in list(frame.f_globals.values()) if type(value) is str)
+        frame = frame.f_back
+    given = sys.orig_argv
+    yield from given[given.index("-c") + 1 :][:1] if "-c" in given else ()
+
+
+@lru_cache(maxsize=256)
+def _was_compiled_from(lines: tuple[str, ...], code: CodeType) -> bool:
+    """Whether this text gives exactly this code."""
+    for mode in ("exec", "eval"):
+        try:
+            # `exec` takes the future statements of the module that it stands in along.
+            compiled = compile("".join(lines), code.co_filename, mode, code.co_flags & _FUTURE, dont_inherit=True)
+        except (SyntaxError, ValueError):
+            continue
+        if any(inner == code for inner in _codes(compiled)):
+            return True
+    return False
+
+
+_numbers = itertools.count(1)
+
+
+def run_source(text: str, namespace: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Runs Python text whose functions can then be captured, and gives its namespace: `exec` with a memory.
+
+    >>> run_source("def half(x):\\n    return x / 2")["half"](3.0)
+    1.5
+    """
+    file = f"<livegrad source {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names = {"__name__": "__main__"} if namespace is None else namespace
+    exec(compile(text, file, "exec", dont_inherit=True), names)
+    return names

@@ -1,0 +1,298 @@
+"""The parameters of a captured function: their annotations, defaults, and how arguments are given to them.
+
+`captured` reads a signature from the source; calls from Python and from other captured functions bind against it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, ForwardRef, Self, TypeVar, Union, get_args, get_origin
+
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import MISSING, ArrayType, FrontType, TensorPattern, describe
+from livegrad.frontend.function.python_source import Source
+from livegrad.frontend.function.type_reading import plain_type
+
+
+@dataclass(frozen=True)
+class NoDiff:
+    """`no_diff[T]`: a parameter, result or field whose derivative is not wanted. Types are compared without it."""
+
+    type: Any
+
+    def __repr__(self) -> str:
+        return f"no_diff[{self.type!r}]"
+
+
+SELF: TypeVar = TypeVar("Self")  # type: ignore  # what `typing.Self` stands for: the type of a method's first parameter
+
+
+@dataclass(frozen=True)
+class OpenAnnotation:
+    """A type with a type variable inside, as in `Pair[T]`."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What an annotation says: a type, a type variable, or nothing; and whether derivatives stop there."""
+
+    type: FrontType | None = None
+    variable: TypeVar | None = None
+    listed: FrontType | ListPattern | None = None  # list[T]: the length comes from the argument
+    tensor: TensorPattern | None = None  # tensor[T, rank]: the shape comes from the argument
+    no_diff: bool = False
+
+    def expected_for(self, value: Any) -> FrontType | TensorPattern | None:
+        """What an argument from Python should be."""
+        if self.listed is not None and isinstance(value, list | tuple):
+            return _array_for(self.listed, value)
+        return self.type if self.tensor is None else self.tensor
+
+    def __repr__(self) -> str:
+        if self.type is not None:
+            text = describe(self.type)
+        elif self.variable is not None:
+            text = self.variable.__name__
+        elif self.tensor is not None:
+            text = repr(self.tensor)
+        else:
+            text = "any" if self.listed is None else repr(ListPattern(self.listed))
+        return f"no_diff[{text}]" if self.no_diff else text
+
+
+@dataclass(frozen=True)
+class ListPattern:
+    """`list[T]` inside of another list: its length comes from the argument, too."""
+
+    element: FrontType | ListPattern
+
+    def __repr__(self) -> str:
+        inner = repr(self.element) if isinstance(self.element, ListPattern) else describe(self.element)
+        return f"list[{inner}]"
+
+
+def _element_of_list(value: Any) -> FrontType | ListPattern:
+    """What `list[T]` is a list of; lists of lists may go to any depth."""
+    (inner,) = value.__args__
+    if getattr(inner, "__origin__", None) is list:
+        return ListPattern(_element_of_list(inner))
+    return plain_type(inner)
+
+
+def fitting_array(element: FrontType | ListPattern, found: FrontType | None) -> ArrayType | None:
+    """The array that an argument is for a parameter of type `list[element]`; None if it is no such list."""
+    if not isinstance(found, ArrayType):
+        return None
+    if not isinstance(element, ListPattern):
+        return ArrayType(element, found.size)
+    inner = fitting_array(element.element, found.element) if found.size else _empty_list(element.element)
+    return None if inner is None else ArrayType(inner, found.size)
+
+
+def _empty_list(element: FrontType | ListPattern) -> ArrayType:
+    """What a list of no lists would be a list of: nothing in it says how long they are."""
+    return ArrayType(_empty_list(element.element) if isinstance(element, ListPattern) else element, 0)
+
+
+def _array_for(element: FrontType | ListPattern, value: Any) -> ArrayType | None:
+    """The array that a Python list should be for a parameter of type `list[element]`; None if its shape is another."""
+    if not isinstance(element, ListPattern):
+        return ArrayType(element, len(value))
+    if not all(isinstance(item, list | tuple) for item in value):
+        return None
+    inner = {_array_for(element.element, item) for item in value} or {_empty_list(element.element)}
+    found = inner.pop() if len(inner) == 1 else None
+    return None if found is None else ArrayType(found, len(value))
+
+
+def resolve_names(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """An annotation in which text stands for no type any more, as in `no_diff["Light"]` or `list["Light"]`."""
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
+    if isinstance(annotation, str):
+        return resolve_names(eval(annotation, dict(names)), names)
+    if isinstance(annotation, NoDiff):
+        return NoDiff(resolve_names(annotation.type, names))
+    if not mentions(annotation, lambda part: isinstance(part, str | ForwardRef)):
+        return annotation
+    if get_origin(annotation) is Annotated:
+        first, *extras = get_args(annotation)
+        return Annotated[resolve_names(first, names), *extras]  # type: ignore[return-value]
+    inner = [resolve_names(part, names) for part in get_args(annotation)]
+    origin: Any = get_origin(annotation)
+    return reduce(or_, inner) if origin in (Union, UnionType) else origin[tuple(inner)]
+
+
+def mentions(annotation: Any, wanted: Callable[[Any], bool]) -> bool:
+    """Whether an annotation is, or has inside of it, something that is wanted."""
+    if wanted(annotation):
+        return True
+    if isinstance(annotation, NoDiff):
+        return mentions(annotation.type, wanted)
+    origin = get_origin(annotation)
+    parts = get_args(annotation)[:1] if origin is Annotated else get_args(annotation)
+    return origin in (list, tuple, Annotated, Union, UnionType) and any(mentions(part, wanted) for part in parts)
+
+
+def read_annotation(value: Any) -> Annotation:
+    """The meaning of an annotation's value; TypeError if it has none."""
+    if isinstance(value, NoDiff):
+        inner = read_annotation(value.type)
+        return replace(inner, no_diff=True)
+    if isinstance(value, TypeVar):
+        return Annotation(variable=value)
+    if value is Self:
+        return Annotation(variable=SELF)
+    if mentions(value, lambda part: part is Self or isinstance(part, TypeVar)):
+        return Annotation()  # what it is is seen when the variables in it are known
+    if isinstance(value, TensorPattern):
+        return Annotation(tensor=value)
+    if value is list:
+        return Annotation()
+    if getattr(value, "__origin__", None) is list:
+        return Annotation(listed=_element_of_list(value))
+    if isinstance(value, OpenAnnotation):
+        return Annotation()  # what it is is seen when the variables in it are known
+    if value is Any or value is str or value is Callable or get_origin(value) is Callable:
+        return Annotation()  # text and functions are known when their callers are compiled
+    return Annotation(plain_type(value))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter."""
+
+    name: str
+    annotation: Annotation
+    default: Any
+    keyword_only: bool
+    span: Span
+
+
+class Signature:
+    """The parameters and the result of a captured function."""
+
+    def __init__(self, source: Source, local_names: Mapping[str, Any] | None = None) -> None:
+        self.source = source
+        self._local_names = local_names or {}  # of the function that this one is defined in
+        arguments = source.definition.args
+        for kind, extra in (("*", arguments.vararg), ("**", arguments.kwarg)):
+            if extra is not None:
+                raise FunctionError(
+                    "LG102",
+                    f"functions do not have `{kind}{extra.arg}`",
+                    source.span(extra),
+                    help="name each parameter",
+                )
+        function = source.function
+        positional = [*arguments.posonlyargs, *arguments.args]
+        defaults = function.__defaults__ or ()
+        first = len(positional) - len(defaults)
+        self.parameters: list[Parameter] = []
+        for index, argument in enumerate(positional):
+            default = defaults[index - first] if index >= first else MISSING
+            self.parameters.append(self._parameter(argument, default, False))
+        for argument in arguments.kwonlyargs:
+            default = (function.__kwdefaults__ or {}).get(argument.arg, MISSING)
+            self.parameters.append(self._parameter(argument, default, True))
+        returns = None if isinstance(source.definition, ast.Lambda) else source.definition.returns
+        self.result = Annotation() if returns is None else self._annotation(returns, "return")
+        if SELF in {self.result.variable, *(parameter.annotation.variable for parameter in self.parameters)}:
+            self._bind_self()
+
+    def _bind_self(self) -> None:
+        """`Self` is the type of the first parameter."""
+        if not self.parameters or self.parameters[0].annotation not in (Annotation(), Annotation(no_diff=True)):
+            source = self.source
+            what = "`Self` is the type of a method's first parameter, which has no annotation of its own"
+            raise FunctionError("LG204", what, source.span(source.definition), help="name the type")
+        first = self.parameters[0]
+        self.parameters[0] = replace(first, annotation=replace(first.annotation, variable=SELF))
+
+    def _parameter(self, argument: ast.arg, default: Any, keyword_only: bool) -> Parameter:
+        annotation = Annotation()
+        if argument.annotation is not None:
+            annotation = self._annotation(argument.annotation, argument.arg)
+        return Parameter(argument.arg, annotation, default, keyword_only, self.source.span(argument))
+
+    def _annotation(self, node: ast.expr, name: str) -> Annotation:
+        source = self.source
+        expression: ast.expr = node
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            expression = ast.parse(node.value, mode="eval").body
+        names = {**source.function.__globals__, **self._local_names, **source.closure}
+        value = None
+        try:
+            value = source.function.__annotations__.get(name)
+            if value is None or isinstance(value, str):
+                value = eval(compile(ast.Expression(expression), source.file, "eval"), names)
+            value = resolve_names(value, names)
+            return read_annotation(value)
+        except FunctionError:
+            raise
+        except Exception as error:
+            raise FunctionError(
+                "LG204",
+                f"`{ast.unparse(expression)}` is no type that functions know",
+                source.span(node),
+                help=f"{error}" if not isinstance(error, TypeError) else _instead_of(value),
+            ) from None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every parameter has a type of its own."""
+        return all(parameter.annotation.type is not None for parameter in self.parameters)
+
+    def bind(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any] | str:
+        """An argument for each parameter (its default where none is given), or why they do not fit."""
+        takes = [parameter for parameter in self.parameters if not parameter.keyword_only]
+        if len(positional) > len(takes):
+            return f"takes {len(takes)} arguments, found {len(positional)}"
+        given = {parameter.name: value for parameter, value in zip(takes, positional, strict=False)}
+        for name, value in keywords.items():
+            if name not in {parameter.name for parameter in self.parameters}:
+                return f"has no parameter `{name}`"
+            if name in given:
+                return f"has two values for `{name}`"
+            given[name] = value
+        bound: dict[str, Any] = {}
+        for parameter in self.parameters:
+            if parameter.name in given:
+                bound[parameter.name] = given[parameter.name]
+            elif parameter.default is not MISSING:
+                bound[parameter.name] = Default(parameter.default)
+            else:
+                return f"needs a value for `{parameter.name}`"
+        return bound
+
+    def __str__(self) -> str:
+        inside = ", ".join(f"{p.name}: {p.annotation}" for p in self.parameters)
+        return f"{self.source.name}({inside})"
+
+
+def _instead_of(annotation: Any) -> str:
+    """What to write where an annotation is no type of ours."""
+    if isinstance(annotation, type) and ("__annotations__" in vars(annotation) or hasattr(annotation, "_fields")):
+        return f"decorate the class {annotation.__name__} with @lg.differentiable: then it is a struct"
+    if annotation is dict or get_origin(annotation) is dict:
+        return "write a struct: a class with annotated fields, decorated with @lg.differentiable"
+    if isinstance(annotation, type) and annotation.__name__ in ("ndarray", "Tensor"):
+        return "lg.tensor[float, 2] is a whole array of two dimensions; vec3 and float take arrays point by point"
+    return "use float, int, f32, vec3, list[float], lg.tensor[float, 2], a struct, ..."
+
+
+@dataclass(frozen=True)
+class Default:
+    """A default that stands for an argument that was not given."""
+
+    value: Any

@@ -1,0 +1,255 @@
+"""Statements of a captured function: assignment, branches, loops, jumps and assertions.
+
+`execute` runs statements over a context's variables; jumps are flags that make what follows a branch of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from livegrad.frontend.function.assignment import always_exits, root_name
+from livegrad.frontend.function.binding import assign, local_annotation
+from livegrad.frontend.function.branches_and_loops import branch, pending_jump, set_flag
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import (
+    Value,
+    convert,
+    name_of,
+    node_of,
+    static,
+)
+from livegrad.frontend.function.effects import add_check
+from livegrad.frontend.function.function_types import ArrayType
+from livegrad.frontend.function.local_functions import define
+from livegrad.frontend.function.loops import continue_unless, jump_break, jump_continue, run_for, run_while
+from livegrad.frontend.function.lvalues import forbid_second_name, read_place
+from livegrad.frontend.function.narrowing import Known, narrow, narrowings
+from livegrad.frontend.function.operators import binary, truth
+from livegrad.frontend.function.signature import fitting_array
+from livegrad.ir import types as ir
+from livegrad.ir.leaves import constant
+from livegrad.ir.source_lines import originating_from
+
+
+def execute(context: Context, statements: list[ast.stmt]) -> None:
+    """Statements in order. After a jump that may have happened, the rest is a branch of its own."""
+    for index, statement in enumerate(statements):
+        rest = statements[index + 1 :]
+        if isinstance(statement, ast.If) and rest and (always_exits(statement.body) or always_exits(statement.orelse)):
+            # What follows belongs to the way that does not leave: no flags, no second branch.
+            _if(context, statement, rest)
+            return
+        with originating_from((context.span(statement).origin,)):
+            _STATEMENTS.get(type(statement), _unsupported)(context, statement)
+        if context.exited:
+            return
+        if rest:
+            jump = pending_jump(context)
+            if jump is True:
+                context.exited = True
+                return
+            if not isinstance(jump, bool):
+                continue_unless(context, jump, partial(execute, context, rest), rest[0])
+                return
+
+
+def _unsupported(context: Context, statement: ast.stmt) -> None:
+    names = {
+        "With": ("`with`", "it has no meaning in compiled code"),
+        "Try": ("`try`", "checks end the run; test the condition before"),
+        "Global": ("`global`", "return the value instead"),
+        "Nonlocal": ("`nonlocal`", "return the value instead"),
+        "Delete": ("`del`", "leave the name alone"),
+        "Import": ("`import`", "import at the top of the module"),
+        "ImportFrom": ("`import`", "import at the top of the module"),
+        "ClassDef": ("a class inside a function", "define it outside"),
+    }
+    what, help = names.get(type(statement).__name__, (f"`{type(statement).__name__}`", None))
+    raise context.error("LG102", f"functions do not have {what}", statement, help=help)
+
+
+# --- simple statements -----------------------------------------------------------------------------------------------
+
+
+def _expression(context: Context, statement: ast.Expr) -> None:
+    if isinstance(statement.value, ast.Constant):
+        return  # a docstring
+    context.dropped = statement.value
+    context.evaluate(statement.value)
+    context.dropped = None
+
+
+def _pass(context: Context, statement: ast.Pass) -> None:
+    return
+
+
+def _define(context: Context, statement: ast.FunctionDef) -> None:
+    context.environment[statement.name] = define(context, statement)
+
+
+def _return(context: Context, statement: ast.Return) -> None:
+    context.taken = statement.value, None
+    value = static(None) if statement.value is None else context.evaluate(statement.value)
+    at = statement.value or statement
+    value = checked_result(context, value, at)
+    context.environment["$return"] = value
+    set_flag(context, "$returned", True)
+    context.exited = True
+
+
+def checked_result(context: Context, value: Value, at: ast.AST) -> Value:
+    """A result as the annotation wants it."""
+    if value.is_static and not value.is_number and value.static is not None:
+        value = context_value(context, value, at)
+    if context.result_type is None:
+        return value
+    return convert(value, context.result_type, context.span(at), f"the result of `{context.source.name}`")
+
+
+def context_value(context: Context, value: Value, at: ast.AST) -> Value:
+    raise context.error("LG202", f"{name_of(value)} cannot be a result", at, help="return numbers, vectors or structs")
+
+
+def _raise(context: Context, statement: ast.Raise) -> None:
+    message = "raised"
+    call = statement.exc
+    if isinstance(call, ast.Call):
+        name = call.func.id if isinstance(call.func, ast.Name) else "error"
+        message = f"{name}: {_message(context, call.args[0])}" if call.args else name
+    elif isinstance(call, ast.Name):
+        message = call.id
+    add_check(context, constant(False, ir.bool_), message)
+    set_flag(context, "$returned", True)
+    context.exited = True
+
+
+def _message(context: Context, text: ast.expr) -> str:
+    """A message as it is written; of values that only the running function knows, the names."""
+    if isinstance(text, ast.Constant):
+        return str(text.value)
+    if isinstance(text, ast.JoinedStr):
+        return "".join(_message(context, part) for part in text.values)
+    inner = text.value if isinstance(text, ast.FormattedValue) else text
+    known = context.evaluate(inner)
+    return str(known.static) if known.is_static else f"{{{ast.unparse(inner)}}}"
+
+
+def _assert(context: Context, statement: ast.Assert) -> None:
+    condition = truth(context, context.evaluate(statement.test), statement.test)
+    message = "assertion failed"
+    if statement.msg is not None:
+        message += f": {_message(context, statement.msg)}"
+    add_check(context, node_of(condition, context.span(statement.test)), message)
+
+
+# --- assignment ------------------------------------------------------------------------------------------------------
+
+
+def _assign(context: Context, statement: ast.Assign) -> None:
+    if len(statement.targets) == 1:
+        context.taken = statement.value, frozenset(_names(statement.targets[0]))
+    value = context.evaluate(statement.value)
+    if len(statement.targets) > 1:
+        value = context.named(value, statement)  # one object, whatever it is called
+    for target in statement.targets:
+        assign(context, target, value)
+
+
+def _names(target: ast.expr) -> list[str]:
+    """The names that an assignment gives new values to."""
+    if isinstance(target, ast.Tuple | ast.List):
+        return [name for element in target.elts for name in _names(element)]
+    return [target.id] if isinstance(target, ast.Name) else []
+
+
+def _augmented(context: Context, statement: ast.AugAssign) -> None:
+    target = statement.target
+    if isinstance(target, ast.Name):
+        load = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+        before = context.evaluate(load)
+    else:
+        before = read_place(context, target)
+    root = root_name(target)
+    if root is not None and isinstance(before.type, ArrayType | ir.Vector | ir.Matrix):
+        forbid_second_name(context, root, _depth(target), statement)  # these are changed, not only exchanged
+    after = binary(context, statement.op, before, context.evaluate(statement.value), statement)
+    assign(context, target, after)
+
+
+def _depth(target: ast.expr) -> int:
+    """How many steps deep in a variable a place is."""
+    return 1 + _depth(target.value) if isinstance(target, ast.Attribute | ast.Subscript) else 0
+
+
+def _annotated(context: Context, statement: ast.AnnAssign) -> None:
+    annotation = local_annotation(context, statement.annotation)
+    if statement.value is None:
+        return
+    context.taken = statement.value, frozenset(_names(statement.target))
+    value = context.evaluate(statement.value)
+    type = annotation.type if annotation.listed is None else fitting_array(annotation.listed, value.type)
+    if type is None:
+        found = name_of(value)
+        raise context.error("LG202", "the value has the wrong type", statement, expected=repr(annotation), found=found)
+    assign(context, statement.target, convert(value, type, context.span(statement.value), "the value"))
+
+
+# --- branches --------------------------------------------------------------------------------------------------------
+
+
+def _if_alone(context: Context, statement: ast.If) -> None:
+    _if(context, statement, [])
+
+
+def _if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
+    """A branch, with the statements that follow it as part of the way (if any) that reaches them."""
+    body, orelse = list(statement.body), list(statement.orelse)
+    if rest:
+        if always_exits(body):
+            orelse += rest
+        else:
+            body += rest
+    test = truth(context, context.evaluate(statement.test), statement.test)
+    if test.is_static:
+        context.execute(body if test.static else orelse)
+        return
+    predicate = node_of(test, context.span(statement.test))
+    with originating_from((context.span(statement).origin,)):
+        then, otherwise = narrowings(statement.test)
+        branch(context, predicate, _way(context, body, then), _way(context, orelse, otherwise), statement)
+
+
+def _way(context: Context, statements: list[ast.stmt], known: Known) -> Callable[[], None]:
+    """One way of a branch, on which something is known of these names."""
+
+    def run() -> None:
+        before = {name: context.environment.get(name) for name in known}
+        narrow(context, known)
+        narrowed = {name: context.environment.get(name) for name in known}
+        context.execute(statements)
+        for name, value in before.items():
+            if value is not None and context.environment.get(name) is narrowed[name]:
+                context.environment[name] = value  # what follows the branch knows no more than before
+
+    return run
+
+
+_STATEMENTS: dict[type[ast.stmt], Callable[[Context, Any], None]] = {
+    ast.Expr: _expression,
+    ast.FunctionDef: _define,
+    ast.Pass: _pass,
+    ast.Return: _return,
+    ast.Raise: _raise,
+    ast.Assert: _assert,
+    ast.Assign: _assign,
+    ast.AugAssign: _augmented,
+    ast.AnnAssign: _annotated,
+    ast.If: _if_alone,
+    ast.For: run_for,
+    ast.While: run_while,
+    ast.Break: jump_break,
+    ast.Continue: jump_continue,
+}

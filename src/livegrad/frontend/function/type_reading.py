@@ -1,0 +1,168 @@
+"""Types from what people write: annotations, families such as `vec[float, 3]`, and Python values.
+
+A `FrontType` comes out. Signatures, structs and calls ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args, get_origin
+
+import numpy as np
+
+from livegrad.diagnostics import CallError, caller_origin
+from livegrad.frontend.function.function_types import (
+    NONE,
+    ArrayType,
+    Composite,
+    FrontType,
+    TensorPattern,
+    TupleType,
+    describe,
+)
+from livegrad.frontend.function.vectors import ShapedConstructor
+from livegrad.ir import types as ir
+
+_PYTHON = {float: ir.f64, int: ir.i64, bool: ir.bool_, complex: ir.c128, type(None): NONE, None: NONE}
+
+
+# --- annotations ------------------------------------------------------------------------------------------------------
+
+
+def plain_type(annotation: Any) -> FrontType:
+    """The type that an annotation without `no_diff` or type variables stands for; TypeError if it is none."""
+    if isinstance(annotation, ir.Scalar | ir.Vector | ir.Matrix | Composite):
+        return annotation
+    if isinstance(annotation, ShapedConstructor):
+        return annotation.type
+    own = getattr(annotation, "__livegrad_type__", None)
+    if isinstance(own, Composite):
+        return own
+    try:
+        found = _PYTHON.get(annotation)
+    except TypeError:
+        found = None
+    if found is not None:
+        return found
+    if getattr(annotation, "__origin__", None) is tuple:
+        arguments = annotation.__args__
+        return TupleType(() if arguments == ((),) else tuple(map(plain_type, arguments)))
+    for convert in PLAIN_ANNOTATIONS:
+        converted = convert(annotation)
+        if converted is not None:
+            return converted
+    raise TypeError(f"{annotation!r} is no type that functions know")
+
+
+# Further annotations (optionals, generic structs), added by the modules that define them.
+PLAIN_ANNOTATIONS: list[Callable[[Any], FrontType | None]] = []
+
+
+def _size(parameter: Any) -> int:
+    """A length in a type: a number, or `Literal[number]`, as type checkers want it."""
+    return get_args(parameter)[0] if get_origin(parameter) is Literal else parameter
+
+
+class _TensorFamily:
+    """`tensor[element, rank]` as an annotation of a parameter that is read by index.
+
+    >>> import livegrad as lg
+    >>> lg.tensor[lg.f32, 2]
+    tensor[f32, 2]
+    """
+
+    def __repr__(self) -> str:
+        return "tensor"
+
+    def __call__(self, *values: Any) -> Any:
+        what = "`tensor` is a family of types, such as tensor[float, 2]"
+        raise CallError(what, where=caller_origin(), help="lg.asarray(...) makes a tensor of data")
+
+    def __getitem__(self, parameters: tuple[Any, int]) -> TensorPattern:
+        element, (rank,) = parameters[0], map(_size, parameters[1:])
+        inner = plain_type(element)
+        if not isinstance(inner, ir.Scalar):
+            raise TypeError("a tensor is made of scalars")
+        return TensorPattern(inner, rank)
+
+
+tensor = _TensorFamily()
+
+
+class _Family:
+    """`vec[f64, 3]`, `mat[f32, 2, 2]`, `array[float, 4]`: types by element and size.
+
+    >>> import livegrad as lg
+    >>> lg.vec[lg.f64, 3], lg.mat[lg.f32, 2, 3], lg.array[float, 4]
+    (vec[float, 3], mat[f32, 2, 3], array[float, 4])
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, *values: Any) -> Any:
+        sized = {"vec": "lg.vec3(...)", "mat": "lg.mat3(...)", "array": "lg.asarray(...) makes a tensor of data"}[
+            self.name
+        ]
+        what = f"`{self.name}` is a family of types, such as {self.name}[float, 3]"
+        raise CallError(what, where=caller_origin(), help=sized)
+
+    def __getitem__(self, parameters: tuple[Any, ...]) -> Any:
+        element, sizes = parameters[0], [*map(_size, parameters[1:])]
+        inner = plain_type(element)
+        text = f"{self.name}[{describe(inner)}, {', '.join(map(str, sizes))}]"
+        if self.name == "array":
+            return ArrayType(inner, *sizes)
+        if not isinstance(inner, ir.Scalar):
+            raise TypeError(f"{self.name} is made of scalars")
+        made = ir.Vector(inner, *sizes) if self.name == "vec" else ir.Matrix(inner, *sizes)
+        return ShapedConstructor(made, text)
+
+
+vec, mat, array = _Family("vec"), _Family("mat"), _Family("array")
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def type_of_value(value: Any) -> FrontType:
+    """The type of a Python value; TypeError if it has none.
+
+    >>> type_of_value([1.0, 2.0])
+    array[float, 2]
+    """
+    own = getattr(value, "__livegrad_type__", None)
+    if isinstance(own, Composite) and not isinstance(value, type):
+        return own
+    if value is None:
+        return NONE
+    for python in (bool, int, float, complex):  # subclasses too: a member of an IntEnum is an integer
+        if isinstance(value, python):
+            return _PYTHON[python]
+    if isinstance(value, np.generic):
+        return ir.scalar_of_dtype(value.dtype)
+    if isinstance(value, np.ndarray) and value.ndim in (0, 1, 2):
+        element = ir.scalar_of_dtype(value.dtype)
+        return (ir.Vector, ir.Matrix)[value.ndim - 1](element, *value.shape) if value.ndim else element
+    if isinstance(value, tuple):
+        return TupleType(tuple(map(type_of_value, value)))
+    if isinstance(value, list) and value:
+        inner = [type_of_value(item) for item in value]
+        common = _common_type(inner)
+        if common is not None:
+            return ArrayType(common, len(value))
+        raise TypeError(f"a list of values of different types: {', '.join(sorted({describe(t) for t in inner}))}")
+    raise TypeError(f"{value!r} has no type that functions know")
+
+
+def _common_type(types: Sequence[FrontType]) -> FrontType | None:
+    """The type of all elements of a list, where Python's integers among other numbers count as such; None if none."""
+    arrays = [type for type in types if isinstance(type, ArrayType)]
+    if len(arrays) == len(types) and len({array.size for array in arrays}) == 1:
+        inner = _common_type([array.element for array in arrays])
+        return None if inner is None else ArrayType(inner, arrays[0].size)
+    common = ir.f64 if set(types) == {ir.f64, ir.i64} else types[0]
+    return common if all(type in (common, ir.i64) for type in types) else None

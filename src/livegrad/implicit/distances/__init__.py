@@ -1,0 +1,1 @@
+"""Distances to meshes, beam lattices and images as functions of the value IR."""

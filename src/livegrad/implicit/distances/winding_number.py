@@ -1,0 +1,105 @@
+"""The generalized winding number of a triangle mesh, in the value IR: how often its surface goes around a point.
+
+`mesh_distance` takes the sign from here where normals of triangles do not tell it. Triangles near a point count by
+their solid angle, groups of them further away as one dipole: Barill et al., "Fast Winding Numbers for Soups and
+Clouds", 2018.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad import ops
+from livegrad.implicit.distances.box_tree import Point
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.types import i32
+from livegrad.ops.rules import filled
+
+_REACH = 2.0  # radii of a group within which its triangles are looked at
+
+
+def tree_dipoles(triangles: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
+    """For every node of the tree over triangles seven numbers: its centre, its area vector, the square of its reach.
+
+    What is padding has no area and no reach.
+    """
+    areas = np.zeros((2 * leaves, 3))
+    weighted = np.zeros((2 * leaves, 4))  # the sum of centres by area, and of areas
+    number = len(triangles)
+    vectors = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0]) / 2
+    size = np.maximum(np.linalg.norm(vectors, axis=1), 1e-300)
+    areas[leaves : leaves + number] = vectors
+    weighted[leaves : leaves + number, :3] = triangles.mean(1) * size[:, None]
+    weighted[leaves : leaves + number, 3] = size
+    first = leaves
+    while first > 1:
+        for table in (areas, weighted):
+            table[first // 2 : first] = table[first : 2 * first].reshape(first // 2, 2, -1).sum(1)
+        first //= 2
+    centres = weighted[:, :3] / np.maximum(weighted[:, 3:], 1e-300)
+    reach = _REACH * _radii(triangles, centres, leaves)
+    return np.concatenate([centres, areas, reach[:, None] ** 2], axis=1)
+
+
+def _radii(triangles: NDArray[np.float64], centres: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
+    """How far the corners below each node of the tree are from its centre, at most."""
+    radii = np.zeros(2 * leaves)
+    node = leaves + np.arange(len(triangles))
+    while node[0]:
+        away = np.linalg.norm(triangles - centres[node][:, None], axis=-1).max(1)
+        np.maximum.at(radii, node, away)
+        node = node // 2
+    return radii
+
+
+# --- in the value IR -------------------------------------------------------------------------------------------------
+
+
+def winding_number(position: Point, leaves: int, skips: Node, corners: Node, dipoles: Node) -> Node:
+    """About 1 inside of a closed surface that looks outwards, 0 outside; what is between is near a gap."""
+    nothing = filled(0.0, position[0].type)
+
+    def visit(index: Node, node: Node, total: Node) -> tuple[Node, Node]:
+        row = [ops.lookup(dipoles, node, constant(place, i32)) for place in range(7)]
+        away = _minus((row[0], row[1], row[2]), position)
+        square = _dot(away, away)
+        is_far = square > row[6]
+        is_leaf = node >= constant(leaves, i32)
+        # Far away a group of triangles is a dipole: area along the way, over the cube of the distance.
+        dipole = _dot(away, (row[3], row[4], row[5])) / (square * ops.sqrt(square))
+        leaf = ops.select(is_leaf, node - constant(leaves, i32), constant(0, i32))
+        near = ops.make_cond(
+            is_leaf & ~is_far,
+            lambda triangle: _solid_angle(position, corners, triangle),
+            lambda triangle: nothing,
+            leaf,
+        )
+        following = ops.select(is_far | is_leaf, ops.lookup(skips, node), node * constant(2, i32))
+        return following, total + ops.select(is_far, dipole, near)
+
+    carried = ops.make_while_loop(
+        lambda node, total: ops.not_equal(node, constant(0, i32)), visit, constant(1, i32), nothing
+    )
+    return carried[1] * (0.25 / math.pi)
+
+
+def _solid_angle(position: Point, corners: Node, triangle: Node) -> Node:
+    """The solid angle of a triangle as seen from a point, positive where its back is seen (van Oosterom, Strackee)."""
+    values = [ops.lookup(corners, triangle, constant(place, i32)) for place in range(9)]
+    a, b, c = (_minus((values[k], values[k + 1], values[k + 2]), position) for k in (0, 3, 6))
+    la, lb, lc = (ops.sqrt(_dot(side, side)) for side in (a, b, c))
+    across = a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
+    below = la * lb * lc + _dot(a, b) * lc + _dot(b, c) * la + _dot(c, a) * lb
+    return ops.atan2(_dot(across, c), below) * 2.0
+
+
+def _minus(a: Point, b: Point) -> Point:
+    return a[0] - b[0], a[1] - b[1], a[2] - b[2]
+
+
+def _dot(a: Point, b: Point) -> Node:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]

@@ -1,0 +1,103 @@
+"""Zip packages from strangers: parts are read under limits, so that a small file cannot fill the memory."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from livegrad.diagnostics import TextOrigin
+from livegrad.implicit.formats.atomic import write_atomically
+from livegrad.implicit.formats.errors import FormatError, unreadable
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a file may ask for before it is refused; raise these for files that you trust.
+
+    >>> Limits().part_bytes
+    268435456
+    """
+
+    part_bytes: int = 1 << 28
+    package_bytes: int = 1 << 30
+    parts: int = 65536
+    depth: int = 64
+    elements: int = 1 << 24
+    samples: int = 1 << 27  # of an image stack
+
+
+class Package:
+    """The parts of a zip file by name, without the leading slash. Names that differ only by case are refused."""
+
+    def __init__(self, path: str | os.PathLike[str], limits: Limits) -> None:
+        self.name = Path(path).name
+        self.limits = limits
+        self.read_so_far = 0
+        self.warnings: list[str] = []
+        try:
+            self._archive = zipfile.ZipFile(path)
+        except FileNotFoundError as error:
+            raise unreadable(path, error) from None
+        except zipfile.BadZipFile:
+            raise FormatError(
+                f"`{self.name}` is no 3MF file", expected="a whole zip package", help="a damaged download, perhaps"
+            ) from None
+        except (OSError, ValueError, NotImplementedError, EOFError) as error:
+            raise FormatError(f"`{self.name}` cannot be read as a 3MF file: {error}") from None
+        entries = self._archive.infolist()
+        if len(entries) > limits.parts:
+            raise FormatError(f"`{self.name}` has too many parts", expected=str(limits.parts), found=str(len(entries)))
+        self._entries = {entry.filename.lstrip("/"): entry for entry in entries}
+        if len({name.lower() for name in self._entries}) < len(entries):
+            names = Counter(entry.filename.lstrip("/").lower() for entry in entries)
+            raise FormatError(f"`{self.name}` has two parts `{names.most_common(1)[0][0]}`")
+
+    def __enter__(self) -> Package:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._archive.close()
+
+    def warn(self, message: str, place: TextOrigin) -> None:
+        """Keeps a warning, for whoever opened the package to give."""
+        self.warnings.append(f"{message} ({place})")
+
+    def has(self, name: str) -> bool:
+        return name.lstrip("/") in self._entries
+
+    def read(self, name: str) -> bytes:
+        """A part's bytes."""
+        entry = self._entries.get(name.lstrip("/"))
+        if entry is None:
+            raise FormatError(f"`{self.name}` has no part `{name}`")
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FormatError(f"part `{name}` of `{self.name}` is packed in a way that no 3MF file may use")
+        limit = min(self.limits.part_bytes, self.limits.package_bytes - self.read_so_far)
+        try:
+            with self._archive.open(entry) as part:
+                # Not by the size that the directory states: that is what the file says of itself.
+                data = part.read(limit + 1)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+            # A ValueError is a name that is no text; a RuntimeError one that is encrypted or packed in an unknown way.
+            raise FormatError(f"part `{name}` of `{self.name}` is damaged: {error}") from None
+        if len(data) > limit:
+            raise FormatError(f"part `{name}` of `{self.name}` is too large", expected=f"at most {limit} bytes")
+        self.read_so_far += len(data)
+        return data
+
+
+def write_package(path: str | os.PathLike[str], parts: Mapping[str, bytes]) -> None:
+    """A zip file with these parts, written whole or not at all; the same parts give the same bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in parts.items():
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    write_atomically(path, buffer.getvalue())

@@ -1,0 +1,69 @@
+"""Model parts of one package under ids of their own: functions and resources of another part come in, renumbered.
+
+The production extension lets objects lie in several model parts, each of which counts its resources by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode
+from livegrad.implicit.nodes.resources import (
+    BeamLattice,
+    Components,
+    LevelSet,
+    Resource,
+    TriangleMesh,
+    VolumeData,
+)
+
+# How long a unit is, in millimetres.
+LENGTHS = {"micron": 1e-3, "millimeter": 1.0, "centimeter": 10.0, "inch": 25.4, "foot": 304.8, "meter": 1000.0}
+
+
+def renumber_function(function: AnyFunction, ids: Mapping[int, int]) -> AnyFunction:
+    """A function with other ids: its own, and those that it refers to."""
+    if not isinstance(function, GraphFunction):
+        return replace(function, id=ids[function.id], image=ids.get(function.image, function.image))
+    nodes = {name: _renumber_node(node, ids) for name, node in function.nodes.items()}
+    return replace(function, id=ids[function.id], nodes=nodes)
+
+
+def _renumber_node(node: GraphNode, ids: Mapping[int, int]) -> GraphNode:
+    if node.type.name != "ResourceId" or not isinstance(node.value, int):
+        return node
+    return replace(node, value=ids.get(node.value, node.value))
+
+
+def renumber_resource(resource: Resource, ids: Mapping[int, int]) -> Resource:
+    """A resource that refers to others by their new ids."""
+
+    def new(number: int | None) -> int | None:
+        return None if number is None else ids.get(number, number)
+
+    match resource:
+        case LevelSet():
+            function, mesh = ids.get(resource.function, resource.function), ids.get(resource.mesh, resource.mesh)
+            return replace(resource, function=function, mesh=mesh, volume_data=new(resource.volume_data))
+        case VolumeData():
+            channels = [replace(c, function=ids.get(c.function, c.function)) for c in resource.channels]
+            return replace(resource, channels=tuple(channels), material_group=new(resource.material_group))
+        case Components():
+            members = tuple((ids.get(member, member), transform) for member, transform in resource.members)
+            return replace(resource, members=members)
+        case TriangleMesh():
+            return replace(resource, volume_data=new(resource.volume_data))
+        case BeamLattice():
+            clip, shown = new(resource.clipping_mesh), new(resource.representation_mesh)
+            return replace(resource, clipping_mesh=clip, representation_mesh=shown)
+    return resource
+
+
+def scaled_transform(transform: tuple[float, ...], factor: float) -> tuple[float, ...]:
+    """A transform of an object whose coordinates are first multiplied by a factor.
+
+    >>> scaled_transform((1, 0, 0, 0, 1, 0, 0, 0, 1, 5, 6, 7), 10.0)[8:]
+    (10.0, 5, 6, 7)
+    """
+    return (*(number * factor for number in transform[:9]), *transform[9:])

@@ -1,0 +1,155 @@
+"""Reads functions of 3MF files: implicit functions node by node, and functions that sample images."""
+
+from __future__ import annotations
+
+from livegrad.implicit.formats.threemf.read_resources import choice, number_in, numbers_in, resource_number
+from livegrad.implicit.formats.xml_tree import Element
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.node_graph import GraphFunction, GraphNode, ImageFunction
+from livegrad.implicit.nodes.node_types import GRADIENT_TYPES, VALUE_TYPES, NodeType, node_type_of_tag
+from livegrad.implicit.nodes.ports import INPUTS, Literal, PortType, Reference, Source, literal_for
+
+_REFERENCE_TYPES = {
+    "scalarref": PortType.SCALAR,
+    "vectorref": PortType.VECTOR,
+    "matrixref": PortType.MATRIX,
+    "resourceref": PortType.RESOURCE,
+}
+_PORT_TYPES = {type.value: type for type in PortType}
+
+
+def read_implicit_function(element: Element, number: int) -> GraphFunction:
+    """A function made of nodes."""
+    inputs: dict[str, PortType] = {}
+    outputs: dict[str, PortType] = {}
+    nodes: dict[str, GraphNode] = {}
+    sources: dict[str, Element] = {}
+    for child in element.children:
+        if child.name == "in":
+            for port in child.children:
+                inputs[_new(port, inputs)] = _port_type(port)
+        elif child.name == "out":
+            for port in child.children:
+                name = _new(port, outputs)
+                outputs[name] = _port_type(port)
+                sources[name] = port
+        else:
+            node = _node(child)
+            if node.identifier in nodes or node.identifier in (INPUTS, "outputs"):
+                raise child.error(f"node `{node.identifier}` is there twice")
+            nodes[node.identifier] = node
+    results = {name: ref for name, port in sources.items() if (ref := _source(port)) is not None}
+    made = GraphFunction(number, element.attributes.get("displayname", ""), inputs, outputs, nodes, results)
+    return _with_present_names(made)
+
+
+def _new(port: Element, known: dict[str, PortType]) -> str:
+    name = port.require("identifier")
+    if name in known:
+        raise port.error(f"port `{name}` is there twice")
+    return name
+
+
+def _port_type(port: Element) -> PortType:
+    found = _PORT_TYPES.get(port.name) or _REFERENCE_TYPES.get(port.name)
+    if found is None:
+        raise port.error("not a port", expected=", ".join((*_PORT_TYPES, *_REFERENCE_TYPES)))
+    return found
+
+
+def _source(port: Element) -> Source | None:
+    """What a port is connected to; files write an empty reference for nothing."""
+    text = port.attributes.get("ref", "")
+    if not text:
+        return None
+    try:
+        return Reference.parse(text)
+    except AssemblyError as error:
+        raise port.error(error.what, expected="`node.port`", found=repr(text)[:60]) from None
+
+
+def _node(element: Element) -> GraphNode:
+    type = node_type_of_tag(element.name)
+    if type is None:
+        raise element.error("unknown kind of node")
+    inputs: dict[str, Source] = {}
+    kind: PortType | None = None
+    polymorphic = {name for name, own in (*type.inputs, *type.outputs) if own is None}
+    for section in (*element.named("in"), *element.named("out")):
+        for port in section.children:
+            name = port.require("identifier")
+            if name in polymorphic and kind is None:
+                kind = _port_type(port)
+            if section.name == "in" and (source := _source(port)) is not None:
+                inputs[name] = source
+    if type.kinds and kind not in type.kinds:
+        raise element.error("cannot tell whether it works on scalars, vectors or matrices")
+    gradient = type.name in GRADIENT_TYPES
+    return GraphNode(
+        element.require("identifier"),
+        type,
+        inputs,
+        kind if type.kinds else None,
+        _value(element, type),
+        element.attributes.get("scalaroutput") if gradient else None,
+        element.attributes.get("vectorinput") if gradient else None,
+        element.attributes.get("displayname", ""),
+        element.attributes.get("tag", ""),
+    )
+
+
+def _value(element: Element, type: NodeType) -> Literal | None:
+    port_type = VALUE_TYPES.get(type.name)
+    if port_type is None:
+        return None
+    match port_type:
+        case PortType.RESOURCE:
+            attribute = "value" if "value" in element.attributes else "resourceid"
+            return resource_number(element, attribute)
+        case PortType.SCALAR:
+            values: object = number_in(element, "value")
+        case PortType.VECTOR:
+            values = [number_in(element, axis) for axis in "xyz"]
+        case PortType.MATRIX:
+            values = numbers_in(element, element.require("matrix"), 16)
+    return literal_for(values, port_type)
+
+
+def _with_present_names(function: GraphFunction) -> GraphFunction:
+    """Links to outputs by their names in older files, as links by the names of today."""
+    renamed = {
+        Reference(node.identifier, old): Reference(node.identifier, new)
+        for node in function.nodes.values()
+        for old, new in node.type.output_aliases
+    }
+    if not renamed:
+        return function
+
+    def present(source: Source) -> Source:
+        return renamed.get(source, source) if isinstance(source, Reference) else source
+
+    nodes = {
+        name: GraphNode(**{**vars(node), "inputs": {port: present(s) for port, s in node.inputs.items()}})
+        for name, node in function.nodes.items()
+    }
+    results = {port: present(source) for port, source in function.results.items()}
+    return GraphFunction(function.id, function.name, function.inputs, function.outputs, nodes, results)
+
+
+def read_image_function(element: Element, number: int) -> ImageFunction:
+    """A function that samples an image stack."""
+    attribute = "image3did" if "image3did" in element.attributes else "image3dID"
+    styles = ("wrap", "mirror", "clamp")
+    return ImageFunction(
+        number,
+        element.attributes.get("displayname", ""),
+        resource_number(element, attribute),
+        choice(element, "filter", ("linear", "nearest")),
+        (
+            choice(element, "tilestyleu", styles),
+            choice(element, "tilestylev", styles),
+            choice(element, "tilestylew", styles),
+        ),
+        number_in(element, "valueoffset" if "valueoffset" in element.attributes else "offset", 0.0),
+        number_in(element, "valuescale" if "valuescale" in element.attributes else "scale", 1.0),
+    )

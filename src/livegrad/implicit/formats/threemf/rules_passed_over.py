@@ -1,0 +1,143 @@
+"""Rules of materials and slices: what is passed over when a file is read must still be right for others to read it.
+
+`rules.check_model` calls it for each model part.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from livegrad.implicit.formats.threemf.namespaces import MODEL_RELATIONSHIP, TEXTURE_RELATIONSHIP, family
+from livegrad.implicit.formats.threemf.opc import Conventions
+from livegrad.implicit.formats.xml_tree import Element
+
+_MATERIALS = ("basematerials", "compositematerials")
+
+
+def check_materials(resources: Element, conventions: Conventions, part: str) -> None:
+    """An error at the first picture or group of properties that names what is not there, or mixes what cannot be."""
+    textures = {r.target for r in conventions.related(part) if r.type == TEXTURE_RELATIONSHIP}
+    for sheet in resources.descendants("imagesheet"):
+        if sheet.attributes.get("path") not in textures:
+            raise sheet.error("a sheet that the model has no relationship to", found=sheet.attributes["path"][:80])
+    earlier: dict[str, Element] = {}
+    for element in resources.children:
+        match element.name:
+            case "texture2d":
+                path = element.attributes.get("path", "")
+                if path not in textures:
+                    raise element.error("a texture that the model has no relationship to", found=path[:80])
+                if not path.isascii():
+                    raise element.error("not the name of a part", expected="percent-encoded ASCII", found=path[:80])
+            case "texture2dgroup":
+                _require(element, earlier, "texid", ("texture2d",))
+            case "compositematerials":
+                base = _require(element, earlier, "matid", ("basematerials",))
+                for index in element.attributes.get("matindices", "").split():
+                    if int(index) >= len(base.children):
+                        raise element.error(f"material {index} of {len(base.children)}")
+            case "multiproperties":
+                _check_multiple(element, earlier)
+        earlier[element.attributes.get("id", "").strip()] = element
+
+
+def _require(element: Element, earlier: dict[str, Element], attribute: str, kinds: tuple[str, ...]) -> Element:
+    number = element.attributes.get(attribute, "").strip()
+    found = earlier.get(number)
+    if found is None or found.name not in kinds:
+        raise element.error(f"`{attribute}` {number} is no earlier <{kinds[0]}>")
+    return found
+
+
+def _check_multiple(element: Element, earlier: dict[str, Element]) -> None:
+    numbers = element.attributes.get("pids", "").split()
+    groups = [earlier.get(number) for number in numbers]
+    for number, group in zip(numbers, groups, strict=True):
+        if group is None:
+            raise element.error(f"there are no properties {number}")
+    kinds = [group.name for group in groups if group is not None]
+    if "multiproperties" in kinds or kinds.count("colorgroup") > 1 or sum(kind in _MATERIALS for kind in kinds) > 1:
+        raise element.error("layers that cannot be together", found=", ".join(kinds))
+    if any(kind in _MATERIALS for kind in kinds[1:]):
+        raise element.error("a material is the first layer", found=", ".join(kinds))
+    for multi in element.children:
+        indices = multi.attributes.get("pindices", "").split()
+        for index, group in zip(indices, groups, strict=False):
+            if group is not None and int(index) >= len(group.children):
+                raise multi.error(f"property {index} of {len(group.children)}")
+
+
+# --- slices -----------------------------------------------------------------------------------------------------------
+
+
+def check_slices(root: Element, conventions: Conventions, part: str, open_model: Callable[[str], Element]) -> None:
+    """An error at the first stack of slices that is no stack, or that a transform would tilt."""
+    resources = root.child("resources")
+    if resources is None:
+        return
+    stacks: set[str] = set()
+    sliced: set[str] = set()
+    for element in resources.children:
+        number = element.attributes.get("id", "").strip()
+        if element.name == "slicestack":
+            _check_stack(element, conventions, part, open_model)
+            stacks.add(number)
+        elif element.name == "object" and (stack := element.attribute("slice", "slicestackid")) is not None:
+            if stack.strip() not in stacks:
+                raise element.error(f"there is no stack of slices {stack[:20]}")
+            sliced.add(number)
+    if not sliced:
+        return
+    _check_upright(root, sliced)
+
+
+def _check_upright(root: Element, sliced: set[str]) -> None:
+    tilted = sliced | {
+        element.attributes.get("id", "").strip()
+        for element in root.descendants("object")
+        if any(c.attributes.get("objectid", "").strip() in sliced for c in element.descendants("component"))
+    }
+    for element in root.descendants("item", "component"):
+        numbers = [float(word) for word in element.attributes.get("transform", "").split()]
+        flat = len(numbers) != 12 or (not any(numbers[i] for i in (2, 5, 6, 7)) and numbers[8] == 1.0)
+        if element.attributes.get("objectid", "").strip() in tilted and not flat:
+            raise element.error("slices are tilted or stretched", expected="a transform in the plane")
+
+
+def _check_stack(element: Element, conventions: Conventions, part: str, open_model: Callable[[str], Element]) -> None:
+    slices, references = list(element.named("slice")), list(element.named("sliceref"))
+    if slices and references:
+        raise element.error("slices and references to slices in one stack")
+    height = float(element.attributes.get("zbottom", "0"))
+    for index, each in enumerate(slices):
+        top = float(each.attributes.get("ztop", "0"))
+        if top < height or (index and top == height):
+            raise each.error("it is not above the one before", found=f"{top:g} after {height:g}")
+        height = top
+        _check_polygons(each)
+    models = {r.target for r in conventions.related(part) if r.type == MODEL_RELATIONSHIP}
+    for each in references:
+        path, number = each.attributes.get("slicepath", ""), each.attributes.get("slicestackid", "").strip()
+        if path not in models:
+            raise each.error("a path to a model that this one has no relationship to", found=path[:80])
+        found = [s for s in open_model(path).descendants("slicestack") if s.attributes.get("id", "").strip() == number]
+        if not found or family(found[0].namespace) != "slice":
+            raise each.error(f"there is no stack of slices {number} in `{path}`")
+        if found[0].child("sliceref") is not None:
+            raise each.error("a stack of references that is referred to")
+        _check_stack(found[0], conventions, path, open_model)
+
+
+def _check_polygons(element: Element) -> None:
+    vertices = element.child("vertices")
+    size = 0 if vertices is None else len(list(vertices.named("vertex")))
+    for polygon in element.named("polygon"):
+        ends = [segment.attributes.get("v2", "0") for segment in polygon.named("segment")]
+        chain = [int(text) for text in (polygon.attributes.get("startv", "0"), *ends)]
+        if max(chain) >= size:
+            raise polygon.error(f"vertex {max(chain)} of {size}")
+        if len(chain) < 2 or any(a == b for a, b in itertools.pairwise(chain)):
+            raise polygon.error("a segment from a vertex to itself")
+        if chain[0] != chain[-1]:
+            raise polygon.error("a polygon that is not closed")

@@ -1,0 +1,345 @@
+"""Writes 3MF files: an `Assembly` comes in, a package whose reading gives an equal one goes out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from xml.sax.saxutils import escape, quoteattr
+
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.formats.errors import FormatError
+from livegrad.implicit.formats.package import write_package
+from livegrad.implicit.formats.threemf import namespaces
+from livegrad.implicit.formats.threemf.positions import POSITIONS, positions_text
+from livegrad.implicit.formats.threemf.rules import built_objects, solid_problem
+from livegrad.implicit.formats.threemf.write_resources import (
+    attributes,
+    material_lines,
+    resource_lines,
+    sheet_bytes,
+    transform_text,
+)
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.checks import call_order, has_default, input_types, node_order, output_types
+from livegrad.implicit.nodes.constants import literals_to_constants
+from livegrad.implicit.nodes.node_graph import GraphFunction, GraphNode, ImageFunction
+from livegrad.implicit.nodes.node_types import GRADIENT_TYPES
+from livegrad.implicit.nodes.ports import PortType, Reference
+from livegrad.implicit.nodes.resources import (
+    BeamLattice,
+    BuildItem,
+    Components,
+    ImageStack,
+    LevelSet,
+    Thumbnail,
+    TriangleMesh,
+    VolumeData,
+)
+
+_REFERENCES = {type: ("resourceref" if type is PortType.RESOURCE else f"{type.value}ref") for type in PortType}
+
+
+def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
+    """Writes an assembly as a 3MF file, whole or not at all.
+
+    Literals of inputs become constant nodes, because files have no others. Positions of nodes are metadata, which
+    other readers pass over.
+
+    >>> import os, tempfile
+    >>> import livegrad as lg
+    >>> path = os.path.join(tempfile.mkdtemp(), "ball.3mf")
+    >>> ball = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball")
+    >>> save_3mf(lg.assembly_of_part(ball), path)
+    >>> lg.load_3mf(path).problems()
+    ()
+    """
+    if not isinstance(assembly, Assembly):
+        raise FormatError(
+            "a 3MF file holds an assembly",
+            where=caller_origin(),
+            found=type(assembly).__name__,
+            help="`lg.assembly_of_part(part)` makes one of a part",
+        )
+    plain = _with_material_groups(literals_to_constants(assembly))
+    order = call_order(plain, list(plain.functions))
+    if order is None:
+        raise FormatError(
+            "the calls of the functions go round in a circle: no file can hold that", where=caller_origin()
+        )
+    _require_conforming(plain)
+    _Writer(plain, order).write(path)
+
+
+class _Writer:
+    """Collects the parts of a package: the model, the sheets of images, thumbnails; and what relates them."""
+
+    def __init__(self, assembly: Assembly, order: list[int]) -> None:
+        self.assembly = assembly
+        self.order = order
+        self.parts: dict[str, bytes] = {}
+        self.relations: list[tuple[str, str]] = []  # of the model: type and target
+        self.sheets: dict[int, list[str]] = {}
+        self.thumbnails: dict[int, str] = {}
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        package = [(namespaces.MODEL_RELATIONSHIP, f"/{namespaces.MODEL_PART}")]
+        if self.assembly.document.thumbnail is not None:
+            target = self._picture(self.assembly.document.thumbnail, "Metadata/thumbnail")
+            package.append((namespaces.THUMBNAIL_RELATIONSHIP, f"/{target}"))
+        for number, resource in self.assembly.resources.items():
+            if isinstance(resource, ImageStack):
+                self._add_sheets(number, resource)
+            elif (thumbnail := getattr(resource, "thumbnail", None)) is not None:
+                self.thumbnails[number] = self._picture(thumbnail, f"Thumbnails/object{number}")
+                self.relations.append((namespaces.THUMBNAIL_RELATIONSHIP, f"/{self.thumbnails[number]}"))
+        model = _model(self.assembly, self.order, self.sheets, self.thumbnails)
+        first = {"[Content_Types].xml": _content_types(), "_rels/.rels": _relationships(package)}
+        if self.relations:
+            self.parts["3D/_rels/3dmodel.model.rels"] = _relationships(self.relations)
+        write_package(path, {**first, namespaces.MODEL_PART: model.encode(), **self.parts})
+
+    def _picture(self, thumbnail: Thumbnail, stem: str) -> str:
+        name = f"{stem}.{'png' if thumbnail.content_type == 'image/png' else 'jpeg'}"
+        self.parts[name] = thumbnail.data
+        return name
+
+    def _add_sheets(self, number: int, stack: ImageStack) -> None:
+        self.sheets[number] = []
+        for index, samples in enumerate(stack.samples):
+            name = f"3D/volumetric/image{number}/sheet{index:04}.png"
+            self.parts[name] = sheet_bytes(samples, stack)
+            self.sheets[number].append(name)
+            self.relations.append((namespaces.TEXTURE_RELATIONSHIP, f"/{name}"))
+
+
+def _require_conforming(assembly: Assembly) -> None:
+    """An error for what no reader of such files would take."""
+    known: set[str] = set()
+    for name, _ in assembly.document.metadata:
+        if name in known:
+            raise FormatError(f"metadata `{name}` is there twice", where=caller_origin())
+        if ":" not in name and name not in namespaces.WELL_KNOWN_METADATA:
+            expected = ", ".join(namespaces.WELL_KNOWN_METADATA)
+            raise FormatError(
+                f"3MF files have no metadata `{name}`",
+                where=caller_origin(),
+                expected=expected,
+                help="give it a prefix",
+            )
+        known.add(name)
+    for number in built_objects(assembly.resources, assembly.items):
+        mesh = assembly.resources[number]
+        if isinstance(mesh, TriangleMesh) and (problem := solid_problem(mesh)) is not None:
+            raise FormatError(
+                f"mesh {number} cannot be saved: {problem}",
+                where=caller_origin(),
+                help='a mesh that is no solid is saved as an object of another type: object_type="surface"',
+            )
+
+
+def _content_types() -> bytes:
+    types = {
+        "rels": "application/vnd.openxmlformats-package.relationships+xml",
+        "model": "application/vnd.ms-package.3dmanufacturing-3dmodel+xml",
+        "png": "image/png",
+        "jpeg": "image/jpeg",
+    }
+    lines = [f'<Default Extension="{name}" ContentType="{type}"/>' for name, type in types.items()]
+    return _document(f'<Types xmlns="{namespaces.CONTENT_TYPES}">', lines, "</Types>")
+
+
+def _relationships(relations: Sequence[tuple[str, str]]) -> bytes:
+    lines = [
+        f'<Relationship Type="{type}" Target="{target}" Id="rel{index}"/>'
+        for index, (type, target) in enumerate(relations)
+    ]
+    return _document(f'<Relationships xmlns="{namespaces.RELATIONSHIPS}">', lines, "</Relationships>")
+
+
+def _document(first: str, lines: Iterable[str], last: str) -> bytes:
+    return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', first, *lines, last, ""]).encode()
+
+
+def _model(assembly: Assembly, order: list[int], sheets: Mapping[int, list[str]], thumbnails: Mapping[int, str]) -> str:
+    positions = positions_text(assembly.functions)
+    own = () if positions is None else ((POSITIONS, positions),)
+    metadata = (*assembly.document.metadata, *own)
+    used = _extensions(assembly)
+    spaces = {**used, **_vendor_prefixes(assembly, [name for name, _ in metadata])}
+    declared = "".join(f" xmlns:{prefix}={quoteattr(space)}" for prefix, space in spaces.items())
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
+    lines.append(
+        f'<model xmlns="{namespaces.CORE}"{declared} xml:lang="en-US"'
+        f"{attributes(unit=assembly.document.unit, requiredextensions=' '.join(used) or None)}>"
+    )
+    for name, text in metadata:
+        lines.append(f"<metadata{attributes(name=name)}>{escape(text)}</metadata>")
+    lines.append("<resources>")
+    for group, count in _material_groups(assembly).items():
+        lines += material_lines(group, count)
+    for number in _in_order_of_need(assembly, order):
+        if number in assembly.functions:
+            lines += _function(assembly, number)
+        else:
+            about = attributes(thumbnail=f"/{thumbnails[number]}") if number in thumbnails else ""
+            lines += resource_lines(number, assembly.resources[number], sheets, about)
+    lines += ["</resources>", "<build>", *map(_item, assembly.items), "</build>", "</model>", ""]
+    return "\n".join(lines)
+
+
+def _material_groups(assembly: Assembly) -> dict[int, int]:
+    """How many shares there are of each group of materials."""
+    found: dict[int, int] = {}
+    for resource in assembly.resources.values():
+        if isinstance(resource, VolumeData) and resource.material_group is not None:
+            found[resource.material_group] = sum(channel.kind == "material" for channel in resource.channels)
+    return found
+
+
+def _with_material_groups(assembly: Assembly) -> Assembly:
+    """The assembly with an id for the materials of every composite."""
+    resources = dict(assembly.resources)
+    free = assembly.free_id()
+    for number, resource in assembly.resources.items():
+        shares = isinstance(resource, VolumeData) and any(channel.kind == "material" for channel in resource.channels)
+        if shares and isinstance(resource, VolumeData) and resource.material_group is None:
+            resources[number] = replace(resource, material_group=free)
+            free += 1
+    return replace(assembly, resources=resources)
+
+
+def _extensions(assembly: Assembly) -> dict[str, str]:
+    """The extensions that a reader must know, by prefix."""
+    resources = assembly.resources.values()
+    functions = assembly.functions.values()
+    volumetric = (LevelSet, VolumeData, ImageStack)
+    lattices = [resource for resource in resources if isinstance(resource, BeamLattice)]
+    found = {
+        "i": (namespaces.IMPLICIT, any(isinstance(function, GraphFunction) for function in functions)),
+        "v": (
+            namespaces.VOLUMETRIC,
+            any(isinstance(resource, volumetric) or getattr(resource, "volume_data", None) for resource in resources)
+            or any(isinstance(function, ImageFunction) for function in functions),
+        ),
+        "b": (namespaces.BEAM_LATTICE, bool(lattices)),
+        "b2": (namespaces.BALLS, any(len(lattice.balls) for lattice in lattices)),
+    }
+    return {prefix: space for prefix, (space, needed) in found.items() if needed}
+
+
+def _vendor_prefixes(assembly: Assembly, metadata: Iterable[str]) -> dict[str, str]:
+    """The namespaces of prefixes in names; one that nobody stated gets one of its own."""
+    channels = [r.channels for r in assembly.resources.values() if isinstance(r, VolumeData)]
+    listed = [*metadata, *(channel.name for group in channels for channel in group)]
+    used = [name.partition(":")[0] for name in listed if ":" in name]
+    known = {**dict(assembly.document.prefixes), POSITIONS.partition(":")[0]: namespaces.LIVEGRAD}
+    return {prefix: known.get(prefix, f"urn:{prefix}") for prefix in dict.fromkeys(used)}
+
+
+def _in_order_of_need(assembly: Assembly, order: list[int]) -> list[int]:
+    """Functions and resources, each after those that it refers to, as readers that go through a file once need it."""
+    found: dict[int, None] = {}
+    started: set[int] = set()
+    for root in (*order, *assembly.resources):
+        pending = [root]
+        while pending:
+            number = pending[-1]
+            if number in started:
+                found.setdefault(pending.pop())
+                continue
+            started.add(number)
+            pending.extend(reversed([n for n in _needs(assembly, number) if n not in started]))
+    return list(found)
+
+
+def _needs(assembly: Assembly, number: int) -> list[int]:
+    function = assembly.functions.get(number)
+    named: list[int | None] = []
+    match assembly.resources.get(number) if function is None else function:
+        case GraphFunction(nodes=nodes):
+            named = [node.value for node in nodes.values() if node.type.name == "ResourceId"]  # type: ignore[misc]
+        case ImageFunction(image=image):
+            named = [image]
+        case LevelSet(function=field, mesh=mesh, volume_data=volume):
+            named = [field, mesh, volume]
+        case VolumeData(channels=channels):
+            named = [channel.function for channel in channels]
+        case Components(members=members):
+            named = [member for member, _ in members]
+        case TriangleMesh(volume_data=volume):
+            named = [volume]
+        case BeamLattice(clipping_mesh=clip, representation_mesh=shown):
+            named = [clip, shown]
+    known = (*assembly.functions, *assembly.resources) if named else ()
+    return [n for n in named if n is not None and n in known]
+
+
+def _item(item: BuildItem) -> str:
+    number = item.part_number or None
+    described = attributes(objectid=item.object, transform=transform_text(item.transform), partnumber=number)
+    return f"<item{described}/>"
+
+
+# --- functions -------------------------------------------------------------------------------------------------------
+
+
+def _function(assembly: Assembly, number: int) -> list[str]:
+    function = assembly.functions[number]
+    if isinstance(function, ImageFunction):
+        u, v, w = function.tile_styles
+        described = attributes(
+            id=number,
+            displayname=function.name,
+            image3did=function.image,
+            valueoffset=function.offset,
+            valuescale=function.scale,
+            filter=function.filter,
+            tilestyleu=u,
+            tilestylev=v,
+            tilestylew=w,
+        )
+        return [f"<v:functionfromimage3d{described}/>"]
+    nodes = node_order(function)
+    if nodes is None:
+        raise FormatError(f"the links of function `{function.name}` go round in a circle: no file can hold that")
+    lines = [f"<i:implicitfunction{attributes(id=number, displayname=function.name)}>", "<i:in>"]
+    lines += [_declared(name, type) for name, type in function.inputs.items()]
+    lines.append("</i:in>")
+    for node in nodes:
+        lines += _node(assembly, function, node)
+    lines.append("<i:out>")
+    for name, type in function.outputs.items():
+        lines.append(_linked(name, type, function.results.get(name)))
+    return [*lines, "</i:out>", "</i:implicitfunction>"]
+
+
+def _declared(name: str, type: PortType) -> str:
+    return f"<i:{type.value}{attributes(identifier=name, displayname=name)}/>"
+
+
+def _linked(name: str, type: PortType, source: object) -> str:
+    reference = str(source) if isinstance(source, Reference) else ""
+    return f"<i:{_REFERENCES[type]}{attributes(identifier=name, displayname=name, ref=reference)}/>"
+
+
+def _node(assembly: Assembly, function: GraphFunction, node: GraphNode) -> list[str]:
+    values: dict[str, object] = {}
+    if node.type.name == "ConstVec" and isinstance(node.value, tuple):
+        values = dict(zip("xyz", node.value, strict=True))
+    elif node.value is not None:
+        values = {"matrix" if node.type.name == "ConstMat" else "value": node.value}
+    if node.type.name in GRADIENT_TYPES:
+        values |= {"scalaroutput": node.scalar_output, "vectorinput": node.vector_input}
+    described = attributes(identifier=node.identifier, displayname=node.display_name, tag=node.tag, **values)
+    lines = [f"<i:{node.type.tag}{described}>"]
+    types = input_types(assembly, function, node)
+    if types:
+        ports = [
+            _linked(name, type, node.inputs.get(name))
+            for name, type in types.items()
+            if name in node.inputs or not has_default(node, name)
+        ]
+        lines += ["<i:in>", *ports, "</i:in>"]
+    ports = [_declared(name, type) for name, type in output_types(assembly, function, node).items()]
+    return [*lines, "<i:out>", *ports, "</i:out>", f"</i:{node.type.tag}>"]

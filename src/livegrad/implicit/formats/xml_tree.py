@@ -1,0 +1,161 @@
+"""XML from strangers as a small tree that knows its lines; no entities, bounded depth and size.
+
+The 3MF reader walks it. Rows of vertices and triangles are kept as plain numbers, for meshes with millions of them.
+"""
+
+from __future__ import annotations
+
+import xml.parsers.expat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from livegrad.diagnostics import TextOrigin
+from livegrad.implicit.formats.errors import FormatError
+from livegrad.implicit.formats.package import Limits
+
+_ROWS = {"vertex": ("x", "y", "z"), "triangle": ("v1", "v2", "v3")}
+
+
+@dataclass
+class Element:
+    """One element: namespace and name, attributes (those without a namespace by their bare name), children, line."""
+
+    namespace: str
+    name: str
+    attributes: dict[str, str]
+    line: int
+    file: str
+    children: list[Element] = field(default_factory=list)
+    text: str = ""
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    row_properties: set[tuple[str | None, ...]] = field(default_factory=set)  # pid, p1, p2, p3 of rows that have any
+    row_attributes: set[str] = field(default_factory=set)  # what rows have besides
+    prefixes: dict[str, str] = field(default_factory=dict)  # of the root: namespaces by prefix
+
+    @property
+    def place(self) -> TextOrigin:
+        return TextOrigin(self.file, self.line)
+
+    def child(self, name: str) -> Element | None:
+        """The first child of this name."""
+        return next((child for child in self.children if child.name == name), None)
+
+    def named(self, name: str) -> Iterator[Element]:
+        """The children of this name."""
+        return (child for child in self.children if child.name == name)
+
+    def attribute(self, vocabulary: str, name: str) -> str | None:
+        """An attribute from the namespace of another vocabulary, by a word in the namespace."""
+        for key, value in self.attributes.items():
+            namespace, _, own = key.rpartition(" ")
+            if own == name and f"/{vocabulary}/" in namespace:
+                return value
+        return None
+
+    def descendants(self, *names: str) -> Iterator[Element]:
+        """The elements of these names below this one, in order."""
+        pending = list(reversed(self.children))
+        while pending:
+            element = pending.pop()
+            if element.name in names:
+                yield element
+            pending.extend(reversed(element.children))
+
+    def error(self, what: str, **facts: str) -> FormatError:
+        """An error that points at this element."""
+        return FormatError(f"<{self.name}>: {what}", where=self.place, **facts)
+
+    def require(self, attribute: str) -> str:
+        """An attribute that must be there."""
+        value = self.attributes.get(attribute)
+        if value is None:
+            raise self.error(f"attribute `{attribute}` is missing")
+        return value
+
+
+def parse_xml(data: bytes, file: str, limits: Limits) -> Element:
+    """The root element of a document.
+
+    >>> parse_xml(b"<a><b x='1'/></a>", "a.xml", Limits()).children[0].attributes
+    {'x': '1'}
+    """
+    return _Parser(file, limits).parse(data)
+
+
+class _Parser:
+    def __init__(self, file: str, limits: Limits) -> None:
+        self.file = file
+        self.limits = limits
+        self.count = 0
+        self.open: list[Element] = []
+        self.root: Element | None = None
+        self.parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.CharacterDataHandler = self.text
+        self.parser.StartDoctypeDeclHandler = self.refuse
+        self.parser.XmlDeclHandler = self.declare
+        self.parser.StartNamespaceDeclHandler = self.name_space
+        self.prefixes: dict[str, str] = {}
+
+    def parse(self, data: bytes) -> Element:
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise FormatError("not in UTF-8", where=TextOrigin(self.file, 1))
+        try:
+            self.parser.Parse(data, True)
+        except xml.parsers.expat.ExpatError as error:
+            raise FormatError(f"not well-formed: {error}", where=TextOrigin(self.file, error.lineno)) from None
+        except (UnicodeError, ValueError, LookupError) as error:
+            raise FormatError(f"not well-formed: {error}", where=TextOrigin(self.file, 1)) from None
+        assert self.root is not None
+        return self.root
+
+    def refuse(self, *_: object) -> None:
+        # Document types bring entities, which bring files of the reader's machine and bombs.
+        raise FormatError("a document type is not allowed", where=self.here())
+
+    def declare(self, version: str, encoding: str | None, standalone: int) -> None:
+        if encoding is not None and encoding.lower() not in ("utf-8", "utf8"):
+            raise FormatError("not in UTF-8", where=self.here(), found=encoding[:40])
+
+    def name_space(self, prefix: str | None, uri: str) -> None:
+        if self.root is None:
+            self.prefixes[prefix or ""] = uri
+
+    def here(self) -> TextOrigin:
+        return TextOrigin(self.file, self.parser.CurrentLineNumber)
+
+    def start(self, qualified: str, attributes: dict[str, str]) -> None:
+        self.count += 1
+        if self.count > self.limits.elements:
+            raise FormatError("too many elements", where=self.here(), expected=f"at most {self.limits.elements}")
+        if len(self.open) >= self.limits.depth:
+            raise FormatError("elements nested too deeply", where=self.here(), expected=f"{self.limits.depth} levels")
+        namespace, _, name = qualified.rpartition(" ")
+        row = _ROWS.get(name) if "/core/" in namespace else None
+        if row is not None and self.open:
+            parent = self.open[-1]
+            try:
+                parent.rows.append(tuple([attributes[key] for key in row]))
+            except KeyError as error:
+                raise FormatError(f"<{name}>: attribute {error} is missing", where=self.here()) from None
+            if len(attributes) > len(row):
+                parent.row_properties.add(tuple([attributes.get(key) for key in ("pid", "p1", "p2", "p3")]))
+                parent.row_attributes.update(attributes)
+            self.open.append(parent)
+            return
+        made = Element(namespace, name, attributes, self.parser.CurrentLineNumber, self.file)
+        if self.open:
+            self.open[-1].children.append(made)
+        else:
+            self.root = made
+            made.prefixes = self.prefixes
+        self.open.append(made)
+
+    def end(self, qualified: str) -> None:
+        self.open.pop()
+
+    def text(self, data: str) -> None:
+        if self.open and not data.isspace():
+            self.open[-1].text += data

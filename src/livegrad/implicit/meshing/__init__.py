@@ -1,0 +1,1 @@
+"""Closed triangle meshes of parts: manifold dual contouring, joined cells, checks for thin walls."""

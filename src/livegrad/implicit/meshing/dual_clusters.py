@@ -1,0 +1,235 @@
+"""Vertices that one vertex can stand for: where planes around them meet in a point, cells are joined to larger ones.
+
+`meshing` gives the faces and the planes around each vertex; out comes a tree of vertices, from those of single cells
+upwards. What is joined is one piece of surface without holes, so the mesh stays closed and its sheets apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.implicit.meshing.dual_cells import Faces, Indices
+from livegrad.implicit.meshing.dual_vertices import PlanesOf, Quadrics, pieces
+from livegrad.implicit.meshing.surface_points import Points, meeting_points
+from livegrad.implicit.parts.batches import in_batches
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Key
+from livegrad.ir.types import f64
+from livegrad.ops.control import map_over
+from livegrad.runtime.cpu import compile_function
+
+_WEAKEST = 1e-3
+_SHARP = 0.02
+_LEVELS = 12
+_ROW = {(0, 0): 0, (0, 1): 1, (0, 2): 2, (1, 1): 3, (1, 2): 4, (2, 2): 5}
+
+
+@dataclass
+class VertexTree:
+    """Vertices of single cells first, then those that stand for several; `parent` is -1 where there is none.
+
+    `place` and `smooth` are those of the others; `split` are those that stand for no others, although one above may;
+    `starts` says where each level begins: parents stand behind their children.
+    """
+
+    parent: Indices
+    place: Points
+    smooth: NDArray[np.bool_]
+    split: NDArray[np.bool_]
+    starts: tuple[int, ...]
+
+    def tops(self) -> Indices:
+        """For each vertex of a single cell the highest one that stands for it."""
+        top = np.where(self.split, -1, np.arange(len(self.parent), dtype=np.int32))
+        for first, last in reversed(list(pairwise(self.starts))):
+            above = self.parent[first:last]
+            higher = np.where(above >= 0, top[above], -1)
+            top[first:last] = np.where(higher >= 0, higher, top[first:last])
+        return top[: self.starts[1]]
+
+    def take_apart(self, vertices: Indices) -> None:
+        """These stand for no others any more, nor do those above them."""
+        while len(vertices):
+            self.split[vertices] = True
+            vertices = np.unique(self.parent[vertices])
+            vertices = vertices[vertices >= 0]
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Pieces of surface of one level: their number in the tree, cell, planes, and whether they may still be joined.
+
+    `inner` is twice the Euler characteristic of a piece, as far as faces that are left out by now contribute.
+    """
+
+    node: Indices
+    cell: Indices
+    planes: PlanesOf
+    open: NDArray[np.bool_]
+    inner: Indices
+    faces: Indices
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Vertices of several cells: where they are, whether on a smooth surface, and whether outside of their cell.
+
+    Those outside stand for nothing, but what they are part of may be joined: an edge of the part that leaves a cell
+    comes back into a larger one.
+    """
+
+    place: Points
+    smooth: NDArray[np.bool_]
+    outside: NDArray[np.bool_]
+
+
+def join_vertices(faces: Faces, planes: PlanesOf, *, error: float, sharp: bool) -> VertexTree:
+    """The tree of vertices; one that stands for several is no further than `error` cells from any of their planes.
+
+    Without `sharp`, nothing is joined across edges of the part: there they are as their cells cut them.
+    """
+    number = len(faces.cells)
+    parents = [np.full(number, -1, np.int32)]
+    joined, starts = [_Joined(np.empty((0, 3)), np.empty(0, bool), np.empty(0, bool))], [0, number]
+    known = np.empty(number, bool)
+    for some in pieces(number):
+        own = planes(some)
+        # A plane without a normal says nothing: it must not pass for one that agrees with all.
+        known[some] = own[0] + own[3] + own[5] > own[13] - 0.5
+    level = _Level(np.arange(number, dtype=np.int32), faces.cells, planes, known, np.full(number, 2), faces.corners)
+    for depth in range(1, _LEVELS + 1 if error > 0 else 1):
+        before = level.node
+        level, group, own = _one_level_up(level, 1 << depth, error, starts[-1], sharp)
+        if not len(own.place):
+            break
+        above = level.node[group]
+        new = above >= starts[-1]
+        for first, parent in zip(starts, parents, strict=False):
+            rows = new & (before >= first) & (before < first + len(parent))
+            parent[before[rows] - first] = above[rows]
+        parents.append(np.full(len(own.place), -1, np.int32))
+        joined.append(own)
+        starts.append(starts[-1] + len(own.place))
+    split = np.concatenate([np.zeros(number, bool), *(own.outside for own in joined)])
+    place, smooth = np.concatenate([own.place for own in joined]), np.concatenate([own.smooth for own in joined])
+    return VertexTree(np.concatenate(parents), place, smooth, split, tuple(starts))
+
+
+def _one_level_up(
+    level: _Level, size: int, error: float, next_node: int, sharp: bool
+) -> tuple[_Level, Indices, _Joined]:
+    """Pieces of surface in cells of twice the size; to which each piece belongs; and those of several."""
+    cell = level.cell >> 1
+    group, count = _pieces(cell, level.faces)
+    faces = group[level.faces]
+    gathered = _gathered(level, size // 2, group, count)
+    inner = np.bincount(group, level.inner, count).astype(np.int64)
+    good = (np.bincount(group, ~level.open, count) == 0) & (inner + _outer(faces, count) == 2)
+    tried = np.flatnonzero(good)
+    *places, left, strength = meeting_points([row[tried] for row in gathered], _WEAKEST)
+    fits = left <= error * error
+    if not sharp:
+        fits &= strength <= _SHARP
+    good[tried] = fits
+    # Pieces of one vertex go on under its number.
+    node = np.full(count, -1, np.int32)
+    node[group] = level.node
+    corner = np.zeros((count, 3), np.int32)
+    corner[group] = cell
+    several = (np.bincount(group, minlength=count) > 1)[tried] & fits
+    made = tried[several]
+    node[made] = next_node + np.arange(len(made), dtype=np.int32)
+    above = _Level(node, corner, lambda some: [row[some] for row in gathered], good, *_remaining(faces, inner, good))
+    place = corner[made] * size + np.stack(places, -1)[several]
+    return above, group, _Joined(place, strength[several] <= _SHARP, ~_within(places, size)[several])
+
+
+def _within(place: Sequence[NDArray[np.float64]], size: int) -> NDArray[np.bool_]:
+    x, y, z = ((axis >= 0.0) & (axis <= size) for axis in place)
+    return x & y & z
+
+
+def _pieces(cell: Indices, faces: Indices) -> tuple[Indices, int]:
+    """For each vertex the number of its piece: those in one cell that edges of faces join. And how many there are."""
+    key = cell[:, 0].astype(np.int64)
+    for axis in (1, 2):
+        key <<= 20
+        key |= cell[:, axis]
+    pairs = []
+    for corner in range(4):
+        first, second = faces[corner], faces[(corner + 1) % 4]
+        # Every edge is there twice, once in each direction.
+        joins = np.flatnonzero((key[first] == key[second]) & (first < second))
+        pairs.append((first[joins], second[joins]))
+    del key
+    first, second = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    root = np.arange(len(cell), dtype=np.int32)
+    while len(first):
+        first, second = root[first], root[second]
+        apart = first != second
+        first, second = first[apart], second[apart]
+        np.minimum.at(root, np.maximum(first, second), np.minimum(first, second))
+        while not np.array_equal(root, above := root[root]):
+            root = above
+    is_root = root == np.arange(len(cell))
+    return (np.cumsum(is_root, dtype=np.int32) - 1)[root], int(is_root.sum())
+
+
+def _gathered(level: _Level, half: int, group: Indices, count: int) -> Quadrics:
+    """The planes of all members of each group, as seen from the lowest corner of the larger cell.
+
+    Piece by piece, and each number added to the sum so far: the bits are those of one sum over all.
+    """
+    sums = [np.zeros(count) for _ in range(14)]
+    for some in pieces(len(group)):
+        steps = [(level.cell[some, axis] & 1) * float(half) for axis in range(3)]
+        for total, row in zip(sums, in_batches(_moved_planes(), [*level.planes(some), *steps], ()), strict=True):
+            np.add.at(total, group[some], row)
+    return sums
+
+
+@lru_cache(maxsize=1)
+def _moved_planes() -> Any:
+    """Native code: sums over planes through points, and a step, to those of the points a step further."""
+    planes = [input_node(Key(str(index)), f64) for index in range(14)]
+    steps = [input_node(Key(axis), f64) for axis in "xyz"]
+    matrix = [[planes[_ROW[min(i, j), max(i, j)]] for j in range(3)] for i in range(3)]
+    along = [sum((matrix[i][j] * steps[j] for j in (1, 2)), matrix[i][0] * steps[0]) for i in range(3)]
+    heights = planes[9]
+    for step, right, more in zip(steps, planes[6:9], along, strict=True):
+        heights = heights + step * (right * 2.0 + more)
+    right = [value + more for value, more in zip(planes[6:9], along, strict=True)]
+    sums = [total + planes[13] * step for total, step in zip(planes[10:13], steps, strict=True)]
+    made = make_function("moved_planes", [*planes, *steps], [*planes[:6], *right, heights, *sums, planes[13]])
+    return compile_function(map_over(made))
+
+
+def _outer(faces: Indices, count: int) -> Indices:
+    """What faces contribute to twice the Euler characteristic of each piece.
+
+    A face is a point of the surface, the edges between its corners are lines there, each seen from both ends.
+    """
+    total = np.zeros(count)
+    for corner, own in enumerate(faces):
+        weight = (own == faces[(corner + 1) % 4]) - 2.0
+        is_first = np.ones(len(own), bool)
+        for before in faces[:corner]:
+            is_first &= before != own
+        total += np.bincount(own, weight + 2.0 * is_first, count)
+    return total.astype(np.int64)
+
+
+def _remaining(faces: Indices, inner: Indices, good: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+    """What the next level needs: faces between pieces of which one may still be joined."""
+    a, b, c, d = faces
+    within = (a == b) & (b == c) & (c == d)
+    inner = inner - 2 * np.bincount(a[within], minlength=len(inner))
+    return inner, faces[:, ~within & (good[a] | good[b] | good[c] | good[d])]

@@ -1,0 +1,197 @@
+"""Whether a triangle mesh is the boundary of a body: closed, without folds, and nowhere touching or crossing itself.
+
+`mesh_distance` asks: of such a mesh, and of no other, the normal at the nearest point tells inside from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.implicit.distances.box_tree import along_curve, leaves_for, tree_boxes
+
+Points = NDArray[np.float64]
+Indices = NDArray[np.int64]
+_EVEN = 0.2  # the least cosine between the normal at a vertex and those around it
+_FLAT = 1e-3  # radians between two sides of an edge that count as folded onto each other
+_CLEAR = 1e-9  # of the longer triangle, by which two must be apart
+_ROUNDING = 1e-12
+_AT_ONCE = 1 << 16
+_MOST_PAIRS = 200  # boxes that overlap, for each triangle: with more, looking for crossings takes too long
+
+
+def is_embedded(vertices: Points, triangles: Indices) -> bool:
+    """Whether the mesh, whose vertices are all at different places, is the boundary of a body.
+
+    >>> from livegrad.implicit.nodes.resources import TriangleMesh
+    >>> box = TriangleMesh.box((0, 0, 0), (1, 2, 3))
+    >>> is_embedded(box.vertices, box.triangles), is_embedded(box.vertices, box.triangles[1:])
+    (True, False)
+    """
+    if not _is_manifold(triangles):
+        return False
+    mesh = _Mesh(vertices, triangles)
+    return all(_are_apart(mesh, first, second) for first, second in _near_pairs(mesh))
+
+
+class _Mesh:
+    """Triangles with what tells them apart: four planes each, and vertices around which they only lie side by side."""
+
+    def __init__(self, vertices: Points, triangles: Indices) -> None:
+        self.triangles = triangles
+        self.corners = vertices[triangles]
+        edges = np.roll(self.corners, -1, axis=1) - self.corners
+        normal = _unit(np.cross(edges[:, 0], edges[:, 1]))
+        # Normals of the planes: that of the triangle, and those through its edges at right angles to it.
+        self.planes = np.concatenate([normal[:, None], _unit(np.cross(normal[:, None], edges))], axis=1)
+        self.is_even = self._even_vertices(len(vertices), _unit(edges), normal)
+
+    def _even_vertices(self, number: int, ways: Points, normal: Points) -> NDArray[np.bool_]:
+        """Vertices whose triangles all look the same way, as seen from there, and go around once: no two overlap."""
+        turns = -(ways * np.roll(ways, 1, axis=1)).sum(-1)
+        angle = np.arccos(np.clip(turns, -1.0, 1.0))
+        around = np.bincount(self.triangles.reshape(-1), angle.reshape(-1), number)
+        weighted = [(angle * axis[:, None]).reshape(-1) for axis in normal.T]
+        sums = [np.bincount(self.triangles.reshape(-1), row, number) for row in weighted]
+        mean = np.stack(sums, -1).astype(np.float64, copy=False)
+        agrees = np.einsum("ijk,ik->ij", _unit(mean)[self.triangles], normal) > _EVEN
+        uneven = np.bincount(self.triangles[~agrees], minlength=number) > 0
+        return ~uneven & (around < 3 * np.pi)
+
+
+def _is_manifold(triangles: Indices) -> bool:
+    """Whether every edge joins two triangles in opposite directions, and those around a vertex are one fan."""
+    number = int(triangles.max()) + 1
+    starts, ends = triangles.reshape(-1), np.roll(triangles, -1, axis=1).reshape(-1)
+    forward, backward = starts * number + ends, ends * number + starts
+    order = np.argsort(forward)
+    ranked = forward[order]
+    if (starts == ends).any() or (ranked[1:] == ranked[:-1]).any():
+        return False
+    place = np.minimum(np.searchsorted(ranked, backward), len(ranked) - 1)
+    if not np.array_equal(ranked[place], backward):
+        return False
+    # From a corner across the edge that starts there, to the corner of the next triangle at the same vertex.
+    opposite = order[place]
+    following = opposite - opposite % 3 + (opposite + 1) % 3
+    label = np.arange(len(following))
+    step = following
+    for _ in range(len(following).bit_length()):
+        label = np.minimum(label, label[step])
+        step = step[step]
+    return len(np.unique(label)) == len(np.unique(triangles))
+
+
+def _near_pairs(mesh: _Mesh) -> Iterator[tuple[Indices, Indices]]:
+    """Numbers of triangles whose boxes overlap, some pairs at a time."""
+    order = along_curve(mesh.corners.mean(1))
+    boxes = tree_boxes(mesh.corners[order].min(1), mesh.corners[order].max(1))
+    leaves = leaves_for(len(order))
+    pending = [np.ones((2, 1), np.int64)]
+    left = _MOST_PAIRS * len(order) + 1000
+    while pending:
+        pairs = pending.pop()
+        left -= pairs.shape[1]
+        if pairs[0, 0] >= leaves:
+            yield tuple(order[pairs - leaves])  # type: ignore[misc]
+            continue
+        if left < 0:
+            yield order[:1], order[:1]  # too many to look at: as if a triangle were there twice
+            return
+        below = np.concatenate([2 * pairs + [[a], [b]] for a, b in ((0, 0), (0, 1), (1, 1), (1, 0))], axis=1)
+        again = np.tile(pairs[0] == pairs[1], 4)
+        again[: 3 * pairs.shape[1]] = False  # of two equal nodes, the pair of different children is needed once
+        below = below[:, ~again & ((below[0] != below[1]) | (below[0] < leaves))]
+        overlap = np.ones(below.shape[1], bool)
+        for axis in range(3):
+            low, high = boxes[:, axis][below], boxes[:, axis + 3][below]
+            overlap &= (low[0] <= high[1]) & (low[1] <= high[0])
+        below = below[:, overlap]
+        pending += [below[:, at : at + _AT_ONCE] for at in range(0, below.shape[1], _AT_ONCE)]
+
+
+def _are_apart(mesh: _Mesh, first: Indices, second: Indices) -> bool:
+    """Whether pairs of triangles meet in what they share at most: nothing, a vertex or an edge."""
+    equal = mesh.triangles[first][:, :, None] == mesh.triangles[second][:, None, :]
+    own = equal.any(2)
+    shared = own.sum(1)
+    if (shared == 3).any():
+        return False
+    # What shares a vertex around which all lie side by side, does no more.
+    open_ = ~(own & mesh.is_even[mesh.triangles[first]]).any(1)
+    for number in (0, 1, 2):
+        rows = np.flatnonzero((shared == number) & open_)
+        if not len(rows):
+            continue
+        # The shared vertex comes first, or the shared edge.
+        a = _turned(mesh.corners[first[rows]], own[rows], number)
+        b = _turned(mesh.corners[second[rows]], equal[rows].any(1), number)
+        planes = np.concatenate([mesh.planes[first[rows]], mesh.planes[second[rows]]], axis=1)
+        if not (_edges_open(a, b) if number == 2 else _separated(a, b, planes, number == 1)).all():
+            return False
+    return True
+
+
+def _turned(corners: Points, is_shared: NDArray[np.bool_], number: int) -> Points:
+    """Triangles with their shared vertices first."""
+    if number == 0:
+        return corners
+    start = np.argmax(is_shared, 1) if number == 1 else (np.argmin(is_shared, 1) + 1) % 3
+    return np.take_along_axis(corners, ((start[:, None] + np.arange(3)) % 3)[:, :, None], axis=1)
+
+
+def _edges_open(a: Points, b: Points) -> NDArray[np.bool_]:
+    """Whether the two sides of a shared edge are at an angle, and neither is a line."""
+    along = _unit(a[:, 1] - a[:, 0])
+    sides = []
+    for corners in (a, b):
+        up = corners[:, 2] - a[:, 0]
+        sides.append(up - np.einsum("ij,ij->i", up, along)[:, None] * along)
+    size = np.linalg.norm(a[:, 1] - a[:, 0], axis=1)
+    thick = np.minimum(*(np.linalg.norm(side, axis=1) for side in sides)) > _CLEAR * size
+    u, v = map(_unit, sides)
+    return thick & ((np.einsum("ij,ij->i", u, v) < 0) | (np.linalg.norm(np.cross(u, v), axis=1) > _FLAT))
+
+
+def _separated(a: Points, b: Points, planes: Points, at_vertex: bool) -> NDArray[np.bool_]:
+    """Whether a plane divides two triangles, through the vertex that both have first if they share one.
+
+    It is one of the triangles' own planes, or lies along an edge of each.
+    """
+    found = np.zeros(len(a), bool)
+    rows = np.arange(len(a))
+    a, b = a - a[:, :1], b - a[:, :1]
+    size = np.maximum(np.abs(a).max((1, 2)), np.ptp(b, axis=1).max(1))
+    own, other = (_unit(np.roll(corners, -1, axis=1) - corners) for corners in (a, b))
+    for number in range(8 + 9):
+        k, j = divmod(number - 8, 3)
+        way = planes[rows, number] if number < 8 else _unit(np.cross(own[rows, k], other[rows, j]))
+        heights = [np.einsum("ijk,ik->ij", corners[rows], way)[:, int(at_vertex) :] for corners in (a, b)]
+        apart = _on_two_sides(*heights, size[rows], at_vertex)
+        found[rows[apart]] = True
+        rows = rows[~apart]
+        if not len(rows):
+            break
+    return found
+
+
+def _on_two_sides(
+    own: NDArray[np.float64], other: NDArray[np.float64], size: NDArray[np.float64], at_vertex: bool
+) -> NDArray[np.bool_]:
+    """Whether heights of corners over a plane tell two triangles apart; that of a shared vertex is 0."""
+    apart = np.zeros(len(own), bool)
+    for low, high in ((own.max(1), other.min(1)), (other.max(1), own.min(1))):
+        if at_vertex:
+            divided = (low <= _ROUNDING * size) & (high >= -_ROUNDING * size)
+            apart |= divided & ((low < -_CLEAR * size) | (high > _CLEAR * size))
+        else:
+            apart |= low + _CLEAR * size < high
+    return apart
+
+
+def _unit(vectors: Points) -> Points:
+    """Vectors of length one; none where there is hardly any direction."""
+    length = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))[..., None]
+    return np.where(length > 1e-150, vectors / np.maximum(length, 1e-300), 0.0)

@@ -1,0 +1,90 @@
+"""How fine a lattice must be: cells from the size of features, and an error where a part would be lost between points.
+
+`meshing` and `slicing` ask here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.parts.part import Part
+from livegrad.implicit.parts.pruning import Bounded, Lattice, find_blocks
+
+_FEWEST = 8  # cells along the longest side of a part, however large the features
+_FINEST = 1 << 16
+_HALVINGS = 6
+_BLOCK = 4
+_MOST_BLOCKS = 1 << 16
+
+
+def cell_size(part: Part, feature_size: Any) -> float:
+    """Half a feature: what is as large as a feature then holds a lattice point, whatever its place.
+
+    Features larger than the part do not make it vanish: there are always some cells.
+
+    >>> import livegrad as lg
+    >>> ball = lg.shapes.sphere(1.0).part(((-1, -1, -1), (1, 1, 1)))
+    >>> cell_size(ball, 0.5), cell_size(ball, 100)
+    (0.25, 0.25)
+    """
+    extent = float((part.high - part.low).max())
+    given = extent / 50.0 if feature_size is None else feature_size
+    is_number = isinstance(given, int | float | np.number) and not isinstance(given, bool)
+    cell = float(given) / 2 if is_number else math.nan
+    if not cell > 0 or math.isinf(cell) or extent / cell > _FINEST:
+        raise AssemblyError(
+            "not a feature size",
+            where=caller_origin(),
+            expected=f"a number from {2 * extent / _FINEST:.3g} up; the part is {_size(part)} large",
+            found=repr(feature_size),
+        )
+    return min(cell, extent / _FEWEST)
+
+
+def require_to_be_seen(
+    part: Part, bounds: Bounded, low: NDArray[np.float64], high: NDArray[np.float64], cell: float
+) -> None:
+    """Raises where a finer lattice between two corners finds the part, which this one did not.
+
+    The corners have three numbers, or two for a plane, whose height `bounds` know.
+    """
+    for halving in range(1, _HALVINGS + 1):
+        finer = cell / (1 << halving)
+        counts = tuple(int(c) for c in np.ceil((high - low) / finer).astype(np.int64) + 2)
+        lattice = Lattice(low - 0.75 * finer, np.full(len(low), finer), counts, _BLOCK)
+        if np.prod(lattice.blocks.astype(float)) > float(1 << 40):
+            return
+        found = find_blocks(bounds, lattice)
+        if not len(found.crossed) and not found.inside:
+            return
+        if len(found.crossed) > _MOST_BLOCKS:
+            return
+        if found.inside or _any_inside(bounds, lattice, found.crossed):
+            raise AssemblyError(
+                "the part is thinner than the features to be kept, and would be lost",
+                where=caller_origin(),
+                expected=f"a feature_size up to {2 * finer:.3g}",
+                found=f"{2 * cell:.3g}; the part is {_size(part)} large",
+            )
+
+
+def _any_inside(bounds: Bounded, lattice: Lattice, blocks: NDArray[np.int64]) -> bool:
+    """Whether any point of the blocks is inside: bounds over a box without size are the value there."""
+    steps = np.stack(np.meshgrid(*[np.arange(lattice.block)] * len(lattice.shape), indexing="ij"), -1)
+    steps = steps.reshape(-1, len(lattice.shape))
+    for at in range(0, len(blocks), 1 << 12):
+        index = (blocks[at : at + (1 << 12), None] * lattice.block + steps).reshape(-1, len(lattice.shape))
+        points = lattice.origin + index * lattice.cell
+        if (bounds([axis for axis in points.T for _ in range(2)])[1] < 0).any():
+            return True
+    return False
+
+
+def _size(part: Part) -> str:
+    return " × ".join(f"{side:.3g}" for side in part.high - part.low)

@@ -1,0 +1,157 @@
+"""Parts as closed triangle meshes: a vertex in each lattice cell that the surface crosses, a face around each edge.
+
+`mesh` is for people; writers of `formats` take what it gives. Sharp edges of the part are found by exact normals; where
+the surface is flat, cells are joined and triangles are large.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.meshing.dual_cells import CrossedCells, Faces, Indices, faces_of
+from livegrad.implicit.meshing.dual_clusters import join_vertices
+from livegrad.implicit.meshing.dual_triangles import triangles_of
+from livegrad.implicit.meshing.dual_vertices import (
+    Placed,
+    Points,
+    Space,
+    find_crossings,
+    place_vertices,
+    planes_around,
+)
+from livegrad.implicit.meshing.feature_size import cell_size, require_to_be_seen
+from livegrad.implicit.meshing.thin_walls import find_cells, warn_of_losses
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.resources import TriangleMesh
+from livegrad.implicit.parts.clipping import close_body
+from livegrad.implicit.parts.masking import is_inside, spread
+from livegrad.implicit.parts.part import Part
+from livegrad.implicit.parts.pruning import Found, Lattice, Progress, bounded, silent
+
+_BLOCK = 8
+_BLOCKS_AT_ONCE = 2048
+_TOLERANCE = 1 / 32  # of a feature
+
+
+def mesh(
+    part: Part,
+    *,
+    feature_size: float | None = None,
+    tolerance: float | None = None,
+    sharp: bool = True,
+    most_triangles: int = 1 << 24,
+    progress: Progress = silent,
+) -> TriangleMesh:
+    """The surface of a part as a closed mesh that keeps what is as large as `feature_size`.
+
+    Unless told, that is a fiftieth of the part, or less where its walls are thinner. A `PartWarning` says where the
+    volume of the mesh is not the part's, by sampling.
+
+    Cells are half that size, and triangles no further from the surface. Where the surface is within `tolerance` of flat
+    (a thirty-second of a feature unless told), cells are joined: triangles are as large as the part allows; with a
+    tolerance of 0 none are. Time and memory grow with the surface, not with the volume: half a kilobyte a cell, and
+    more than `most_triangles` before cells are joined are refused. With `sharp`, the part's edges and corners are kept.
+    `progress` is told what is being done, and how far it is from 0 to 1.
+
+    >>> from livegrad.implicit.nodes.assembly import Assembly
+    >>> from livegrad.implicit.nodes.expression import add_expression
+    >>> from livegrad.implicit.parts.part import part_of_function
+    >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    >>> ball = mesh(part_of_function(shapes, "ball", ((-1, -1, -1), (1, 1, 1))), feature_size=0.25)
+    >>> ball.is_closed()
+    True
+    """
+    progress("compiling", 0.0)
+    part = close_body(part)
+    cell = cell_size(part, feature_size)
+    error = _error(tolerance, cell)
+    progress("looking for the surface", 0.0)
+    bounds = bounded(part.function, part.arguments, part.element.dtype)
+    cells = find_cells(
+        bounds, lambda points: part(points) < 0, lambda size: _lattice(part, size), cell, finer=feature_size is None
+    )
+    if tolerance is not None:
+        error *= cell / float(cells.lattice.cell[0])
+    crossed = _crossed_cells(part, cells.lattice, cells.found, most_triangles, progress)
+    if not len(crossed.cells):
+        require_to_be_seen(part, bounds, part.low, part.high, float(cells.lattice.cell[0]))
+        return TriangleMesh(np.empty((0, 3)), np.empty((0, 3), np.int64), part.name)
+    progress("finding vertices", 0.6)
+    faces = faces_of(crossed)
+    del crossed
+    vertices, triangles = _surface(Space(part, cells.lattice), faces, error, sharp, progress)
+    del faces
+    made = TriangleMesh(vertices, triangles.astype(np.int64, copy=False), part.name)
+    del vertices, triangles
+    warn_of_losses("mesh", "a volume of", made.volume(), cells)
+    progress("done", 1.0)
+    return made
+
+
+def _lattice(part: Part, cell: float) -> Lattice:
+    counts = np.ceil((part.high - part.low) / cell).astype(np.int64) + 2
+    # Half a cell off the bounds: flat sides of the domain are then no lattice planes, where values are all zero.
+    return Lattice(part.low - 0.75 * cell, np.full(3, cell), tuple(int(c) for c in counts), _BLOCK)
+
+
+def _error(tolerance: float | None, cell: float) -> float:
+    """How far the surface may be from flat where cells are joined, in cells."""
+    if tolerance is None:
+        return 2 * _TOLERANCE
+    if not isinstance(tolerance, int | float | np.number) or not 0 <= tolerance <= cell / 2:
+        raise AssemblyError(
+            "not a tolerance",
+            where=caller_origin(),
+            expected=f"between 0 and a quarter of a feature, {cell / 2:.3g}",
+            found=repr(tolerance),
+        )
+    return float(tolerance) / cell
+
+
+def _surface(space: Space, faces: Faces, error: float, sharp: bool, progress: Progress) -> tuple[Points, Indices]:
+    """Vertices in the part's coordinates, and triangles."""
+    crossings = find_crossings(space, faces)
+    progress("joining cells", 0.7)
+    planes = planes_around(faces, crossings)
+    tree = join_vertices(faces, planes, error=error, sharp=sharp)
+
+    def place_some(vertices: Indices) -> Placed:
+        return place_vertices(space, faces, crossings, vertices, planes(vertices), sharp)
+
+    progress("cutting faces", 0.9)
+    vertices, triangles = triangles_of(place_some, space, faces, crossings, tree, error, sharp)
+    return space.outside(vertices), triangles
+
+
+def _crossed_cells(part: Part, lattice: Lattice, found: Found, most_triangles: int, progress: Progress) -> CrossedCells:
+    side, blocks = np.arange(_BLOCK + 1), found.crossed
+    triangles = 0
+    kept_cells, kept_codes = [np.empty((0, 3), np.int32)], [np.empty(0, np.uint8)]
+    for at in range(0, len(blocks), _BLOCKS_AT_ONCE):
+        some = slice(at, at + _BLOCKS_AT_ONCE)
+        first = (blocks[some] * _BLOCK).astype(np.int32)  # a lattice has no more than that along an axis
+        places = lattice.origin + (first[:, None, :] + side[None, :, None]) * lattice.cell
+        shape = (len(first), _BLOCK + 1, _BLOCK + 1, _BLOCK + 1)
+        x, y, z = (
+            np.broadcast_to(places[:, :, axis].astype(part.element.dtype).reshape(own), shape).reshape(-1)
+            for axis, own in enumerate(((-1, _BLOCK + 1, 1, 1), (-1, 1, _BLOCK + 1, 1), (-1, 1, 1, _BLOCK + 1)))
+        )
+        masks = None if found.masks is None else spread(found.masks[:, some], (_BLOCK + 1) ** 3)
+        inside = is_inside(part.function, part.arguments, (x, y, z), masks).reshape(shape).view(np.uint8)
+        code = inside[..., :-1] | inside[..., 1:] << np.uint8(1)
+        code = code[:, :, :-1] | code[:, :, 1:] << np.uint8(2)
+        code = code[:, :-1] | code[:, 1:] << np.uint8(4)
+        where = np.flatnonzero((code != 0) & (code != 255))
+        block, *place = np.unravel_index(where, code.shape)
+        kept_cells.append(first[block] + np.stack(place, -1).astype(np.int32))
+        kept_codes.append(code.reshape(-1)[where])
+        triangles += 2 * len(where)
+        if triangles > most_triangles:
+            raise AssemblyError(
+                f"the mesh would have more than {most_triangles:,} triangles",
+                where=caller_origin(),
+                help="ask for larger features, or raise most_triangles",
+            )
+        progress("looking for the surface", 0.1 + 0.5 * (at + len(first)) / max(len(blocks), 1))
+    return CrossedCells(np.concatenate(kept_cells), np.concatenate(kept_codes))

@@ -1,0 +1,369 @@
+"""`Assembly`: functions made of nodes, with what they refer to; every edit is checked and gives a new assembly.
+
+People, builders and file readers make one; `lower_function_gradient` rewrites it and `to_ir` turns it into functions
+of the value IR. Because an assembly never changes, undo is keeping the old object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.nodes.checks import (
+    called_function,
+    callees,
+    calls,
+    depends_on,
+    input_types,
+    link_problem,
+    source_type,
+)
+from livegrad.implicit.nodes.contents import FunctionName
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.node_graph import GraphFunction, GraphNode, ImageFunction
+from livegrad.implicit.nodes.node_types import CALLING_TYPES, VALUE_TYPES, node_type
+from livegrad.implicit.nodes.ports import (
+    INPUTS,
+    OUTPUTS,
+    Literal,
+    PortType,
+    Reference,
+    Source,
+    literal_for,
+    source_for,
+)
+from livegrad.implicit.nodes.resources import BeamLattice, BuildItem, Components, LevelSet, Resource, VolumeData
+from livegrad.implicit.nodes.signatures import SignatureEdits, require_known, require_name, require_new
+from livegrad.ir.types import Scalar, f32
+
+emitters: dict[str, Callable[..., str]] = {}  # by language; each is put here by the module that writes it
+
+
+class Assembly(SignatureEdits):
+    """Functions by resource id, the resources they refer to, and what is built.
+
+    A function is named by its id or, where that is unambiguous, by its name; a port by `node.port`, with `inputs` and
+    `outputs` for the function's own.
+
+    >>> empty = Assembly()
+    >>> sphere = empty.add_function("sphere", {"pos": PortType.VECTOR}, {"shape": PortType.SCALAR})
+    >>> sphere = sphere.add_node("sphere", "Length", "distance", A="inputs.pos")
+    >>> sphere = sphere.add_node("sphere", "Subtraction", "offset", A="distance.result", B=1.0)
+    >>> sphere = sphere.link("sphere", "offset.result", "outputs.shape")
+    >>> sphere.problems(), len(empty.functions)
+    ((), 0)
+    """
+
+    # --- functions and resources --------------------------------------------------------------------------------------
+
+    def add_function(
+        self,
+        name: str,
+        inputs: Mapping[str, PortType | str] | None = None,
+        outputs: Mapping[str, PortType | str] | None = None,
+        *,
+        id: int | None = None,
+        managed: bool = False,
+    ) -> Assembly:
+        """A new function without nodes. Types of ports go by their names, too: "scalar", "vector", "matrix"."""
+        number = self._new_id(id)
+        for port in (*(inputs or {}), *(outputs or {})):
+            require_name(port, "a port")
+        taken = {port: PortType(type) for port, type in (inputs or {}).items()}
+        given = {port: PortType(type) for port, type in (outputs or {}).items()}
+        return self.with_function(GraphFunction(number, name, taken, given, managed=managed))
+
+    def add_image_function(self, name: str, image: int, *, id: int | None = None, **settings: Any) -> Assembly:
+        """A new function that samples an image stack; settings as of `ImageFunction`."""
+        return self.with_function(ImageFunction(self._new_id(id), name, image, **settings))
+
+    def remove_function(self, name: FunctionName, *, force: bool = False) -> Assembly:
+        """The assembly without a function. One that is called stays, unless forced: callers then have a problem."""
+        number = self.function(name).id
+        users = [f.name for f in self.functions.values() if f.id != number and number in callees(self, f)]
+        if users and not force:
+            raise AssemblyError(
+                f"function `{self.functions[number].name}` is called by {', '.join(users[:5])}",
+                where=caller_origin(),
+                help="remove the calls first, or pass force=True",
+            )
+        return replace(self, functions={id: f for id, f in self.functions.items() if id != number})
+
+    def rename_function(self, name: FunctionName, new_name: str) -> Assembly:
+        """The function under another name; its id, which calls use, stays."""
+        return self.with_function(replace(self.function(name), name=new_name))
+
+    def add_resource(self, resource: Resource, *, id: int | None = None) -> Assembly:
+        """A mesh, lattice, image stack, level set or volume data under a new id."""
+        return replace(self, resources={**self.resources, self._new_id(id): resource})
+
+    def remove_resource(self, number: int, *, force: bool = False) -> Assembly:
+        """The assembly without a resource, and without what is built of it. One that is used stays, unless forced."""
+        if number not in self.resources:
+            raise AssemblyError(f"no resource {number}", where=caller_origin())
+        users = [str(other) for other, resource in self.resources.items() if number in _uses(resource)]
+        edited = replace(
+            self,
+            resources={other: resource for other, resource in self.resources.items() if other != number},
+            items=tuple(item for item in self.items if item.object != number),
+        )
+        known = set(self.problems())
+        users += [problem.function for problem in edited.problems() if problem not in known]
+        if users and not force:
+            raise AssemblyError(
+                f"resource {number} is used by {', '.join(users[:5])}",
+                where=caller_origin(),
+                help="remove those first, or pass force=True",
+            )
+        return edited
+
+    def build(self, object: int, **settings: Any) -> Assembly:
+        """The assembly with an object among what is to be built; settings as of `BuildItem`."""
+        if object not in self.resources:
+            raise AssemblyError(f"no resource {object}", where=caller_origin())
+        return replace(self, items=(*self.items, BuildItem(object, **settings)))
+
+    def _new_id(self, id: int | None) -> int:
+        if id is None:
+            return self.free_id()
+        number = int(literal_for(id, PortType.RESOURCE))  # type: ignore[arg-type]
+        if number in self.functions or number in self.resources or number == 0:
+            raise AssemblyError(f"resource id {number} is taken", where=caller_origin(), help="leave the id out")
+        return number
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def add_node(
+        self,
+        function: FunctionName,
+        type: str,
+        identifier: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        kind: PortType | str | None = None,
+        value: Any = None,
+        scalar_output: str | None = None,
+        vector_input: str | None = None,
+        display_name: str = "",
+        tag: str = "",
+        position: tuple[float, float] | None = None,
+        **more_inputs: Any,
+    ) -> Assembly:
+        """A function with one more node.
+
+        An input is given as `port="node.port"` or as a literal, by keyword or in the mapping. A node that works on
+        scalars, vectors and matrices alike takes its `kind` from the first input that tells, if it is not given.
+        """
+        connected = {**(inputs or {}), **more_inputs}
+        graph = self.graph(function)
+        kind_of_node = node_type(type)
+        name = graph.free_identifier(type) if identifier is None else require_name(identifier, "a node")
+        require_new(name, graph.nodes, "node")
+        if name in (INPUTS, OUTPUTS):
+            raise AssemblyError(f"`{name}` stands for the function's own ports", where=caller_origin())
+        if kind is not None:
+            kind = PortType(kind)
+        elif kind_of_node.kinds:
+            kind = self._kind_from(graph, connected)
+        if bool(kind_of_node.kinds) != (kind is not None) or (kind_of_node.kinds and kind not in kind_of_node.kinds):
+            raise AssemblyError(f"a {type} node cannot have the kind {kind}", where=caller_origin())
+        node = GraphNode(
+            name,
+            kind_of_node,
+            kind=kind,
+            value=self._value_for(type, value),
+            scalar_output=scalar_output,
+            vector_input=vector_input,
+            display_name=display_name,
+            tag=tag,
+            position=position,
+        )
+        edited = self.with_function(graph.with_node(node))
+        # The function to call comes first: it brings the other inputs.
+        for port in sorted(connected, key=lambda port: port != "functionID"):
+            edited = edited.link(graph.id, connected[port], f"{name}.{port}")
+        return edited
+
+    def _kind_from(self, graph: GraphFunction, inputs: Mapping[str, Any]) -> PortType:
+        for given in sorted(inputs.values(), key=lambda given: not isinstance(given, str | Reference)):
+            found = source_type(self, graph, source_for(given, None))
+            if isinstance(found, PortType):
+                return found
+        return PortType.SCALAR
+
+    @staticmethod
+    def _value_for(type: str, value: Any) -> Literal | None:
+        if type in VALUE_TYPES:
+            if value is None:
+                raise AssemblyError(f"a {type} node needs a value", where=caller_origin())
+            return literal_for(value, VALUE_TYPES[type])
+        if value is not None:
+            raise AssemblyError(f"a {type} node holds no value", where=caller_origin())
+        return None
+
+    def remove_node(self, function: FunctionName, identifier: str) -> Assembly:
+        """A function without a node, and without the links from it."""
+        graph = self.graph(function)
+        self.node(function, identifier)
+        kept = {name: _without_source(node, identifier) for name, node in graph.nodes.items() if name != identifier}
+        results = {port: source for port, source in graph.results.items() if not _is_from(source, identifier)}
+        return self.with_function(replace(graph, nodes=kept, results=results))
+
+    def rename_node(self, function: FunctionName, identifier: str, new_identifier: str) -> Assembly:
+        """A function with a node under another identifier; links follow."""
+        graph = self.graph(function)
+        node = self.node(function, identifier)
+        require_new(require_name(new_identifier, "a node"), graph.nodes, "node")
+
+        def moved(source: Source) -> Source:
+            return Reference(new_identifier, source.port) if _is_from(source, identifier) else source  # type: ignore[union-attr]
+
+        nodes = {
+            (new_identifier if name == identifier else name): replace(
+                each, inputs={port: moved(source) for port, source in each.inputs.items()}
+            )
+            for name, each in graph.nodes.items()
+        }
+        nodes[new_identifier] = replace(nodes[new_identifier], identifier=new_identifier, type=node.type)
+        results = {port: moved(source) for port, source in graph.results.items()}
+        return self.with_function(replace(graph, nodes=nodes, results=results))
+
+    def retype_node(self, function: FunctionName, identifier: str, kind: PortType | str) -> Assembly:
+        """A function with a node that works on another kind of value; links that do not fit any more must go first."""
+        node, kind = self.node(function, identifier), PortType(kind)
+        if kind not in node.type.kinds:
+            raise AssemblyError(f"a {node.type.name} node cannot have the kind {kind.value}", where=caller_origin())
+        graph = self.graph(function)
+        return self.checked_signature(graph.with_node(replace(node, kind=kind)), force=False)
+
+    def set_value(self, function: FunctionName, identifier: str, value: Any) -> Assembly:
+        """A function with another value in a constant node."""
+        node = self.node(function, identifier)
+        changed = replace(node, value=self._value_for(node.type.name, value))
+        edited = self.with_function(self.graph(function).with_node(changed))
+        if node.type.name == "ResourceId":
+            edited._require_no_call_cycle(self.graph(function).id)
+        return edited
+
+    def describe_node(self, function: FunctionName, identifier: str, **described: Any) -> Assembly:
+        """A function with another `display_name`, `tag`, `position`, `scalar_output` or `vector_input` of a node."""
+        allowed = {"display_name", "tag", "position", "scalar_output", "vector_input"}
+        if not described.keys() <= allowed:
+            raise AssemblyError("no such description", where=caller_origin(), expected=", ".join(sorted(allowed)))
+        node = self.node(function, identifier)
+        return self.with_function(self.graph(function).with_node(replace(node, **described)))
+
+    # --- links --------------------------------------------------------------------------------------------------------
+
+    def link(self, function: FunctionName, source: Any, target: str | Reference) -> Assembly:
+        """A function with an input connected: to an output by `node.port`, or to a literal.
+
+        The target is `node.port`, or `outputs.name` for the function's own output.
+        """
+        graph = self.graph(function)
+        at = target if isinstance(target, Reference) else Reference.parse(target)
+        expected = self._target_type(graph, at)
+        connected = source_for(source, expected)
+        message = link_problem(self, graph, connected, expected)
+        if message is None and isinstance(connected, Reference) and depends_on(graph, connected.node, at.node):
+            message = f"node `{connected.node}` depends on node `{at.node}`, the links would go round in a circle"
+        if message is not None:
+            raise AssemblyError(
+                f"cannot connect `{at}` of function `{graph.name}`: {message}", where=caller_origin(), found=str(source)
+            )
+        if at.node == OUTPUTS:
+            return self.with_function(replace(graph, results={**graph.results, at.port: connected}))
+        edited = self.with_function(graph.with_node(graph.nodes[at.node].with_input(at.port, connected)))
+        if at.port == "functionID":
+            edited._require_no_call_cycle(graph.id)
+        return edited
+
+    def _target_type(self, graph: GraphFunction, target: Reference) -> PortType:
+        if target.node == OUTPUTS:
+            require_known(target.port, graph.outputs, "output")
+            return graph.outputs[target.port]
+        node = self.node(graph.id, target.node)
+        types = input_types(self, graph, node)
+        if target.port not in types:
+            missing = node.type.name in CALLING_TYPES and called_function(self, graph, node) is None
+            raise AssemblyError(
+                f"node `{node.identifier}` of function `{graph.name}` has no input `{target.port}`",
+                where=caller_origin(),
+                expected="one of " + (", ".join(types) or "none"),
+                help="connect `functionID` first" if missing else None,
+            )
+        return types[target.port]
+
+    def unlink(self, function: FunctionName, target: str | Reference) -> Assembly:
+        """A function with an input connected to nothing."""
+        graph = self.graph(function)
+        at = target if isinstance(target, Reference) else Reference.parse(target)
+        self._target_type(graph, at)
+        if at.node == OUTPUTS:
+            return self.with_function(replace(graph, results={p: s for p, s in graph.results.items() if p != at.port}))
+        return self.with_function(graph.with_node(graph.nodes[at.node].with_input(at.port, None)))
+
+    def _require_no_call_cycle(self, function: int) -> None:
+        for number in callees(self, self.functions[function]):
+            if calls(self, number, function):
+                raise AssemblyError(
+                    f"function `{self.functions[function].name}` would call itself through function {number}",
+                    where=caller_origin(),
+                )
+
+    # --- rewriting ----------------------------------------------------------------------------------------------------
+
+    def map_graphs(self, rule: Callable[[GraphFunction], GraphFunction]) -> Assembly:
+        """The assembly with `rule` applied to each function that is made of nodes, unchecked."""
+        return replace(
+            self,
+            functions={id: rule(f) if isinstance(f, GraphFunction) else f for id, f in self.functions.items()},
+        )
+
+    def to_opencl(self, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
+        """A function, with all that it calls, as OpenCL C; see `livegrad.implicit.nodes.c_text.to_opencl`."""
+        return emitters["opencl"](self, name, exact=exact, element=element)
+
+    def to_cuda(self, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
+        """A function, with all that it calls, as CUDA C; see `livegrad.implicit.nodes.c_text.to_cuda`."""
+        return emitters["cuda"](self, name, exact=exact, element=element)
+
+
+def require_assembly(assembly: Any) -> None:
+    """Raises where an assembly is needed and something else is given."""
+    if not isinstance(assembly, Assembly):
+        raise AssemblyError(
+            "not an assembly",
+            where=caller_origin(),
+            expected="an Assembly",
+            found=type(assembly).__name__,
+            help="it comes first: lg.load_3mf(file) reads one, lg.assembly_of_part(part) makes one of a part, "
+            "lg.Assembly() is empty",
+        )
+
+
+def _uses(resource: Resource) -> set[int]:
+    """The resources that a resource refers to."""
+    match resource:
+        case LevelSet(mesh=mesh, volume_data=volume):
+            return {mesh} if volume is None else {mesh, volume}
+        case Components(members=members):
+            return {number for number, _ in members}
+        case VolumeData(material_group=group):
+            return set() if group is None else {group}
+        case BeamLattice(clipping_mesh=clip, representation_mesh=shown):
+            return {number for number in (clip, shown) if number is not None}
+    volume = getattr(resource, "volume_data", None)
+    return set() if volume is None else {volume}
+
+
+def _is_from(source: Source, identifier: str) -> bool:
+    return isinstance(source, Reference) and source.node == identifier
+
+
+def _without_source(node: GraphNode, identifier: str) -> GraphNode:
+    if not any(_is_from(source, identifier) for source in node.inputs.values()):
+        return node
+    return replace(node, inputs={port: s for port, s in node.inputs.items() if not _is_from(s, identifier)})

@@ -1,0 +1,242 @@
+"""Graphs written as Python: wires with arithmetic, one node for each operation.
+
+`FunctionBuilder` is for people and for `expression`; it collects nodes and gives the assembly with the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.nodes.assembly import Assembly, require_assembly
+from livegrad.implicit.nodes.checks import (
+    function_problems,
+    input_types,
+    link_problem,
+    output_types,
+    source_type,
+)
+from livegrad.implicit.nodes.contents import FunctionName
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.node_graph import GraphFunction, GraphNode
+from livegrad.implicit.nodes.node_types import VALUE_TYPES, node_type
+from livegrad.implicit.nodes.ports import INPUTS, Literal, PortType, Reference, Source, literal_for
+from livegrad.implicit.nodes.signatures import require_name
+
+_CONSTANTS = {type: name for name, type in VALUE_TYPES.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Wire:
+    """A value on its way between nodes; arithmetic on wires makes nodes. Numbers take the type of the other operand."""
+
+    builder: FunctionBuilder
+    source: Reference
+    type: PortType
+
+    def __add__(self, other: Any) -> Wire:
+        return self.builder.apply("Addition", self, other)
+
+    def __radd__(self, other: Any) -> Wire:
+        return self.builder.apply("Addition", other, self)
+
+    def __sub__(self, other: Any) -> Wire:
+        return self.builder.apply("Subtraction", self, other)
+
+    def __rsub__(self, other: Any) -> Wire:
+        return self.builder.apply("Subtraction", other, self)
+
+    def __mul__(self, other: Any) -> Wire:
+        return self.builder.apply("Multiplication", self, other)
+
+    def __rmul__(self, other: Any) -> Wire:
+        return self.builder.apply("Multiplication", other, self)
+
+    def __truediv__(self, other: Any) -> Wire:
+        return self.builder.apply("Division", self, other)
+
+    def __rtruediv__(self, other: Any) -> Wire:
+        return self.builder.apply("Division", other, self)
+
+    def __mod__(self, other: Any) -> Wire:
+        return self.builder.apply("Mod", self, other)
+
+    def __pow__(self, other: Any) -> Wire:
+        return self.builder.apply("Pow", self, other)
+
+    def __neg__(self) -> Wire:
+        return self.builder.apply("Multiplication", self, -1.0)
+
+    def __abs__(self) -> Wire:
+        return self.builder.apply("Abs", self)
+
+    @property
+    def x(self) -> Wire:
+        """The first component of a vector."""
+        return self.builder.component(self, "x")
+
+    @property
+    def y(self) -> Wire:
+        """The second component of a vector."""
+        return self.builder.component(self, "y")
+
+    @property
+    def z(self) -> Wire:
+        """The third component of a vector."""
+        return self.builder.component(self, "z")
+
+
+class FunctionBuilder:
+    """Writes one function of an assembly, node by node.
+
+    >>> build = FunctionBuilder(Assembly(), "sphere")
+    >>> pos, radius = build.input("pos", PortType.VECTOR), build.input("radius", PortType.SCALAR)
+    >>> assembly = build.finish(shape=build.apply("Length", pos) - radius)
+    >>> list(assembly.graph("sphere").nodes)
+    ['Length_1', 'Subtraction_2']
+    """
+
+    def __init__(self, assembly: Assembly, name: str, *, id: int | None = None) -> None:
+        require_assembly(assembly)
+        started = assembly.add_function(name, id=id)
+        self.base = assembly
+        self.id = next(number for number in started.functions if number not in assembly.functions)
+        self.name = name
+        self._inputs: dict[str, PortType] = {}
+        self._nodes: dict[str, GraphNode] = {}
+        self._components: dict[Reference, str] = {}
+        self._constants: dict[tuple[PortType, Literal], Reference] = {}
+
+    def __repr__(self) -> str:
+        return f"<function builder {self.name}({', '.join(self._inputs)}), {len(self._nodes)} nodes>"
+
+    def input(self, name: str, type: PortType | str) -> Wire:
+        """A new input of the function."""
+        type = PortType(type)
+        if require_name(name, "an input") in self._inputs:
+            raise AssemblyError(f"there is an input `{name}` already", where=caller_origin())
+        self._inputs[name] = type
+        return Wire(self, Reference(INPUTS, name), type)
+
+    def inputs(self, types: Mapping[str, PortType | str]) -> dict[str, Wire]:
+        """New inputs, by name."""
+        return {name: self.input(name, type) for name, type in types.items()}
+
+    def constant(self, value: Any, type: PortType = PortType.SCALAR) -> Wire:
+        """A constant; equal ones share a node."""
+        literal = literal_for(value, type)
+        key = (type, literal)
+        # 0.0 equals -0.0 as a key, but not as a value.
+        if key not in self._constants or repr(self._nodes[self._constants[key].node].value) != repr(literal):
+            kind = node_type(_CONSTANTS[type])
+            node = GraphNode(self._free(kind.name), kind, value=literal)
+            self._nodes[node.identifier] = node
+            self._constants[key] = Reference(node.identifier, kind.outputs[0][0])
+        return Wire(self, self._constants[key], type)
+
+    def named_constant(self, name: str, value: Any, type: PortType = PortType.SCALAR) -> Wire:
+        """A constant with an identifier of its own, which no other shares: one that people are to change."""
+        if require_name(name, "a node") in self._nodes:
+            raise AssemblyError(f"there is a node `{name}` already", where=caller_origin())
+        kind = node_type(_CONSTANTS[type])
+        self._nodes[name] = GraphNode(name, kind, value=literal_for(value, type), display_name=name)
+        return Wire(self, Reference(name, kind.outputs[0][0]), type)
+
+    def apply(self, name: str, *operands: Any) -> Wire:
+        """A node of this type with its inputs in order; gives its only (or first) output."""
+        return self.outputs(name, *operands)[0]
+
+    def outputs(self, name: str, *operands: Any) -> tuple[Wire, ...]:
+        """A node of this type with its inputs in order; gives all its outputs."""
+        kind = node_type(name)
+        if len(operands) != len(kind.inputs):
+            raise AssemblyError(
+                f"`{name}` takes {len(kind.inputs)} inputs", where=caller_origin(), found=str(len(operands))
+            )
+        own = _widest([operand.type for operand in operands if isinstance(operand, Wire)]) if kind.kinds else None
+        wires = [
+            operand if isinstance(operand, Wire) else self._literal(operand, type or own)
+            for operand, (_, type) in zip(operands, kind.inputs, strict=True)
+        ]
+        inputs = {port: wire.source for wire, (port, _) in zip(wires, kind.inputs, strict=True)}
+        return self._add(GraphNode(self._free(name), kind, inputs, own))
+
+    def call(self, function: FunctionName, arguments: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Wire]:
+        """A call of another function of the assembly; gives its outputs by name."""
+        arguments = {**(arguments or {}), **more}
+        callee = self.base.function(function)
+        wires = {
+            name: argument if isinstance(argument, Wire) else self._literal(argument, callee.inputs.get(name))
+            for name, argument in arguments.items()
+        }
+        number = self.constant(callee.id, PortType.RESOURCE)
+        inputs: dict[str, Source] = {"functionID": number.source}
+        inputs |= {name: wire.source for name, wire in wires.items()}
+        made = self._add(GraphNode(self._free("FunctionCall"), node_type("FunctionCall"), inputs))
+        return dict(zip(callee.outputs, made, strict=True))
+
+    def component(self, vector: Wire, axis: str) -> Wire:
+        """One component of a vector; a vector is taken apart only once."""
+        if vector.source not in self._components:
+            self._components[vector.source] = self.outputs("DecomposeVector", vector)[0].source.node
+        return Wire(self, Reference(self._components[vector.source], axis), PortType.SCALAR)
+
+    def finish(self, **outputs: Any) -> Assembly:
+        """The assembly with the function, whose outputs are these wires (or numbers)."""
+        wires = {name: w if isinstance(w, Wire) else self._literal(w, PortType.SCALAR) for name, w in outputs.items()}
+        types = {require_name(name, "an output"): wire.type for name, wire in wires.items()}
+        results = {name: wire.source for name, wire in wires.items()}
+        function = GraphFunction(self.id, self.name, self._inputs, types, self._nodes, results)
+        assembly = self.base.with_function(function)
+        for problem in function_problems(assembly, function):
+            raise AssemblyError(str(problem), where=caller_origin())
+        return assembly
+
+    def _literal(self, value: Any, type: PortType | None) -> Wire:
+        if type is None:
+            raise AssemblyError("no such input", where=caller_origin(), found=repr(value)[:80])
+        numbers = value
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and type in (PortType.VECTOR, PortType.MATRIX)
+        ):
+            numbers = [float(value)] * type.size
+        return self.constant(numbers, type)
+
+    def _free(self, stem: str) -> str:
+        number = len(self._nodes) + 1
+        while f"{stem}_{number}" in self._nodes:
+            number += 1
+        return f"{stem}_{number}"
+
+    def _add(self, node: GraphNode) -> tuple[Wire, ...]:
+        function = GraphFunction(self.id, self.name, self._inputs, {}, self._nodes)
+        types = input_types(self.base, function, node)
+        for port, type in types.items():
+            source = node.inputs.get(port)
+            message = "it is not connected" if source is None else link_problem(self.base, function, source, type)
+            if message is not None:
+                raise AssemblyError(
+                    f"input `{port}` of `{node.type.name}`: {message}",
+                    where=caller_origin(),
+                    help=_promotion_help(self.base, function, source, type),
+                )
+        for port in node.inputs:
+            if port not in types:
+                raise AssemblyError(f"`{node.type.name}` has no input `{port}`", where=caller_origin())
+        self._nodes[node.identifier] = node
+        outputs = output_types(self.base, function, node)
+        return tuple(Wire(self, Reference(node.identifier, port), type) for port, type in outputs.items())
+
+
+def _widest(types: list[PortType]) -> PortType:
+    return max(types, key=lambda type: type.size, default=PortType.SCALAR)
+
+
+def _promotion_help(base: Assembly, function: GraphFunction, source: Source | None, type: PortType) -> str | None:
+    if type is PortType.VECTOR and source is not None and source_type(base, function, source) is PortType.SCALAR:
+        return "spread the scalar with VectorFromScalar (in an expression: vector(s))"
+    return None

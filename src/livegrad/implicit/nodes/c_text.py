@@ -1,0 +1,53 @@
+"""Functions of assemblies as OpenCL C and CUDA C: for people who read it, and for programs that run it themselves."""
+
+from __future__ import annotations
+
+from livegrad.codegen.c import CUDA, OPENCL, Dialect, function_source
+from livegrad.implicit.nodes.assembly import Assembly, emitters
+from livegrad.implicit.nodes.contents import FunctionName
+from livegrad.implicit.nodes.lower_gradient import lower_function_gradient
+from livegrad.implicit.nodes.to_ir import convert
+from livegrad.ir.types import Scalar, f32
+
+
+def to_opencl(assembly: Assembly, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
+    """A function of an assembly, with all that it calls, as OpenCL C.
+
+    Gradient nodes are lowered to differences by their step, or with `exact` to analytic derivatives. Meshes and images
+    are pointers that the function takes after its inputs.
+
+    >>> from livegrad.implicit.nodes.expression import add_expression
+    >>> shapes = add_expression(Assembly(), "ball", "length(pos) - radius", {"pos": "vector", "radius": "scalar"})
+    >>> print(to_opencl(shapes, "ball"))
+    float ball(float3 p0, float p1)
+    {
+        const float v0 = length(p0);
+        return (v0 - p1);
+    }
+    <BLANKLINE>
+    """
+    return _to_c(OPENCL, assembly, name, exact, element)
+
+
+def to_cuda(assembly: Assembly, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
+    """A function of an assembly, with all that it calls, as device functions of CUDA C; otherwise as `to_opencl`.
+
+    >>> from livegrad.implicit.nodes.expression import add_expression
+    >>> print(to_cuda(add_expression(Assembly(), "wave", "sin(pos.x) * 2", {"pos": "vector"}), "wave"))
+    __device__ inline float wave(float3 p0)
+    {
+        const float v0 = sinf(p0.x);
+        return (v0 * 2.0f);
+    }
+    <BLANKLINE>
+    """
+    return _to_c(CUDA, assembly, name, exact, element)
+
+
+def _to_c(dialect: Dialect, assembly: Assembly, name: FunctionName, exact: bool, element: Scalar) -> str:
+    ready = assembly if exact else lower_function_gradient(assembly, on_problem="raise").assembly
+    return function_source(convert(ready, name, exact=exact, element=element).function, dialect)
+
+
+emitters["opencl"] = to_opencl
+emitters["cuda"] = to_cuda

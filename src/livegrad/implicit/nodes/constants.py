@@ -1,0 +1,55 @@
+"""Literals of unlinked inputs as constant nodes: what files can hold, and what people can then see and edit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.node_graph import GraphFunction, GraphNode
+from livegrad.implicit.nodes.node_types import VALUE_TYPES, node_type
+from livegrad.implicit.nodes.ports import Literal, Reference, Source, type_of_literal
+
+_NAMES = {type: name for name, type in VALUE_TYPES.items()}
+
+
+def literals_to_constants(assembly: Assembly) -> Assembly:
+    """The assembly with a constant node, shared by equal literals of a function, for each literal of an input.
+
+    >>> from livegrad.implicit.nodes.ports import PortType
+    >>> ball = Assembly().add_function("ball", {}, {"size": PortType.SCALAR}).link("ball", 2.0, "outputs.size")
+    >>> literals_to_constants(ball).graph("ball").results["size"]
+    Reference(node='Constant_1', port='value')
+    """
+    return assembly.map_graphs(_without_literals)
+
+
+def _without_literals(function: GraphFunction) -> GraphFunction:
+    sources = [source for node in function.nodes.values() for source in node.inputs.values()]
+    if all(isinstance(source, Reference) for source in (*sources, *function.results.values())):
+        return function
+    made: dict[str, Reference] = {}
+    grown = function
+
+    def linked(source: Source) -> Source:
+        nonlocal grown
+        if isinstance(source, Reference):
+            return source
+        key = repr(source)  # tells 0.0 from -0.0, and whole numbers (ids) from floats
+        if key not in made:
+            node = constant_node(grown, source)
+            grown = grown.with_node(node)
+            made[key] = Reference(node.identifier, node.type.outputs[0][0])
+        return made[key]
+
+    nodes = {
+        name: replace(node, inputs={port: linked(source) for port, source in node.inputs.items()})
+        for name, node in function.nodes.items()
+    }
+    results = {port: linked(source) for port, source in function.results.items()}
+    return replace(grown, nodes={**grown.nodes, **nodes}, results=results)
+
+
+def constant_node(function: GraphFunction, value: Literal) -> GraphNode:
+    """A constant node for a literal, under a name that is free."""
+    type = node_type(_NAMES[type_of_literal(value)])
+    return GraphNode(function.free_identifier(type.name), type, value=value)

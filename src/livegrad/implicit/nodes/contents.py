@@ -1,0 +1,102 @@
+"""What an assembly holds, and how it is looked at: functions and nodes by name, their ports, their problems.
+
+`Assembly` is this with edits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.nodes.checks import called_function, input_types, output_types, problems
+from livegrad.implicit.nodes.errors import AssemblyError, Problem
+from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode, frozen
+from livegrad.implicit.nodes.ports import PortType
+from livegrad.implicit.nodes.resources import BuildItem, Document, Resource
+
+FunctionName = int | str
+
+
+@dataclass(frozen=True)
+class AssemblyContents:
+    """Functions by resource id, the resources they refer to, and what is built."""
+
+    functions: Mapping[int, AnyFunction] = field(default_factory=dict)
+    resources: Mapping[int, Resource] = field(default_factory=dict)
+    items: tuple[BuildItem, ...] = ()
+    document: Document = field(default_factory=Document)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "functions", frozen(self.functions))
+        object.__setattr__(self, "resources", frozen(self.resources))
+
+    def __repr__(self) -> str:
+        names = [function.name for function in self.functions.values()]
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        return f"<assembly: functions {shown or '(none)'}; {len(self.resources)} resources, {len(self.items)} items>"
+
+    def with_function(self, function: AnyFunction) -> Self:
+        """The assembly with a function added or exchanged as it is, unchecked: `problems` tells what it breaks."""
+        return replace(self, functions={**self.functions, function.id: function})
+
+    def function(self, name: FunctionName) -> AnyFunction:
+        """A function by id or name."""
+        if isinstance(name, int):
+            found = self.functions.get(name)
+            matches = [] if found is None else [found]
+        else:
+            matches = [function for function in self.functions.values() if function.name == name]
+        if len(matches) != 1:
+            known = ", ".join(f"{f.name} ({f.id})" for f in list(self.functions.values())[:20]) or "none"
+            what = f"no function `{name}`" if not matches else f"{len(matches)} functions are named `{name}`"
+            raise AssemblyError(what, where=caller_origin(), expected=f"one of {known}")
+        return matches[0]
+
+    def graph(self, name: FunctionName) -> GraphFunction:
+        """A function that is made of nodes."""
+        function = self.function(name)
+        if not isinstance(function, GraphFunction):
+            raise AssemblyError(f"function `{function.name}` samples an image and has no nodes", where=caller_origin())
+        return function
+
+    def node(self, function: FunctionName, identifier: str) -> GraphNode:
+        """A node of a function."""
+        graph = self.graph(function)
+        node = graph.nodes.get(identifier)
+        if node is None:
+            raise AssemblyError(
+                f"function `{graph.name}` has no node `{identifier}`",
+                where=caller_origin(),
+                expected="one of " + (", ".join(list(graph.nodes)[:20]) or "none"),
+            )
+        return node
+
+    def inputs_of(self, function: FunctionName, identifier: str) -> dict[str, PortType]:
+        """The inputs of a node with their types."""
+        return input_types(self, self.graph(function), self.node(function, identifier))
+
+    def outputs_of(self, function: FunctionName, identifier: str) -> dict[str, PortType]:
+        """The outputs of a node with their types."""
+        return output_types(self, self.graph(function), self.node(function, identifier))
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that keeps the assembly from running."""
+        return problems(self)
+
+    def check(self) -> Self:
+        """The assembly itself, or an error that lists its problems."""
+        found = self.problems()
+        if found:
+            listed = "; ".join(map(str, found[:5])) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+            raise AssemblyError(f"the assembly has problems: {listed}", where=caller_origin())
+        return self
+
+    def free_id(self) -> int:
+        """The resource id after the highest in use."""
+        return max([0, *self.functions, *self.resources]) + 1
+
+    def called_by(self, function: FunctionName, identifier: str) -> AnyFunction | None:
+        """The function that a node calls, or None."""
+        return called_function(self, self.graph(function), self.node(function, identifier))

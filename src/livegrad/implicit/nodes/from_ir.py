@@ -1,0 +1,194 @@
+"""From the value IR to node graphs: a `Function` of scalars, vectors and 4×4 matrices becomes a function made of nodes.
+
+People who write shapes with `trace` call `add_ir_function`; `exact_graph` calls it for analytic gradients. What has no
+node (loops, reads of tensors, integers) is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from livegrad.compiler import lower
+from livegrad.diagnostics import Place, caller_origin
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.builder import FunctionBuilder, Wire
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.ir_writer import LARGEST, Condition, IrWriter, Members, Value, is_split, port_type
+from livegrad.implicit.nodes.ports import PortType
+from livegrad.ir.leaves import parameter_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Type, Vector
+from livegrad.ir.walk import nodes_of
+from livegrad.passes.expand import expand_ops
+
+
+def add_ir_function(
+    assembly: Assembly,
+    function: Function,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    name: str | None = None,
+    id: int | None = None,
+) -> Assembly:
+    """The assembly with a function of the value IR as nodes, under the names of its inputs and outputs.
+
+    Calls are written out and the function is simplified first. A comparison with NaN, which the files leave undefined,
+    may decide either way. Vectors of two or four numbers have no port: those named `size` become scalars, `size_x`
+    and `size_y`.
+
+    >>> from livegrad import ops
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import Vector, f32
+    >>> ball = trace(lambda p, r: ops.length(p) - r, Vector(f32, 3), f32)
+    >>> list(add_ir_function(Assembly(), ball, ["pos", "radius"], ["shape"], name="ball").graph("ball").nodes)
+    ['Length_1', 'Subtraction_2']
+    """
+    prepared = lower(function)
+    prepared = expand_ops(prepared, lambda node: node.op.name not in _RULES and node.op.expand is not None)
+    _require_rules(prepared)
+    build = FunctionBuilder(assembly, name or function.name, id=id)
+    writer = IrWriter(build, _RULES)
+    for index, (label, type) in enumerate(zip(inputs, prepared.parameter_types, strict=True)):
+        wires = list(build.inputs(ports_for(label, type, caller_origin())).values())
+        makers = tuple((lambda wire=wire: wire) for wire in wires)
+        writer.parameters[index] = Members(makers) if is_split(type) else wires[0]
+    for node in nodes_of(prepared):
+        writer.values[node] = writer.write(node)
+    results: dict[str, Wire] = {}
+    for label, result in zip(outputs, prepared.results, strict=True):
+        ports = ports_for(label, result.type, result.origin or caller_origin())
+        results |= dict(zip(ports, writer.wires(result), strict=True))
+    return build.finish(**results)
+
+
+def ports_for(name: str, type: Type, where: Place | None = None) -> dict[str, PortType]:
+    """The ports that carry a value: one, or one for each number of a vector that no port carries.
+
+    >>> from livegrad.ir.types import f32
+    >>> list(ports_for("size", Vector(f32, 2)))
+    ['size_x', 'size_y']
+    """
+    own = port_type(type)
+    if own is not None:
+        return {name: own}
+    if isinstance(type, Vector) and type.element.kind == "float" and type.size <= 4:
+        return {f"{name}_{axis}": PortType.SCALAR for axis in "xyzw"[: type.size]}
+    raise AssemblyError(
+        f"no port carries a {type}, the type of `{name}`",
+        where=where,
+        expected="a float, a vector of floats, or a 4×4 matrix of floats",
+    )
+
+
+# Files hold straight code.
+_INSTEAD = {
+    "for_loop": "write the loop out: for i in lg.unroll(range(4))",
+    "while_loop": "write the loop out: for i in lg.unroll(range(4))",
+    "cond": "compute both sides and choose: lg.select(condition, then, otherwise)",
+    "switch": "compute all sides and choose: lg.select(condition, then, otherwise)",
+}
+
+
+def _require_rules(function: Function) -> None:
+    """An error unless every node of the function can be written as nodes of a file."""
+    for node in nodes_of(function):
+        if node.op is not parameter_op and node.op.name not in _RULES:
+            raise AssemblyError(
+                f"no node of a 3MF file computes `{node.op.name}`", where=node.origin, help=_INSTEAD.get(node.op.name)
+            )
+
+
+def _node(name: str) -> Callable[[IrWriter, Node], Value]:
+    return lambda writer, node: writer.elementwise(node, lambda *wires: writer.build.apply(name, *wires))
+
+
+def _formula(rule: Callable[..., Wire]) -> Callable[[IrWriter, Node], Value]:
+    return lambda writer, node: writer.elementwise(node, lambda *wires: rule(writer.build, *wires))
+
+
+def _comparison(rule: Callable[..., Condition]) -> Callable[[IrWriter, Node], Value]:
+    def written(writer: IrWriter, node: Node) -> Value:
+        if not is_split(node.operands[0].type):
+            return rule(*map(writer.wire, node.operands))
+        parts = [writer.members(writer.values[operand]).makers for operand in node.operands]
+        return writer.by_member(lambda *values: rule(*map(writer.as_wire, values)), *parts)
+
+    return written
+
+
+def _compare(*, swapped: bool, opposite: bool) -> Callable[[IrWriter, Node], Value]:
+    return _comparison(
+        lambda left, right: Condition(right, left, opposite) if swapped else Condition(left, right, opposite)
+    )
+
+
+def _equal(opposite: bool) -> Callable[[IrWriter, Node], Value]:
+    def rule(left: Wire, right: Wire) -> Condition:
+        differs = abs(left - right)
+        return Condition(left.builder._literal(0.0, differs.type), differs, opposite=not opposite)
+
+    return _comparison(rule)
+
+
+def _inverted(writer: IrWriter, node: Node) -> Value:
+    return writer.conditions(node, lambda condition: replace(condition, opposite=not condition.opposite))
+
+
+def _round_half_even(build: FunctionBuilder, x: Wire) -> Wire:
+    low = build.apply("Floor", x)
+    rest = x - low
+    even = low + build.apply("Mod", low, 2.0)
+    return build.apply("Select", rest, 0.5, low, build.apply("Select", 0.5, rest, low + 1.0, even))
+
+
+def _finite(value: Wire) -> Condition:
+    size = abs(value)
+    return Condition(size, value.builder._literal(LARGEST, size.type))
+
+
+_NAMES = {
+    "add": "Addition", "sub": "Subtraction", "mul": "Multiplication", "div": "Division",
+    "min": "Min", "max": "Max", "minimum": "Min", "maximum": "Max",
+    "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "ArcSin", "acos": "ArcCos", "atan": "ArcTan", "atan2": "ArcTan2",
+    "sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh", "exp": "Exp", "log": "Log", "log2": "Log2", "log10": "Log10",
+    "sqrt": "Sqrt", "abs": "Abs", "ceil": "Ceil", "floor": "Floor", "fract": "Fract", "sign": "Sign",
+    "fmod": "Fmod", "mod": "Mod", "pow": "Pow",
+}  # fmt: skip
+_FIXED_NODES = {"cross": "Cross", "matrix_transpose": "Transpose", "inverse": "Inverse"}
+
+_RULES: dict[str, Callable[[IrWriter, Node], Value]] = {
+    **{op: _node(name) for op, name in _NAMES.items()},
+    **{
+        op: (lambda writer, node, name=name: writer.build.apply(name, *map(writer.wire, node.operands)))
+        for op, name in _FIXED_NODES.items()
+    },
+    "constant": IrWriter.constant,
+    "make": IrWriter.make,
+    "get": IrWriter.get,
+    "splat": IrWriter.splat,
+    "select": IrWriter.choose,
+    "matrix_vector": IrWriter.matrix_vector,
+    "clamp": IrWriter.clamp,
+    "dot": IrWriter.dot,
+    "length": IrWriter.length,
+    "less": _compare(swapped=False, opposite=False),
+    "greater": _compare(swapped=True, opposite=False),
+    "greater_equal": _compare(swapped=False, opposite=True),
+    "less_equal": _compare(swapped=True, opposite=True),
+    "equal": _equal(opposite=False),
+    "not_equal": _equal(opposite=True),
+    "is_finite": _comparison(_finite),
+    "bit_and": lambda writer, node: writer.combined(node, "Min"),
+    "bit_or": lambda writer, node: writer.combined(node, "Max"),
+    "bit_not": _inverted,
+    "neg": _formula(lambda build, x: -x),
+    "detach": _formula(lambda build, x: x),
+    "exp2": _formula(lambda build, x: build.apply("Pow", build._literal(2.0, x.type), x)),
+    "trunc": _formula(lambda build, x: build.apply("Select", x, 0.0, build.apply("Ceil", x), build.apply("Floor", x))),
+    "round": _formula(_round_half_even),
+    "floor_div": _formula(lambda build, a, b: build.apply("Floor", a / b)),
+    "hypot": _formula(lambda build, a, b: build.apply("Sqrt", a * a + b * b)),
+    "copysign": _formula(lambda build, a, b: build.apply("Select", b, 0.0, -abs(a), abs(a))),
+}

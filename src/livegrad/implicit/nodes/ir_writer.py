@@ -1,0 +1,287 @@
+"""Writes nodes of the value IR as nodes of a graph: what a value is made of, and the rules that need more than a name.
+
+`from_ir` has the table of all rules and writes whole functions with it. A vector of two or four numbers, which no port
+carries, is kept as its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+
+from livegrad.implicit.nodes.builder import FunctionBuilder, Wire
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.ports import PortType
+from livegrad.ir.leaves import parameter_op
+from livegrad.ir.node import Node
+from livegrad.ir.types import Matrix, Scalar, Type, Vector, bool_, components
+
+LARGEST = 3.4028234e38
+
+
+def port_type(type: Type) -> PortType | None:
+    """The port type that carries values of a type of the value IR; None where none does.
+
+    >>> from livegrad.ir.types import f32
+    >>> port_type(Vector(f32, 3)), port_type(Vector(f32, 2))
+    (<PortType.VECTOR: 'vector'>, None)
+    """
+    match type:
+        case Scalar(kind="float"):
+            return PortType.SCALAR
+        case Vector(element=Scalar(kind="float"), size=3):
+            return PortType.VECTOR
+        case Matrix(element=Scalar(kind="float"), rows=4, columns=4):
+            return PortType.MATRIX
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """left < right, or its opposite: what a Select node can decide by."""
+
+    left: Wire
+    right: Wire
+    opposite: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """An aggregate by its members, each written when it is asked for."""
+
+    makers: tuple[Callable[[], Value], ...]
+
+
+Value = Wire | Condition | Members
+
+
+class IrWriter:
+    """Writes nodes of the value IR as nodes of a graph."""
+
+    def __init__(self, build: FunctionBuilder, rules: Mapping[str, Callable[[IrWriter, Node], Value]]) -> None:
+        self.build = build
+        self.rules = rules
+        self.parameters: dict[int, Wire | Members] = {}
+        self.values: dict[Node, Value] = {}
+        self.wholes: dict[Members, Wire] = {}
+
+    def write(self, node: Node) -> Value:
+        if node.op is parameter_op:
+            return self.parameters[node.attribute("index")]
+        return self.rules[node.op.name](self, node)
+
+    def wire(self, node: Node) -> Wire:
+        own = port_type(node.type)
+        if own is None and node.type is not bool_:
+            raise AssemblyError(
+                f"no node of a 3MF file computes with a {node.type}",
+                where=node.origin,
+                expected="a float, three floats, or a 4×4 matrix of floats",
+            )
+        return self.as_wire(self.values[node], own)
+
+    def wires(self, node: Node) -> list[Wire]:
+        """A value by its ports: one, or one for each number of a vector that no port carries."""
+        return [self.wire(node)] if port_type(node.type) is not None else self.scalars(node)
+
+    def scalars(self, node: Node) -> list[Wire]:
+        """The numbers of a vector."""
+        return [self.as_wire(make()) for make in self.members(self.values[node]).makers]
+
+    def as_wire(self, value: Value, type: PortType | None = None) -> Wire:
+        if isinstance(value, Wire):
+            return value
+        if isinstance(value, Condition):
+            return self.mask(value)
+        if value not in self.wholes:
+            assert type is not None
+            self.wholes[value] = self._composed([self.as_wire(make()) for make in value.makers], type)
+        return self.wholes[value]
+
+    def _composed(self, members: list[Wire], type: PortType) -> Wire:
+        nodes = self.build._nodes
+        holders = [nodes.get(member.source.node) for member in members]
+        if all(holder is not None and holder.type.name == "Constant" for holder in holders):
+            return self.build.constant([holder.value for holder in holders], type)  # type: ignore[union-attr]
+        return self.build.apply("ComposeVector" if type is PortType.VECTOR else "ComposeMatrix", *members)
+
+    def members(self, value: Value) -> Members:
+        if isinstance(value, Members):
+            return value
+        if isinstance(value, Condition):
+            raise AssemblyError("a condition by component is only known to a choice")
+        wire = value
+        if wire.type is PortType.VECTOR:
+            return Members(tuple((lambda axis=axis: self.build.component(wire, axis)) for axis in "xyz"))
+        return Members(tuple((lambda index=index: self.matrix_member(wire, index)) for index in range(16)))
+
+    def matrix_member(self, matrix: Wire, index: int) -> Wire:
+        """One number of a matrix: no node reads it, so everything else is multiplied away."""
+        row, column = divmod(index, 4)
+        if column == 3:
+            matrix, row, column = self.build.apply("Transpose", matrix), column, row
+        if column == 3:
+            raise AssemblyError("no node reads the last number of a matrix")
+        mask = self.build.constant([1.0 if place == row * 4 + column else 0.0 for place in range(16)], PortType.MATRIX)
+        alone = self.build.apply("Multiplication", matrix, mask)
+        chosen = [1.0 if place == row else 0.0 for place in range(3)]
+        read = self.build.apply("MatVecMultiplication", alone, self.build.constant(chosen, PortType.VECTOR))
+        return self.build.component(read, "xyz"[column])
+
+    def elementwise(self, node: Node, rule: Callable[..., Wire]) -> Value:
+        """The rule on wires; vectors of other sizes go member by member."""
+        if not is_split(node.type):
+            return rule(*[self.wire(operand) for operand in node.operands])
+        parts = [self.members(self.values[operand]).makers for operand in node.operands]
+        return self.by_member(lambda *values: rule(*map(self.as_wire, values)), *parts)
+
+    def by_member(self, rule: Callable[..., Value], *parts: Sequence[Callable[[], Value]]) -> Members:
+        """The rule for each member of vectors, applied once when that member is asked for."""
+
+        def maker(makers: tuple[Callable[[], Value], ...]) -> Callable[[], Value]:
+            return cache(lambda: rule(*[make() for make in makers]))
+
+        return Members(tuple(map(maker, zip(*parts, strict=True))))
+
+    # --- conditions ---------------------------------------------------------------------------------------------------
+
+    def condition(self, node: Node) -> Condition:
+        return self.as_condition(self.values[node])
+
+    def as_condition(self, value: Value) -> Condition:
+        if isinstance(value, Condition):
+            return value
+        assert isinstance(value, Wire)
+        return Condition(self.build._literal(0.5, value.type), value)
+
+    def conditions(self, node: Node, rule: Callable[..., Condition]) -> Value:
+        """The rule on conditions; vectors of other sizes than three go member by member."""
+        operands = [self.values[operand] for operand in node.operands]
+        if not is_split(node.type):
+            return rule(*map(self.as_condition, operands))
+        parts = [self.members(operand).makers for operand in operands]
+        return self.by_member(lambda *values: rule(*map(self.as_condition, values)), *parts)
+
+    def mask(self, condition: Condition) -> Wire:
+        """1 where the condition holds, 0 elsewhere."""
+        yes, no = (0.0, 1.0) if condition.opposite else (1.0, 0.0)
+        return self.build.apply("Select", condition.left, condition.right, yes, no)
+
+    def combined(self, node: Node, type: str) -> Value:
+        def rule(first: Condition, second: Condition) -> Condition:
+            both = self.build.apply(type, self.mask(first), self.mask(second))
+            return Condition(self.build._literal(0.5, both.type), both)
+
+        return self.conditions(node, rule)
+
+    def choose(self, node: Node) -> Value:
+        given = self.values[node.operands[0]]
+        if is_split(node.type):
+            then, otherwise = (self.members(self.values[operand]).makers for operand in node.operands[1:])
+            conditions = given.makers if isinstance(given, Members) else [lambda: given] * len(then)
+            return self.by_member(
+                lambda condition, *sides: self.chosen(condition, *map(self.as_wire, sides)), conditions, then, otherwise
+            )
+        condition = self.condition(node.operands[0])
+        if node.type is bool_:
+            chosen = self.chosen(condition, *(self.mask(self.condition(each)) for each in node.operands[1:]))
+            return Condition(self.build._literal(0.5, chosen.type), chosen)
+        return self.chosen(condition, *map(self.wire, node.operands[1:]))
+
+    def chosen(self, condition: Condition, then: Wire, otherwise: Wire) -> Wire:
+        """One of two wires: a Select node."""
+        if condition.opposite:
+            then, otherwise = otherwise, then
+        left, right = condition.left, condition.right
+        if left.type is PortType.SCALAR and then.type is PortType.VECTOR:
+            left, right = self.build.apply("VectorFromScalar", left), self.build.apply("VectorFromScalar", right)
+        elif left.type is not then.type:
+            left, right = (self.build.apply("ComposeMatrix", *[each] * 16) for each in (left, right))
+        return self.build.apply("Select", left, right, then, otherwise)
+
+    # --- single rules -------------------------------------------------------------------------------------------------
+
+    def constant(self, node: Node) -> Value:
+        value = node.attribute("value")
+        if isinstance(value, bool):
+            return Condition(self.build.constant(0.0), self.build.constant(1.0), opposite=not value)
+        if not isinstance(value, float) or abs(value) > LARGEST:
+            raise AssemblyError(f"no constant node holds {value!r}", where=node.origin)
+        return self.build.constant(value)
+
+    def make(self, node: Node) -> Value:
+        operands = node.operands
+        return Members(tuple((lambda operand=operand: self.values[operand]) for operand in operands))
+
+    def get(self, node: Node) -> Value:
+        (value,) = node.operands
+        return self.members(self.values[value]).makers[node.attribute("index")]()
+
+    def splat(self, node: Node) -> Value:
+        (value,) = node.operands
+        if value.type is bool_:
+            return self.values[value]
+        if isinstance(node.type, Vector) and node.type.size == 3:
+            return self.build.apply("VectorFromScalar", self.wire(value))
+        wire = self.wire(value)
+        return Members(tuple((lambda: wire) for _ in components(node.type)))
+
+    def matrix_vector(self, node: Node) -> Value:
+        """With a fourth component of one, the affine node, which multiplies from the left; else sums of products."""
+        matrix, vector = node.operands
+        parts = self.scalars(vector)
+        last = self.build._nodes.get(parts[3].source.node)
+        if last is not None and last.type.name == "Constant" and last.value == 1.0:
+            point = self._composed(parts[:3], PortType.VECTOR)
+            moved = self.build.apply("MatVecMultiplication", self.transposed(matrix), point)
+            return Members(
+                (*self.members(moved).makers, lambda: self.row_product(matrix, parts, 3)),
+            )
+        return Members(tuple((lambda row=row: self.row_product(matrix, parts, row)) for row in range(4)))
+
+    def transposed(self, matrix: Node) -> Wire:
+        if matrix.op.name == "matrix_transpose":
+            return self.wire(matrix.operands[0])
+        wire = self.wire(matrix)
+        holder = self.build._nodes.get(wire.source.node)
+        if holder is not None and holder.type.name == "ConstMat" and isinstance(holder.value, tuple):
+            rows = [holder.value[start : start + 4] for start in range(0, 16, 4)]
+            return self.build.constant([number for column in zip(*rows, strict=True) for number in column], wire.type)
+        return self.build.apply("Transpose", wire)
+
+    def clamp(self, node: Node) -> Value:
+        """A Clamp node where the bounds are in order; it gives its lower bound otherwise, and `clamp` the upper."""
+        low, high = (
+            operand.attribute("value") if operand.op.name == "constant" else None for operand in node.operands[1:]
+        )
+        if low is not None and high is not None and low <= high:
+            return self.elementwise(node, lambda *wires: self.build.apply("Clamp", *wires))
+        return self.elementwise(
+            node, lambda x, low, high: self.build.apply("Min", self.build.apply("Max", x, low), high)
+        )
+
+    def row_product(self, matrix: Node, parts: list[Wire], row: int) -> Wire:
+        makers = self.members(self.values[matrix]).makers[4 * row : 4 * row + 4]
+        return _sum([self.as_wire(make()) * part for make, part in zip(makers, parts, strict=True)])
+
+    def dot(self, node: Node) -> Value:
+        if not is_split(node.operands[0].type):
+            return self.build.apply("Dot", *map(self.wire, node.operands))
+        first, second = map(self.scalars, node.operands)
+        return _sum([a * b for a, b in zip(first, second, strict=True)])
+
+    def length(self, node: Node) -> Value:
+        (vector,) = node.operands
+        if not is_split(vector.type):
+            return self.build.apply("Length", self.wire(vector))
+        return self.build.apply("Sqrt", _sum([number * number for number in self.scalars(vector)]))
+
+
+def is_split(type: Type) -> bool:
+    """Whether it is a vector that no port carries, and which is therefore kept as its numbers."""
+    return isinstance(type, Vector) and type.size != 3
+
+
+def _sum(wires: list[Wire]) -> Wire:
+    return reduce(lambda total, wire: total + wire, wires)

@@ -1,0 +1,222 @@
+"""`lower_function_gradient`: gradient nodes in, calls of ordinary functions out; the authored assembly stays as it is.
+
+Runs before conversion to the value IR. Each FunctionGradient becomes a call of a synthesised function that takes six
+central differences; each NormalizeDistance becomes a call, a FunctionGradient and a division. Rounds go on until no
+such node is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from livegrad.diagnostics import caller_origin, shown
+from livegrad.implicit.nodes.assembly import Assembly, require_assembly
+from livegrad.implicit.nodes.checks import (
+    called_function,
+    calls,
+    gradient_problems,
+    node_problems,
+    resource_id,
+)
+from livegrad.implicit.nodes.constants import literals_to_constants
+from livegrad.implicit.nodes.errors import AssemblyError, Problem
+from livegrad.implicit.nodes.exact_graph import exact_gradient_function
+from livegrad.implicit.nodes.gradient_function import (
+    STEP_SIZE,
+    GradientKey,
+    central_difference_function,
+    place_function,
+    zero_function,
+)
+from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode
+from livegrad.implicit.nodes.node_types import DEFAULT_STEP, GRADIENT_TYPES, node_type
+from livegrad.implicit.nodes.ports import PortType, Reference, Source
+
+# What a gradient node calls its outputs, and what the synthesised function calls them.
+_OUTPUTS = {"normalizedgradient": "vector", "gradient": "gradient", "magnitude": "magnitude"}
+
+
+@dataclass(frozen=True)
+class LoweredAssembly:
+    """An assembly without gradient nodes, and what could not be lowered as it was meant."""
+
+    assembly: Assembly
+    diagnostics: tuple[Problem, ...] = ()
+
+
+def lower_function_gradient(
+    assembly: Assembly, *, exact: bool = False, on_problem: str = "zero", adaptive_step: bool = False
+) -> LoweredAssembly:
+    """The assembly with every FunctionGradient and NormalizeDistance node written out in ordinary nodes.
+
+    A node that cannot be lowered (incomplete, of a missing function, of the wrong type, or in a circle of calls)
+    becomes a call of a function that gives zeros, with a diagnostic that names it; `on_problem="raise"` raises instead.
+    With `exact` the synthesised functions hold analytic derivatives, and steps do not matter. With `adaptive_step` the
+    step of each axis grows with the coordinate.
+
+    >>> from livegrad.implicit.nodes.expression import add_expression
+    >>> shapes = add_expression(Assembly(), "ball", "length(pos)", {"pos": "vector"})
+    >>> shapes = shapes.add_function("main", {"pos": PortType.VECTOR}, {"normal": PortType.VECTOR})
+    >>> shapes = shapes.add_node("main", "FunctionGradient", "g", functionID=1, step=1e-3, pos="inputs.pos",
+    ...                          scalar_output="shape", vector_input="pos")
+    >>> shapes = shapes.link("main", "g.normalizedgradient", "outputs.normal")
+    >>> [function.name for function in lower_function_gradient(shapes).assembly.functions.values()]
+    ['ball', 'main', 'gradient_of_ball_shape_pos']
+    """
+    require_assembly(assembly)
+    if on_problem not in ("zero", "raise"):
+        where, found = caller_origin(), shown(on_problem)
+        raise AssemblyError("no such way to treat problems", where=where, expected="zero or raise", found=found)
+    lowering = _Lowering(assembly, exact, on_problem, adaptive_step)
+    while found := list(gradient_nodes(lowering.assembly)):
+        for function, identifier in found:
+            lowering.lower(function, identifier)
+    return LoweredAssembly(literals_to_constants(lowering.assembly), tuple(lowering.diagnostics))
+
+
+def gradient_nodes(assembly: Assembly) -> Iterator[tuple[int, str]]:
+    """The gradient nodes of an assembly: function and identifier. Managed functions are left out."""
+    for function in assembly.functions.values():
+        if isinstance(function, GraphFunction) and not function.managed:
+            for node in function.nodes.values():
+                if node.type.name in GRADIENT_TYPES:
+                    yield function.id, node.identifier
+
+
+class _Lowering:
+    """The assembly as far as it is lowered, with the functions that were synthesised on the way."""
+
+    def __init__(self, assembly: Assembly, exact: bool, on_problem: str, adaptive_step: bool) -> None:
+        self.assembly = assembly
+        self.exact = exact
+        self.on_problem = on_problem
+        self.adaptive_step = adaptive_step
+        self.diagnostics: list[Problem] = []
+        self.synthesised: dict[GradientKey | None, int] = {}
+
+    def lower(self, number: int, identifier: str) -> None:
+        parent = self.assembly.graph(number)
+        node = parent.nodes[identifier]
+        called = called_function(self.assembly, parent, node)
+        problem = self._problem(parent, node, called)
+        if problem is not None or called is None:
+            self._report(parent, node, problem or "no function is chosen")
+            self._replace_with_zero(parent, node)
+        elif node.type.name == "NormalizeDistance":
+            self._split_normalize_distance(parent, node, called)
+        else:
+            self._replace_with_call(parent, node, called)
+
+    # --- what can be wrong --------------------------------------------------------------------------------------------
+
+    def _problem(self, parent: GraphFunction, node: GraphNode, called: AnyFunction | None) -> str | None:
+        if called is not None and calls(self.assembly, called.id, parent.id):
+            return f"function `{called.name}` calls `{parent.name}` again"
+        for message in gradient_problems(self.assembly, parent, node):
+            return message
+        for problem in node_problems(self.assembly, parent, node):
+            return problem.message
+        if called is not None and called.inputs.get(STEP_SIZE, PortType.SCALAR) is not PortType.SCALAR:
+            return f"input `{STEP_SIZE}` of function `{called.name}` is no scalar"
+        return None
+
+    def _report(self, parent: GraphFunction, node: GraphNode, message: str) -> None:
+        problem = Problem(parent.name, node.identifier, f"this {node.type.name} gives zeros: {message}")
+        if self.on_problem == "raise":
+            raise AssemblyError(
+                f"cannot lower {node.type.name} `{node.identifier}` of function `{parent.name}`: {message}",
+                where=caller_origin(),
+            )
+        self.diagnostics.append(problem)
+
+    # --- replacing nodes ----------------------------------------------------------------------------------------------
+
+    def _replace_with_call(self, parent: GraphFunction, node: GraphNode, called: AnyFunction) -> None:
+        key = GradientKey(called.id, str(node.scalar_output), str(node.vector_input), self.exact, self.adaptive_step)
+        if key not in self.synthesised:
+            make = exact_gradient_function if self.exact else central_difference_function
+            self.assembly, self.synthesised[key] = place_function(self.assembly, key, make(self.assembly, called, key))
+        arguments = {name: node.inputs[name] for name in called.inputs}
+        if STEP_SIZE not in called.inputs:
+            arguments[STEP_SIZE] = node.inputs.get("step", DEFAULT_STEP)
+        elif "step" in node.inputs and node.inputs["step"] != node.inputs[STEP_SIZE]:
+            message = f"its step is that of `{called.name}`, which has an input `{STEP_SIZE}` of its own"
+            self.diagnostics.append(Problem(parent.name, node.identifier, message))
+        self._exchange(parent, node, self.synthesised[key], arguments, _OUTPUTS)
+
+    def _replace_with_zero(self, parent: GraphFunction, node: GraphNode) -> None:
+        if None not in self.synthesised:
+            self.assembly, self.synthesised[None] = place_function(self.assembly, None, zero_function())
+        outputs = {"result": "magnitude"} if node.type.name == "NormalizeDistance" else _OUTPUTS
+        self._exchange(parent, node, self.synthesised[None], {}, outputs)
+
+    def _exchange(
+        self,
+        parent: GraphFunction,
+        node: GraphNode,
+        function: int,
+        arguments: dict[str, Source],
+        outputs: dict[str, str],
+    ) -> None:
+        """A call in place of the node, under the same identifier; consumers follow the renamed outputs."""
+        call = replace(
+            node,
+            type=node_type("FunctionCall"),
+            inputs={"functionID": function, **arguments},
+            scalar_output=None,
+            vector_input=None,
+        )
+        renamed = {Reference(node.identifier, old): Reference(node.identifier, new) for old, new in outputs.items()}
+        self.assembly = self.assembly.with_function(rewire(parent.with_node(call), renamed))
+
+    def _split_normalize_distance(self, parent: GraphFunction, node: GraphNode, called: AnyFunction) -> None:
+        """value / |gradient|, or the value alone where the gradient is too short to divide by."""
+        stem = node.identifier
+        value, gradient, bound, divisor, quotient = (
+            _fresh(parent, f"{stem}_{part}") for part in ("value", "gradient", "smallest", "divisor", "quotient")
+        )
+        number = resource_id(parent, node.inputs["functionID"])
+        assert number is not None
+        arguments: dict[str, Source] = {name: node.inputs[name] for name in called.inputs}
+        magnitude, distance = Reference(gradient, "magnitude"), Reference(value, str(node.scalar_output))
+        smallest = Reference(bound, "value")
+        made = [
+            GraphNode(value, node_type("FunctionCall"), {"functionID": number, **arguments}),
+            replace(node, identifier=gradient, type=node_type("FunctionGradient"), display_name="", tag=""),
+            GraphNode(bound, node_type("Constant"), value=1e-8),
+            _arithmetic(divisor, "Max", A=magnitude, B=smallest),
+            _arithmetic(quotient, "Division", A=distance, B=Reference(divisor, "result")),
+            replace(
+                _arithmetic(stem, "Select", A=smallest, B=magnitude, C=Reference(quotient, "result"), D=distance),
+                display_name=node.display_name,
+                tag=node.tag,
+                position=node.position,
+            ),
+        ]
+        self.assembly = self.assembly.with_function(
+            replace(parent, nodes={**parent.nodes, **{each.identifier: each for each in made}})
+        )
+
+
+def _arithmetic(identifier: str, type: str, **inputs: Source) -> GraphNode:
+    return GraphNode(identifier, node_type(type), inputs, PortType.SCALAR)
+
+
+def _fresh(function: GraphFunction, wanted: str) -> str:
+    return wanted if wanted not in function.nodes else function.free_identifier(wanted)
+
+
+def rewire(function: GraphFunction, renamed: dict[Reference, Reference]) -> GraphFunction:
+    """The function with every consumer of some ports connected to others instead."""
+
+    def moved(source: Source) -> Source:
+        return renamed.get(source, source) if isinstance(source, Reference) else source
+
+    nodes = {
+        name: node
+        if renamed.keys().isdisjoint(s for s in node.inputs.values() if isinstance(s, Reference))
+        else replace(node, inputs={port: moved(source) for port, source in node.inputs.items()})
+        for name, node in function.nodes.items()
+    }
+    return replace(function, nodes=nodes, results={port: moved(source) for port, source in function.results.items()})

@@ -1,0 +1,155 @@
+"""The parts of an assembly as values: nodes, functions made of nodes, functions read from images.
+
+Immutable: an edit makes new ones that share all that did not change. `Assembly` holds and edits them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from livegrad.implicit.nodes.node_types import NodeType
+from livegrad.implicit.nodes.ports import INPUTS, Literal, PortType, Reference, Source
+from livegrad.ir.drawing import Box, draw_graph
+
+
+def frozen(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """The mapping as one that nobody can change."""
+    return mapping if isinstance(mapping, MappingProxyType) else MappingProxyType(dict(mapping))
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """A node: its type, what its inputs are connected to, and the names it is shown under.
+
+    `kind` is what ports without a type of their own carry; `value` is what a constant holds. A gradient node names the
+    output and the input that it differentiates by.
+    """
+
+    identifier: str
+    type: NodeType
+    inputs: Mapping[str, Source] = field(default_factory=dict)
+    kind: PortType | None = None
+    value: Literal | None = None
+    scalar_output: str | None = None
+    vector_input: str | None = None
+    display_name: str = ""
+    tag: str = ""
+    position: tuple[float, float] | None = field(default=None, compare=False)  # of the drawing, not of the meaning
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", frozen(self.inputs))
+
+    def with_input(self, port: str, source: Source | None) -> GraphNode:
+        """The node with one input connected to something else, or to nothing."""
+        inputs = dict(self.inputs)
+        if source is None:
+            inputs.pop(port, None)
+        else:
+            inputs[port] = source
+        return replace(self, inputs=inputs)
+
+
+@dataclass(frozen=True)
+class GraphFunction:
+    """A function made of nodes. `outputs` are typed, `results` say where each comes from.
+
+    A managed function belongs to a tool that makes it anew: passes leave it as it is.
+    """
+
+    id: int
+    name: str
+    inputs: Mapping[str, PortType] = field(default_factory=dict)
+    outputs: Mapping[str, PortType] = field(default_factory=dict)
+    nodes: Mapping[str, GraphNode] = field(default_factory=dict)
+    results: Mapping[str, Source] = field(default_factory=dict)
+    managed: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "outputs", "nodes", "results"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name}: {type.value}" for name, type in self.inputs.items())
+        outputs = ", ".join(f"{name}: {type.value}" for name, type in self.outputs.items())
+        return f"<graph function {self.name}({inputs}) -> ({outputs}), {len(self.nodes)} nodes>"
+
+    def to_svg(self) -> str:
+        """The nodes as a picture: inputs blue, outputs orange, literals in the boxes that they are given to."""
+        boxes = [Box(f"inputs.{name}", (name, type.value), "leaf") for name, type in self.inputs.items()]
+        boxes += [Box(f"outputs.{name}", (name, type.value), "result") for name, type in self.outputs.items()]
+        edges: list[tuple[str, str]] = []
+        for name, source in self.results.items():
+            edges += _edge(source, f"outputs.{name}")
+        for node in self.nodes.values():
+            boxes.append(Box(node.identifier, (node.type.name, node.identifier, *_literals(node))))
+            for source in node.inputs.values():
+                edges += _edge(source, node.identifier)
+        return draw_graph(boxes, edges, self.name)
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+    def with_node(self, node: GraphNode) -> GraphFunction:
+        """The function with a node added or exchanged."""
+        return replace(self, nodes={**self.nodes, node.identifier: node})
+
+    def free_identifier(self, stem: str) -> str:
+        """A node name that is not taken, by counting up from one."""
+        number = len(self.nodes) + 1
+        while f"{stem}_{number}" in self.nodes:
+            number += 1
+        return f"{stem}_{number}"
+
+
+@dataclass(frozen=True)
+class ImageFunction:
+    """A function that samples a stack of images at coordinates from 0 to 1.
+
+    `filter` is `linear` or `nearest`; each of `tile_styles` (u, v, w) is `wrap`, `mirror` or `clamp`. A sampled value
+    is multiplied by `scale`, then `offset` is added.
+    """
+
+    id: int
+    name: str
+    image: int
+    filter: str = "linear"
+    tile_styles: tuple[str, str, str] = ("wrap", "wrap", "wrap")
+    offset: float = 0.0
+    scale: float = 1.0
+    managed: bool = False
+
+    @property
+    def inputs(self) -> Mapping[str, PortType]:
+        return _IMAGE_INPUTS
+
+    @property
+    def outputs(self) -> Mapping[str, PortType]:
+        return _IMAGE_OUTPUTS
+
+
+def _edge(source: Source, target: str) -> list[tuple[str, str]]:
+    if not isinstance(source, Reference):
+        return []
+    return [(f"{source.node}.{source.port}" if source.node == INPUTS else source.node, target)]
+
+
+def _literals(node: GraphNode) -> list[str]:
+    given = [f"{port} = {source}" for port, source in node.inputs.items() if not isinstance(source, Reference)]
+    return [*given, *([] if node.value is None else [str(node.value)])]
+
+
+_IMAGE_INPUTS: Mapping[str, PortType] = MappingProxyType({"pos": PortType.VECTOR})
+_IMAGE_OUTPUTS: Mapping[str, PortType] = MappingProxyType(
+    {
+        "color": PortType.VECTOR,
+        "red": PortType.SCALAR,
+        "green": PortType.SCALAR,
+        "blue": PortType.SCALAR,
+        "alpha": PortType.SCALAR,
+    }
+)
+
+AnyFunction = GraphFunction | ImageFunction

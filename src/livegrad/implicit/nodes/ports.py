@@ -1,0 +1,131 @@
+"""What travels between nodes: the four port types, references to outputs, and literal values of unlinked inputs.
+
+Every module of the assembly package uses these; none depends on a particular node type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.ir.types import Matrix, Scalar, Type, Vector, f32
+
+INPUTS, OUTPUTS = "inputs", "outputs"  # the names that stand for a function's own ports in a reference
+
+
+class PortType(Enum):
+    """The type of a port; nothing is promoted between different ones.
+
+    >>> PortType.VECTOR.ir_type()
+    vec<f32, 3>
+    """
+
+    SCALAR = "scalar"
+    VECTOR = "vector"
+    MATRIX = "matrix"
+    RESOURCE = "resourceid"
+
+    @classmethod
+    def _missing_(cls, value: object) -> PortType:
+        names = ", ".join(repr(known.value) for known in cls)
+        raise AssemblyError("not the type of a port", where=caller_origin(), expected=names, found=repr(value))
+
+    def ir_type(self, element: Scalar = f32) -> Type:
+        """The type of the port's values in the value IR."""
+        match self:
+            case PortType.SCALAR:
+                return element
+            case PortType.VECTOR:
+                return Vector(element, 3)
+            case PortType.MATRIX:
+                return Matrix(element, 4, 4)
+        raise AssemblyError("a resource id is no number", help="it must be known before the function runs")
+
+    @property
+    def size(self) -> int:
+        """How many numbers a literal of this type has."""
+        return {"scalar": 1, "vector": 3, "matrix": 16, "resourceid": 1}[self.value]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An output of a node, or an input of the function itself under the name `inputs`.
+
+    >>> Reference.parse("inputs.pos")
+    Reference(node='inputs', port='pos')
+    """
+
+    node: str
+    port: str
+
+    @staticmethod
+    def parse(text: str) -> Reference:
+        """Reads `node.port`."""
+        node, dot, port = text.partition(".")
+        if not dot or not node or not port or "." in port:
+            raise AssemblyError("not a reference", where=caller_origin(), expected="`node.port`", found=repr(text))
+        return Reference(node, port)
+
+    def __str__(self) -> str:
+        return f"{self.node}.{self.port}"
+
+
+Literal = int | float | tuple[float, ...]
+Source = Reference | Literal
+
+
+def type_of_literal(value: Literal) -> PortType:
+    """The port type that a literal stands for by its shape: a whole number may be a scalar too."""
+    if isinstance(value, tuple):
+        return PortType.VECTOR if len(value) == 3 else PortType.MATRIX
+    return PortType.RESOURCE if isinstance(value, int) else PortType.SCALAR
+
+
+def literal_for(value: Any, type: PortType) -> Literal:
+    """A number, vector or matrix as the immutable literal of a port type; finite numbers only.
+
+    >>> literal_for([1, 2, 3], PortType.VECTOR)
+    (1.0, 2.0, 3.0)
+    """
+    if type is PortType.RESOURCE:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**31:
+            raise _unfit(value, type)
+        return int(value)
+    if isinstance(value, str | bytes | bool):
+        raise _unfit(value, type)
+    try:
+        numbers = tuple(float(number) for number in np.asarray(value, np.float64).reshape(-1))
+    except (TypeError, ValueError):
+        raise _unfit(value, type) from None
+    if len(numbers) != type.size or not all(map(math.isfinite, numbers)):
+        raise _unfit(value, type)
+    return numbers[0] if type is PortType.SCALAR else numbers
+
+
+def _unfit(value: Any, type: PortType) -> AssemblyError:
+    expected = {
+        PortType.SCALAR: "a finite number",
+        PortType.VECTOR: "three finite numbers",
+        PortType.MATRIX: "sixteen finite numbers, row by row",
+        PortType.RESOURCE: "a resource id below 2**31",
+    }[type]
+    return AssemblyError(f"not a {type.value}", where=caller_origin(), expected=expected, found=repr(value)[:80])
+
+
+def source_for(value: Any, type: PortType | None) -> Source:
+    """What an input is connected to: `"node.port"`, a reference, or a literal."""
+    if isinstance(value, Reference):
+        return value
+    if isinstance(value, str):
+        return Reference.parse(value)
+    if type is None:
+        many = isinstance(value, Sequence | np.ndarray)
+        type = (PortType.VECTOR if len(value) == 3 else PortType.MATRIX) if many else PortType.SCALAR
+    return literal_for(value, type)

@@ -1,0 +1,357 @@
+"""What functions refer to besides each other: meshes, beam lattices, image stacks; and what is built from functions.
+
+Read and written by `implicit.formats.threemf`, sampled by `to_ir`, turned into parts by `part`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.ir.types import Scalar
+
+_AT_ONCE = 1 << 16  # triangles: all at once take more memory than the mesh
+IDENTITY: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+
+
+def _fixed(values: Any, dtype: Any) -> NDArray[Any]:
+    try:
+        array = np.array(values, dtype)
+    except OverflowError:
+        raise AssemblyError("an index that no table can have", where=caller_origin()) from None
+    array.setflags(write=False)
+    return array
+
+
+def require_reach(coordinates: NDArray[Any], element: Scalar, what: str) -> None:
+    """Refuses coordinates whose squares, and areas of which, the precision cannot hold."""
+    most = min(float(np.finfo(element.dtype).max) ** 0.4, 1e75)
+    farthest = float(np.abs(coordinates).max(initial=0.0))
+    if not farthest <= most:
+        raise AssemblyError(
+            f"{what} reaches too far to be computed in {element}",
+            where=caller_origin(),
+            expected=f"coordinates up to {most:.0e}",
+            found=f"{farthest:.3g}",
+        )
+
+
+OBJECT_TYPES = ("model", "solidsupport", "support", "surface", "other")
+CAPS = ("sphere", "hemisphere", "butt")
+
+
+def _require_one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise AssemblyError(f"no {what}", where=caller_origin(), expected=", ".join(allowed), found=repr(value)[:40])
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    """A small picture of a file or of an object, as a PNG or JPEG file.
+
+    >>> Thumbnail(b"...", "image/jpeg").content_type
+    'image/jpeg'
+    """
+
+    data: bytes
+    content_type: str = "image/png"
+
+    def __post_init__(self) -> None:
+        _require_one_of("content type of a thumbnail", self.content_type, ("image/png", "image/jpeg"))
+
+
+@dataclass(frozen=True, eq=False)
+class TriangleMesh:
+    """Vertices of shape (n, 3) and triangles of shape (m, 3), as indices of vertices.
+
+    >>> TriangleMesh.box((0, 0, 0), (1, 2, 3)).bounds()[1]
+    array([1., 2., 3.])
+    """
+
+    vertices: NDArray[np.float64]
+    triangles: NDArray[np.int64]
+    name: str = ""
+    volume_data: int | None = None  # the resource that says what is inside
+    object_type: str = "model"
+    thumbnail: Thumbnail | None = None
+
+    def __repr__(self) -> str:
+        named = f" {self.name}" if self.name else ""
+        return f"<mesh{named}: {len(self.vertices):,} vertices, {len(self.triangles):,} triangles>"
+
+    def __post_init__(self) -> None:
+        vertices, triangles = _fixed(self.vertices, np.float64), _fixed(self.triangles, np.int64)
+        if vertices.ndim != 2 or vertices.shape[1] != 3 or triangles.ndim != 2 or triangles.shape[1] != 3:
+            raise AssemblyError(
+                "not a mesh",
+                where=caller_origin(),
+                expected="vertices and triangles of three numbers each",
+                found=f"{vertices.shape} and {triangles.shape}",
+            )
+        if triangles.size and not (triangles.min() >= 0 and triangles.max() < len(vertices)):
+            raise AssemblyError("a triangle names a vertex that is not there", where=caller_origin())
+        if not np.isfinite(vertices).all():
+            raise AssemblyError("a vertex of the mesh is not a finite number", where=caller_origin())
+        _require_one_of("type of an object", self.object_type, OBJECT_TYPES)
+        object.__setattr__(self, "vertices", vertices)
+        object.__setattr__(self, "triangles", triangles)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TriangleMesh)
+            and (self.name, self.volume_data, self.object_type, self.thumbnail)
+            == (other.name, other.volume_data, other.object_type, other.thumbnail)
+            and np.array_equal(self.vertices, other.vertices)
+            and np.array_equal(self.triangles, other.triangles)
+        )
+
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The corners of the box around the vertices."""
+        if not len(self.vertices):
+            raise AssemblyError("an empty mesh has no bounds", where=caller_origin())
+        return self.vertices.min(0), self.vertices.max(0)
+
+    def volume(self) -> float:
+        """The volume inside a closed mesh: negative where its triangles look inwards.
+
+        >>> TriangleMesh.box((0, 0, 0), (1, 2, 3)).volume()
+        6.0
+        """
+        if not len(self.triangles):
+            return 0.0
+        # About a vertex of its own: far from the origin the sum would lose digits.
+        origin, total = self.vertices[self.triangles[0, 0]], 0.0
+        for at in range(0, len(self.triangles), _AT_ONCE):
+            a, b, c = (self.vertices[self.triangles[at : at + _AT_ONCE]] - origin).transpose(1, 0, 2)
+            total += float(np.einsum("ij,ij->", a, np.cross(b, c)))
+        return total / 6
+
+    def is_closed(self) -> bool:
+        """Whether every edge joins exactly two triangles, in opposite directions."""
+        corners, following = self.triangles, np.roll(self.triangles, -1, axis=1)
+        forward = (corners * len(self.vertices) + following).ravel()
+        backward = (following * len(self.vertices) + corners).ravel()
+        forward.sort()
+        backward.sort()
+        return bool((forward[1:] > forward[:-1]).all() and np.array_equal(forward, backward))
+
+    def is_box(self) -> bool:
+        """Whether the mesh is the surface of the box around it, however that is cut into triangles.
+
+        >>> TriangleMesh.box((0, 0, 0), (1, 2, 3)).is_box()
+        True
+        """
+        if not 12 <= len(self.triangles) <= 64 or not self.is_closed():
+            return False
+        low, high = self.bounds()
+        corners = self.vertices[self.triangles].reshape(-1, 3)
+        if not ((corners == low) | (corners == high)).all():
+            return False
+        return bool(np.isclose(self.volume(), np.prod(high - low), rtol=1e-9))
+
+    @staticmethod
+    def box(low: Any, high: Any, name: str = "") -> TriangleMesh:
+        """A closed box, as level sets take for a domain."""
+        corners = np.array([[x, y, z] for z in (0, 1) for y in (0, 1) for x in (0, 1)], np.float64)
+        low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+        quads = ((0, 2, 3, 1), (4, 5, 7, 6), (0, 1, 5, 4), (2, 6, 7, 3), (0, 4, 6, 2), (1, 3, 7, 5))
+        triangles = [(a, b, c) for a, b, c, _ in quads] + [(a, c, d) for a, _, c, d in quads]
+        return TriangleMesh(low + corners * (high - low), np.array(triangles), name)
+
+
+@dataclass(frozen=True, eq=False)
+class BeamLattice:
+    """Beams between nodes: positions (n, 3), beams (m, 2) as indices of nodes, radii (m, 2) at both ends.
+
+    A beam is a frustum, closed at each end by a cap: `sphere`, `hemisphere` or `butt`; beams shorter than `min_length`
+    are none. There may be balls at nodes, and `triangles` between them as in a mesh. `clipping` keeps what is `inside`
+    or `outside` of another mesh of the file.
+
+    >>> BeamLattice([[0, 0, 0], [0, 0, 9]], [[0, 1]], [[1.0, 0.5]], caps=[["butt", "sphere"]]).radii.tolist()
+    [[1.0, 0.5]]
+    """
+
+    vertices: NDArray[np.float64]
+    beams: NDArray[np.int64]
+    radii: NDArray[np.float64]
+    name: str = ""
+    caps: Any = "sphere"  # of all ends, or (m, 2)
+    balls: Any = ()  # indices of nodes
+    ball_radii: Any = ()
+    triangles: Any = ()
+    min_length: float = 0.0001
+    clipping: str = "none"
+    clipping_mesh: int | None = None
+    representation_mesh: int | None = None  # what others may show instead
+    object_type: str = "model"
+    thumbnail: Thumbnail | None = None
+
+    def __post_init__(self) -> None:
+        vertices, beams = _fixed(self.vertices, np.float64), _fixed(self.beams, np.int64)
+        radii = _fixed(self.radii, np.float64)
+        if vertices.ndim != 2 or vertices.shape[1:] != (3,) or beams.shape[1:] != (2,) or radii.shape != beams.shape:
+            raise AssemblyError("not a beam lattice", where=caller_origin(), found=f"{vertices.shape}, {beams.shape}")
+        caps = np.array(np.broadcast_to(np.asarray(self.caps, np.str_), beams.shape))
+        balls, ball_radii = _fixed(self.balls, np.int64).reshape(-1), _fixed(self.ball_radii, np.float64).reshape(-1)
+        triangles = _fixed(self.triangles, np.int64).reshape(-1, 3)
+        if balls.shape != ball_radii.shape:
+            raise AssemblyError("not one radius for each ball", where=caller_origin())
+        for what, indices in (("beam", beams), ("ball", balls), ("triangle", triangles)):
+            if indices.size and not (indices.min() >= 0 and indices.max() < len(vertices)):
+                raise AssemblyError(f"a {what} names a vertex that is not there", where=caller_origin())
+        all_radii = np.concatenate([radii.reshape(-1), ball_radii])
+        if not (np.isfinite(vertices).all() and np.isfinite(all_radii).all() and (all_radii >= 0).all()):
+            raise AssemblyError("a beam's ends and radii must be finite, and radii not negative", where=caller_origin())
+        for cap in np.unique(caps):
+            _require_one_of("cap of a beam", str(cap), CAPS)
+        _require_one_of("way to clip", self.clipping, ("none", "inside", "outside"))
+        _require_one_of("type of an object", self.object_type, OBJECT_TYPES)
+        arrays = {"vertices": vertices, "beams": beams, "radii": radii, "caps": caps}
+        for name, value in {**arrays, "balls": balls, "ball_radii": ball_radii, "triangles": triangles}.items():
+            object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BeamLattice):
+            return False
+        arrays = ("vertices", "beams", "radii", "caps", "balls", "ball_radii", "triangles")
+        others = [f.name for f in fields(self) if f.name not in arrays]
+        return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in arrays) and all(
+            getattr(self, n) == getattr(other, n) for n in others
+        )
+
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The corners of a box that holds the beams, balls and triangles."""
+        ends, radii = self.vertices[self.beams].reshape(-1, 3), self.radii.reshape(-1, 1)
+        centres = np.concatenate([ends, self.vertices[self.balls], self.vertices[self.triangles.reshape(-1)]])
+        around = np.concatenate([radii, self.ball_radii[:, None], np.zeros((self.triangles.size, 1))])
+        if not len(centres):
+            raise AssemblyError("an empty lattice has no bounds", where=caller_origin())
+        return (centres - around).min(0), (centres + around).max(0)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageStack:
+    """Samples of shape (sheets, rows, columns, 4): red, green, blue and alpha from 0 to 1.
+
+    `depth` and `channels` are those of the files: 8 or 16 bits, and 1 (grey) to 4 (red, green, blue, alpha) values.
+
+    >>> ImageStack(np.ones((2, 8, 8, 4)), name="density").samples.shape
+    (2, 8, 8, 4)
+    """
+
+    samples: NDArray[np.float32]
+    depth: int = 8
+    channels: int = 4
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        samples = _fixed(self.samples, np.float32)
+        if samples.ndim != 4 or samples.shape[3] != 4 or not samples.size:
+            raise AssemblyError(
+                "not an image stack",
+                where=caller_origin(),
+                expected="(sheets, rows, columns, 4)",
+                found=str(samples.shape),
+            )
+        object.__setattr__(self, "samples", samples)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ImageStack)
+            and (self.depth, self.channels, self.name) == (other.depth, other.channels, other.name)
+            and np.array_equal(self.samples, other.samples)
+        )
+
+
+@dataclass(frozen=True)
+class LevelSet:
+    """A body: where a function's scalar output is negative, inside a mesh (or the box around it).
+
+    `transform` takes a point of the object to the function's coordinates; twelve numbers, as 3MF writes them.
+
+    >>> LevelSet(function=1, channel="shape", mesh=2)  # doctest: +ELLIPSIS
+    LevelSet(...)
+    """
+
+    function: int
+    channel: str
+    mesh: int
+    box_only: bool = False
+    transform: tuple[float, ...] = IDENTITY
+    min_feature_size: float = 0.0
+    fallback: float = 0.0
+    volume_data: int | None = None
+    name: str = ""
+    object_type: str = "model"
+    thumbnail: Thumbnail | None = None
+
+
+@dataclass(frozen=True)
+class VolumeChannel:
+    """A function's output as a colour, a material's share or a named property of a body.
+
+    >>> VolumeChannel("property", function=3, channel="density", name="infill").kind
+    'property'
+    """
+
+    kind: str  # color, property, or material
+    function: int
+    channel: str
+    name: str = ""
+    transform: tuple[float, ...] = IDENTITY
+    min_feature_size: float = 0.0
+    fallback: float = 0.0
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class VolumeData:
+    """What is known inside a body: its colour, materials and properties by position.
+
+    >>> [channel.name for channel in VolumeData((VolumeChannel("property", 3, "density", "infill"),)).channels]
+    ['infill']
+    """
+
+    channels: tuple[VolumeChannel, ...] = ()
+    material_group: int | None = None  # the base materials that the shares of a composite are of
+
+
+@dataclass(frozen=True)
+class Components:
+    """Objects placed together: resource ids with a transform for each."""
+
+    members: tuple[tuple[int, tuple[float, ...]], ...]
+    name: str = ""
+    object_type: str = "model"
+    thumbnail: Thumbnail | None = None
+
+
+@dataclass(frozen=True)
+class BuildItem:
+    """An object of the assembly, placed where it is to be built.
+
+    >>> BuildItem(object=4, part_number="bracket-2").part_number
+    'bracket-2'
+    """
+
+    object: int
+    transform: tuple[float, ...] = IDENTITY
+    part_number: str = ""
+
+
+Resource = TriangleMesh | BeamLattice | ImageStack | LevelSet | VolumeData | Components
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file says besides functions and resources."""
+
+    unit: str = "millimeter"
+    metadata: tuple[tuple[str, str], ...] = field(default=())
+    thumbnail: Thumbnail | None = None
+    prefixes: tuple[tuple[str, str], ...] = ()  # namespaces of metadata, by prefix

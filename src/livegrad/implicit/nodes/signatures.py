@@ -1,0 +1,177 @@
+"""The inputs and outputs of functions, edited: added, removed, renamed and given another type; callers follow.
+
+`Assembly` is this with edits of nodes and links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.nodes.checks import called_function
+from livegrad.implicit.nodes.contents import AssemblyContents, FunctionName
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode
+from livegrad.implicit.nodes.ports import INPUTS, OUTPUTS, PortType, Reference, Source
+from livegrad.implicit.nodes.resources import LevelSet, Resource, VolumeChannel, VolumeData
+
+
+class SignatureEdits(AssemblyContents):
+    """An assembly whose functions' ports can be edited."""
+
+    def add_input(self, function: FunctionName, name: str, type: PortType | str, *, force: bool = False) -> Self:
+        """A function with one more input; its callers then miss an argument, which must be forced."""
+        graph = self.graph(function)
+        require_new(require_name(name, "an input"), graph.inputs, "input")
+        return self.checked_signature(replace(graph, inputs={**graph.inputs, name: PortType(type)}), force)
+
+    def add_output(self, function: FunctionName, name: str, type: PortType | str, source: Any = None) -> Self:
+        """A function with one more output, connected to `source` if that is given."""
+        graph = self.graph(function)
+        require_new(require_name(name, "an output"), graph.outputs, "output")
+        edited = self.with_function(replace(graph, outputs={**graph.outputs, name: PortType(type)}))
+        return edited if source is None else edited.link(graph.id, source, f"{OUTPUTS}.{name}")  # type: ignore[attr-defined]
+
+    def remove_input(self, function: FunctionName, name: str, *, force: bool = False) -> Self:
+        """A function with one input less."""
+        graph = self.graph(function)
+        require_known(name, graph.inputs, "input")
+        inputs = {port: type for port, type in graph.inputs.items() if port != name}
+        return self.checked_signature(replace(graph, inputs=inputs), force)
+
+    def remove_output(self, function: FunctionName, name: str, *, force: bool = False) -> Self:
+        """A function with one output less."""
+        graph = self.graph(function)
+        require_known(name, graph.outputs, "output")
+        outputs = {port: type for port, type in graph.outputs.items() if port != name}
+        results = {port: source for port, source in graph.results.items() if port != name}
+        return self.checked_signature(replace(graph, outputs=outputs, results=results), force)
+
+    def retype_input(self, function: FunctionName, name: str, type: PortType | str, *, force: bool = False) -> Self:
+        """A function with another type of input; links that this breaks, here or in callers, must be forced."""
+        graph = self.graph(function)
+        require_known(name, graph.inputs, "input")
+        return self.checked_signature(replace(graph, inputs={**graph.inputs, name: PortType(type)}), force)
+
+    def checked_signature(self, graph: GraphFunction, force: bool) -> Self:
+        edited = self.with_function(graph)
+        if not force:
+            known = set(self.problems())
+            fresh = [problem for problem in edited.problems() if problem not in known]
+            if fresh:
+                raise AssemblyError(
+                    f"this would break: {fresh[0]}", where=caller_origin(), help="change that first, or pass force=True"
+                )
+        return edited
+
+    def retype_output(self, function: FunctionName, name: str, type: PortType | str, *, force: bool = False) -> Self:
+        """A function with another type of output; links that this breaks, here or in callers, must be forced."""
+        graph = self.graph(function)
+        require_known(name, graph.outputs, "output")
+        return self.checked_signature(replace(graph, outputs={**graph.outputs, name: PortType(type)}), force)
+
+    def rename_input(self, function: FunctionName, name: str, new_name: str) -> Self:
+        """A function with an input under another name; links in it and in its callers follow."""
+        graph = self.graph(function)
+        require_known(name, graph.inputs, "input")
+        require_new(require_name(new_name, "an input"), graph.inputs, "input")
+        names = {name: new_name}
+        inputs = {names.get(port, port): type for port, type in graph.inputs.items()}
+        renamed = _moved(replace(graph, inputs=inputs), Reference(INPUTS, name), Reference(INPUTS, new_name))
+
+        def called(node: GraphNode) -> GraphNode:
+            given = {names.get(port, port): source for port, source in node.inputs.items()}
+            chosen = new_name if node.vector_input == name else node.vector_input
+            return replace(node, inputs=given, vector_input=chosen)
+
+        return self._with_callers(renamed, lambda caller, node: caller.with_node(called(node)))
+
+    def rename_output(self, function: FunctionName, name: str, new_name: str) -> Self:
+        """A function with an output under another name; links in its callers, and what is built of it, follow."""
+        graph = self.graph(function)
+        require_known(name, graph.outputs, "output")
+        require_new(require_name(new_name, "an output"), graph.outputs, "output")
+        names = {name: new_name}
+        renamed = replace(
+            graph,
+            outputs={names.get(port, port): type for port, type in graph.outputs.items()},
+            results={names.get(port, port): source for port, source in graph.results.items()},
+        )
+
+        def called(caller: GraphFunction, node: GraphNode) -> GraphFunction:
+            if node.scalar_output == name:
+                return caller.with_node(replace(node, scalar_output=new_name))
+            if node.type.name != "FunctionCall":
+                return caller
+            return _moved(caller, Reference(node.identifier, name), Reference(node.identifier, new_name))
+
+        resources = {number: _channel(r, graph.id, name, new_name) for number, r in self.resources.items()}
+        return replace(self._with_callers(renamed, called), resources=resources)
+
+    def _with_callers(self, graph: GraphFunction, rule: Callable[[GraphFunction, GraphNode], GraphFunction]) -> Self:
+        """The assembly with a changed function, and `rule` applied for each node that calls it."""
+        functions: dict[int, AnyFunction] = {}
+        for number, function in self.functions.items():
+            edited = graph if number == graph.id else function
+            if isinstance(function, GraphFunction) and isinstance(edited, GraphFunction):
+                for node in function.nodes.values():
+                    called = called_function(self, function, node) if "functionID" in node.inputs else None
+                    if called is not None and called.id == graph.id:
+                        edited = rule(edited, edited.nodes[node.identifier])
+            functions[number] = edited
+        return replace(self, functions=functions)
+
+
+def _moved(graph: GraphFunction, old: Reference, new: Reference) -> GraphFunction:
+    """A function whose links from one port come from another."""
+
+    def moved(source: Source) -> Source:
+        return new if source == old else source
+
+    nodes = {
+        name: replace(node, inputs={port: moved(source) for port, source in node.inputs.items()})
+        if old in node.inputs.values()
+        else node
+        for name, node in graph.nodes.items()
+    }
+    return replace(graph, nodes=nodes, results={port: moved(source) for port, source in graph.results.items()})
+
+
+def _channel(resource: Resource, function: int, name: str, new_name: str) -> Resource:
+    """A level set or volume data that name a function's output, by its new name."""
+
+    def renamed(user: Any) -> Any:
+        return replace(user, channel=new_name) if (user.function, user.channel) == (function, name) else user
+
+    match resource:
+        case LevelSet():
+            return renamed(resource)
+        case VolumeData(channels=channels):
+            edited: tuple[VolumeChannel, ...] = tuple(map(renamed, channels))
+            return replace(resource, channels=edited)
+    return resource
+
+
+def require_name(name: str, role: str) -> str:
+    """A name that can stand in a reference: `node.port` leaves no room for dots or spaces."""
+    if not isinstance(name, str) or not name or any(c == "." or c.isspace() or not c.isprintable() for c in name):
+        raise AssemblyError(
+            f"`{name}` cannot name {role}", where=caller_origin(), expected="a word without dots and spaces"
+        )
+    return name
+
+
+def require_new(name: str, known: Mapping[str, Any], role: str) -> None:
+    if name in known:
+        raise AssemblyError(f"{role} `{name}` is there already", where=caller_origin())
+
+
+def require_known(name: str, known: Mapping[str, Any], role: str) -> None:
+    if name not in known:
+        raise AssemblyError(
+            f"the function has no {role} `{name}`",
+            where=caller_origin(),
+            expected="one of " + (", ".join(known) or "none"),
+        )

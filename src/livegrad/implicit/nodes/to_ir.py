@@ -1,0 +1,308 @@
+"""From node graphs to the value IR: each function becomes a `Function`, each call a call.
+
+Meshes, lattices and images become tensors that the functions take after their own inputs. Parts, evaluation and
+OpenCL text start here; an assembly with gradient nodes is lowered first, or differentiated exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad import ops
+from livegrad.diagnostics import NodeOrigin, caller_origin
+from livegrad.implicit.distances.beam_distance import BeamTables, beam_distance
+from livegrad.implicit.distances.distance_call import distance_call
+from livegrad.implicit.distances.image_sampling import sample_image
+from livegrad.implicit.distances.mesh_distance import MeshTables
+from livegrad.implicit.nodes.assembly import Assembly, require_assembly
+from livegrad.implicit.nodes.checks import call_order, called_function, function_problems, node_order, resource_id
+from livegrad.implicit.nodes.contents import FunctionName
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.exact_gradient import exact_gradient, exact_normalized_distance
+from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode, ImageFunction
+from livegrad.implicit.nodes.node_types import GRADIENT_TYPES, MESH_TYPES, VALUE_TYPES
+from livegrad.implicit.nodes.ports import INPUTS, Literal, PortType, Reference, Source
+from livegrad.implicit.nodes.resources import BeamLattice, ImageStack, TriangleMesh
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.types import Scalar, Tensor, f32, scalar_of_dtype
+from livegrad.ops.aggregate import member
+
+NodePath = tuple[int, str]  # a function's id and a node's identifier
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A function of an assembly in the value IR.
+
+    The function takes the inputs, then `parameters` (constants of the graph that stay open), then `tables`, the tensors
+    of meshes and images.
+    """
+
+    function: Function
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parameters: tuple[NodePath, ...]
+    values: tuple[Literal, ...]  # of the parameters, as the graph has them
+    tables: tuple[NDArray[np.generic], ...]
+    table_names: tuple[str, ...]  # such as `samples_5`, the pixels of image 5
+
+
+def to_function(assembly: Assembly, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> Function:
+    """A function of an assembly as a `Function` of the value IR, which takes its inputs in order.
+
+    Gradient nodes must be lowered before, or are differentiated analytically with `exact`.
+
+    >>> from livegrad.implicit.nodes.expression import add_expression
+    >>> shapes = add_expression(Assembly(), "sphere", "length(pos) - radius", {"pos": "vector", "radius": "scalar"})
+    >>> to_function(shapes, "sphere")
+    <function sphere(vec<f32, 3>, f32) -> f32>
+    """
+    converted = convert(assembly, name, exact=exact, element=element)
+    if converted.tables:
+        raise AssemblyError(
+            f"function `{converted.function.name}` reads meshes or images",
+            where=caller_origin(),
+            help="make a part of it, which holds them: lg.part_of_function(assembly, name, bounds)",
+        )
+    return converted.function
+
+
+def convert(
+    assembly: Assembly,
+    name: FunctionName,
+    *,
+    outputs: Sequence[str] | None = None,
+    parameters: Sequence[NodePath] = (),
+    exact: bool = False,
+    element: Scalar = f32,
+) -> Converted:
+    """A function of an assembly, with all that it calls, in the value IR.
+
+    Constants among `parameters` become arguments. `outputs` chooses and orders the results.
+    """
+    require_assembly(assembly)
+    function = assembly.function(name)
+    order = call_order(assembly, [function.id])
+    if order is None:
+        raise AssemblyError(f"the calls of function `{function.name}` go round in a circle", where=caller_origin())
+    conversion = _Conversion(assembly, tuple(parameters), exact, element)
+    for number in order:
+        conversion.add(assembly.functions[number])
+    return conversion.finish(function, tuple(function.outputs) if outputs is None else tuple(outputs))
+
+
+@dataclass
+class _Extra:
+    """What a function needs beyond its inputs: open constants and tables, in order of first use."""
+
+    parameters: dict[NodePath, Node] = field(default_factory=dict)
+    tables: dict[tuple[int, str], Node] = field(default_factory=dict)
+
+
+class _Conversion:
+    """Converts functions, callees before callers."""
+
+    def __init__(self, assembly: Assembly, parameters: tuple[NodePath, ...], exact: bool, element: Scalar) -> None:
+        self.assembly = assembly
+        self.open = frozenset(parameters)
+        self.order = parameters
+        self.exact = exact
+        self.element = element
+        self.done: dict[int, tuple[Function, _Extra]] = {}
+        self.arrays: dict[tuple[int, str], NDArray[np.generic]] = {}
+        self.mesh_tables: dict[tuple[int, bool], MeshTables] = {}
+
+    def add(self, function: AnyFunction) -> None:
+        extra = _Extra()
+        inputs = {
+            name: input_node(Key(name), type.ir_type(self.element))
+            for name, type in function.inputs.items()
+            if type is not PortType.RESOURCE
+        }
+        if isinstance(function, ImageFunction):
+            with originating_from((NodeOrigin(f"image {function.image}", function.name or f"function_{function.id}"),)):
+                results = self._sample(function, inputs["pos"], extra)
+        else:
+            results = self._graph(function, inputs, extra)
+        arguments = [*inputs.values(), *extra.parameters.values(), *extra.tables.values()]
+        made = make_function(function.name or f"function_{function.id}", arguments, results)
+        self.done[function.id] = (made, extra)
+
+    def finish(self, function: AnyFunction, outputs: tuple[str, ...]) -> Converted:
+        made, extra = self.done[function.id]
+        names = list(function.outputs)
+        unknown = [name for name in outputs if name not in names]
+        if unknown:
+            raise AssemblyError(
+                f"function `{function.name}` has no output `{unknown[0]}`",
+                where=caller_origin(),
+                expected="one of " + ", ".join(names),
+            )
+        unused = [path for path in self.order if path not in extra.parameters]
+        if unused:
+            raise AssemblyError(
+                f"no constant `{unused[0][1]}` in function {unused[0][0]} that `{function.name}` uses",
+                where=caller_origin(),
+            )
+        chosen = tuple(made.results[names.index(name)] for name in outputs)
+        picked = Function(made.name, made.parameters, chosen)
+        picked.places.update(made.places)
+        inputs = tuple(name for name, type in function.inputs.items() if type is not PortType.RESOURCE)
+        values = [self.assembly.node(*path).value for path in extra.parameters]
+        tables = tuple(self.arrays[key] for key in extra.tables)
+        return Converted(
+            picked,
+            inputs,
+            outputs,
+            tuple(extra.parameters),
+            tuple(v for v in values if v is not None),
+            tables,
+            tuple(f"{name}_{number}" for number, name in extra.tables),
+        )
+
+    # --- functions made of nodes --------------------------------------------------------------------------------------
+
+    def _graph(self, function: GraphFunction, inputs: dict[str, Node], extra: _Extra) -> list[Node]:
+        for problem in function_problems(self.assembly, function):
+            raise AssemblyError(str(problem), where=caller_origin())
+        ports: dict[Reference, Node] = {Reference(INPUTS, name): node for name, node in inputs.items()}
+        for node in node_order(function) or []:
+            with originating_from((NodeOrigin(node.identifier, function.name or f"function_{function.id}"),)):
+                outputs = self._outputs(function, node, ports, extra)
+            for output, value in outputs.items():
+                ports[Reference(node.identifier, output)] = value
+        return [self._value(function.results[name], ports) for name in function.outputs]
+
+    def _value(self, source: Source, ports: dict[Reference, Node]) -> Node:
+        if not isinstance(source, Reference):
+            return literal_node(source, self.element)
+        found = ports.get(source)
+        if found is None:
+            raise AssemblyError(f"`{source}` is a resource id that is not known before the function runs")
+        return found
+
+    def _outputs(
+        self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
+    ) -> dict[str, Node]:
+        kind = node.type.name
+        if kind == "ResourceId":
+            return {}
+        if kind in VALUE_TYPES:
+            return {node.type.outputs[0][0]: self._constant(function, node, extra)}
+        if kind == "FunctionCall":
+            return self._call(function, node, ports, extra)
+        if kind in GRADIENT_TYPES:
+            return self._gradient(function, node, ports, extra)
+        if kind in MESH_TYPES:
+            position = self._value(node.inputs["pos"], ports)
+            return {"distance": self._distance(function, node, position, extra)}
+        assert node.type.compute is not None
+        values = node.type.compute(*[self._value(node.inputs[name], ports) for name, _ in node.type.inputs])
+        return {name: value for (name, _), value in zip(node.type.outputs, values, strict=True)}
+
+    def _constant(self, function: GraphFunction, node: GraphNode, extra: _Extra) -> Node:
+        assert node.value is not None
+        path = (function.id, node.identifier)
+        if path not in self.open:
+            return literal_node(node.value, self.element)
+        if path not in extra.parameters:
+            type = VALUE_TYPES[node.type.name].ir_type(self.element)
+            extra.parameters[path] = input_node(Key(node.identifier), type)
+        return extra.parameters[path]
+
+    def _arguments(
+        self, callee: AnyFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
+    ) -> tuple[Function, list[Node], int]:
+        """The function to call, its arguments, and how many of them are its own inputs."""
+        made, needed = self.done[callee.id]
+        own = [
+            self._value(node.inputs[name], ports)
+            for name, type in callee.inputs.items()
+            if type is not PortType.RESOURCE
+        ]
+        passed = [extra.parameters.setdefault(path, value) for path, value in needed.parameters.items()]
+        passed += [extra.tables.setdefault(key, value) for key, value in needed.tables.items()]
+        return made, [*own, *passed], len(own)
+
+    def _call(
+        self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
+    ) -> dict[str, Node]:
+        callee = called_function(self.assembly, function, node)
+        assert callee is not None
+        made, arguments, _ = self._arguments(callee, node, ports, extra)
+        value = ops.call(*arguments, function=made)
+        if len(made.results) == 1:
+            return dict.fromkeys(callee.outputs, value)
+        return {name: member(value, index) for index, name in enumerate(callee.outputs)}
+
+    def _gradient(
+        self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
+    ) -> dict[str, Node]:
+        if not self.exact:
+            raise AssemblyError(
+                f"node `{node.identifier}` of function `{function.name}` is a {node.type.name}",
+                where=caller_origin(),
+                help="lower it first with lower_function_gradient(assembly), or ask for exact=True",
+            )
+        callee = called_function(self.assembly, function, node)
+        assert callee is not None
+        made, arguments, _ = self._arguments(callee, node, ports, extra)
+        inputs = [name for name, type in callee.inputs.items() if type is not PortType.RESOURCE]
+        output = list(callee.outputs).index(str(node.scalar_output))
+        scalar = Function(made.name, made.parameters, (made.results[output],))
+        position = inputs.index(str(node.vector_input))
+        if node.type.name == "NormalizeDistance":
+            return {"result": exact_normalized_distance(scalar, arguments, position)}
+        normalized, gradient, magnitude = exact_gradient(scalar, arguments, position)
+        return {"normalizedgradient": normalized, "gradient": gradient, "magnitude": magnitude}
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    def _table(self, number: int, name: str, array: NDArray[np.generic], extra: _Extra) -> Node:
+        key = (number, name)
+        if key not in self.arrays:
+            self.arrays[key] = np.ascontiguousarray(array)
+        if key not in extra.tables:
+            type = Tensor(scalar_of_dtype(array.dtype), array.shape)
+            extra.tables[key] = input_node(Key(name), type)
+        return extra.tables[key]
+
+    def _distance(self, function: GraphFunction, node: GraphNode, position: Node, extra: _Extra) -> Node:
+        number = resource_id(function, node.inputs[MESH_TYPES[node.type.name]])
+        assert number is not None
+        resource = self.assembly.resources[number]
+        if isinstance(resource, BeamLattice):
+            beams = BeamTables.of(resource, self.element)
+            return distance_call(beam_distance, position, [self._table(number, n, a, extra) for n, a in beams.arrays()])
+        assert isinstance(resource, TriangleMesh)
+        return self.mesh_distance(number, resource, position, extra, signed=node.type.name == "Mesh")
+
+    def mesh_distance(self, number: int, mesh: TriangleMesh, position: Node, extra: _Extra, *, signed: bool) -> Node:
+        key = (number, signed)
+        if key not in self.mesh_tables:
+            self.mesh_tables[key] = MeshTables.of(mesh, self.element, signed=signed)
+        tables = self.mesh_tables[key]
+        return distance_call(tables.rule, position, [self._table(number, n, a, extra) for n, a in tables.arrays])
+
+    def _sample(self, function: ImageFunction, position: Node, extra: _Extra) -> list[Node]:
+        stack = self.assembly.resources.get(function.image)
+        if not isinstance(stack, ImageStack):
+            raise AssemblyError(f"function `{function.name}` samples image {function.image}, which is not there")
+        samples = stack.samples.astype(self.element.dtype)
+        return sample_image(function, position, self._table(function.image, "samples", samples, extra))
+
+
+def literal_node(value: Literal, element: Scalar) -> Node:
+    """A literal as a constant of the value IR."""
+    if not isinstance(value, tuple):
+        return constant(float(value), element)
+    members = [constant(number, element) for number in value]
+    type = (PortType.VECTOR if len(members) == 3 else PortType.MATRIX).ir_type(element)
+    return ops.make(*members, type=type)

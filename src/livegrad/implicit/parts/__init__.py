@@ -1,0 +1,1 @@
+"""Parts: bodies given by functions of position; shapes, pictures, slices and pruned evaluation."""

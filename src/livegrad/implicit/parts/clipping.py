@@ -1,0 +1,99 @@
+"""Parts cut off at their bounds: a field may go on beyond them, a body does not.
+
+Meshing, slicing and rendering look at the part that this gives.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from livegrad import ops
+from livegrad.implicit.parts.part import Part
+from livegrad.implicit.parts.pruning import fit_bounds, require_part
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key
+from livegrad.ir.types import f32, scalar_of
+from livegrad.ops.aggregate import members_of
+
+_PROBES = 256
+
+
+def clipped(part: Part) -> Part:
+    """The part as a body that ends at its bounds; those of a level set end at their domain already.
+
+    >>> import livegrad as lg
+    >>> made = lg.add_expression(lg.Assembly(), "wall", "abs(pos.x) - 1", {"pos": "vector"})
+    >>> wall = lg.part_of_function(made, "wall", ((-2, -2, -2), (2, 2, 2)))
+    >>> wall([0, 3, 0]), clipped(wall)([0, 3, 0])
+    (array(-1., dtype=float32), array(1., dtype=float32))
+    """
+    if part.ends_itself:
+        return part
+    tables = len(part.arguments) - len(part.parameter_names)
+    names = (*(part.table_names or ("",) * tables), "low", "high", "slope")
+    return replace(
+        part,
+        function=_clipped_function(part.function),
+        arguments=(*part.arguments, *_box(part, _slope(part))),
+        table_names=names,
+        ends_itself=True,
+    )
+
+
+def close_body(part: Part) -> Part:
+    """The part as a body that ends at its bounds, with bounds close around it.
+
+    Cut off first and fitted then, so that there is one function of which bounds over boxes are compiled: the one that
+    is looked at afterwards.
+    """
+    require_part(part)
+    body = clipped(part)
+    close = fit_bounds(body)
+    if part.ends_itself:
+        return close
+    # How steep the field is near the body counts, not how steep it is far away.
+    nearby = replace(part, low=close.low, high=close.high)
+    return replace(close, arguments=(*part.arguments, *_box(nearby, _slope(nearby))))
+
+
+def _box(part: Part, slope: float) -> tuple[Any, ...]:
+    dtype = part.element.dtype
+    return part.low.astype(dtype), part.high.astype(dtype), dtype.type(slope)
+
+
+def _slope(part: Part) -> float:
+    """How fast the field changes along its gradient, as a power of two: of a distance, 1.
+
+    A steep field is deeper than the distance to the bounds close to its surface; that must not stand in for it there.
+    """
+    generator = np.random.default_rng(0)
+    extent = part.high - part.low
+    points = part.low + extent * generator.random((_PROBES, 3))
+    ways = generator.normal(size=(_PROBES, 3))
+    ways *= 1e-3 * extent.max() / np.linalg.norm(ways, axis=1, keepdims=True)
+    with np.errstate(all="ignore"):
+        change = np.abs(part(points + ways).astype(np.float64) - part(points - ways)) / (2e-3 * extent.max())
+    change = change[np.isfinite(change) & (change > 0)]
+    # A way at random meets half of the gradient, in the middle of all cases.
+    found = 2.0 * float(np.median(change)) if len(change) else 1.0
+    largest = float(np.finfo(part.element.dtype).max) ** 0.25
+    return 2.0 ** round(math.log2(min(max(found, 1 / largest), largest)))
+
+
+@lru_cache(maxsize=256)
+def _clipped_function(function: Function) -> Function:
+    """The function with three more arguments: the corners of a box that its body is cut off at, and how steeply."""
+    vector = function.parameter_types[0]
+    position, low, high = (input_node(Key(name), vector) for name in ("position", "low", "high"))
+    slope = input_node(Key("slope"), scalar_of(vector) or f32)
+    others = [input_node(Key("argument"), type) for type in function.parameter_types[1:]]
+    value = ops.call(position, *others, function=function)
+    for coordinate, least, most in zip(*map(members_of, (position, low, high)), strict=True):
+        value = ops.max(value, ops.max(least - coordinate, coordinate - most) * slope)
+    return make_function(f"{function.name}.clipped", [position, *others, low, high, slope], [value])

@@ -1,0 +1,91 @@
+"""Functions as shapes: a typed function of a position and of measures comes in, its field as nodes goes out.
+
+`shapes.from_function` calls it. Measures are numbers, vectors of them, or structs; those that stay open are given as
+nodes by `number`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from livegrad import ops
+from livegrad.diagnostics import caller_origin
+from livegrad.frontend.function.captured import CapturedFunction, function
+from livegrad.frontend.function.function_types import FrontType, RecordType, describe, ir_of
+from livegrad.frontend.function.signature import Default
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, Vector, f32
+from livegrad.ops.aggregate import make, make_vector
+
+POSITION = Vector(f32, 3)
+
+
+def field_of_function(
+    target: Any, measures: Mapping[str, Any], number: Callable[[Any], Node]
+) -> Callable[[Node], Node]:
+    """What the function gives at a position, with these measures; `number` makes nodes of numbers and parameters."""
+    captured = _captured(target)
+    bound = captured.signature.bind([None], measures)
+    if isinstance(bound, str):
+        raise AssemblyError(
+            f"`{captured.__name__}` {bound}",
+            where=caller_origin(),
+            expected=str(captured.signature),
+            help="the position comes first; name the measures: from_function(f, radius=2.0)",
+        )
+    first, *others = captured.signature.parameters
+    types = [POSITION, *(parameter.annotation.type or f32 for parameter in others)]
+    if first.annotation.type not in (None, POSITION):
+        raise _misfit(captured, f"`{first.name}` is no position", describe(POSITION), first.annotation.type)
+    made = captured.specialization_for(*types)
+    if made.result_type != f32:
+        raise _misfit(captured, "its result is no distance", describe(f32), made.result_type)
+    given = []
+    for parameter, type in zip(others, types[1:], strict=True):
+        value = bound[parameter.name]
+        value = value.value if isinstance(value, Default) else value
+        given.append(_measure(f"{captured.__name__}: `{parameter.name}`", type, value, number))
+    return lambda position: ops.call(position, *given, function=made.function)
+
+
+def _captured(target: Any) -> CapturedFunction:
+    if isinstance(target, CapturedFunction):
+        return target
+    if isinstance(target, FunctionType):
+        return function(target)
+    raise AssemblyError(
+        "not a function of position",
+        where=caller_origin(),
+        expected="a function that is decorated with @lg.differentiable or @lg.function",
+        found=type(target).__name__,
+    )
+
+
+def _misfit(captured: CapturedFunction, what: str, expected: str, found: Any) -> AssemblyError:
+    return AssemblyError(
+        f"`{captured.__name__}` is no shape: {what}",
+        where=caller_origin(),
+        expected=expected,
+        found=describe(found),
+        help="a shape takes an lg.vec3 and gives an lg.f32",
+    )
+
+
+def _measure(place: str, type: FrontType, value: Any, number: Callable[[Any], Node]) -> Node:
+    """A measure as a node of the type that its parameter has."""
+    if type == f32:
+        return number(value)
+    if isinstance(type, Scalar) and isinstance(value, bool | int | float | np.number):
+        return constant(value, type)
+    if isinstance(type, Vector) and type.element == f32 and np.shape(value) == (type.size,):
+        return make_vector(*map(number, value))
+    if isinstance(type, RecordType) and getattr(value, "__livegrad_type__", None) is type:
+        fields = [_measure(f"{place}.{f.name}", f.type, getattr(value, f.name), number) for f in type.fields]
+        return make(*fields, type=ir_of(type))
+    raise AssemblyError(f"{place} does not fit", where=caller_origin(), expected=describe(type), found=repr(value)[:60])

@@ -1,0 +1,335 @@
+"""What a file builds as parts: level sets, meshes and beam lattices, each as one function of build coordinates.
+
+`parts` gives them; renderers and meshers take it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad import ops
+from livegrad.diagnostics import caller_origin, shown
+from livegrad.implicit.distances.beam_distance import BeamTables, beam_distance
+from livegrad.implicit.distances.distance_call import distance_call
+from livegrad.implicit.distances.mesh_distance import MeshTables
+from livegrad.implicit.nodes.assembly import Assembly, require_assembly
+from livegrad.implicit.nodes.checks import used_functions
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.resources import (
+    IDENTITY,
+    BeamLattice,
+    BuildItem,
+    Components,
+    LevelSet,
+    Resource,
+    TriangleMesh,
+    VolumeChannel,
+    VolumeData,
+)
+from livegrad.implicit.nodes.to_ir import Converted, NodePath, convert
+from livegrad.implicit.parts.part import Part, VolumeField, ready_to_convert
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import Scalar, Tensor, Vector, f32, scalar_of_dtype
+from livegrad.ops.aggregate import make_vector, members_of
+from livegrad.ops.rules import filled
+
+_MOST_PARTS = 10_000
+_SOLID = ("model", "solidsupport", "support")
+Transform = NDArray[np.float64]  # 4×4, acting on rows as 3MF does: (x, y, z, 1) @ matrix
+
+
+def parts(
+    assembly: Assembly,
+    *,
+    parameters: Mapping[str, NodePath] | None = None,
+    exact: bool = False,
+    element: Scalar = f32,
+) -> list[Part]:
+    """The bodies that an assembly builds, each as a part in build coordinates: level sets, meshes and beam lattices.
+
+    Meshes that bound no body (those with gaps, and objects of the types surface and other) are left out.
+
+    `parameters` names constants of graphs that stay open, as (function id, node identifier). With `exact`, gradient
+    nodes mean analytic derivatives instead of differences by their step.
+
+    >>> import livegrad as lg
+    >>> ball = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball")
+    >>> parts(lg.assembly_of_part(ball))
+    [<part ball in (-2, -2, -2) to (2, 2, 2)>]
+    """
+    require_assembly(assembly)
+    if not isinstance(parameters, Mapping | None):
+        raise AssemblyError(
+            "not a table of parameters",
+            where=caller_origin(),
+            expected='names with their constants: {"radius": (function id, node identifier)}',
+            found=shown(parameters),
+        )
+    bodies = {number for number, resource in assembly.resources.items() if _is_body(resource)}
+    _require_few(assembly, bodies)
+    ready = ready_to_convert(assembly, used_functions(assembly), exact)
+    settings: dict[str, Any] = {"exact": exact, "element": element}
+    found: list[Part] = []
+    for item in assembly.items:
+        for number, placed in _placed(assembly, item, bodies):
+            if not np.isfinite(placed).all() or abs(np.linalg.det(placed)) < 1e-30:
+                raise AssemblyError(f"object {number} is placed by a transform without inverse", where=caller_origin())
+            if isinstance(assembly.resources[number], LevelSet):
+                found.append(_part(ready, number, placed, dict(parameters or {}), settings))
+            else:
+                found.append(_solid_part(ready, number, placed, settings))
+    return found
+
+
+def _require_few(assembly: Assembly, bodies: set[int]) -> None:
+    """Raises where components that hold components place more parts than anyone builds: they are counted first."""
+    counts: dict[int, int] = {}
+    opened: set[int] = set()
+    pending = [item.object for item in assembly.items]
+    while pending:
+        number = pending[-1]
+        resource = assembly.resources.get(number)
+        members = [member for member, _ in resource.members] if isinstance(resource, Components) else []
+        waiting = [member for member in members if member not in counts]
+        if number not in counts and waiting:
+            if number in waiting or not opened.isdisjoint(waiting):
+                raise AssemblyError(f"components {number} hold themselves", where=caller_origin())
+            opened.add(number)
+            pending.extend(waiting)
+            continue
+        opened.discard(number)
+        pending.pop()
+        counts[number] = sum(counts[member] for member in members) if members else number in bodies
+    total = sum(counts[item.object] for item in assembly.items)
+    if total > _MOST_PARTS:
+        raise AssemblyError(
+            "the file builds too many parts",
+            where=caller_origin(),
+            expected=f"at most {_MOST_PARTS:,}",
+            found=f"{total:,}, by components that hold components",
+        )
+
+
+def _placed(assembly: Assembly, item: BuildItem, bodies: set[int]) -> Iterator[tuple[int, Transform]]:
+    pending = [(item.object, matrix_of(item.transform))]
+    while pending:
+        number, transform = pending.pop()
+        resource = assembly.resources.get(number)
+        if number in bodies:
+            yield number, transform
+        elif isinstance(resource, Components):
+            inner = [(member, matrix_of(own) @ transform) for member, own in resource.members]
+            pending.extend(reversed(inner))
+
+
+def matrix_of(transform: tuple[float, ...]) -> Transform:
+    """Twelve numbers of a file as a 4×4 matrix.
+
+    >>> (np.array([1, 2, 3, 1]) @ matrix_of((1, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30)))[:3]
+    array([11., 22., 33.])
+    """
+    matrix = np.eye(4)
+    matrix[:, :3] = np.array(transform, np.float64).reshape(4, 3)
+    return matrix
+
+
+def _part(
+    assembly: Assembly,
+    number: int,
+    placed: Transform,
+    parameters: dict[str, NodePath],
+    settings: dict[str, Any],
+) -> Part:
+    element: Scalar = settings["element"]
+    level_set = assembly.resources[number]
+    assert isinstance(level_set, LevelSet)
+    mesh = assembly.resources.get(level_set.mesh)
+    if not isinstance(mesh, TriangleMesh):
+        raise AssemblyError(f"level set {number} has no mesh for a domain", where=caller_origin())
+    open_constants = list(parameters.values())
+    field = convert(assembly, level_set.function, outputs=[level_set.channel], parameters=open_constants, **settings)
+    builder = _FieldBuilder(element, placed, level_set, mesh)
+    shape = builder.shape(field)
+    names = {path: label for label, path in parameters.items()}
+    values = [np.asarray(value, element.dtype) for value in field.values]
+    corners = _corners(*mesh.bounds()) @ placed
+    return Part(
+        shape,
+        (*values, *field.tables, *builder.domain_tables),
+        corners[:, :3].min(0),
+        corners[:, :3].max(0),
+        level_set.name or assembly.functions[level_set.function].name or f"part {number}",
+        tuple(names[path] for path in field.parameters),
+        _volume_fields(assembly, level_set.volume_data, builder.to_object, settings),
+        level_set.min_feature_size,
+        (*field.table_names, *(f"domain_{index}" for index in range(len(builder.domain_tables)))),
+        ends_itself=True,
+    )
+
+
+def _is_body(resource: Resource) -> bool:
+    match resource:
+        case LevelSet():
+            return True
+        case TriangleMesh():
+            return resource.object_type in _SOLID and len(resource.triangles) > 0 and resource.is_closed()
+        case BeamLattice():
+            return resource.object_type in _SOLID and len(resource.beams) + len(resource.balls) > 0
+    return False
+
+
+def _solid_part(assembly: Assembly, number: int, placed: Transform, settings: dict[str, Any]) -> Part:
+    """A mesh or a beam lattice as a part: its signed distance, in the coordinates of the object."""
+    element: Scalar = settings["element"]
+    solid = assembly.resources[number]
+    assert isinstance(solid, TriangleMesh | BeamLattice)
+    to_object: Transform = np.linalg.inv(placed).astype(np.float64)
+    position = input_node(Key("position"), Vector(element, 3))
+    field = _SolidField(assembly, transformed(position, to_object, element), element)
+    value = field.mesh(solid) if isinstance(solid, TriangleMesh) else field.lattice(solid)
+    corners = (_corners(*solid.bounds()) @ placed)[:, :3]
+    name = solid.name or f"object {number}"
+    volume = solid.volume_data if isinstance(solid, TriangleMesh) else None
+    return Part(
+        make_function(name, [position, *field.inputs], [value]),
+        tuple(field.tables),
+        corners.min(0),
+        corners.max(0),
+        name,
+        volume_data=_volume_fields(assembly, volume, to_object, settings),
+        table_names=tuple(f"solid_{index}" for index in range(len(field.tables))),
+        ends_itself=True,
+    )
+
+
+class _SolidField:
+    """Writes signed distances to meshes and lattices, and collects the tables that they read."""
+
+    def __init__(self, assembly: Assembly, position: Node, element: Scalar) -> None:
+        self.assembly = assembly
+        self.position = position
+        self.element = element
+        self.tables: list[NDArray[Any]] = []
+        self.inputs: list[Node] = []
+
+    def mesh(self, mesh: TriangleMesh) -> Node:
+        made = MeshTables.of(mesh, self.element)
+        return self._distance(made.rule, made.arrays)
+
+    def lattice(self, lattice: BeamLattice) -> Node:
+        """Its beams and balls as far as they are not clipped, and the body between its triangles."""
+        value = self._distance(beam_distance, BeamTables.of(lattice, self.element).arrays())
+        clip = None if lattice.clipping_mesh is None else self.assembly.resources.get(lattice.clipping_mesh)
+        if lattice.clipping != "none" and isinstance(clip, TriangleMesh):
+            inside = self.mesh(clip)
+            value = ops.max(value, inside if lattice.clipping == "inside" else -inside)
+        between = TriangleMesh(lattice.vertices, lattice.triangles)
+        if len(between.triangles) and between.is_closed():
+            value = ops.min(value, self.mesh(between))
+        return value
+
+    def _distance(self, rule: Callable[..., Node], arrays: Sequence[tuple[str, NDArray[Any]]]) -> Node:
+        tables = [np.ascontiguousarray(array) for _, array in arrays]
+        own = [input_node(Key("table"), Tensor(scalar_of_dtype(table.dtype), table.shape)) for table in tables]
+        self.tables += tables
+        self.inputs += own
+        return distance_call(rule, self.position, own)
+
+
+def _corners(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    ends = np.stack([low, high])
+    return np.array([[ends[i, 0], ends[j, 1], ends[k, 2], 1.0] for i in (0, 1) for j in (0, 1) for k in (0, 1)])
+
+
+class _FieldBuilder:
+    """Writes the functions of a level set over build coordinates; both take the same arguments."""
+
+    def __init__(self, element: Scalar, placed: Transform, level_set: LevelSet, mesh: TriangleMesh) -> None:
+        self.element = element
+        self.to_object: Transform = np.linalg.inv(placed).astype(np.float64)
+        self.level_set = level_set
+        self.mesh = mesh
+        # Most domains are boxes, whose distance is a formula: no tables, and a fraction of the code.
+        is_box = level_set.box_only or mesh.is_box()
+        self._tables = None if is_box else MeshTables.of(mesh, element)
+        arrays = self._tables.arrays if self._tables else ()
+        self.domain_tables = tuple(np.ascontiguousarray(array) for _, array in arrays)
+
+    def shape(self, field: Converted) -> Function:
+        position, own = field_arguments(field, self.element)
+        types = [Tensor(scalar_of_dtype(array.dtype), array.shape) for array in self.domain_tables]
+        domain = [input_node(Key("domain"), type) for type in types]
+        in_object = transformed(position, self.to_object, self.element)
+        in_field = transformed(in_object, matrix_of(self.level_set.transform), self.element)
+        value = ops.call(in_field, *own, function=field.function)
+        # What is undefined takes the value that the file gives for it.
+        value = ops.select(ops.is_nan(value), constant(self.level_set.fallback, self.element), value)
+        inside = distance_call(self._tables.rule, in_object, domain) if self._tables else self._box(in_object)
+        return make_function(field.function.name, [position, *own, *domain], [ops.max(value, inside)])
+
+    def _box(self, position: Node) -> Node:
+        """The signed distance to the box around the domain's mesh."""
+        low, high = self.mesh.bounds()
+        centre, half = (low + high) / 2, (high - low) / 2
+        outside = [
+            ops.abs(coordinate - constant(float(c), self.element)) - constant(float(h), self.element)
+            for coordinate, c, h in zip(members_of(position), centre, half, strict=True)
+        ]
+        nothing = constant(0.0, self.element)
+        away = ops.length(make_vector(*[ops.max(distance, nothing) for distance in outside]))
+        inside = ops.min(ops.max(ops.max(outside[0], outside[1]), outside[2]), nothing)
+        return away + inside
+
+
+def _volume_fields(
+    assembly: Assembly, number: int | None, to_object: Transform, settings: dict[str, Any]
+) -> tuple[VolumeField, ...]:
+    """What volume data say, each as a function of build coordinates with tables of its own."""
+    volume = None if number is None else assembly.resources.get(number)
+    if not isinstance(volume, VolumeData):
+        return ()
+    return tuple(_volume_field(assembly, channel, to_object, settings) for channel in volume.channels)
+
+
+def _volume_field(
+    assembly: Assembly, channel: VolumeChannel, to_object: Transform, settings: dict[str, Any]
+) -> VolumeField:
+    element: Scalar = settings["element"]
+    field = convert(assembly, channel.function, outputs=[channel.channel], **settings)
+    position, own = field_arguments(field, element)
+    in_object = transformed(position, to_object, element)
+    in_field = transformed(in_object, matrix_of(channel.transform), element)
+    value = ops.call(in_field, *own, function=field.function)
+    value = ops.select(ops.is_nan(value), filled(channel.fallback, value.type), value)
+    if channel.kind == "color":
+        value = ops.clamp(value, filled(0.0, value.type), filled(1.0, value.type))
+    name = channel.name or channel.kind
+    return VolumeField(channel.kind, name, make_function(name, [position, *own], [value]), field.tables)
+
+
+def field_arguments(field: Converted, element: Scalar) -> tuple[Node, list[Node]]:
+    """The inputs of a function of positions: the position, and what comes after it."""
+    if field.inputs != ("pos",):
+        raise AssemblyError(
+            f"function `{field.function.name}` is no field of positions", expected="one input, a vector `pos`"
+        )
+    position = input_node(Key("position"), Vector(element, 3))
+    return position, [input_node(Key("argument"), type) for type in field.function.parameter_types[1:]]
+
+
+def transformed(position: Node, matrix: Transform, element: Scalar) -> Node:
+    """A position times a matrix, from the left."""
+    if np.array_equal(matrix, matrix_of(IDENTITY)):
+        return position
+    x, y, z = members_of(position)
+    moved = []
+    for column in range(3):
+        a, b, c, d = (constant(float(matrix[row, column]), element) for row in range(4))
+        moved.append(x * a + y * b + z * c + d)
+    return make_vector(*moved)

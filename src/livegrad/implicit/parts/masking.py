@@ -1,0 +1,158 @@
+"""Native code that computes only those choices of a part's function that its sign can fall on.
+
+`pruning` finds out by boxes which choices those are, as words of bits; whatever looks at points near the surface
+asks `is_inside`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.codegen.llvm.function_body import native_form
+from livegrad.compiler import lower
+from livegrad.implicit.distances.distance_call import distance_rules
+from livegrad.implicit.nodes.exact_gradient import SMALLEST_LENGTH
+from livegrad.implicit.parts.batches import in_batches
+from livegrad.implicit.parts.part import Part, by_coordinates, gradients_over_points, over_points
+from livegrad.ir.node import Function
+from livegrad.ops.control import map_over
+from livegrad.passes.functions import rearranged
+from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
+from livegrad.passes.mask_gradients import mask_gradients, with_tangents
+from livegrad.passes.split_choices import LEAST_COST, Choices, function_cost, split_choices
+from livegrad.runtime.cpu import DerivedFunction, derived_number
+from livegrad.runtime.cpu.cpu_target import CPU
+
+Masks = NDArray[np.uint32]  # a row for each word, a column for each box or point
+_AXES = 3
+
+
+@lru_cache(maxsize=64)
+def choices_of(function: Function) -> Choices | None:
+    """What decides the sign of a function of a position; None for a function that is small, or in one piece."""
+    if _is_in_one_piece(function):
+        return None
+    plain = by_coordinates(function)
+    return split_choices(lower(plain, CPU), least_cost=LEAST_COST)
+
+
+def _is_in_one_piece(function: Function) -> bool:
+    """Whether there is nothing to leave out, as is seen at once.
+
+    Distances to meshes have bounds of their own, by function: those must stay calls. What is small before calls and
+    derivatives are written out is not worth to be looked at; it may grow a few times as large.
+    """
+    if len(function.results) != 1 or distance_rules(function):
+        return True
+    return function_cost(by_coordinates(function)) < LEAST_COST / 4
+
+
+@lru_cache(maxsize=64)
+def number_of_words(function: Function) -> int:
+    """How many words of bits say which choices are computed; 0 where all of them always are."""
+    return 0 if _is_in_one_piece(function) else derived_number(function, f"words {LEAST_COST}", _words)
+
+
+def _words(function: Function) -> int:
+    choices = choices_of(function)
+    return 0 if choices is None else words_of(choices)
+
+
+def everything(words: int, count: int) -> Masks:
+    """Words that ask for all choices."""
+    return np.full((words, count), 0xFFFFFFFF, np.uint32)
+
+
+def spread(masks: Masks, number: int) -> Masks:
+    """Each column so many times, for all that lies within one box."""
+    return np.repeat(masks.reshape(-1), number).reshape(len(masks), -1)
+
+
+@lru_cache(maxsize=64)
+def masked_bounds(function: Function) -> Any:
+    """Native code: (x low, x high, y …, z …, words, arguments) → low, high, words for what lies between."""
+    return DerivedFunction(function, f"masked bounds {LEAST_COST}", _bounds_by_words)
+
+
+@lru_cache(maxsize=64)
+def _masked_points(function: Function) -> Any:
+    """Native code: (x, y, z, words, arguments) → a number with the function's sign."""
+    return DerivedFunction(function, f"masked points {LEAST_COST}", _points_by_words)
+
+
+def _bounds_by_words(function: Function) -> Function:
+    choices = choices_of(function)
+    assert choices is not None
+    return _over_all(mask_bounds(choices, _ranged(choices)), 2 * _AXES, len(choices.values.parameters) - _AXES)
+
+
+def _points_by_words(function: Function) -> Function:
+    choices = choices_of(function)
+    assert choices is not None
+    # In the ops that code is made of, as the function's own code is: the same nodes give the same bits.
+    expanded = replace(choices, values=native_form(choices.values))
+    masked = mask_choices(expanded, undefined_values(choices, _ranged(choices)))
+    return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
+
+
+@lru_cache(maxsize=64)
+def _masked_gradients(function: Function) -> Any:
+    """Native code: (x, y, z, words, arguments) → a number with the function's sign, and its derivatives by x, y, z."""
+    return DerivedFunction(function, f"masked gradients {LEAST_COST}", _gradients_by_words)
+
+
+def _gradients_by_words(function: Function) -> Function:
+    choices = choices_of(function)
+    assert choices is not None
+    tangents = lower(with_tangents(choices.values, _AXES), CPU)
+    masked = mask_gradients(choices, native_form(tangents), undefined_values(choices, _ranged(choices)))
+    return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
+
+
+def _ranged(choices: Choices) -> tuple[bool, ...]:
+    """Which parameters have bounds: the coordinates."""
+    return tuple(place < _AXES for place in range(len(choices.values.parameters)))
+
+
+def _over_all(function: Function, coordinates: int, others: int) -> Function:
+    """(coordinates, others, words) over arrays of (coordinates, words), with others the same for all."""
+    words = len(function.parameters) - coordinates - others
+    order = [*range(coordinates), *range(coordinates + others, coordinates + others + words)]
+    order += range(coordinates, coordinates + others)
+    moved = rearranged(function, order)
+    return map_over(moved, (*[True] * (coordinates + words), *[False] * others))
+
+
+def is_inside(
+    function: Function, arguments: Sequence[Any], coordinates: Sequence[NDArray[Any]], masks: Masks | None
+) -> NDArray[np.bool_]:
+    """Where a function of a position is negative, as it is itself; `masks` say what it can depend on at each point."""
+    if masks is None:
+        return in_batches(over_points(function), coordinates, arguments) < 0
+    values = in_batches(_masked_points(function), (*coordinates, *masks), arguments)
+    found = values < 0
+    unknown = np.flatnonzero(np.isnan(values))
+    if len(unknown):
+        found[unknown] = in_batches(over_points(function), [axis[unknown] for axis in coordinates], arguments) < 0
+    return found
+
+
+def surface_normals(part: Part, coordinates: Sequence[NDArray[Any]], masks: Masks | None) -> NDArray[Any]:
+    """The normals of a part at points of its surface, as they are without masks; those are as for `is_inside`."""
+    if masks is None:
+        return in_batches(gradients_over_points(part.function), coordinates, part.arguments)[0]
+    value, *slopes = in_batches(_masked_gradients(part.function), (*coordinates, *masks), part.arguments)
+    gradient = np.stack(slopes, -1)
+    length = np.linalg.norm(gradient, axis=-1, keepdims=True)
+    has_direction = length > SMALLEST_LENGTH
+    found = np.where(has_direction, gradient / np.where(has_direction, length, 1), 0)
+    unknown = np.flatnonzero(np.isnan(value) | ~has_direction[:, 0])
+    if len(unknown):
+        found[unknown] = surface_normals(part, [axis[unknown] for axis in coordinates], None)
+    return found

@@ -1,0 +1,27 @@
+"""Derivatives by the parameters of a part: `Part.parameter_gradient` runs what this makes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from livegrad import ops
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key
+from livegrad.ops.control import map_over
+from livegrad.runtime.cpu import compile_function
+
+
+@lru_cache(maxsize=64)
+def slopes_over_points(function: Function, parameters: int) -> Any:
+    """Native code: (x, y, z, weight, arguments) to the weighted slopes by the first arguments, at every point.
+
+    `function` takes three coordinates and its arguments; only the first `parameters` of those are differentiated by.
+    """
+    inputs = [input_node(Key("input"), type) for type in function.parameter_types]
+    weight = input_node(Key("weight"), function.result_types[0])
+    slopes = ops.bwd_diff(*inputs, weight, function=function)
+    results = [ops.get(slopes, index=3 + index) for index in range(parameters)]
+    made = make_function(f"{function.name}.slopes", [*inputs[:3], weight, *inputs[3:]], results)
+    return compile_function(map_over(made, (*[True] * 4, *[False] * (len(inputs) - 3))))

@@ -1,0 +1,384 @@
+"""`Part`: a body given by a function of position, with its bounds and open parameters.
+
+Made from the level sets of an assembly, from one of its functions, or from a shape written in Python. Called with
+points it gives values; meshing, slicing and rendering take one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad import ops
+from livegrad.diagnostics import caller_origin, shown
+from livegrad.implicit.nodes.assembly import Assembly, require_assembly
+from livegrad.implicit.nodes.checks import call_order
+from livegrad.implicit.nodes.contents import FunctionName
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.exact_gradient import exact_gradient
+from livegrad.implicit.nodes.lower_gradient import gradient_nodes, lower_function_gradient
+from livegrad.implicit.nodes.ports import PortType
+from livegrad.implicit.nodes.resources import require_reach
+from livegrad.implicit.nodes.shape_arguments import box_corners
+from livegrad.implicit.nodes.to_ir import NodePath, convert
+from livegrad.implicit.parts.batches import in_batches
+from livegrad.implicit.parts.parameter_gradient import slopes_over_points
+from livegrad.implicit.parts.part_tensors import values_at
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key
+from livegrad.ir.types import Scalar, Vector, f32, scalar_of
+from livegrad.ops.aggregate import make_vector
+from livegrad.ops.control import map_over
+from livegrad.runtime.cpu import DerivedFunction
+from livegrad.tensors.handle import Tensor
+
+_PLASTIC = 1.2207440846057596  # the root of x**4 = x + 1
+Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class VolumeField:
+    """What is known at each point of a part: its colour, a material's share, or a named property.
+
+    `function(position, *arguments)` gives it in build coordinates; images that it reads are among the arguments.
+    """
+
+    kind: str  # color, property, or material
+    name: str
+    function: Function
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A body: where `function(position, *arguments)` is negative, within the corners `low` and `high`.
+
+    `arguments` are what the function takes after the position: values of the named parameters first, then tables, named
+    by `table_names`. `volume_data` says what is known inside: a colour, properties and materials.
+
+    >>> from livegrad.implicit.nodes.expression import add_expression
+    >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    >>> ball = part_of_function(shapes, "ball", bounds=((-1, -1, -1), (1, 1, 1)))
+    >>> ball([[0, 0, 0], [3, 0, 0]]), ball.gradient([0, 2, 0])
+    (array([-1.,  2.], dtype=float32), array([0., 1., 0.], dtype=float32))
+    """
+
+    function: Function
+    arguments: tuple[Any, ...]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    name: str = "part"
+    parameter_names: tuple[str, ...] = ()
+    volume_data: tuple[VolumeField, ...] = ()
+    min_feature_size: float = 0.0
+    table_names: tuple[str, ...] = ()
+    ends_itself: bool = False  # the function is positive outside the bounds
+
+    def __post_init__(self) -> None:
+        low, high = box_corners((self.low, self.high))
+        require_reach(np.stack([low, high]), self.element, f"part `{self.name}`")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    def __repr__(self) -> str:
+        corners = " to ".join(f"({', '.join(f'{x:g}' for x in corner)})" for corner in (self.low, self.high))
+        values = "".join(f", {name}={_shown(value)}" for name, value in self.parameters.items())
+        return f"<part {self.name} in {corners}{values}>"
+
+    @property
+    def element(self) -> Scalar:
+        """The precision in which the part is computed."""
+        found = scalar_of(self.function.parameter_types[0])
+        assert found is not None
+        return found
+
+    def bounds(self) -> Bounds:
+        """The corners of the box that holds the part."""
+        return self.low.copy(), self.high.copy()
+
+    def volume(self, samples: int = 1 << 20) -> float:
+        """About how much space the part fills, by points spread evenly over its bounds.
+
+        A mesh has `TriangleMesh.volume`: far less of it than of the part means that the mesh lost thin walls.
+
+        >>> from livegrad.implicit.parts import shapes
+        >>> round(shapes.sphere(1.0).part(((-1, -1, -1), (1, 1, 1))).volume(), 2)
+        4.19
+        """
+        # A Kronecker sequence: its error falls with the number of points, that of random points with its root.
+        index = np.arange(samples, dtype=np.float64)
+        shares = [np.modf(0.5 + index * _PLASTIC**-power)[0] for power in (1, 2, 3)]
+        ends = zip(shares, self.low, self.high, strict=True)
+        places = [(low + share * (high - low)).astype(self.element.dtype) for share, low, high in ends]
+        return float((self.evaluate(*places) < 0).mean() * np.prod(self.high - self.low))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The open parameters with their values."""
+        return dict(zip(self.parameter_names, self.arguments, strict=False))
+
+    def with_parameters(self, **values: Any) -> Part:
+        """The part with other values of parameters; nothing is compiled again."""
+        for name in values:
+            if name not in self.parameter_names:
+                raise AssemblyError(
+                    f"part `{self.name}` has no parameter `{name}`",
+                    where=caller_origin(),
+                    expected="one of " + (", ".join(self.parameter_names) or "none"),
+                )
+        given = {**self.parameters, **{name: self._value_of(name, value) for name, value in values.items()}}
+        own = tuple(given[name] for name in self.parameter_names)
+        return replace(self, arguments=(*own, *self.arguments[len(own) :]))
+
+    def _value_of(self, name: str, value: Any) -> NDArray[Any]:
+        """A value for a parameter, in the type and shape of the one that it has."""
+        shape = np.shape(self.parameters[name])
+        try:
+            with np.errstate(over="ignore"):
+                made = np.asarray(value, self.element.dtype)
+        except (TypeError, ValueError, OverflowError):
+            made = None
+        if made is None or made.shape != shape or isinstance(value, bool | str) or not np.isfinite(made).all():
+            expected = f"finite numbers of shape {shape}" if shape else "a finite number"
+            what = f"not a value of parameter `{name}`"
+            raise AssemblyError(what, where=caller_origin(), expected=expected, found=shown(value))
+        return made[()]
+
+    def __call__(self, points: Any) -> NDArray[Any]:
+        """The function's values at points of shape (..., 3): negative inside."""
+        x, y, z, shape = self._coordinates(points)
+        return self.evaluate(x, y, z).reshape(shape)
+
+    def evaluate(self, x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> NDArray[Any]:
+        """The function's values at points given by three arrays of one length."""
+        return in_batches(over_points(self.function), (x, y, z), self.arguments)
+
+    def gradient(self, points: Any) -> NDArray[Any]:
+        """The exact gradient at points of shape (..., 3)."""
+        x, y, z, shape = self._coordinates(points)
+        _, gradient, _ = self._gradients(x, y, z)
+        return gradient.reshape(*shape, 3)
+
+    def parameter_gradient(self, points: Any, weights: Any = 1.0) -> dict[str, NDArray[Any]]:
+        """The derivative of the weighted sum of values by each parameter: what a fit descends.
+
+        With `weights = part(points) - targets` it is that of half the sum of squared errors.
+
+        >>> from livegrad.implicit.parts import shapes
+        >>> ball = shapes.sphere(shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)))
+        >>> {name: float(slope) for name, slope in ball.parameter_gradient([[2, 0, 0], [0, 3, 0]]).items()}
+        {'radius': -2.0}
+        """
+        x, y, z, shape = self._coordinates(points)
+        if not self.parameter_names:
+            return {}
+        given = self._weights(weights, shape)
+        run = slopes_over_points(by_coordinates(self.function), len(self.parameter_names))
+        slopes = in_batches(run, (x, y, z, np.ascontiguousarray(given)), self.arguments)
+        every = slopes if isinstance(slopes, tuple) else (slopes,)
+        sums = [slope.sum(0, dtype=np.float64) for slope in every]
+        return dict(zip(self.parameter_names, sums, strict=True))
+
+    def _weights(self, weights: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        """One weight for each point."""
+        try:
+            return np.broadcast_to(np.asarray(weights, self.element.dtype), shape).reshape(-1)
+        except (TypeError, ValueError, OverflowError):
+            found = f"shape {np.shape(weights)}" if isinstance(weights, np.ndarray | list | tuple) else shown(weights)
+            expected = f"a number, or one for each point: shape {shape}"
+            raise AssemblyError("not weights", where=caller_origin(), expected=expected, found=found) from None
+
+    def normal(self, points: Any) -> NDArray[Any]:
+        """The direction of the exact gradient at points of shape (..., 3), zero where there is none."""
+        x, y, z, shape = self._coordinates(points)
+        normal, _, _ = self._gradients(x, y, z)
+        return normal.reshape(*shape, 3)
+
+    def lazy(self, points: Any, **arguments: Any) -> Tensor:
+        """The values at points of shape (n, 3) as a lazy tensor, for `lg.grad` and all else that takes tensors.
+
+        Parameters are replaced by name, and so are the pixels of an image that the part reads, `samples_<resource id>`:
+        what is given as a tensor can be differentiated by.
+
+        >>> import livegrad as lg
+        >>> ball = lg.shapes.sphere(lg.shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)))
+        >>> lg.grad(lambda r: lg.sum(ball.lazy([[2, 0, 0], [0, 3, 0]], radius=r) ** 2))(lg.asarray(1.0))
+        Tensor(-6., dtype=float32)
+        """
+        tables = len(self.arguments) - len(self.parameter_names)
+        # Meshes have tables too, but distances to them are not differentiated by those.
+        images = [name if name.startswith("samples_") else "" for name in self.table_names] or [""] * tables
+        return values_at(self.function, points, self.arguments, [*self.parameter_names, *images], arguments)
+
+    @property
+    def color(self) -> VolumeField | None:
+        """The part's colour, or None for a part without."""
+        return next((field for field in self.volume_data if field.kind == "color"), None)
+
+    def colors(self, points: Any) -> NDArray[Any] | None:
+        """Red, green and blue from 0 to 1 at points of shape (..., 3), or None for a part without colour.
+
+        They are linear, as 3MF files have them; `lg.render` encodes them as sRGB, which pictures hold.
+        """
+        return None if self.color is None else self._volume(self.color, points)
+
+    def property_values(self, name: str, points: Any) -> NDArray[Any]:
+        """A named property or material of the part at points of shape (..., 3)."""
+        for field in self.volume_data:
+            if field.name == name and field.kind != "color":
+                return self._volume(field, points)
+        known = [field.name for field in self.volume_data if field.kind != "color"]
+        raise AssemblyError(
+            f"part `{self.name}` has no property `{name}`",
+            where=caller_origin(),
+            expected="one of " + (", ".join(known) or "none"),
+        )
+
+    def _volume(self, field: VolumeField, points: Any) -> NDArray[Any]:
+        x, y, z, shape = self._coordinates(points)
+        found = in_batches(over_points(field.function), (x, y, z), field.arguments)
+        return found.reshape(*shape, *found.shape[1:])
+
+    def _gradients(self, x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        return in_batches(gradients_over_points(self.function), (x, y, z), self.arguments)
+
+    def _coordinates(self, points: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, ...]]:
+        try:
+            array = np.asarray(points, self.element.dtype)
+        except (TypeError, ValueError, OverflowError):
+            raise AssemblyError("not points", where=caller_origin(), found=shown(points)) from None
+        if array.ndim < 1 or array.shape[-1] != 3:
+            raise AssemblyError(
+                "not points", where=caller_origin(), expected="an array of shape (..., 3)", found=str(array.shape)
+            )
+        x, y, z = np.ascontiguousarray(array.reshape(-1, 3).T)
+        return x, y, z, array.shape[:-1]
+
+
+@lru_cache(maxsize=256)
+def over_points(function: Function) -> Any:
+    """A function of a position as native code over arrays of x, y and z; the other arguments are shared."""
+    return DerivedFunction(function, "points", _over_points)
+
+
+@lru_cache(maxsize=256)
+def gradients_over_points(function: Function) -> Any:
+    """A function's normal, gradient and its length, as native code over arrays of x, y and z."""
+    return DerivedFunction(function, "gradients", lambda source: _over_points(_gradient_function(source)))
+
+
+def _over_points(function: Function) -> Function:
+    return map_over(by_coordinates(function), (True, True, True, *[False] * (len(function.parameters) - 1)))
+
+
+def by_coordinates(function: Function) -> Function:
+    """A function of a position as one of its three coordinates: arrays of numbers load faster than of triples."""
+    element = scalar_of(function.parameter_types[0])
+    assert element is not None
+    coordinates = [input_node(Key(axis), element) for axis in "xyz"]
+    others = [input_node(Key("argument"), type) for type in function.parameter_types[1:]]
+    value = ops.call(make_vector(*coordinates), *others, function=function)
+    number = len(function.results)
+    results = [value] if number == 1 else [ops.get(value, index=index) for index in range(number)]
+    return make_function(function.name, [*coordinates, *others], results)
+
+
+def _gradient_function(function: Function) -> Function:
+    inputs = [input_node(Key("argument"), type) for type in function.parameter_types]
+    return make_function(f"{function.name}.gradient", inputs, exact_gradient(function, inputs, 0))
+
+
+def part_of_function(
+    assembly: Assembly,
+    name: FunctionName,
+    bounds: Any,
+    *,
+    channel: str | None = None,
+    parameters: Mapping[str, NodePath] | Sequence[str] = (),
+    exact: bool = False,
+    element: Scalar = f32,
+) -> Part:
+    """A function of an assembly as a part: its `pos` (or only vector) is the position.
+
+    `parameters` names constants that stay open: by path, or by display name or identifier in the function itself. Other
+    inputs of the function are parameters too, and start at zero.
+
+    >>> from livegrad.implicit.nodes.expression import add_expression
+    >>> balls = add_expression(Assembly(), "ball", "length(pos) - r", {"pos": "vector", "r": "scalar"})
+    >>> ball = part_of_function(balls, "ball", bounds=((-2, -2, -2), (2, 2, 2)))
+    >>> ball.with_parameters(r=1.5)
+    <part ball in (-2, -2, -2) to (2, 2, 2), r=1.5>
+    """
+    require_assembly(assembly)
+    lowered = ready_to_convert(assembly, [assembly.function(name).id], exact)
+    function = lowered.function(assembly.function(name).id)
+    output = channel or next((port for port, type in function.outputs.items() if type is PortType.SCALAR), None)
+    vectors = [port for port, type in function.inputs.items() if type is PortType.VECTOR]
+    position = "pos" if "pos" in vectors else (vectors[0] if len(vectors) == 1 else None)
+    if output is None or position is None:
+        raise AssemblyError(
+            f"function `{function.name}` is no field",
+            where=caller_origin(),
+            expected="a vector input `pos` and a scalar output",
+        )
+    paths = _paths(lowered, function.id, parameters)
+    converted = convert(
+        lowered, function.id, outputs=[output], parameters=list(paths.values()), exact=exact, element=element
+    )
+    names = {path: label for label, path in paths.items()}
+    inputs = [input_node(Key(str(index)), type) for index, type in enumerate(converted.function.parameter_types)]
+    own = len(converted.inputs)
+    first = converted.inputs.index(position)
+    order = [first, *(index for index in range(len(inputs)) if index != first)]
+    made = make_function(
+        converted.function.name, [inputs[index] for index in order], [ops.call(*inputs, function=converted.function)]
+    )
+    others = [port for port in converted.inputs if port != position]
+    zeros = [np.zeros(_shape(converted.function.parameter_types[converted.inputs.index(port)])) for port in others]
+    values = [np.asarray(value, element.dtype) for value in converted.values]
+    labels = (*others, *(names[path] for path in converted.parameters))
+    assert own == len(others) + 1
+    arguments = (*(zero.astype(element.dtype) for zero in zeros), *values, *converted.tables)
+    low, high = box_corners(bounds)
+    return Part(made, arguments, low, high, function.name, labels, table_names=converted.table_names)
+
+
+def _shown(value: Any) -> str:
+    """A number with the digits that people read; whatever else a parameter may be as it shows itself."""
+    is_number = isinstance(value, int | float | np.number) or (isinstance(value, np.ndarray) and not value.shape)
+    return f"{value:.6g}" if is_number else str(value)
+
+
+def _shape(type: Any) -> tuple[int, ...]:
+    return (type.size,) if isinstance(type, Vector) else ((4, 4) if not isinstance(type, Scalar) else ())
+
+
+def ready_to_convert(assembly: Assembly, roots: Iterable[int], exact: bool) -> Assembly:
+    """The assembly with the functions that these need, without gradient nodes unless those are to be exact."""
+    needed = call_order(assembly, list(roots))
+    if needed is not None:  # what calls itself is refused by name later
+        assembly = replace(assembly, functions={number: assembly.functions[number] for number in needed})
+    if exact or next(gradient_nodes(assembly), None) is None:
+        return assembly
+    return lower_function_gradient(assembly, on_problem="raise").assembly
+
+
+def _paths(assembly: Assembly, function: int, wanted: Mapping[str, NodePath] | Sequence[str]) -> dict[str, NodePath]:
+    if isinstance(wanted, Mapping):
+        return dict(wanted)
+    if not wanted:
+        return {}  # an image function has no nodes to look through
+    nodes = assembly.graph(function).nodes
+    paths = {}
+    for label in wanted:
+        matches = [n for n in nodes.values() if label in (n.identifier, n.display_name) and n.value is not None]
+        if len(matches) != 1:
+            raise AssemblyError(f"{len(matches)} constants are named `{label}`", where=caller_origin())
+        paths[label] = (function, matches[0].identifier)
+    return paths

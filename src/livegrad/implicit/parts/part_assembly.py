@@ -1,0 +1,45 @@
+"""Parts as assemblies: a shape written in Python becomes functions of nodes with a level set, ready for `save_3mf`."""
+
+from __future__ import annotations
+
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.builder import FunctionBuilder
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.from_ir import add_ir_function, ports_for
+from livegrad.implicit.nodes.ports import PortType, literal_for
+from livegrad.implicit.nodes.resources import LevelSet, TriangleMesh
+from livegrad.implicit.parts.part import Part
+
+
+def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> Assembly:
+    """A part as an assembly that builds it: its function as nodes, its parameters as named constants, its bounds.
+
+    >>> from livegrad.implicit.parts import shapes
+    >>> ball = shapes.sphere(shapes.Parameter("radius", 2.0)).part(((-3, -3, -3), (3, 3, 3)), "ball")
+    >>> made = assembly_of_part(ball)
+    >>> [function.name for function in made.functions.values()], made.node("ball", "radius").value
+    (['ball_shape', 'ball'], 2.0)
+    """
+    if part.ends_itself or len(part.arguments) > len(part.parameter_names):
+        raise AssemblyError(
+            f"part `{part.name}` has a domain, meshes or images that its nodes would not have",
+            where=caller_origin(),
+            help="save the assembly that the part came from",
+        )
+    names = ["pos", *part.parameter_names]
+    assembly = add_ir_function(Assembly(), part.function, names, ["shape"], name=f"{part.name}_shape")
+    build = FunctionBuilder(assembly, part.name)
+    arguments = {"pos": build.input("pos", PortType.VECTOR)}
+    types = part.function.parameter_types[1:]
+    for (name, value), type in zip(part.parameters.items(), types, strict=False):
+        ports = ports_for(name, type)
+        values = [value] if name in ports else value
+        for (port, port_type), number in zip(ports.items(), values, strict=True):
+            arguments[port] = build.named_constant(port, literal_for(number, port_type), port_type)
+    assembly = build.finish(shape=build.call(f"{part.name}_shape", arguments)["shape"])
+    domain, body = assembly.free_id(), assembly.free_id() + 1
+    assembly = assembly.add_resource(TriangleMesh.box(part.low, part.high), id=domain)
+    size = part.min_feature_size if min_feature_size is None else min_feature_size
+    level_set = LevelSet(build.id, "shape", domain, box_only=True, min_feature_size=size, name=part.name)
+    return assembly.add_resource(level_set, id=body).build(body)

@@ -1,0 +1,67 @@
+"""Parts on lazy tensors: values that `lg.grad` differentiates by points, parameters and the pixels of images.
+
+`Part.lazy` is for people; this makes the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad import ops
+from livegrad.diagnostics import caller_origin
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import Type, components, i64, scalar_of
+from livegrad.ops.control import make_map
+from livegrad.tensors.handle import Tensor, node_of, wrap
+
+
+def values_at(
+    function: Function, points: Any, arguments: Sequence[Any], names: Sequence[str], given: Mapping[str, Any]
+) -> Tensor:
+    """The function at points of shape (n, 3), with some of its other arguments replaced, by name."""
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise AssemblyError(
+            f"the part has no argument `{unknown[0]}`",
+            where=caller_origin(),
+            expected="one of " + (", ".join(name for name in names if name) or "none"),
+        )
+    held = [given.get(name, value) for name, value in zip(names, arguments, strict=True)]
+    types = function.parameter_types
+    position = _tensor(points, scalar_of(types[0]), "points")
+    if len(position.type.shape) != 2 or position.type.shape[1] != 3:  # type: ignore[attr-defined]
+        raise AssemblyError(
+            "not points", where=caller_origin(), expected="a tensor of shape (n, 3)", found=str(position.type)
+        )
+    others = [_argument(value, type, name) for value, type, name in zip(held, types[1:], names, strict=True)]
+    return wrap(make_map(function, position, *others))
+
+
+def _tensor(value: Any, element: Any, name: str) -> Node:
+    if not isinstance(value, Tensor):
+        value = np.asarray(value, element.dtype)
+    node = node_of(value, name)
+    return node if scalar_of(node.type) is element else ops.cast(node, type=element)
+
+
+def _argument(value: Any, type: Type, name: str) -> Node:
+    """An argument as the function takes it: tensors whole, numbers and vectors taken out of one."""
+    node = _tensor(value, scalar_of(type), name)
+    wanted = type.shape if isinstance(type, TensorType) else np.shape(value)
+    found = node.type.shape  # type: ignore[attr-defined]
+    if isinstance(type, TensorType):
+        if found != wanted:
+            raise AssemblyError(
+                f"`{name}` has another shape", where=caller_origin(), expected=str(wanted), found=str(found)
+            )
+        return node
+    if not components(type):
+        return ops.lookup(node)
+    flat = node if len(found) == 1 else ops.reshape(node, shape=(len(components(type)),))
+    return ops.make(*[ops.lookup(flat, constant(i, i64)) for i in range(len(components(type)))], type=type)

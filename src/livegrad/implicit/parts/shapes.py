@@ -1,0 +1,353 @@
+"""Shapes written in Python: primitives, transforms and booleans that compose, with parameters that stay open.
+
+A shape is a function of position, as the value IR has them; `Shape.part` makes a part of it, whose parameters change
+without compiling and by which its values can be differentiated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from keyword import iskeyword
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad import ops
+from livegrad.diagnostics import caller_origin, shown
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.shape_arguments import box_corners, finite_number, three_numbers, unit_vector
+from livegrad.implicit.parts.function_shape import field_of_function
+from livegrad.implicit.parts.part import Part
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node, input_op
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import Vector, f32
+from livegrad.ir.walk import toposort
+from livegrad.ops.aggregate import make_vector, members_of
+
+__all__ = [
+    "Parameter",
+    "Shape",
+    "box",
+    "cylinder",
+    "difference",
+    "from_function",
+    "gyroid",
+    "half_space",
+    "intersection",
+    "sphere",
+    "torus",
+    "union",
+]
+
+_VECTOR = Vector(f32, 3)
+_NARROWEST = 1e-30  # a blend whose parameter is 0 divides by this, and not by 0
+
+
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
+
+
+class Parameter(Key):
+    """A number of a shape that stays open: `sphere(Parameter("radius", 2.0))`. One object is one parameter.
+
+    >>> Parameter("radius", 2.0)
+    <parameter radius = 2>
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, name: str, value: float) -> None:
+        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+            raise AssemblyError(
+                "not the name of a parameter",
+                where=caller_origin(),
+                expected='a name as Python has them, such as "radius"',
+                found=shown(name),
+                help="parts take parameters by name: part.with_parameters(radius=2.0)",
+            )
+        super().__init__(name)
+        self.value = finite_number(value, f"value of parameter `{name}`")
+
+    @property
+    def node(self) -> Node:
+        """What stands for the parameter in the value IR."""
+        return input_node(self, f32)
+
+    def __repr__(self) -> str:
+        return f"<parameter {self.name} = {self.value:g}>"
+
+
+Number = float | Parameter
+
+
+def _number(value: Any) -> Node:
+    if isinstance(value, Parameter):
+        return value.node
+    return constant(finite_number(value, "number of a shape", "a finite number or a Parameter"), f32)
+
+
+def _size(value: Any, what: str) -> Node:
+    """A number that says how large something is: one that is not above 0 leaves nothing of a shape."""
+    size = _number(value)
+    if not isinstance(value, Parameter) and value <= 0:
+        raise AssemblyError(f"not a {what}", where=caller_origin(), expected="above 0", found=shown(value))
+    return size
+
+
+def _vector(values: Sequence[Any] | NDArray[Any]) -> Node:
+    if not isinstance(values, Sequence | np.ndarray) or len(values) != 3:
+        raise AssemblyError("not a vector", where=caller_origin(), expected="three numbers", found=shown(values))
+    return make_vector(*map(_number, values))
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A body as a function of position: negative inside. `|`, `&` and `-` are union, intersection and difference.
+
+    >>> drilled = box((2, 2, 1)) - cylinder(0.5)
+    >>> part = drilled.part(((-1.5, -1.5, -1), (1.5, 1.5, 1)))
+    >>> part([[0.75, 0, 0], [0, 0, 0]])
+    array([-0.25,  0.5 ], dtype=float32)
+    """
+
+    field: Callable[[Node], Node]
+
+    def __repr__(self) -> str:
+        return "<shape; `part(bounds)` makes a part of it>"
+
+    def __or__(self, other: Shape) -> Shape:
+        return union(self, other)
+
+    def __and__(self, other: Shape) -> Shape:
+        return intersection(self, other)
+
+    def __sub__(self, other: Shape) -> Shape:
+        return difference(self, other)
+
+    def translate(self, offset: Sequence[Number]) -> Shape:
+        """The shape moved."""
+        by = _vector(offset)
+        return Shape(lambda p: self.field(p - by))
+
+    def scale(self, factor: Number) -> Shape:
+        """The shape enlarged about the origin; distances stay distances."""
+        by = _size(factor, "scale")
+        return Shape(lambda p: self.field(p / ops.splat(by, type=_VECTOR)) * by)
+
+    def rotate(self, axis: Sequence[float], angle: Number) -> Shape:
+        """The shape rotated about an axis through the origin, by an angle in radians."""
+        unit = _vector(unit_vector(axis, "an axis, such as (0, 0, 1)"))
+        turn = _number(angle)
+
+        def rotated(p: Node) -> Node:
+            # Backwards: the point is rotated, not the shape.
+            cosine, sine = ops.cos(turn), -ops.sin(turn)
+            along = unit * ops.splat(ops.dot(unit, p) * (1.0 - cosine), type=_VECTOR)
+            across = ops.cross(unit, p) * ops.splat(sine, type=_VECTOR)
+            return self.field(p * ops.splat(cosine, type=_VECTOR) + across + along)
+
+        return Shape(rotated)
+
+    def grow(self, distance: Number) -> Shape:
+        """The shape with its surface moved outwards, edges rounded."""
+        by = _number(distance)
+        return Shape(lambda p: self.field(p) - by)
+
+    def shell(self, thickness: Number) -> Shape:
+        """A wall on both sides of the surface."""
+        half = _size(thickness, "thickness") * 0.5
+        return Shape(lambda p: ops.abs(self.field(p)) - half)
+
+    def repeat(self, spacing: Sequence[float]) -> Shape:
+        """Copies on a lattice with this spacing; an axis with spacing 0 is not repeated."""
+        steps = three_numbers(spacing, "a spacing").tolist()
+
+        def nearest(p: Node) -> Node:
+            moved = [
+                c - step * ops.floor(c / step + 0.5) if step else c
+                for c, step in zip(members_of(p), steps, strict=True)
+            ]
+            return self.field(make_vector(*moved))
+
+        return Shape(nearest)
+
+    def function(self) -> tuple[Function, tuple[Parameter, ...]]:
+        """The shape as a function of position and its parameters, and those."""
+        position = input_node(Key("position"), _VECTOR)
+        value = self.field(position)
+        keys = [node.attribute("key") for node in toposort([value]) if node.op is input_op]
+        found = tuple(key for key in keys if isinstance(key, Parameter))
+        return make_function("shape", [position, *(parameter.node for parameter in found)], [value]), found
+
+    def part(self, bounds: Any, name: str = "shape") -> Part:
+        """The shape as a part within the corners of a box."""
+        function, parameters = self.function()
+        names = tuple(parameter.name for parameter in parameters)
+        if len(set(names)) != len(names):
+            raise AssemblyError("two parameters have one name", where=caller_origin(), found=", ".join(names))
+        low, high = box_corners(bounds)
+        return Part(function, tuple(np.float32(p.value) for p in parameters), low, high, name, names)
+
+
+def sphere(radius: Number = 1.0) -> Shape:
+    """A ball around the origin.
+
+    >>> sphere(2.0).part(((-3, -3, -3), (3, 3, 3)))([3, 0, 0])
+    array(1., dtype=float32)
+    """
+    size = _size(radius, "radius")
+    return Shape(lambda p: ops.length(p) - size)
+
+
+def box(size: Sequence[Number]) -> Shape:
+    """A box around the origin with these side lengths, at its exact distance.
+
+    >>> box((2, 4, 6)).part(((-2, -3, -4), (2, 3, 4)))([0, 3, 0])
+    array(1., dtype=float32)
+    """
+    half = _vector(size) * ops.splat(constant(0.5, f32), type=_VECTOR)
+    for side in size:
+        _size(side, "side of a box")
+
+    def field(p: Node) -> Node:
+        away = ops.abs(p) - half
+        x, y, z = members_of(away)
+        nothing = constant(0.0, f32)
+        outside = ops.length(make_vector(*[ops.max(c, nothing) for c in (x, y, z)]))
+        return outside + ops.min(ops.max(x, ops.max(y, z)), nothing)
+
+    return Shape(field)
+
+
+def cylinder(radius: Number, height: Number | None = None) -> Shape:
+    """A cylinder along z, without end unless it has a height.
+
+    >>> cylinder(1.0, 4.0).part(((-2, -2, -3), (2, 2, 3)))([0, 3, 0])
+    array(2., dtype=float32)
+    """
+    size = _size(radius, "radius")
+    half = None if height is None else _size(height, "height") * 0.5
+
+    def field(p: Node) -> Node:
+        x, y, z = members_of(p)
+        side = ops.length(make_vector(x, y, constant(0.0, f32))) - size
+        return side if half is None else ops.max(side, ops.abs(z) - half)
+
+    return Shape(field)
+
+
+def torus(radius: Number, thickness: Number) -> Shape:
+    """A ring around z: the radius of its middle line, and that of its tube.
+
+    >>> torus(2.0, 0.5).part(((-3, -3, -1), (3, 3, 1)))([2, 0, 0])
+    array(-0.5, dtype=float32)
+    """
+    large, small = _number(radius), _size(thickness, "thickness")
+
+    def field(p: Node) -> Node:
+        x, y, z = members_of(p)
+        around = ops.length(make_vector(x, y, constant(0.0, f32))) - large
+        return ops.length(make_vector(around, z, constant(0.0, f32))) - small
+
+    return Shape(field)
+
+
+def half_space(normal: Sequence[float], offset: Number = 0.0) -> Shape:
+    """Everything below the plane with this outward normal, at this distance from the origin.
+
+    >>> half_space((0, 0, 1), 0.5).part(((-1, -1, -1), (1, 1, 1)))([0, 0, 1])
+    array(0.5, dtype=float32)
+    """
+    unit = _vector(unit_vector(normal, "a normal"))
+    by = _number(offset)
+    return Shape(lambda p: ops.dot(p, unit) - by)
+
+
+def gyroid(period: Number = 1.0) -> Shape:
+    """The gyroid with this period; a `shell` of it is a lattice. Values are no distances.
+
+    >>> gyroid(2.0).part(((-1, -1, -1), (1, 1, 1)))([0, 0, 0])
+    array(0., dtype=float32)
+    """
+    turns = math.tau / _size(period, "period")
+
+    def field(p: Node) -> Node:
+        x, y, z = members_of(p * ops.splat(turns, type=_VECTOR))
+        return ops.sin(x) * ops.cos(y) + ops.sin(y) * ops.cos(z) + ops.sin(z) * ops.cos(x)
+
+    return Shape(field)
+
+
+def from_function(function: Callable[..., Any], **measures: Any) -> Shape:
+    """The shape that a function of position is negative in: typed Python, captured from its source.
+
+    Measures are numbers, parameters that stay open, vectors or structs of them, by the names of the function.
+
+    >>> bowl = from_function(lambda p, depth: p.x * p.x + p.y * p.y - p.z - depth, depth=Parameter("depth", 1.0))
+    >>> (bowl & half_space((0, 0, 1))).part(((-2, -2, -2), (2, 2, 2)))([[0, 0, 0], [0, 0, -1]])
+    array([0., 0.], dtype=float32)
+    """
+    return Shape(field_of_function(function, measures, _number))
+
+
+def union(*shapes: Shape, blend: Number | None = None) -> Shape:
+    """What is in any of the shapes; with `blend`, joined smoothly over that width.
+
+    >>> both = union(sphere(1.0), sphere(1.0).translate((3, 0, 0)))
+    >>> both.part(((-2, -2, -2), (5, 2, 2)))([[0, 0, 0], [1.5, 0, 0]])
+    array([-1. ,  0.5], dtype=float32)
+    """
+    return _joined(shapes, ops.min, -1.0, blend)
+
+
+def intersection(*shapes: Shape, blend: Number | None = None) -> Shape:
+    """What is in all of the shapes; with `blend`, joined smoothly over that width.
+
+    >>> lens = intersection(sphere(1.0), sphere(1.0).translate((1, 0, 0)))
+    >>> lens.part(((-2, -2, -2), (2, 2, 2)))([[0.5, 0, 0], [0, 0, 0]])
+    array([-0.5,  0. ], dtype=float32)
+    """
+    return _joined(shapes, ops.max, 1.0, blend)
+
+
+def difference(first: Shape, *others: Shape, blend: Number | None = None) -> Shape:
+    """What is in the first shape and in none of the others.
+
+    >>> ring = difference(sphere(2.0), sphere(1.0))
+    >>> ring.part(((-3, -3, -3), (3, 3, 3)))([[0, 0, 0], [1.5, 0, 0]])
+    array([ 1. , -0.5], dtype=float32)
+    """
+    _require_shapes(others)
+    return intersection(first, *[Shape(lambda p, other=other: -other.field(p)) for other in others], blend=blend)
+
+
+def _require_shapes(shapes: Sequence[Any]) -> None:
+    for shape in shapes:
+        if not isinstance(shape, Shape):
+            raise AssemblyError("not a shape", where=caller_origin(), expected="a Shape", found=type(shape).__name__)
+
+
+def _joined(shapes: Sequence[Shape], choose: Callable[[Node, Node], Node], side: float, blend: Number | None) -> Shape:
+    if not shapes:
+        raise AssemblyError("nothing to join", where=caller_origin(), expected="at least one shape")
+    _require_shapes(shapes)
+    width = None if blend is None or blend == 0 else ops.max(_size(blend, "blend"), constant(_NARROWEST, f32))
+
+    def field(p: Node) -> Node:
+        total = shapes[0].field(p)
+        for shape in shapes[1:]:
+            value = shape.field(p)
+            joined = choose(total, value)
+            if width is not None:
+                # A parabola over the width where both are near: smooth, and exact away from there.
+                near = ops.max(width - ops.abs(total - value), constant(0.0, f32)) / width
+                joined = joined + near * near * width * (0.25 * side)
+            total = joined
+        return total
+
+    return Shape(field)

@@ -1,0 +1,113 @@
+"""Lines to blame, taken out of a function: what is compiled has numbers in their place, and the lines travel beside it.
+
+Backends call `mark_places` before they look for compiled code, so that functions which differ in nothing but the lines
+of their checks share it; `name_place` puts the line into an error on its way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from livegrad.diagnostics import LivegradError, Mark, Place
+from livegrad.ir.node import Function, Node, make_node
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_in, reachable_functions
+
+Places = tuple[Place | None, ...]  # by the numbers of marks
+
+
+def mark_places(function: Function) -> tuple[Function, Places]:
+    """The function with a mark for each line that its nodes may blame, and those lines by the marks' numbers.
+
+    >>> import livegrad as lg
+    >>> f = lg.trace(lambda a, b: a // b, lg.i32, lg.i32)
+    >>> g = lg.trace(lambda a, b:
+    ...     a // b, lg.i32, lg.i32)
+    >>> f == g, mark_places(f)[0] == mark_places(g)[0]
+    (False, True)
+    """
+    known = function.__dict__.get("_marked")
+    if known is None:
+        lines = lines_to_blame(function)
+        marks = {line: Mark(number) for number, line in enumerate(lines)}
+        known = exchange_places(function, marks) if lines else function, lines
+        function.__dict__["_marked"] = known
+    return known
+
+
+def equal_but_for_lines(first: Function, second: Function) -> bool:
+    """Whether two functions compute the same, and fail alike, wherever they were written.
+
+    >>> import livegrad as lg
+    >>> f = lg.trace(lambda a, b: a // b, lg.i32, lg.i32)
+    >>> equal_but_for_lines(lg.parse_function(lg.print_function(f)), f)
+    True
+    """
+    first, second = (exchange_places(f, dict.fromkeys(lines_to_blame(f))) for f in (first, second))
+    return first == second
+
+
+def written_alike(first: Function, second: Function) -> bool:
+    """Whether messages about two equal functions are the same: they have one name and were written at the same lines.
+
+    >>> import livegrad as lg
+    >>> f, g = lg.trace(lambda x: x + 1.0, lg.f32, name="f"), lg.trace(lambda x: x + 1.0, lg.f32, name="g")
+    >>> f == g, written_alike(f, g)
+    (True, False)
+    """
+    return first is second or (first.name == second.name and first.places == second.places)
+
+
+def lines_to_blame(function: Function) -> Places:
+    """The lines that a function's nodes, and those of functions inside, name when they fail; ordered by structure."""
+    functions = [inner for inner in reachable_functions([function]) if may_blame(inner)]
+    failing = [node for inner in functions for node in nodes_of(inner) if node.may_fail]
+    return tuple(dict.fromkeys([node.origin for node in failing]))
+
+
+def may_blame(function: Function) -> bool:
+    """Whether it is worth looking for nodes that may fail among a function's own."""
+    return any(op.checked for op in ops_in(function))
+
+
+def exchange_places(function: Function, exchange: Mapping[Place | None, Place | None]) -> Function:
+    """The function, and those inside it, with other lines to blame."""
+    done: dict[Function, Function] = {}
+    for inner in reachable_functions([function]):
+        done[inner] = _exchanged(inner, exchange, done)
+    return done[function]
+
+
+def _exchanged(
+    function: Function, exchange: Mapping[Place | None, Place | None], functions: Mapping[Function, Function]
+) -> Function:
+    order = nodes_of(function)
+    if not (may_blame(function) and any(node.may_fail for node in order)) and not any(
+        functions[used] is not used for used in functions_in(function)
+    ):
+        return function
+    done: dict[Node, Node] = {}
+    with originating_from(()) as places:
+        for node in order:
+            operands = tuple([done[operand] for operand in node.operands])
+            attributes = exchanged_functions(node.attributes, functions)
+            line = exchange.get(node.origin, node.origin) if node.may_fail else node.origin
+            if line is node.origin and operands == node.operands and attributes is node.attributes:
+                done[node] = node
+                continue
+            places.move_to(() if line is None else (line,))
+            done[node] = make_node(node.op, operands, attributes)
+    return Function(function.name, function.parameters, tuple(done[result] for result in function.results))
+
+
+def name_place(error: LivegradError, places: Places) -> None:
+    """Puts the line into an error that has one of these marks; a mark of an enclosing function is left to that.
+
+    >>> from livegrad.diagnostics import TextOrigin
+    >>> error = LivegradError("no such element", where=Mark(0))
+    >>> name_place(error, (TextOrigin("part.py", 3),))
+    >>> str(error)
+    'no such element (part.py:3)'
+    """
+    if isinstance(error.where, Mark) and error.where.number < len(places):
+        error.move_to(places[error.where.number])

@@ -1,0 +1,189 @@
+"""Compiled programs by structure: graphs that differ only in their data and their numbers run the same code.
+
+`lazy.execution` asks for the program of a graph; a bounded number of them is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import LivegradError, Mark, Place
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.line_sites import Places, exchange_places, mark_places, name_place
+from livegrad.ir.lru import LruCache
+from livegrad.ir.node import Function, Node, attribute_key
+from livegrad.ir.types import Scalar, Tensor, bf16
+from livegrad.ir.walk import exchanged_functions
+from livegrad.lazy.lazy_values import Array
+from livegrad.ops.conversion import cast
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.fork import renew_lock_after_fork
+
+_MOST_PROGRAMS = 512
+_programs: LruCache[tuple[Any, ...], Program] = LruCache(_MOST_PROGRAMS)
+_seen: LruCache[tuple[Any, ...], bool] = LruCache(_MOST_PROGRAMS)  # graphs that were run, but for their whole numbers
+_lock = threading.Lock()
+renew_lock_after_fork(sys.modules[__name__], "_lock")
+
+
+Compile = Callable[[Function], Any]  # a backend's: gives what can be called, and has plans
+
+
+class Program:
+    """A compiled function of a graph's data, with what one run of it takes."""
+
+    __slots__ = ("_compiled", "_plain", "_plan", "kernels", "library_calls")
+
+    def __init__(self, function: Function, compile: Compile) -> None:
+        self._compiled = compile(function)
+        types = (*function.parameter_types, *function.result_types)
+        self._plain = all(isinstance(type, Tensor | Scalar) for type in types)
+        self._plan = self._compiled.plan()
+        self.kernels, self.library_calls = self._plan.step_counts
+
+    def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
+        """The results for the same kinds of arguments, or arrays of the device, as arrays that stay on it."""
+        if self._plain:
+            return self._plan.run_on_device(arguments)
+        results = self._compiled.on_device(*arguments)
+        return list(results) if len(self._compiled.function.results) > 1 else [results]
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """The results for dense arrays and numbers of exactly the right types."""
+        if self._plain:
+            return [np.asarray(result) for result in self._plan.run(arguments)]
+        results = self._compiled(*arguments)
+        return list(results) if len(self._compiled.function.results) > 1 else [results]
+
+
+def forget_programs() -> None:
+    """Drops all programs from memory; what they were compiled to may still be on disk."""
+    with _lock:
+        _programs.clear()
+        _seen.clear()
+
+
+def find_program(
+    order: Sequence[Node],
+    known: Mapping[Node, Array],
+    wanted: Sequence[Node],
+    compile: Compile = compile_function,
+) -> tuple[Program, Graph, bool]:
+    """The program that computes `wanted`, the graph it is of, and whether it was made now (by a backend's `compile`).
+
+    Whole numbers are part of the code, where they are worth much: divisors, shifts, bounds. A graph that comes again
+    with other whole numbers is counting something: the program that is made then takes them as arguments.
+    """
+    graph = _describe(order, known, wanted, _may_change)
+    found = _look_up((compile, graph.key))
+    if found is not None:
+        return found, graph, False
+    general = _describe(order, known, wanted, _is_number)
+    if general.key != graph.key:
+        with _lock:
+            counts = general.key in _seen
+            _seen.keep(general.key, True)
+        if counts:
+            graph, found = general, _look_up((compile, general.key))
+            if found is not None:
+                return found, graph, False
+    try:
+        made = Program(exchange_places(make_function("tensors", graph.inputs, wanted), graph.marks), compile)
+    except LivegradError as error:
+        name_place(error, graph.places)
+        raise
+    with _lock:
+        _programs.keep((compile, graph.key), made)
+    return made, graph, True
+
+
+def _look_up(key: tuple[Any, ...]) -> Program | None:
+    with _lock:
+        return _programs.use(key)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph's structure as a key, and what it is a function of: data, and numbers that may well change."""
+
+    key: tuple[Any, ...]
+    inputs: list[Node]
+    arguments: list[Any]
+    marks: dict[Place | None, Mark]  # for the lines that its nodes may blame: the program has the marks
+
+    @property
+    def places(self) -> Places:
+        return tuple(self.marks)
+
+
+def _describe(
+    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node], is_argument: Callable[[Node], bool]
+) -> Graph:
+    numbers: dict[Node, int] = {}
+    parts: list[Any] = []
+    inputs: list[Node] = []
+    arguments: list[Any] = []
+    marks: dict[Place | None, Mark] = {}
+    for node in order:
+        numbers[node] = len(numbers)
+        if node in known:
+            inputs.append(node)
+            arguments.append(known[node])
+            parts.append(node.type)
+        elif node.op is constant_op and is_argument(node):
+            inputs.append(node)
+            arguments.append(node.attribute("value"))
+            parts.append(node.type)
+        else:
+            attributes, lines = _attributes_and_lines(node)
+            for line in lines:
+                marks.setdefault(line, Mark(len(marks)))
+            named = tuple([marks[line].number for line in lines])
+            parts.append((node.op, attributes, named, *[numbers[operand] for operand in node.operands]))
+    return Graph((tuple(parts), tuple(numbers[node] for node in wanted)), inputs, arguments, marks)
+
+
+def _attributes_and_lines(node: Node) -> tuple[Any, Places]:
+    """A node's attributes without the lines that it, and functions among them, may blame; and those lines.
+
+    A division that cannot fail may do so when its divisor becomes an argument.
+    """
+    own: Places = (node.origin,) if node.op.checked and (node.op is not cast or node.may_fail) else ()
+    attributes = node.attributes
+    if not attributes:
+        return (), own
+    for _, value in attributes:
+        # Asked for every node of every graph that runs; most tuples are shapes and axes.
+        if value.__class__ is Function or (value.__class__ is tuple and value and value[0].__class__ is not int):
+            break
+    else:
+        return attribute_key(attributes), own
+    marked = {function: mark_places(function) for function in node.functions}
+    if not any(lines for _, lines in marked.values()):
+        return attribute_key(attributes), own
+    inner = [line for _, lines in marked.values() for line in lines]
+    shared = exchanged_functions(attributes, {function: plain for function, (plain, _) in marked.items()})
+    return attribute_key(shared), (*own, *inner)
+
+
+def _may_change(node: Node) -> bool:
+    """Whether a number is likely a step size or a time, and not part of a formula.
+
+    Small whole numbers and halves are worth knowing when code is made: squares, signs, zeros.
+    """
+    if node.type.kind != "float" or node.type is bf16:  # type: ignore[attr-defined]
+        return False
+    value: float = node.attribute("value")
+    return not (abs(value) <= 16.0 and value * 2.0 == int(value * 2.0))
+
+
+def _is_number(node: Node) -> bool:
+    """Whether a constant can be an argument: a float that may change, or a whole number."""
+    return node.type.kind in ("signed", "unsigned") or _may_change(node)  # type: ignore[attr-defined]

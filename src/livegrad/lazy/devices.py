@@ -1,0 +1,166 @@
+"""Devices that graphs run on, by name: which device computes each node, and how a piece of a graph runs there.
+
+Values of a device that keeps its data stay there, and are arguments of what runs there next; others are NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import LivegradError
+from livegrad.ir.leaves import constant_op, input_op
+from livegrad.ir.line_sites import name_place
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import shape_of
+from livegrad.ir.walk import nodes_of, toposort
+from livegrad.lazy.compiled_graphs import Compile, Program, find_program
+from livegrad.lazy.counts import count
+from livegrad.lazy.lazy_values import Array, Cell, Value, leaf_of, release_device_values
+from livegrad.ops.movement import broadcast, flip, iota, permute, reshape, slice_
+from livegrad.ops.placement import transfer
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.reference import apply_node
+
+DEFAULT_DEVICE = "cpu"
+# (nodes in order, values of those that are known, nodes whose values are wanted) → values
+Runner = Callable[[Sequence[Node], Mapping[Node, Any], Sequence[Node]], Sequence[Value]]
+LookAt = Callable[[Node, Any], None]
+# What is not worth keeping even when somebody holds it: it is made again by reading what it is made of.
+TRIVIAL = frozenset({broadcast, reshape, permute, slice_, flip, iota, constant_op})
+KEEPING_DEVICES = frozenset({"cuda"})
+
+
+def _run_native(order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
+    return _run_compiled(order, known, wanted, compile_function)
+
+
+@cache
+def _cuda() -> Any:
+    """The backend of the GPU, imported when it is first needed: who stays on the CPU should not wait for it."""
+    backend = import_module("livegrad.runtime.cuda")
+    backend.make_room.append(release_device_values)
+    return backend
+
+
+def _run_cuda(order: Sequence[Node], known: Mapping[Node, Value], wanted: Sequence[Node]) -> Sequence[Value]:
+    """On the first GPU. What was moved there is uploaded once and stays; so do results."""
+    backend = _cuda()
+    given: dict[Node, Value] = dict(known)
+    for node in order:
+        if node in given or not node.operands or node.operands[0] not in given:
+            continue
+        source = given[node.operands[0]]
+        if node.op is transfer:
+            given[node] = backend.DeviceArray.from_host(source) if isinstance(source, np.ndarray) else source
+        elif node.op is slice_ and not isinstance(source, np.ndarray) and (part := _rows(node, source)) is not None:
+            given[node] = part  # the next batch of a data set runs the same program
+    missing = [node for node in wanted if node not in given]
+    if missing:
+        needed = toposort(missing, stop=given.__contains__)
+        run = partial(_run_compiled, needed, given, missing, backend.compile_chosen())
+        given.update(zip(missing, run(lambda program, arguments: program.run_on_device(arguments)), strict=True))
+    return [given[node] for node in wanted]
+
+
+def run_where_data_lies(function: Function, arguments: Sequence[Any]) -> list[Value]:
+    """A function's results on the device that keeps some of its arguments; the others are numbers or NumPy's."""
+    return _cuda().compile_chosen()(function).plan().run_on_device(arguments)
+
+
+def _rows(node: Node, source: Any) -> Any:
+    """A slice of a device's array that lies in one piece, as an array in the same memory; None for any other."""
+    start, step, shape = node.attribute("start"), node.attribute("step"), shape_of(node.type)
+    if not shape or shape[1:] != source.shape[1:] or step[0] != 1 or any(start[1:]):
+        return None
+    return source.rows(start[0], shape[0])
+
+
+def _run_compiled(
+    order: Sequence[Node],
+    known: Mapping[Node, Any],
+    wanted: Sequence[Node],
+    compile: Compile,
+    run: Callable[[Program, list[Any]], list[Any]] = lambda program, arguments: program.run(arguments),
+) -> list[Any]:
+    program, graph, fresh = find_program(order, known, wanted, compile)
+    try:
+        results = run(program, graph.arguments)
+    except LivegradError as error:
+        name_place(error, graph.places)
+        raise
+    count(
+        kernels_run=program.kernels,
+        library_calls=program.library_calls,
+        programs_compiled=fresh,
+        programs_reused=not fresh,
+    )
+    return results
+
+
+def run_by_node(
+    order: Sequence[Node],
+    known: Mapping[Node, Array],
+    wanted: Sequence[Node],
+    look_at: LookAt = lambda node, value: None,
+) -> list[Array]:
+    """Node by node, with NumPy: slow and obvious. Every value is shown to `look_at` as soon as it is there."""
+    made: dict[Node, Any] = dict(known)
+    call = partial(_run_function, look_at)
+    with np.errstate(all="ignore"):
+        for node in order:
+            if node not in made:
+                made[node] = apply_node(node, [made[operand] for operand in node.operands], call)
+            look_at(node, made[node])
+    return [np.array(made[node], order="C") for node in wanted]
+
+
+def _run_function(look_at: LookAt, function: Function, *arguments: Any) -> Any:
+    """A function among a node's attributes, the body of a loop for example."""
+    made: dict[Node, Any] = dict(zip(function.parameters, arguments, strict=True))
+    call = partial(_run_function, look_at)
+    for node in nodes_of(function):
+        if node not in made:
+            made[node] = apply_node(node, [made[operand] for operand in node.operands], call)
+            look_at(node, made[node])
+    results = tuple(made[result] for result in function.results)
+    return results[0] if len(results) == 1 else results
+
+
+RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": run_by_node, "cuda": _run_cuda}
+
+
+def is_made_of_constants(node: Node) -> bool:
+    """Whether a node is a constant, spread or laid out: it has no home, and is made wherever it is needed."""
+    return node.op in TRIVIAL and all(operand.op is constant_op for operand in node.operands)
+
+
+def assign_devices(order: Sequence[Node]) -> dict[Node, str]:
+    """The device of each node: where it was moved to, else where the first operand lives that is not at home.
+
+    What is made of constants alone has no home: it is made where it is needed.
+    """
+    devices: dict[Node, str | None] = {}
+    for node in order:
+        cell: Cell | None = node.cell
+        if cell is not None and cell.value is not None and not is_made_of_constants(node):
+            devices[node] = cell.device
+        elif (leaf := leaf_of(node)) is not None:
+            devices[node] = DEFAULT_DEVICE if isinstance(leaf.array, np.ndarray) else leaf.array.device
+        elif node.op is transfer:
+            devices[node] = node.attribute("device")
+        elif node.operands:
+            found = [devices[operand] for operand in node.operands if devices[operand] is not None]
+            devices[node] = next((device for device in found if device != DEFAULT_DEVICE), found[0] if found else None)
+        else:
+            devices[node] = DEFAULT_DEVICE if node.op is input_op else None
+    for node in reversed(order):
+        devices[node] = devices[node] or DEFAULT_DEVICE
+        for operand in node.operands:
+            if operand in devices:  # the order ends at values that are known
+                devices[operand] = devices[operand] or devices[node]
+    return {node: device or DEFAULT_DEVICE for node, device in devices.items()}

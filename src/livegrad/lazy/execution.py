@@ -1,0 +1,484 @@
+"""Execution of lazy nodes: what is missing is found, compiled as one function, run, and kept in the cells.
+
+`tensors` calls `execute`. Graphs of the same structure share one compiled program, whatever their data.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
+from livegrad.ir.bfloat16 import readable
+from livegrad.ir.leaves import constant_op, input_op, parameter_op
+from livegrad.ir.node import Node
+from livegrad.ir.source_lines import originating_from, telling_lines_apart
+from livegrad.ir.types import Scalar, Tensor, Tuple, shape_of
+from livegrad.ir.walk import toposort
+from livegrad.lazy import lazy_values
+from livegrad.lazy.counts import count
+from livegrad.lazy.device_pieces import can_be_handed_on, cut
+from livegrad.lazy.devices import (
+    DEFAULT_DEVICE,
+    KEEPING_DEVICES,
+    RUNNERS,
+    TRIVIAL,
+    assign_devices,
+    is_made_of_constants,
+    run_by_node,
+)
+from livegrad.lazy.lazy_values import (
+    MOST_GENERATIONS,
+    Array,
+    Cell,
+    Claim,
+    Value,
+    is_held,
+    keep,
+    known_value,
+    leaf_of,
+    read_leaf,
+)
+from livegrad.lazy.truncate_history import settle_all
+from livegrad.ops.aggregate import get
+from livegrad.ops.movement import broadcast, concatenate, flip, permute, reshape, slice_
+from livegrad.ops.placement import transfer
+from livegrad.runtime.arguments import is_dense
+
+# Graphs beyond this are run piece by piece: the pieces of a repetitive graph share one program.
+_MOST_NODES = 2_000
+# A part of a graph with less work than that many additions is not worth starting a thread for.
+_WORTH_A_THREAD = 1e6
+# A slice that does not lie in one piece is copied out of its source if it has no more bytes than this.
+_WORTH_A_COPY = 1 << 16
+# These only lay data out anew: NumPy does it by the same rule, without code to compile.
+_LAYOUT = frozenset({broadcast, reshape, permute, slice_, flip, concatenate})
+
+Progress = Callable[[int, int], None]  # nodes done, nodes in all
+
+
+@dataclass
+class _Work:
+    """What one execution has to do: nodes in order, data for those that are known, and nodes whose value is kept."""
+
+    roots: list[Node]
+    stamp: int = 0
+    order: list[Node] = field(default_factory=list)
+    known: dict[Node, Value] = field(default_factory=dict)
+    kept: set[Node] = field(default_factory=set)
+    lent: set[Node] = field(default_factory=set)  # known, and of use to tensors that wait
+    volatile: bool = False
+    generation: int = 0
+    claim: Claim = field(default_factory=Claim)
+
+
+def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Value]:
+    """The values of these nodes, computed now where they are not known; what somebody holds on the way is kept too.
+
+    They lie where they were computed: on the host, or on a device until somebody reads them (`on_host`).
+
+    The caller holds the roots.
+    """
+    known = _known_already(roots)
+    if known is not None:
+        return known
+    while True:
+        work = _Work(list(roots))
+        try:
+            with lazy_values.lock:
+                other = _claim(work)
+            if other is None:
+                if work.kept:
+                    _run(work, progress)
+                return [work.known[root] for root in roots]
+        finally:
+            # Also after Ctrl-C in the middle of a claim: a thread that waits for these values must not wait for ever.
+            _release(work)
+        other.wait()  # another thread computes something that this one needs
+
+
+def _known_already(roots: Sequence[Node]) -> list[Value] | None:
+    """The values of nodes when every one of them is known: results of compiled functions are asked for again and again,
+    and a claim on nothing would take longer than a small function. Otherwise None."""
+    found: list[Value] = []
+    hits = 0
+    with lazy_values.lock:
+        for root in roots:
+            cell: Cell | None = root.cell
+            if cell is not None and cell.companions:
+                return None
+            leaf = leaf_of(root)
+            value = known_value(root) if leaf is None else read_leaf(leaf)
+            if value is None:
+                return None
+            hits += leaf is None
+            found.append(value)
+        if hits:
+            count(cache_hits=hits)
+    return found
+
+
+def _release(work: _Work) -> None:
+    with lazy_values.lock:
+        for node in work.kept:
+            if node.cell.pending is work.claim:
+                node.cell.pending = None
+    work.claim.set()
+
+
+def _claim(work: _Work) -> Claim | None:
+    """Finds the work that is left for some roots and marks it as this thread's; or gives a claim to wait for.
+
+    Nothing is claimed while something must be waited for, so that threads never wait for each other in a circle.
+    """
+    work.stamp = lazy_values.changes()
+    hits = 0
+    seen: set[Node] = set()
+    kept: set[Node] = set()
+    roots = set(work.roots)
+    pending: list[Node | None] = [node for root in work.roots for node in lazy_values.missing_companions(root)]
+    pending += reversed(work.roots)
+    while pending:
+        node = pending.pop()
+        if node is None:
+            _take(pending.pop(), work, kept)  # type: ignore[arg-type]
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        cell = node.cell
+        # What is made of constants is made anew: somebody's copy of it would be moved to a device time and again.
+        if cell is not None and not (is_made_of_constants(node) and node not in roots):
+            if cell.value is not None and (value := known_value(node)) is not None:
+                work.known[node] = value
+                work.order.append(node)
+                work.generation = max(work.generation, cell.generation)
+                hits += 1
+                continue
+            if cell.pending is not None and cell.pending.must_be_awaited():
+                return cell.pending
+        if node.op is get:
+            pending[:0] = _held_siblings(node)
+        pending += (node, None)
+        pending += [operand for operand in reversed(node.operands) if operand not in seen]
+    kept.update(root for root in work.roots if root not in work.known)
+    _keep_for_others(work, kept)
+    work.kept = kept.difference(work.known)
+    for node in work.kept:
+        if node.cell.pending is None or not node.cell.pending.is_own():
+            node.cell.pending = work.claim
+    if hits:
+        count(cache_hits=hits)
+    return None
+
+
+def _take(node: Node, work: _Work, kept: set[Node]) -> None:
+    """A node whose operands have been taken: to be computed or read, and kept if somebody holds it."""
+    work.order.append(node)
+    if not node.operands:
+        _take_leaf(node, work)
+    if node.cell is None or not is_held(node):
+        return
+    if node.op not in TRIVIAL or any(_is_lost(operand, work.known, kept) for operand in node.operands):
+        kept.add(node)
+
+
+def _keep_for_others(work: _Work, kept: set[Node]) -> None:
+    """Keeps values that tensors are built on which wait to be computed: those begin where this work ends.
+
+    Otherwise a loop that builds its next step before it asks for the result of the last would compute all steps anew.
+    """
+    ours = set(work.order)
+
+    def ends(node: Node) -> bool:
+        return node in work.known or (node in ours and node.op not in TRIVIAL and can_be_handed_on(node))
+
+    holders = lazy_values.waiting_holders(max(1000, len(ours)))
+    waiting = [holder._node for holder in holders if holder._node not in ours]
+    for node in lazy_values.reach(waiting, ends, max(lazy_values.MOST_LOOKED_AT, 4 * len(ours)))[0]:
+        if node in work.known:
+            work.lent.add(node)
+        elif node.operands and ends(node):
+            if node.cell is None:
+                node.cell = Cell()
+            kept.add(node)
+
+
+def _is_lost(node: Node, known: dict[Node, Value], kept: set[Node]) -> bool:
+    """Whether a value will be gone after the execution, so that what is laid out from it cannot be laid out again."""
+    while node not in known and node not in kept:
+        if node.op not in TRIVIAL:
+            return True
+        if not node.operands:
+            return False
+        (node,) = node.operands
+    return node in known and leaf_of(node) is None and not is_held(node)
+
+
+def _held_siblings(node: Node) -> list[Node]:
+    """Members of the same tuple that somebody waits for: what computes one of them has computed them all."""
+    (whole,) = node.operands
+    if not isinstance(whole.type, Tuple):
+        return []
+    with originating_from(whole.origins):
+        siblings = [get(whole, index=index) for index in range(len(whole.type.elements))]
+    cells = [(sibling, sibling.cell) for sibling in siblings]
+    return [s for s, cell in cells if cell is not None and cell.value is None and cell.pending is None and is_held(s)]
+
+
+def _take_leaf(node: Node, work: _Work) -> None:
+    leaf = leaf_of(node)
+    if leaf is not None:
+        work.known[node] = read_leaf(leaf)
+        work.volatile |= leaf.external
+    elif node.op in (input_op, parameter_op):
+        raise UsageError(
+            "the value is not known while a function is traced",
+            where=caller_origin(),
+            help="call livegrad's functions, not NumPy's or those of `math` (lg.sin(x), not np.sin(x)), and lg.where, "
+            "lg.cond or lg.while_loop instead of Python's control flow; an argument that Python must know, such as a "
+            "size or an axis, is named by lg.jit(f, static_argnums=...)",
+        )
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def _run(work: _Work, progress: Progress | None) -> None:
+    count(executions=1)
+    inputs = list(work.known)
+    todo = [node for node in work.order if node not in work.known and node.op is not constant_op]
+    devices = assign_devices(work.order) if any(node.op is transfer or _is_away(node) for node in work.order) else {}
+    groups = [] if devices or len(work.roots) == 1 or watch.active else _independent_groups(todo)
+    if len(groups) > 1:
+        _run_at_once(work, groups)
+    elif len(todo) <= _MOST_NODES and not devices:
+        _run_piece(work, work.order, work.kept, DEFAULT_DEVICE)
+        if progress is not None:
+            progress(len(todo), len(todo))
+    else:
+        _run_pieces(work, todo, devices, progress)
+    _let_go(work, inputs)
+    lazy_values.enforce_budget(root.cell for root in work.roots if root.cell is not None)
+
+
+def _independent_groups(todo: list[Node]) -> list[list[Node]]:
+    """Parts of a graph that share nothing that is still to be computed, if each is worth a thread of its own."""
+    group_of: dict[Node, list[Node]] = {}
+    for node in todo:
+        if is_made_of_constants(node):
+            continue  # a spread constant is made anew wherever it is used
+        joined = {id(group_of[o]): group_of[o] for o in node.operands if o in group_of}
+        parts = sorted(joined.values(), key=len)
+        group = parts.pop() if parts else []
+        for smaller in parts:
+            group += smaller
+            group_of.update(dict.fromkeys(smaller, group))
+        group.append(node)
+        group_of[node] = group
+    groups = list({id(group): group for group in group_of.values()}.values())
+    worth = all(sum(_own_cost(node) for node in group) >= _WORTH_A_THREAD for group in groups)
+    return groups if worth and all(len(group) <= _MOST_NODES for group in groups) else []
+
+
+def _run_at_once(work: _Work, groups: list[list[Node]]) -> None:
+    place = {node: index for index, node in enumerate(work.order)}
+    with ThreadPoolExecutor(len(groups), thread_name_prefix="livegrad-group") as pool:
+        orders = []
+        for group in groups:
+            needed = set(toposort(group, stop=work.known.__contains__))
+            orders.append((sorted(needed, key=place.__getitem__), work.kept.intersection(group)))
+        runs = [pool.submit(_run_piece, work, order, outputs, DEFAULT_DEVICE) for order, outputs in orders]
+        for run in runs:
+            run.result()
+    left = [node for node in work.order if node in work.kept and node not in work.known]
+    if left:
+        _run_piece(work, toposort(left, stop=work.known.__contains__), set(left), DEFAULT_DEVICE)
+    count(parallel_groups=len(groups))
+
+
+def _is_away(node: Node) -> bool:
+    if node.cell is not None and node.cell.device != DEFAULT_DEVICE:
+        return True
+    leaf = leaf_of(node) if node.op is input_op else None
+    return leaf is not None and not isinstance(leaf.array, np.ndarray)
+
+
+def _let_go(work: _Work, inputs: list[Node]) -> None:
+    """Drops what nobody can ask for any more: values that only this execution needed, and histories that grow long."""
+    with lazy_values.lock:
+        for node in inputs:
+            if node not in work.lent and node.cell is not None and node.cell.value is not None and not is_held(node):
+                lazy_values.forget(node.cell)
+        # Asked again only once in a while: a history that a gradient may be asked for stays, and grows.
+        if work.volatile or not work.generation or work.generation % MOST_GENERATIONS:
+            return
+        settle_all(work.kept, len(work.order))
+
+
+def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progress: Progress | None) -> None:
+    """Runs a graph piece by piece, each on one device; values that no later piece needs are let go on the way."""
+    pieces = cut(todo, devices, _MOST_NODES)
+    lasting = work.kept.union(work.roots)
+    last_use = {o: number for number, piece in enumerate(pieces) for node in piece.order for o in node.operands}
+    done = 0
+    for number, piece in enumerate(pieces):
+        device = devices.get(piece.nodes[0], DEFAULT_DEVICE)
+        outside = piece.outside()
+        outputs = {n for n in piece.nodes if n in work.kept or (last_use.get(n, -1) > number and can_be_handed_on(n))}
+        moved = [o for o in outside if o.op is not constant_op and devices.get(o, DEFAULT_DEVICE) != device]
+        # What lies on a device that keeps its data is counted where it is copied.
+        counted = [o for o in moved if devices.get(o, DEFAULT_DEVICE) not in KEEPING_DEVICES]
+        _run_piece(work, [*outside, *piece.order], outputs, device, away=bool(devices))
+        count(copies_between_devices=len(counted))
+        for node in outside:
+            if last_use[node] == number and node not in lasting:
+                work.known.pop(node, None)
+        done += len(piece.nodes)
+        if progress is not None:
+            progress(done, len(todo))
+
+
+def _all_on_host(order: list[Node], work: _Work) -> dict[Node, Array]:
+    """What is known of some nodes, with copies of what lies on a device."""
+    return {node: lazy_values.on_host(work.known[node]) for node in order if node in work.known}
+
+
+def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str, away: bool = False) -> None:
+    """Runs nodes on one device; `away` says that some of what they use may lie on another."""
+    wanted = [node for node in order if node in outputs]
+    results: Sequence[Value] | None
+    if device in KEEPING_DEVICES and not watch.active:
+        results = RUNNERS[device](order, work.known, wanted)
+    else:
+        known: dict[Node, Array] = work.known if device == DEFAULT_DEVICE and not away else _all_on_host(order, work)  # type: ignore[assignment]
+        results = _run_watched(order, known, wanted) if watch.active else _lay_out(order, known, wanted)
+        if results is None:
+            results = RUNNERS[device](*_cut_out(order, known, wanted), wanted)
+    costs = _costs(order, work)
+    with lazy_values.lock:
+        count(nodes_computed=sum(node not in work.known for node in order))
+        for node, value in zip(wanted, results, strict=True):
+            work.known[node] = value
+            if node in work.kept:
+                keep(node.cell, value, costs[node], volatile=work.volatile, stamp=work.stamp)
+                node.cell.generation, node.cell.device = work.generation + 1, device
+
+
+class _Watch(threading.local):
+    """Whether this thread looks for NaNs, and for infinities too."""
+
+    active, infinities = False, False
+
+
+watch = _Watch()
+
+
+@contextmanager
+def watching_for_nans(*, infinities: bool) -> Iterator[None]:
+    """Inside, graphs are run node by node on this thread, and the first NaN is an error."""
+    before = watch.active, watch.infinities
+    watch.active, watch.infinities = True, infinities
+    try:
+        with telling_lines_apart():
+            yield
+    finally:
+        watch.active, watch.infinities = before
+
+
+def is_watching() -> bool:
+    """Whether this thread looks for NaNs."""
+    return watch.active
+
+
+def _run_watched(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array]:
+    return run_by_node(order, known, wanted, require_numbers)
+
+
+def _wrong_numbers(value: Any) -> Any:
+    """Where an array has what this thread looks for; None: it cannot have any."""
+    value = readable(np.asarray(value))
+    if value.dtype.kind not in "fc":
+        return None
+    return ~np.isfinite(value) if watch.infinities else np.isnan(value)
+
+
+def has_wrong_numbers(value: Any) -> bool:
+    """Whether an array has a NaN, or an infinity if this thread looks for those too."""
+    wrong = _wrong_numbers(value)
+    return wrong is not None and bool(np.any(wrong))
+
+
+def require_numbers(node: Node, value: Any) -> None:
+    """Refuses a value of a node that has what this thread looks for."""
+    wrong = _wrong_numbers(value) if isinstance(node.type, Tensor | Scalar) else None
+    if wrong is not None and np.any(wrong):
+        place = np.unravel_index(int(np.argmax(wrong)), np.shape(value))
+        kind = "NaN" if np.any(np.isnan(readable(np.asarray(value)))) else "infinity"
+        what = "the data given here has" if node.op is input_op else f"`{node.op.name}` gave"
+        others = ", ".join(map(str, node.origins[1:]))  # of a graph that was built before anybody looked for NaNs
+        raise KernelCheckError(
+            f"{what} the first {kind}, at index {tuple(map(int, place))}",
+            where=node.origin or caller_origin(),
+            help=f"the same value is written at {others}" if others else None,
+        )
+
+
+def _lay_out(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array] | None:
+    """The results when nothing but layout is to be done; None when there is something to compute."""
+    if any(node.op not in _LAYOUT and node not in known and node.op is not constant_op for node in order):
+        return None
+    made: dict[Node, Any] = dict(known)
+    for node in order:
+        if node not in made:
+            assert node.op.evaluate is not None
+            made[node] = node.op.evaluate(*[made[o] for o in node.operands], **dict(node.attributes))
+    return [_dense(made[node], node) for node in wanted]
+
+
+def _cut_out(
+    order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]
+) -> tuple[list[Node], dict[Node, Array]]:
+    """The graph with slices of known data as data themselves: the next batch of a data set runs the same program."""
+    parts: dict[Node, Array] = {}
+    asked = set(wanted)
+    for node in order:
+        if node.op is slice_ and node not in known and node not in asked:
+            (source,) = node.operands
+            whole = parts.get(source) if source in parts else known.get(source)
+            if whole is not None:
+                part = slice_.evaluate(whole, **dict(node.attributes))  # type: ignore[misc]
+                if is_dense(part) or part.nbytes <= _WORTH_A_COPY:
+                    parts[node] = np.ascontiguousarray(part).reshape(part.shape)
+    if not parts:
+        return order, known
+    given = {**known, **parts}
+    return toposort(wanted, stop=given.__contains__), given
+
+
+def _dense(value: Any, node: Node) -> Array:
+    array = np.asarray(value).view()
+    return array if is_dense(array) and array.shape == shape_of(node.type) else np.array(array, order="C")
+
+
+def _costs(order: list[Node], work: _Work) -> dict[Node, float]:
+    """Roughly what it would take to compute each node again from what is kept."""
+    costs: dict[Node, float] = {}
+    for node in order:
+        if node in work.known:
+            costs[node] = 0.0
+            continue
+        costs[node] = _own_cost(node) + sum(costs[o] for o in node.operands if o not in work.kept)
+    return costs
+
+
+def _own_cost(node: Node) -> float:
+    """Roughly how many additions a node is worth."""
+    return node.op.cost * (math.prod(node.type.shape) if isinstance(node.type, Tensor) else 1)  # type: ignore[arg-type]

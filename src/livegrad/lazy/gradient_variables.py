@@ -1,0 +1,49 @@
+"""Tensors that want a gradient, and the nodes through which one may be asked for: their history cannot go.
+
+Tensors say that they are variables; execution and `jit` ask what leads to one.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from livegrad.ir.node import Node
+from livegrad.ir.walk import toposort
+from livegrad.lazy.lazy_values import Holder, holders_of
+from livegrad.ops.elementwise import detach
+
+_variables: list[weakref.ref[Any]] = []  # who wanted a gradient at some time
+
+
+def note_variable(holder: Holder) -> None:
+    """Notes that somebody wants a gradient."""
+    _variables.append(weakref.ref(holder))
+
+
+def differentiable_among(nodes: Iterable[Node]) -> set[Node]:
+    """Those nodes through which a gradient may be asked for: their history cannot go."""
+    _variables[:] = [ref for ref in _variables if (holder := ref()) is not None and holder.requires_grad]
+    nodes = list(nodes)
+    if not _variables:
+        return set()
+    leads: dict[Node, bool] = {}  # whether a gradient goes down to a variable
+    for node in toposort(nodes, stop=ends_gradients):
+        leads[node] = wants_gradient(node) or (node.op is not detach and any(leads[below] for below in node.operands))
+    return {node for node in nodes if leads[node] and not ends_gradients(node)}
+
+
+def may_be_differentiated(node: Node) -> bool:
+    """Whether a gradient may be asked for through the node."""
+    return bool(differentiable_among([node]))
+
+
+def wants_gradient(node: Node) -> bool:
+    """Whether somebody who holds the node wants a gradient with respect to it."""
+    return any(holder.requires_grad for holder in holders_of(node))
+
+
+def ends_gradients(node: Node) -> bool:
+    """Whether gradients go no further down than to this node."""
+    return node.op is detach or wants_gradient(node)

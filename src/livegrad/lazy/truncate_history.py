@@ -1,0 +1,143 @@
+"""Where histories end: a value that is built on many executions stands by itself from then on, as data.
+
+A loop that updates its tensors would otherwise remember every step it ever made. `execution` calls `settle_all` once in
+a while with what it has computed; everything here runs under `values.lock`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Container, Iterable
+from typing import Any
+
+from livegrad.ir.node import Node
+from livegrad.ir.walk import exchange, toposort
+from livegrad.ir.walk import keep as keep_as_it_is
+from livegrad.lazy.gradient_variables import differentiable_among
+from livegrad.lazy.lazy_values import (
+    MOST_GENERATIONS,
+    MOST_LOOKED_AT,
+    Cell,
+    Leaf,
+    Value,
+    holders_of,
+    keep,
+    known_value,
+    leaf_node,
+    leaf_of,
+    reach,
+    waiting_holders,
+)
+
+_SHARE_OF_WORK = 8  # it is looked once in eight executions: as much each time as those have computed
+
+
+def settle(node: Node, value: Value) -> Node:
+    """A leaf with a node's value: from here on the value stands by itself, and its history can go."""
+    return _data_from(value, _leaves_below([node])[node])
+
+
+def has_long_history(node: Node) -> bool:
+    """Whether a value is built on so many executions that it had better stand by itself."""
+    cell: Cell | None = node.cell
+    return cell is not None and cell.value is not None and cell.generation >= MOST_GENERATIONS
+
+
+def settle_all(computed: Iterable[Node], work: int) -> None:
+    """Cuts the history of nodes that were just computed, and of values that tensors which wait are built on.
+
+    Those of them through which a gradient can be asked for keep theirs. What is looked at is bounded by the `work` that
+    was done: a step of many parameters leaves many gradients waiting.
+    """
+    most = max(MOST_LOOKED_AT, _SHARE_OF_WORK * work)
+    waiting = waiting_holders(max(1000, work))
+    candidates = [node for node in computed if _has_value(node)]
+    below, _ = reach((holder._node for holder in waiting), _has_value, most)
+    candidates += [node for node in below if _has_value(node) and known_value(node) is not None]
+    needed = differentiable_among(candidates)
+    known = [node for node in dict.fromkeys(candidates) if node not in needed]
+    leaves = _leaves_below(known)
+    made = {node: _data_from(node.cell.value, leaves[node]) for node in known}
+    for node, data in made.items():
+        for holder in list(holders_of(node)):
+            holder._settle(data)
+        node.cell.settled = data
+    if made:
+        _rebase(waiting, made, needed, most)
+
+
+def _data_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
+    made = leaf_node(value)
+    leaf = leaf_of(made)
+    assert leaf is not None
+    leaf.settled = True
+    changes: dict[weakref.ref[Leaf], int] = {}
+    for found in ancestors:
+        changes[weakref.ref(found)] = found.changed
+        changes.update((r, c) for r, c in found.ancestors.items() if r() is not None)
+    leaf.ancestors = changes
+    return made
+
+
+def _leaves_below(nodes: list[Node]) -> dict[Node, list[Leaf]]:
+    """The data that each of some nodes was computed from, found in one walk: a bit for each leaf."""
+    leaves: list[Leaf] = []
+    bits: dict[Node, int] = {}
+    for node in toposort(nodes):
+        leaf = leaf_of(node)
+        own = 0
+        if leaf is not None:
+            own = 1 << len(leaves)
+            leaves.append(leaf)
+        for operand in node.operands:
+            own |= bits[operand]
+        bits[node] = own
+    return {node: [leaf for place, leaf in enumerate(leaves) if bits[node] >> place & 1] for node in nodes}
+
+
+def _rebase(waiting: Iterable[Any], made: dict[Node, Node], needed: Container[Node], most: int) -> None:
+    """Tensors that were built on some nodes before these were computed go on from the data that they have become.
+
+    Otherwise a loop that builds its next step before it asks for the result of the last would never let go of any.
+    """
+    holders = list(waiting)
+    given = dict(made)
+
+    def ends(node: Node) -> bool:
+        return node in made or (_has_value(node) and node not in needed)
+
+    # The nearest nodes: what lies beyond the limit was moved when it was near, and stays as it is.
+    below, _ = reach((holder._node for holder in holders), ends, most)
+    looked_at = set(below)
+    for node in below:
+        if node not in made and ends(node):
+            given[node] = node
+        elif node not in made:
+            for operand in node.operands:
+                if operand not in looked_at:
+                    given.setdefault(operand, operand)
+    moved = exchange([holder._node for holder in holders], keep_as_it_is, given)
+    for before, after in moved.items():
+        if after is not before and before not in made:
+            _take_over(before, after)
+    for holder in holders:
+        if moved[holder._node] is not holder._node:
+            holder._settle(moved[holder._node])
+
+
+def _take_over(before: Node, after: Node) -> None:
+    """A node that was built anew is known as it was before, if that is still good."""
+    known: Cell | None = before.cell
+    if known is None:
+        return
+    if after.cell is None:
+        after.cell = Cell()
+    after.cell.companions = known.companions
+    value = known_value(before)
+    if value is not None and after.cell.value is None:
+        keep(after.cell, value, known.cost, volatile=False, stamp=known.stamp)
+        after.cell.generation, after.cell.device = known.generation, known.device
+
+
+def _has_value(node: Node) -> bool:
+    return node.cell is not None and node.cell.value is not None

@@ -1,0 +1,70 @@
+"""Append blocks: a function says for each element whether to emit it, and what; the emitted ones lie side by side.
+
+In: a function that returns `(emit, value)`. Out: a block with the outputs `values` (as many rows as its capacity, zeros
+after the last), `count` and `total`. The counter starts at zero whenever the step runs. Elements keep their order.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.live.blocks.bodies import TracedBody
+from livegrad.live.blocks.search import pack, take_rows, whole
+from livegrad.live.graph.description import Block
+from livegrad.tensors import namespace as xp
+from livegrad.tensors.tracing import name_of
+
+
+class AppendBlock(Block):
+    """A block that appends, up to a capacity; the engine warns when `total` is beyond it.
+
+    >>> import livegrad as lg
+    >>> AppendBlock(lambda x: (x > 0.0, x), capacity=8, name="positive")
+    <block positive(x) -> values, count, total>
+    """
+
+    appends = True
+
+    def __init__(self, function: Callable[..., Any], capacity: int, name: str | None = None) -> None:
+        if capacity.__class__ is not int or capacity < 1:
+            raise UsageError("a capacity is a positive whole number", where=caller_origin(), found=repr(capacity))
+        self.function, self.capacity = function, capacity
+        self.limits = {"total": capacity}
+        super().__init__(_body(function, capacity, name or name_of(function)), name)
+
+
+def append_block(function: Callable[..., Any], *, capacity: int, name: str | None = None) -> AppendBlock:
+    """A block that keeps the elements that a function emits.
+
+    >>> from livegrad.live.engine import Engine
+    >>> engine = Engine()
+    >>> keep = engine.add(append_block(lambda x: (x > 1.0, x), capacity=3, name="keep"))
+    >>> engine.set(keep["x"], [0.5, 2.0, 3.0, 1.0])
+    >>> _ = engine.step()
+    >>> engine.read(keep["values"]).tolist(), int(engine.read(keep["count"]))
+    ([2.0, 3.0, 0.0], 2)
+    """
+    return AppendBlock(function, capacity, name)
+
+
+def _body(function: Callable[..., Any], capacity: int, name: str) -> TracedBody:
+    def append(**inputs: Any) -> tuple[Any, Any, Any]:
+        emit, value = function(**inputs)
+        emit = xp.astype(emit, xp.bool)
+        if emit.ndim != 1 or value.ndim < 1 or value.shape[0] != emit.shape[0]:
+            raise UsageError(
+                f"`{name}` returns a row of truth values and a value for each",
+                found=f"shapes {emit.shape} and {value.shape}",
+            )
+        if emit.shape[0] == 0:
+            return xp.zeros((capacity, *value.shape[1:]), dtype=value.dtype), whole(0), whole(0)
+        places, total = pack(emit, capacity)
+        chosen = take_rows(value, places)
+        valid = xp.reshape(xp.arange(capacity, dtype=xp.int64) < total, (capacity,) + (1,) * (value.ndim - 1))
+        return xp.where(valid, chosen, xp.zeros_like(chosen)), xp.minimum(total, whole(capacity)), total
+
+    append.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return TracedBody(append, {}, ("values", "count", "total"), name)

@@ -1,0 +1,318 @@
+"""What a block can wrap: a function of the value IR, or a Python function on tensors (captured ones included).
+
+In: a callable. Out: an engine `Block`. A Python function is called once for each set of input types, with tensors that
+stand for the inputs; what it builds is the block's function. Features of the context that it reads become needs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
+from livegrad.ir.walk import toposort
+from livegrad.lazy.lazy_values import holders_of
+from livegrad.live.blocks.captured_block import CapturedBody
+from livegrad.live.engine import Engine
+from livegrad.live.graph.description import Block, Body, InputSpec, Specialized, pin_names
+from livegrad.live.graph.problems import GraphError, PinError, raised_at
+from livegrad.live.graph.sources import Given, setting_of
+from livegrad.ops.context import FeatureKey, feature_leaves, feature_of
+from livegrad.passes.flatten_signature import flatten_signature
+from livegrad.runtime.arguments import learn_sizes
+from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.handle import wrap
+from livegrad.tensors.pytrees import flatten
+from livegrad.tensors.tracing import name_of, placeholders, result_node
+from livegrad.tensors.weak_types import weak_numbers
+
+_MOST_KEPT = 64  # specialisations of one body
+_KINDS = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
+
+
+def block(
+    what: Function | Callable[..., Any],
+    *,
+    name: str | None = None,
+    inputs: Sequence[str] | Mapping[str, Type | None] | None = None,
+    outputs: str | Sequence[str] = ("result",),
+    shapes: Mapping[str, str] | None = None,
+) -> Block:
+    """A block that computes a function.
+
+    `inputs` names the pins of a function of the value IR; for a Python function they are its parameters, and a mapping
+    may give their types; a size that is a symbol there can change without new code. Defaults of parameters are the
+    values of pins that nothing feeds. `outputs` names the results; a single one may be a text by itself. `shapes` are
+    rules that outputs must obey, such as "same(0)".
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f32
+    >>> block(trace(lambda a, b: a * b, f32, f32, name="product"), inputs=("a", "b"))
+    <block product(a, b) -> result>
+    >>> block(lambda x, gain=1.0: x * gain, name="amplify", shapes={"result": "same(0)"})
+    <block amplify(x, gain) -> result>
+    """
+    body = body_of(what, inputs, outputs, name)
+    if isinstance(body, TracedBody) and inputs is not None:
+        _require_parameters(body, inputs)
+    return Block(body, name, shapes)
+
+
+def _require_parameters(body: TracedBody, inputs: Sequence[str] | Mapping[str, Type | None]) -> None:
+    """A mapping may say something of some parameters, a sequence names them all."""
+    parameters = [spec.name for spec in body.inputs]
+    named = tuple(inputs) if isinstance(inputs, Mapping) else pin_names(inputs, "inputs")
+    if not set(named) <= set(parameters) or not (isinstance(inputs, Mapping) or list(named) == parameters):
+        raise UsageError(
+            f"the inputs of `{body.name}` are its parameters",
+            where=caller_origin(),
+            expected=", ".join(parameters) or "none",
+            found=", ".join(named) or "none",
+        )
+
+
+def body_of(
+    what: Function | Callable[..., Any],
+    inputs: Sequence[str] | Mapping[str, Type | None] | None = None,
+    outputs: str | Sequence[str] = ("result",),
+    name: str | None = None,
+) -> Body:
+    """The body for whatever computes."""
+    own_outputs = pin_names(outputs, "outputs")
+    by_name = list(inputs) if isinstance(inputs, Mapping) else inputs
+    own_inputs = None if by_name is None else pin_names(by_name, "inputs")
+    if isinstance(what, Function):
+        return FunctionBody(what, own_inputs, own_outputs, name)
+    if not callable(what):
+        raise UsageError("a block wraps a function", where=caller_origin(), found=type(what).__name__)
+    types = inputs if isinstance(inputs, Mapping) else {}
+    for input, own in types.items():
+        if own is not None and not isinstance(own, Type):
+            expected = "a type such as lg.f32, or None for any"
+            raise UsageError(f"no type for `{input}`", where=caller_origin(), expected=expected, found=shown(own))
+    return TracedBody(what, types, own_outputs, name)
+
+
+def edit(engine: Engine, target: Block, what: Function | Callable[..., Any]) -> None:
+    """Lets a block compute another function, from the next frame on. The same pins: a change of code.
+
+    >>> engine = Engine()
+    >>> shade = engine.add(block(lambda x=2.0: x + 1.0, name="shade"))
+    >>> _ = engine.step()
+    >>> edit(engine, shade, lambda x=2.0: x * 10.0)
+    >>> engine.step().level.name, float(engine.read(shade))
+    ('CODE', 20.0)
+    """
+    engine.edit(target, replace_body(target, what))
+
+
+def replace_body(target: Block, what: Function | Callable[..., Any]) -> Body:
+    """A body for the same outputs (and, of a function of the value IR, the same inputs) as a block has."""
+    if not isinstance(target, Block):
+        raise UsageError("no block to edit", where=caller_origin(), found=type(target).__name__)
+    if isinstance(target.body, CapturedBody) and not isinstance(what, Function):
+        return target.body.with_call(what)
+    inputs: Sequence[str] | Mapping[str, Type | None] | None = None
+    if isinstance(what, Function):
+        inputs = tuple(target.inputs)
+    elif isinstance(target.body, TracedBody) and callable(what):  # sizes that were declared as symbols stay symbols
+        parameters = {spec.name for spec in body_of(what, None, tuple(target.outputs), target.name).inputs}
+        inputs = {spec.name: spec.type for spec in target.body.inputs if spec.name in parameters}
+    return body_of(what, inputs, tuple(target.outputs), target.name)
+
+
+class FunctionBody:
+    """A function of the value IR. Structs among its parameters and results are pins for each of their fields."""
+
+    def __init__(
+        self, function: Function, inputs: tuple[str, ...] | None, outputs: tuple[str, ...], name: str | None
+    ) -> None:
+        self.source = function
+        self.name = name or function.name
+        flat = flatten_signature(function)
+        leaves = feature_leaves(flat.results)
+        self._features = tuple(map(feature_of, leaves))
+        self._types = flat.parameter_types
+        names = inputs or tuple(f"input{number}" for number in range(len(self._types)))
+        if len(names) != len(self._types):
+            raise UsageError(
+                f"`{self.name}` has {len(self._types)} inputs", where=caller_origin(), found=", ".join(names)
+            )
+        if outputs == ("result",) and len(flat.results) > 1:
+            outputs = tuple(f"result{number}" for number in range(len(flat.results)))
+        self.inputs = tuple(InputSpec(own, type) for own, type in zip(names, self._types, strict=True))
+        self.outputs = outputs
+        self._function = make_function(self.name, (*flat.parameters, *leaves), flat.results) if leaves else flat
+
+    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+        """The function, once every input is found to fit."""
+        tensors = []
+        for spec, own in zip(self.inputs, given, strict=True):
+            assert spec.type is not None
+            _require_fit(own, spec.type, spec.name)
+            if isinstance(spec.type, Tensor):
+                tensors.append((spec.type, own.type.shape, f"input `{spec.name}` of `{self.name}`"))
+        sizes = learn_sizes(tensors)
+        return Specialized(self._function, self._features, (), tuple(sorted(sizes.items())))
+
+
+def _require_fit(given: Given, wanted: Type, pin: str) -> None:
+    element = scalar_of(wanted)
+    shape: tuple[Any, ...] | None = ()
+    if isinstance(wanted, Tensor):
+        shape = None if len(wanted.shape) == len(given.type.shape) else wanted.shape
+    elif isinstance(wanted, Vector):
+        shape = (wanted.size,)
+    elif isinstance(wanted, Matrix):
+        shape = (wanted.rows, wanted.columns)
+    elif not isinstance(wanted, Scalar):
+        raise PinError(pin, "a number, vector, matrix or tensor", str(wanted))
+    assert element is not None
+    same = given.type.element is element
+    weakly = given.weak and _KINDS[given.type.element.kind] <= _KINDS[element.kind]
+    if not (same or weakly) or (shape is not None and given.type.shape != shape):
+        raise PinError(pin, str(wanted), f"a Python {given.type.element.kind}" if given.weak else str(given.type))
+
+
+class TracedBody:
+    """A Python function on tensors, called once for each set of input types."""
+
+    def __init__(
+        self, function: Callable[..., Any], types: Mapping[str, Type | None], outputs: tuple[str, ...], name: str | None
+    ) -> None:
+        self.name = name or name_of(function)
+        self.function = function
+        python = function.python_function if isinstance(function, CapturedFunction) else function
+        self._by_position = 0  # how many parameters, the first ones, have no name in a call
+        specs = []
+        for parameter in _parameters(python, self.name):
+            if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                raise UsageError(f"`{self.name}` must name its parameters", where=caller_origin(), found=str(parameter))
+            default = None if parameter.default is parameter.empty else parameter.default
+            if default is not None:
+                _require_numbers(default, parameter.name, self.name)
+            specs.append(InputSpec(parameter.name, types.get(parameter.name), default))
+            self._by_position += parameter.kind is parameter.POSITIONAL_ONLY
+        self.inputs = tuple(specs)
+        self.outputs = outputs
+        self._made: dict[tuple[tuple[Type, ...], tuple[bool, ...]], Specialized] = {}
+        self._known: dict[tuple[Given, ...], Specialized] = {}  # the same by what was given, sizes and all
+        self.traces = 0  # how often the function was called, for tests of what an edit costs
+
+    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+        """The function that a call with tensors of these types builds."""
+        known = self._known.get(given)
+        if known is None:
+            known = self._specialize(given)
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            self._known[given] = known
+        return known
+
+    def _specialize(self, given: tuple[Given, ...]) -> Specialized:
+        tensors = []
+        for spec, own in zip(self.inputs, given, strict=True):
+            if spec.type is not None:
+                _require_fit(own, spec.type, spec.name)
+                if isinstance(spec.type, Tensor):
+                    tensors.append((spec.type, own.type.shape, f"input `{spec.name}` of `{self.name}`"))
+        sizes = tuple(sorted(learn_sizes(tensors).items()))
+        types = tuple(_parameter_type(spec, own) for spec, own in zip(self.inputs, given, strict=True))
+        weak = tuple(own.weak and spec.type is None for spec, own in zip(self.inputs, given, strict=True))
+        found = self._made.get((types, weak))
+        if found is None:
+            found = self._trace(types, weak)
+            if len(self._made) >= _MOST_KEPT:
+                self._made.clear()
+            self._made[types, weak] = found
+        return replace(found, sizes=sizes) if sizes else found
+
+    def _trace(self, types: tuple[Type, ...], weak: tuple[bool, ...]) -> Specialized:
+        self.traces += 1
+        nodes = placeholders(types)
+        names = [spec.name for spec in self.inputs]
+        with weak_numbers(node for own, node in zip(weak, nodes, strict=True) if own):
+            result = self._call(dict(zip(names, map(wrap, nodes), strict=True)))
+            if isinstance(result, Mapping):
+                result = self._results_of(result)
+            # Numbers that met nothing with a type of its own are float32 from here on.
+            results = tuple(result_node(leaf, self.name) for leaf in flatten(result)[0])
+        del result  # whoever still holds a tensor that was read is not this function
+        return _close_over(results, nodes, self.name)
+
+    def _results_of(self, result: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Results that were given by name, in the order of the pins."""
+        if any(output not in result for output in self.outputs):
+            raise GraphError(
+                f"`{self.name}` gives results by other names than those of its outputs",
+                expected=", ".join(self.outputs),
+                found=", ".join(map(str, result)) or "an empty dict",
+                help="name the outputs: block(..., outputs=(...))",
+            )
+        return tuple(result[output] for output in self.outputs)
+
+    def _call(self, arguments: dict[str, Any]) -> Any:
+        _, named = declared_numbers(self.function, (), arguments, traced_only=True)
+        values = list(named.values())[: self._by_position]
+        try:
+            return self.function(*values, **dict(list(named.items())[self._by_position :]))
+        except LivegradError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise GraphError(f"`{self.name}` raised {type(error).__name__}: {error}", where=raised_at(error)) from error
+
+
+def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some that are built into Python do not say
+        what = f"`{name}` does not say which parameters it has"
+        raise UsageError(what, where=caller_origin(), help=f"wrap it: lambda x, y: {name}(x, y)") from None
+
+
+def _require_numbers(default: Any, parameter: str, function: str) -> None:
+    try:
+        setting_of(default)
+    except UsageError as error:
+        raise UsageError(
+            f"the default of `{parameter}` of `{function}` is what its pin holds, and no number",
+            where=caller_origin(),
+            found=error.found,
+            help="functools.partial gives a function what is no pin",
+        ) from None
+
+
+def _parameter_type(spec: InputSpec, given: Given) -> Type:
+    """What the function is called with: sizes that were declared by a symbol stay symbols."""
+    if spec.type is None:
+        return given.type
+    if isinstance(spec.type, Tensor):
+        return spec.type
+    element = scalar_of(spec.type)
+    assert element is not None
+    return Tensor(element, given.type.shape)
+
+
+def _close_over(results: tuple[Node, ...], inputs: Sequence[Node], name: str) -> Specialized:
+    """Features become operands of their own, tensors that were made inside become constants."""
+    own = set(inputs)
+    leaves = [node for node in toposort(results) if node.op is input_op and node not in own]
+    features = [leaf for leaf in leaves if isinstance(leaf.attribute("key"), FeatureKey)]
+    data = [leaf for leaf in leaves if leaf not in features]
+    for leaf in data:
+        if any(True for _ in holders_of(leaf)):
+            raise GraphError(
+                f"`{name}` reads a tensor from outside", where=leaf.origin, help="make it a parameter, and set the pin"
+            )
+    constants = tuple(np.array(wrap(leaf).numpy(), order="C") for leaf in data)
+    closed = make_function(name, (*inputs, *features, *data), results)
+    return Specialized(closed, tuple(map(feature_of, features)), constants)

@@ -1,0 +1,95 @@
+"""Blocks that call a library: opaque work that the engine captures once and repeats every frame.
+
+In: a Python function `call(stream, inputs..., outputs...)` that writes its outputs. Out: a block. On the CPU arrays are
+NumPy views of the engine's memory; on CUDA they are device arrays, and the call runs while `stream` is captured.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.types import Scalar, Tensor
+from livegrad.live.graph.captured_call import CapturedCall
+from livegrad.live.graph.description import Block, InputSpec, Specialized
+from livegrad.live.graph.shape_rules import apply_shape_rule
+from livegrad.live.graph.sources import Given
+
+OutputRule = str | tuple[str, Scalar]  # a shape rule, and the type of the elements (else that of the first input)
+
+
+def captured_block(
+    call: Callable[..., None],
+    *,
+    outputs: Mapping[str, OutputRule],
+    in_memory: Sequence[str] = (),
+    name: str | None = None,
+) -> Block:
+    """A block that calls a library.
+
+    Parameters of `call` that `outputs` names are arrays to write to, with a shape rule for each; the others, after the
+    stream, are inputs. A change of a number means another capture, unless `in_memory` names it: then the call gets an
+    array of one element, and a change of it is a write. The call must depend on nothing but its arguments.
+
+    >>> import numpy as np
+    >>> from livegrad.live.engine import Engine
+    >>> def scale(stream, x, factor, result):
+    ...     np.multiply(x, factor, out=result)
+    >>> engine = Engine()
+    >>> scaled = engine.add(captured_block(scale, outputs={"result": "same(0)"}))
+    >>> engine.set(scaled["x"], np.arange(3.0))
+    >>> engine.set(scaled["factor"], 2.0)
+    >>> _ = engine.step()
+    >>> engine.set(scaled["factor"], 10.0)
+    >>> engine.step().level.name, engine.read(scaled).tolist()
+    ('RECAPTURE', [0.0, 10.0, 20.0])
+    """
+    return Block(CapturedBody(call, outputs, in_memory, name), name)
+
+
+class CapturedBody:
+    """A library call, for whatever types reach it."""
+
+    def __init__(
+        self,
+        call: Callable[..., None],
+        outputs: Mapping[str, OutputRule],
+        in_memory: Sequence[str] = (),
+        name: str | None = None,
+    ) -> None:
+        self.name = name or getattr(call, "__name__", "call")
+        parameters = list(inspect.signature(call).parameters.values())[1:]
+        names = [parameter.name for parameter in parameters]
+        inputs = [parameter for parameter in parameters if parameter.name not in outputs]
+        if names != [*(parameter.name for parameter in inputs), *outputs]:
+            raise UsageError(
+                f"`{self.name}` takes a stream, its inputs, then its outputs",
+                where=caller_origin(),
+                expected=", ".join(["stream", *(p.name for p in inputs), *outputs]),
+                found=", ".join(inspect.signature(call).parameters),
+            )
+        strangers = [own for own in in_memory if own not in names or own in outputs]
+        if strangers:
+            raise UsageError(f"`{self.name}` has no input {', '.join(strangers)}", where=caller_origin())
+        self.inputs = tuple(InputSpec(p.name, None, None if p.default is p.empty else p.default) for p in inputs)
+        self.outputs = tuple(outputs)
+        self._call, self._rules = call, dict(outputs)
+        self._in_memory = tuple(spec.name in in_memory for spec in self.inputs)
+
+    def with_call(self, call: Callable[..., None]) -> CapturedBody:
+        """Another call for the same outputs."""
+        names = [spec.name for spec, own in zip(self.inputs, self._in_memory, strict=True) if own]
+        return CapturedBody(call, self._rules, names, self.name)
+
+    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+        """The call for inputs of these types."""
+        shapes = [own.type.shape for own in given]
+        results = []
+        for rule in self._rules.values():
+            text, element = rule if isinstance(rule, tuple) else (rule, None)
+            if element is None and not given:
+                raise UsageError(f"`{self.name}` has no inputs", help='give the type: outputs={"name": (rule, f32)}')
+            results.append(Tensor(element or given[0].type.element, apply_shape_rule(text, shapes)))  # type: ignore[arg-type]
+        types = tuple(own.type for own in given)
+        return Specialized(CapturedCall(self.name, self._call, types, tuple(results), self._in_memory))

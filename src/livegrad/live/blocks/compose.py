@@ -1,0 +1,305 @@
+"""Nodes of a live graph as functions of the value IR, regions and append buffers included.
+
+In: a node of a network and the types that reach it. Out: a `Specialized` whose function computes what the node does.
+`gradient` differentiates these; the engine itself runs regions as control flow over steps and needs none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from livegrad.ir.function import inline, make_function
+from livegrad.ir.leaves import constant, input_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Tensor, Type, bool_, i64
+from livegrad.ir.walk import toposort
+from livegrad.live.compile.network import CarryRef, Network, NetworkNode, OutputRef, Ref
+from livegrad.live.compile.propagate import tensor_of
+from livegrad.live.compile.topological_sort import sort_nodes
+from livegrad.live.graph.append_buffer import AppendBuffer
+from livegrad.live.graph.captured_call import CapturedCall
+from livegrad.live.graph.description import Specialized
+from livegrad.live.graph.keys import carry_key, pin_key
+from livegrad.live.graph.problems import GraphError
+from livegrad.live.graph.regions import Region
+from livegrad.live.graph.sources import Given, Numbers
+from livegrad.live.graph.user_kernel import CudaKernel
+from livegrad.ops.aggregate import member
+from livegrad.ops.comparison import not_equal
+from livegrad.ops.context import FeatureLevel
+from livegrad.ops.control import cond, for_loop, make_cond, switch, while_loop
+from livegrad.ops.conversion import cast
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast
+from livegrad.ops.rules import zero
+from livegrad.passes.differentiate.tangents import result_nodes
+from livegrad.tensors import namespace as xp
+from livegrad.tensors.handle import Tensor as Handle
+from livegrad.tensors.handle import wrap
+from livegrad.tensors.tracing import placeholders
+
+Values = Mapping[str, Node]
+
+
+def inputs_of(node: NetworkNode) -> dict[str, Ref | None]:
+    """Everything that a node reads, by name. Of a region: its control, what it carries, and what its bodies read."""
+    if isinstance(node.block, AppendBuffer):
+        totals = {f"{name}#total": _total_of(ref) for name, ref in node.feeds.items()}
+        return {**node.feeds, **totals}
+    if not node.bodies:
+        return node.feeds
+    return {**node.feeds, **dict(_free_inputs(node, frozenset()))}
+
+
+def _total_of(ref: Ref | None) -> Ref | None:
+    return OutputRef(ref.node, "total") if isinstance(ref, OutputRef) else None
+
+
+def _free_inputs(region: NetworkNode, inside: frozenset[str]) -> Iterator[tuple[str, Ref | None]]:
+    """What nodes of a region's bodies read from outside of it."""
+    for body in region.bodies:
+        known = inside | body.nodes.keys()
+        for inner in body.nodes.values():
+            for name, ref in inputs_of(inner).items() if not inner.bodies else inner.feeds.items():
+                if not (isinstance(ref, OutputRef) and ref.node in known) and not _is_carried(ref, region, known):
+                    yield pin_key(inner.key, name), ref
+            if inner.bodies:
+                for name, ref in _free_inputs(inner, known):
+                    if not _is_carried(ref, region, known):
+                        yield name, ref
+
+
+def _is_carried(ref: Ref | None, region: NetworkNode, inside: frozenset[str]) -> bool:
+    """Whether a loop's variable belongs to this region or to one inside it."""
+    if not isinstance(ref, CarryRef):
+        return False
+    owner = ref.key.rpartition("#")[0]
+    return owner == region.key or owner in inside
+
+
+def results_of(node: NetworkNode) -> tuple[str, ...]:
+    """The names of what a node computes, those of a region that stay inside it included."""
+    return tuple(node.bodies[0].outputs) if node.bodies else node.outputs
+
+
+def function_of(node: NetworkNode, given: Sequence[Given]) -> Specialized:
+    """What a node computes from its `inputs_of`, as one function."""
+    if not node.bodies and not isinstance(node.block, AppendBuffer):
+        return node.body.specialize(tuple(given))
+    names = list(inputs_of(node))
+    composition = _Composition()
+    own = placeholders([one.type for one in given])
+    values = dict(zip(names, own, strict=True))
+    weak = {name: one for name, one in zip(names, given, strict=True) if one.weak}
+    results = composition.evaluate(node, values, weak)
+    features, constants = composition.features, composition.constants
+    inputs = (*own, *features.values(), *(place for place, _ in constants))
+    function = make_function(node.key, inputs, [results[name] for name in results_of(node)])
+    return Specialized(function, tuple(features), tuple(array for _, array in constants))
+
+
+class _Composition:
+    """Evaluates nodes on values of the IR, and gathers the features and constants that they need."""
+
+    def __init__(self) -> None:
+        self.features: dict[FeatureLevel, Node] = {}
+        self.constants: list[tuple[Node, Numbers]] = []
+
+    def evaluate(self, node: NetworkNode, values: Values, weak: Mapping[str, Given]) -> dict[str, Node]:
+        """The results of one node by name."""
+        if isinstance(node.block, Region):
+            return _RegionCall(self, node, node.block, values, weak).evaluate()
+        if isinstance(node.block, AppendBuffer):
+            return _append(node, node.block.capacity, values)
+        given = tuple(weak.get(name) or Given(_tensor(value.type)) for name, value in values.items())
+        made = node.body.specialize(given)
+        if isinstance(made.function, CapturedCall):
+            raise GraphError(f"`{node.key}` calls a library, which has no derivative", help="write a block for it")
+        if isinstance(made.function, CudaKernel):
+            raise GraphError(f"`{node.key}` is code for CUDA, which has no derivative", help="write a block for it")
+        if made.sizes:
+            raise GraphError(f"`{node.key}` has symbolic sizes", help="a region is differentiated at known sizes")
+        types = made.function.parameter_types
+        of_features = zip(made.features, types[len(values) :], strict=False)
+        arguments = [*values.values(), *(self._feature(feature, type) for feature, type in of_features)]
+        arguments += [self._constant(array) for array in made.constants]
+        found = inline(made.function, [_as(value, type) for value, type in zip(arguments, types, strict=True)])
+        return {name: _as_tensor(value) for name, value in zip(node.outputs, found, strict=True)}
+
+    def _feature(self, feature: FeatureLevel, type: Type) -> Node:
+        if feature not in self.features:
+            self.features[feature] = placeholders([type])[0]
+        return self.features[feature]
+
+    def _constant(self, array: Numbers) -> Node:
+        for place, known in self.constants:  # several blocks may share one
+            if known is array:
+                return place
+        (place,) = placeholders([tensor_of(array)])
+        self.constants.append((place, array))
+        return place
+
+
+class _RegionCall:
+    """One region as an op of the value IR.
+
+    Bodies are closed functions of what the region reads: a branch that is not taken computes nothing, and neither does
+    its derivative. Each is evaluated once, so the work grows with the number of regions, however deep they nest.
+    """
+
+    def __init__(
+        self, composition: _Composition, node: NetworkNode, region: Region, values: Values, weak: Mapping[str, Given]
+    ) -> None:
+        self.composition, self.node, self.region = composition, node, region
+        self.values, self.weak = values, weak
+        self.inside = dict(zip(values, placeholders([value.type for value in values.values()]), strict=True))
+        self.names = tuple(node.bodies[0].outputs)
+
+    def evaluate(self) -> dict[str, Node]:
+        """Its results by name."""
+        control = lookup(self.values[self.region.control_name])
+        if self.region.kind in ("while", "for"):
+            found = self._loop(control)
+        else:
+            found = self._branch(control)
+        return dict(zip(self.names, found, strict=True))
+
+    def _body(self, body: Network, carried: Mapping[str, Node]) -> tuple[Node, ...]:
+        known = dict(carried)
+        for key, _ in sort_nodes(body)[0]:
+            inner = body.nodes[key]
+            values, weak = {}, {}
+            for name, ref in inputs_of(inner).items():
+                # Names of what a region inside reads are whole keys already.
+                place = name if inner.bodies and name not in inner.feeds else pin_key(key, name)
+                if place in self.inside:
+                    values[name] = self.inside[place]
+                    if place in self.weak:
+                        weak[name] = self.weak[place]
+                else:
+                    assert ref is not None
+                    values[name] = known[ref.key]
+            for name, value in self.composition.evaluate(inner, values, weak).items():
+                known[pin_key(key, name)] = value
+        return tuple(known[body.outputs[name].key] for name in self.names)
+
+    def _branch(self, control: Node) -> Sequence[Node]:
+        bodies = [self._body(body, {}) for body in self.node.bodies]
+        if self.region.kind == "switch" or len(bodies) == 1:
+            bodies.append(tuple(zero(value.type) for value in bodies[0]))
+        own = tuple(self.inside.values())
+        captures = _inputs_besides(own, [value for results in bodies for value in results])
+        inputs = (*own, *captures)
+        functions = tuple([make_function(self.node.key, inputs, results) for results in bodies])
+        operands = (*self.values.values(), *captures)
+        if self.region.kind == "switch":
+            number = cast(control, type=i64) if control.type is not i64 else control
+            count = constant(len(self.node.bodies), i64)
+            is_body = (number >= constant(0, i64)) & (number < count)
+            result = switch(_choose(is_body, number, count), *operands, branches=functions)
+        else:
+            result = cond(_truth(control), *operands, then=functions[0], otherwise=functions[1])
+        return result_nodes(result, len(self.names))
+
+    def _loop(self, control: Node) -> Sequence[Node]:
+        """A loop that carries the region's variables, then its results: the last iteration's, or those of none."""
+        region, key = self.region, self.node.key
+        carried = {carry_key(key, entering): self.values[entering] for entering in region.carried}
+        index, *state = placeholders([i64, *(value.type for value in carried.values())])
+        index_key = carry_key(key, region.index_name or "")
+        made = self._body(self.node.bodies[0], {**dict(zip(carried, state, strict=True)), index_key: _as_tensor(index)})
+        by_name = dict(zip(self.names, made, strict=True))
+        leaving = dict(zip(region.carried.values(), carried.values(), strict=True))
+        first = {name: leaving.get(name, zero(value.type)) for name, value in by_name.items()}
+        if region.kind == "while":
+            # The pin decides about the first iteration, the body's own result about the others.
+            first["condition"] = broadcast(_truth(control), shape=(), axes=())
+            by_name["condition"] = broadcast(_truth(lookup(by_name["condition"])), shape=(), axes=())
+        results = (*(by_name[name] for name in region.carried.values()), *by_name.values())
+        previous = placeholders([value.type for value in first.values()])
+        own = (*state, *previous, *self.inside.values())
+        captures = _inputs_besides((index, *own), results)
+        inputs = (*own, *captures)
+        operands = (*carried.values(), *first.values(), *self.values.values(), *captures)
+        number = len(carried) + len(first)
+        body = make_function(key, (index, *inputs), results)
+        if region.kind == "for":
+            count = cast(control, type=i64) if control.type is not i64 else control
+            loop = for_loop(count, *operands, body=body, carried=number, reverse=False)
+        else:
+            test = make_function(key, inputs, [lookup(previous[self.names.index("condition")])])
+            loop = while_loop(*operands, condition=test, body=body, carried=number, limit=None)
+        return [member(loop, place) for place in range(len(carried), number)]
+
+
+def _inputs_besides(own: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
+    """What results are made from beside a body's own inputs: features and constants."""
+    return tuple(node for node in toposort(results) if node.op is input_op and node not in own)
+
+
+def _append(node: NetworkNode, capacity: int, values: Values) -> dict[str, Node]:
+    """The rows of an append buffer, each looked up where its writer has it."""
+    rows_of = [(wrap(values[name]), wrap(values[f"{name}#total"])) for name in node.feeds]
+    index = xp.arange(capacity, dtype=xp.int64)
+    start = total = _number(0)
+    kept = None
+    for rows, emitted in rows_of:
+        number = xp.minimum(emitted, _number(rows.shape[0]))
+        own = index - start
+        here = xp.reshape((own >= 0) & (own < number), (capacity,) + (1,) * (rows.ndim - 1))
+        chosen = xp.take(rows, xp.clip(own, 0, rows.shape[0] - 1), axis=0)
+        chosen = xp.where(here, chosen, xp.zeros_like(chosen))
+        kept = chosen if kept is None else xp.where(here, chosen, kept)
+        start, total = start + number, total + emitted
+    assert kept is not None
+    count = xp.minimum(start, _number(capacity))
+    return {"values": kept.node, "count": count.node, "total": total.node}
+
+
+def _number(value: int) -> Handle:
+    return wrap(_as_tensor(constant(value, i64)))
+
+
+def _choose(condition: Node, first: Node, second: Node) -> Node:
+    return make_cond(condition, lambda: first, lambda: second)
+
+
+def _truth(value: Node) -> Node:
+    return value if value.type is bool_ else not_equal(value, zero(value.type))
+
+
+def _as(value: Node, wanted: Type) -> Node:
+    """A tensor as a function takes it."""
+    if value.type is wanted:
+        return value
+    if isinstance(wanted, Scalar):
+        scalar = lookup(value)
+        return scalar if scalar.type is wanted else cast(scalar, type=wanted)
+    if isinstance(wanted, Tensor) and wanted.shape == ():
+        return broadcast(cast(lookup(value), type=wanted.element), shape=(), axes=())
+    raise GraphError(f"{wanted} cannot be differentiated inside of a region", help="take tensors there")
+
+
+def _as_tensor(value: Node) -> Node:
+    if isinstance(value.type, Tensor):
+        return value
+    if isinstance(value.type, Scalar):
+        return broadcast(value, shape=(), axes=())
+    raise GraphError(f"{value.type} cannot be differentiated inside of a region", help="give tensors there")
+
+
+def _tensor(type: Type) -> Tensor:
+    assert isinstance(type, Tensor)
+    return type
+
+
+def differentiable_function(made: Specialized) -> Function:
+    """The function of a specialised body; a library call has none to differentiate."""
+    if isinstance(made.function, CapturedCall):
+        raise GraphError(
+            f"`{made.function.name}` calls a library, which has no derivative", help="write a block for its gradient"
+        )
+    if isinstance(made.function, CudaKernel):
+        what = f"`{made.function.name}` is code for CUDA, which has no derivative"
+        raise GraphError(what, help="write a block for its gradient")
+    return made.function

@@ -1,0 +1,313 @@
+"""Blocks of CUDA C, PTX and cubin: a kernel, and which of its parameters are inputs, outputs and sizes.
+
+In: code with a description of the parameters; that of CUDA C can be read from the kernel's own head. Out: a block for
+`Engine("cuda")`. `watch_cuda` follows files: code, and the JSON beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from livegrad.diagnostics import TextOrigin, UsageError, caller_origin
+from livegrad.ir.types import SCALARS, Scalar, Tensor, Type
+from livegrad.live.blocks.watch import follow
+from livegrad.live.engine import Engine
+from livegrad.live.graph.description import Block, InputSpec, Specialized
+from livegrad.live.graph.problems import GraphError, PinError
+from livegrad.live.graph.shape_rules import apply_shape_rule
+from livegrad.live.graph.sources import Given
+from livegrad.live.graph.user_kernel import CudaKernel, KernelArgument, Language
+
+_C_TYPES = {
+    "bool": "bool", "char": "i8", "signed char": "i8", "unsigned char": "u8", "short": "i16", "unsigned short": "u16",
+    "int": "i32", "unsigned": "u32", "unsigned int": "u32", "long long": "i64", "unsigned long long": "u64",
+    "long": "i64", "unsigned long": "u64", "size_t": "u64", "float": "f32", "double": "f64",
+    "int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16", "int32_t": "i32", "uint32_t": "u32",
+    "int64_t": "i64", "uint64_t": "u64",
+}  # fmt: skip
+_HEAD = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
+_LANGUAGES: dict[str, Language] = {".cu": "cuda", ".ptx": "ptx", ".cubin": "cubin"}
+
+
+@dataclass(frozen=True)
+class KernelParameter:
+    """One parameter of a kernel: an input or output (a pointer), a number, or the size of one of the buffers.
+
+    `shape` is the shape rule of an output; `of` is the buffer that a size is of, `axis` which of its extents.
+
+    >>> KernelParameter("scale", "number", SCALARS["f32"], default=1.0).kind
+    'number'
+    """
+
+    name: str
+    kind: str
+    element: Scalar
+    shape: str | None = None
+    default: Any = None
+    of: str | None = None
+    axis: int | None = None
+
+
+def cuda_block(
+    source: str,
+    *,
+    outputs: Mapping[str, str],
+    sizes: Mapping[str, str | tuple[str, int]] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    points: str | None = None,
+    threads: int = 256,
+    kernel: str | None = None,
+    name: str | None = None,
+) -> Block:
+    """A block of CUDA C. Its kernel is `extern "C"`; pointers are buffers, other parameters numbers.
+
+    `outputs` names the buffers that the kernel writes, with a shape rule for each; `sizes` the parameters that are told
+    how many elements a buffer has (or, as `(buffer, axis)`, one extent of it). There is a thread for each element of
+    `points`, the first output unless it is said.
+
+    >>> add = cuda_block('''
+    ... extern "C" __global__ void shift(const float* x, float by, float* result, int n)
+    ... {
+    ...     int i = blockIdx.x * blockDim.x + threadIdx.x;
+    ...     if (i < n) result[i] = x[i] + by;
+    ... }''', outputs={"result": "same(0)"}, sizes={"n": "result"}, defaults={"by": 1.0})
+    >>> add
+    <block shift(x, by) -> result>
+    """
+    where = caller_origin()
+    file, line = (where.file, _line_of(source, where.file, where.line)) if where is not None else ("", 1)
+    symbol, parameters = read_head(source, outputs, sizes or {}, defaults or {}, kernel)
+    code = KernelCode("cuda", source, symbol, file, line)
+    return Block(CudaBody(code, parameters, points, threads, name or symbol), name)
+
+
+def load_cuda_block(path: str | Path, *, name: str | None = None) -> Block:
+    """A block from a `.cu`, `.ptx` or `.cubin` file and the JSON of the same name beside it.
+
+    The JSON has `kernel` (the symbol), `parameters` (each with `name`, `kind`: input, output, number or size,
+    `element`, and where they apply `shape`, `default`, `of`, `axis`), and may have `threads` and `points`.
+
+    >>> import json, pathlib, tempfile
+    >>> head = {"kernel": "twice", "parameters": [{"name": "x", "kind": "input", "element": "f32"},
+    ...     {"name": "result", "kind": "output", "element": "f32", "shape": "same(0)"}]}
+    >>> text = 'extern "C" __global__ void twice(const float* x, float* result) { result[0] = 2 * x[0]; }'
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "twice.cu")
+    ...     _ = path.write_text(text), path.with_suffix(".json").write_text(json.dumps(head))
+    ...     load_cuda_block(path)
+    <block twice(x) -> result>
+    """
+    return Block(load_body(Path(path), name), name)
+
+
+def watch_cuda(engine: Engine, path: str | Path, *, name: str | None = None) -> Block:
+    """Adds a block from a file, and follows the file and its JSON: saving either is a change of code.
+
+    >>> import json, pathlib, tempfile
+    >>> head = {"kernel": "twice", "parameters": [{"name": "x", "kind": "input", "element": "f32"},
+    ...     {"name": "result", "kind": "output", "element": "f32", "shape": "same(0)"}]}
+    >>> text = 'extern "C" __global__ void twice(const float* x, float* result) { result[0] = 2 * x[0]; }'
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "twice.cu")
+    ...     _ = path.write_text(text), path.with_suffix(".json").write_text(json.dumps(head))
+    ...     watch_cuda(Engine(), path)
+    <block twice(x) -> result>
+    """
+    file = Path(path)
+    made = load_cuda_block(file, name=name)
+    files = [file, file.with_suffix(".json")]
+    follow(engine, made, lambda: files, lambda: load_body(file, name))
+    return engine.add(made)
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """The text of a kernel, or its machine code, and where it was written."""
+
+    language: Language
+    text: str | bytes
+    symbol: str
+    file: str
+    line: int
+
+    def with_text(self, text: str | bytes) -> KernelCode:
+        """Other code for the same symbol."""
+        return replace(self, text=text)
+
+
+class CudaBody:
+    """A kernel, for whatever shapes reach it."""
+
+    def __init__(
+        self, code: KernelCode, parameters: Sequence[KernelParameter], points: str | None, threads: int, name: str
+    ) -> None:
+        self.name = name
+        self.code, self._parameters, self._threads = code, tuple(parameters), threads
+        given = [p for p in self._parameters if p.kind in ("input", "number")]
+        self.inputs = tuple(InputSpec(p.name, None, p.default) for p in given)
+        self._written = [p for p in self._parameters if p.kind == "output"]
+        self.outputs = tuple(p.name for p in self._written)
+        self._given = given
+        if not self._written:
+            raise UsageError(f"`{name}` writes nothing", where=_at(code), help="say which parameters are outputs")
+        if not 1 <= threads <= 1024:
+            raise UsageError(
+                f"`{name}` cannot have {threads} threads in a block", where=_at(code), expected="1 to 1024"
+            )
+        self._points = points or self.outputs[0]
+        named = {p.name for p in [*given, *self._written]}
+        for wanted in (self._points, *(p.of for p in self._parameters if p.kind == "size")):
+            if wanted not in named:
+                raise UsageError(f"`{name}` has no buffer `{wanted}`", where=_at(code), expected=", ".join(named))
+
+    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+        """The kernel for inputs of these types."""
+        types: list[Type] = []
+        for parameter, own in zip(self._given, given, strict=True):
+            if parameter.kind == "number":
+                types.append(parameter.element)
+                continue
+            if own.type.element is not parameter.element:
+                raise PinError(parameter.name, str(parameter.element), str(own.type.element))
+            types.append(own.type)
+        shapes = [own.type.shape for own in given]
+        results = [Tensor(p.element, apply_shape_rule(p.shape or "same(0)", shapes)) for p in self._written]  # type: ignore[arg-type]
+        sized = dict(zip((*(p.name for p in self._given), *self.outputs), (*types, *results), strict=True))
+        counted = sized[self._points]
+        points = prod(map(int, counted.shape)) if isinstance(counted, Tensor) else 1  # type: ignore[arg-type]
+        code = self.code
+        kernel = CudaKernel(
+            self.name, code.language, code.text, code.symbol, self._arguments(), tuple(types), tuple(results), points,
+            self._threads, code.file, code.line,
+        )  # fmt: skip
+        return Specialized(kernel)
+
+    def _arguments(self) -> tuple[KernelArgument, ...]:
+        inputs = {p.name: n for n, p in enumerate(self._given)}
+        found = []
+        for p in self._parameters:
+            if p.kind == "size":
+                assert p.of is not None
+                side = "input_size" if p.of in inputs else "output_size"
+                number = inputs[p.of] if p.of in inputs else self.outputs.index(p.of)
+                found.append(KernelArgument(side, number, p.element, p.axis))
+            elif p.kind == "output":
+                found.append(KernelArgument("output", self.outputs.index(p.name), p.element))
+            else:
+                found.append(KernelArgument("input" if p.kind == "input" else "number", inputs[p.name], p.element))
+        return tuple(found)
+
+
+def _at(code: KernelCode) -> TextOrigin | None:
+    return TextOrigin(code.file, code.line) if code.file else None
+
+
+# --- from the head of a kernel ---------------------------------------------------------------------------------------
+
+
+def read_head(
+    source: str,
+    outputs: Mapping[str, str],
+    sizes: Mapping[str, str | tuple[str, int]],
+    defaults: Mapping[str, Any],
+    kernel: str | None = None,
+) -> tuple[str, list[KernelParameter]]:
+    """The symbol of a kernel and its parameters, from its head in CUDA C.
+
+    >>> read_head('extern "C" __global__ void f(const float* x, float* y)', {"y": "same"}, {}, {})[1][1].kind
+    'output'
+    """
+    plain = re.sub(r"//[^\\n]*|/\\*.*?\\*/", " ", source, flags=re.DOTALL)
+    heads = [match for match in _HEAD.finditer(plain) if kernel in (None, match[1])]
+    if len(heads) != 1:
+        found = ", ".join(match[1] for match in _HEAD.finditer(plain)) or "none"
+        raise UsageError(
+            f"there is no kernel `{kernel}`" if kernel else "the source has to have one kernel", found=found,
+            where=caller_origin(), help='name it: cuda_block(..., kernel="name")',
+        )  # fmt: skip
+    symbol, inside = heads[0][1], heads[0][2]
+    parts = [part.strip() for part in inside.split(",") if part.strip()]
+    parameters = [_parameter(part, outputs, sizes, defaults) for part in parts]
+    strangers = {*outputs, *sizes, *defaults} - {p.name for p in parameters}
+    if strangers:
+        raise UsageError(f"`{symbol}` has no parameter {', '.join(sorted(strangers))}", where=caller_origin())
+    return symbol, parameters
+
+
+def _parameter(
+    text: str, outputs: Mapping[str, str], sizes: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> KernelParameter:
+    words = re.sub(r"\b(const|__restrict__|restrict|volatile)\b", " ", text.replace("*", " * ")).split()
+    name, c_type = words[-1], " ".join(word for word in words[:-1] if word != "*")
+    if c_type not in _C_TYPES or words.count("*") > 1:
+        raise UsageError(f"a kernel cannot take `{text}`", where=caller_origin(), expected=", ".join(_C_TYPES))
+    element = SCALARS[_C_TYPES[c_type]]
+    if "*" in words:
+        if name in outputs:
+            return KernelParameter(name, "output", element, shape=outputs[name])
+        if not re.search(r"\bconst\b", text):
+            raise UsageError(
+                f"`{text}` may be written", where=caller_origin(), help="make it const, or name it among the outputs"
+            )
+        return KernelParameter(name, "input", element, default=defaults.get(name))
+    if name in sizes:
+        of, axis = sizes[name] if isinstance(sizes[name], tuple) else (sizes[name], None)
+        return KernelParameter(name, "size", element, of=of, axis=axis)
+    return KernelParameter(name, "number", element, default=defaults.get(name))
+
+
+def _line_of(source: str, file: str, call: int) -> int:
+    """The line of a file where a source begins that is written out in it; else that of the call."""
+    lines = "".join(linecache.getlines(file))
+    at = lines.find(source)
+    return lines.count("\n", 0, at) + 1 if at >= 0 else call
+
+
+# --- from files ------------------------------------------------------------------------------------------------------
+
+
+def load_body(path: Path, name: str | None) -> CudaBody:
+    """The body of a block from a file and its JSON."""
+    language = _LANGUAGES.get(path.suffix)
+    if language is None:
+        raise GraphError(f"`{path.name}` is no code for CUDA", expected=", ".join(_LANGUAGES))
+    try:
+        text: str | bytes = path.read_bytes() if language == "cubin" else path.read_text(encoding="utf-8")
+        described = path.with_suffix(".json").read_text(encoding="utf-8")
+    except OSError as error:
+        missing = Path(str(error.filename)).name
+        raise GraphError(f"cannot read `{missing}`: {error.strerror}", help="the last code runs on") from error
+    except UnicodeDecodeError as error:
+        raise GraphError(f"`{path.stem}` is no text in UTF-8: {error}", help="the last code runs on") from error
+    try:
+        data = json.loads(described)
+        parameters = [_from_json(one) for one in data["parameters"]]
+        code = KernelCode(language, text, str(data["kernel"]), str(path), 1)
+        return CudaBody(code, parameters, data.get("points"), int(data.get("threads", 256)), name or code.symbol)
+    except json.JSONDecodeError as error:
+        where = TextOrigin(str(path.with_suffix(".json")), error.lineno, error.colno)
+        raise GraphError(f"`{path.stem}.json` is no JSON: {error.msg}", where=where) from error
+    except (KeyError, TypeError, ValueError) as error:
+        where = TextOrigin(str(path.with_suffix(".json")), 1)
+        what = f"has no {error}" if isinstance(error, KeyError) else f"does not describe a kernel: {error}"
+        raise GraphError(f"`{path.stem}.json` {what}", where=where) from error
+
+
+def _from_json(data: Mapping[str, Any]) -> KernelParameter:
+    kind, element = data["kind"], data["element"]
+    if kind not in ("input", "output", "number", "size"):
+        raise ValueError(f"`{kind}` is no kind of parameter")
+    if element not in SCALARS:
+        raise ValueError(f"`{element}` is no type of elements")
+    optional = {key: data.get(key) for key in ("shape", "default", "of", "axis")}
+    return KernelParameter(str(data["name"]), kind, SCALARS[element], **optional)
+
+
+__all__ = ["KernelParameter", "cuda_block", "load_cuda_block", "watch_cuda"]

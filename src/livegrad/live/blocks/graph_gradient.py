@@ -1,0 +1,352 @@
+"""Gradients of live graphs: `lg.grad(of=pin, by=pins)` is a block that can be added, connected and read like any other.
+
+In: an output and the pins to differentiate it by. Out: a `GradientBlock`. When the graph is compiled it becomes one
+step for each block between those pins, which takes the values of that block's inputs and the cotangents of its outputs.
+So it follows every edit of the graph, and an edit of one block compiles that block's derivative only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Dimension
+from livegrad.ir.function import inline, make_function
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor, Type, differential_of, is_differentiable, scalar_of, shape_of
+from livegrad.live.blocks.compose import differentiable_function, function_of, inputs_of, results_of
+from livegrad.live.compile.flatten import DerivedBlock, Places
+from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref
+from livegrad.live.compile.topological_sort import sort_nodes
+from livegrad.live.engine import Engine
+from livegrad.live.graph.description import Block, Debug, InputSpec, Pin, Specialized, State, only_output
+from livegrad.live.graph.problems import GraphError, PinError
+from livegrad.live.graph.sources import Given
+from livegrad.ops.rules import add_values, zero
+from livegrad.passes.differentiate.lower import with_derivatives_written
+from livegrad.passes.differentiate.reverse import pull_back
+from livegrad.tensors.tracing import placeholders
+
+By = Sequence[Pin | str] | Mapping[str, Pin | str] | Pin | str
+
+
+def gradient_block(
+    function: Block | Engine | None, *, of: Pin | Block | str | None, by: By, name: str
+) -> GradientBlock:
+    """The gradient of an output of a graph of blocks by some of its pins: what `lg.grad` calls when pins are given."""
+    owner = function if isinstance(function, Block) else None
+    if owner is not None and of is None:
+        of = only_output(owner)
+    source = _pin(owner, of) if isinstance(of, str) else of
+    if not isinstance(source, Pin | Block):
+        raise UsageError("of what? A gradient is of an output", where=caller_origin(), found=repr(of))
+    given = {"": by} if isinstance(by, Pin | str) else by
+    pins = given.values() if isinstance(given, Mapping) else given
+    chosen = [_pin(owner, pin) if isinstance(pin, str) else pin for pin in pins]
+    names = list(given) if isinstance(given, Mapping) and "" not in given else [pin.name for pin in chosen]
+    return GradientBlock(name, only_output(source), dict(zip(names, chosen, strict=True)), len(chosen))
+
+
+def _pin(owner: Block | None, name: str) -> Pin:
+    if owner is None:
+        raise UsageError(f"`{name}` of which block?", where=caller_origin(), help="pass pins, or the block first")
+    return owner[name]
+
+
+class GradientBlock(DerivedBlock):
+    """The derivative of an output by other pins of the same graph; `grad` makes it.
+
+    >>> from livegrad.live.blocks import block
+    >>> square = block(lambda x: x * x, name="square")
+    >>> GradientBlock("slope", square["result"], {"x": square["x"]})
+    <block slope(seed) -> x>
+    """
+
+    def __init__(self, name: str, of: Pin, by: Mapping[str, Pin], count: int | None = None) -> None:
+        if of.direction != "output":
+            raise UsageError(f"`{of}` is no output", where=caller_origin(), help="differentiate a result")
+        if not by or (count is not None and count != len(by)):
+            help = 'give each a name: by={"name": pin}'
+            raise UsageError("the pins to differentiate by need names of their own", where=caller_origin(), help=help)
+        self.name, self.of, self.by = name, of, dict(by)
+        self.debug = Debug()
+        self.shapes = {}
+        self._make_pins(("seed",), tuple(by))
+
+    def default_of(self, name: str) -> Any:
+        return 1.0
+
+    def needs(self, places: Places) -> OutputRef | None:
+        return places.output(self.of)
+
+    def expand(self, key: str, feeds: dict[str, Ref | None], network: Network, places: Places) -> list[NetworkNode]:
+        """One node for each block on the way back, and one that gathers what arrives at each pin."""
+        try:
+            return _WayBack(self, key, feeds["seed"], network, places).nodes()
+        except GraphError as error:
+            return [NetworkNode(key, self, {}, own_body=_Impossible(key, tuple(self.by), error))]
+
+
+def _require_pin(pin: Pin) -> None:
+    """Another body of a block may have other pins, and a composite may no longer expose one."""
+    pins = pin.block.outputs if pin.direction == "output" else pin.block.inputs
+    if pin.name not in pins:
+        raise GraphError(
+            f"`{pin.block.name}` has no {pin.direction} `{pin.name}` any more",
+            expected=f"one of {', '.join(pins)}" if pins else None,
+            help="make another gradient: lg.grad(of=..., by=...)",
+        )
+
+
+class _WayBack:
+    """Finds the nodes between the pins, and what cotangents reach each."""
+
+    def __init__(self, block: GradientBlock, key: str, seed: Ref | None, network: Network, places: Places) -> None:
+        self.block, self.key, self.network = block, key, network
+        for pin in (block.of, *block.by.values()):
+            _require_pin(pin)
+        of = places.output(block.of)
+        self.of = self._inside(of, block.of)
+        self.inputs: dict[str, list[tuple[str, str]]] = {}  # of nodes, for each output of the gradient
+        self.outputs: dict[str, OutputRef] = {}
+        for name, pin in block.by.items():
+            if pin.direction == "output":
+                self.outputs[name] = self._inside(places.output(pin), pin)
+            else:
+                found = places.inputs(pin)
+                if found is None or any(node not in network.nodes for node, _ in found):
+                    raise self._not_here(pin)
+                self.inputs[name] = [*found, *self._derived_readers(found)]
+        # What arrives at each output of a node: cotangents, to be summed.
+        self.arriving: dict[OutputRef, list[Ref | None]] = {self.of: [seed]}
+
+    def _derived_readers(self, places: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Derivatives of a block read what the block reads: derivatives of those go through there too."""
+        found: list[tuple[str, str]] = []
+        waiting = list(places)
+        while waiting:
+            node, name = waiting.pop()
+            readers = [(key, name) for key in self.network.followers.get(node, ())]
+            found += readers
+            waiting += readers
+        return found
+
+    def _inside(self, ref: OutputRef | None, pin: Pin) -> OutputRef:
+        if ref is None or ref.node not in self.network.nodes:
+            raise self._not_here(pin)
+        return ref
+
+    def _not_here(self, pin: Pin) -> GraphError:
+        help = "a gradient stands in the graph of its blocks; a region's inside is not reached from outside"
+        return GraphError(f"`{pin}` is not where `{self.block.name}` is", help=help)
+
+    def nodes(self) -> list[NetworkNode]:
+        """All derived nodes, the gathering one last."""
+        active = self._active()
+        back = [node for node in reversed(self._order()) if node.key in active]
+        before = self._ancestors()
+        asked = {node for places in self.inputs.values() for node, _ in places}
+        made = []
+        for primal in back:
+            if primal.key in before or primal.key in asked:
+                made.append(self._derived(primal, active[primal.key]))
+        return [*made, self._gathering()]
+
+    def _order(self) -> list[NetworkNode]:
+        return [self.network.nodes[key] for key, _ in sort_nodes(self.network)[0]]
+
+    def _active(self) -> dict[str, tuple[str, ...]]:
+        """For each node that depends on what is differentiated by: the inputs that say so."""
+        direct: dict[str, set[str]] = {}
+        for places in self.inputs.values():
+            for node, name in places:
+                direct.setdefault(node, set()).add(name)
+        chosen = set(self.outputs.values())
+        found: dict[str, tuple[str, ...]] = {}
+        for node in self._order():
+            if isinstance(node.block, State):
+                continue
+            names = [
+                name
+                for name, ref in inputs_of(node).items()
+                if name in direct.get(node.key, ())
+                or (isinstance(ref, OutputRef) and (ref.node in found or ref in chosen))
+            ]
+            if names:
+                found[node.key] = tuple(names)
+        return found
+
+    def _ancestors(self) -> set[str]:
+        """The nodes that the output depends on, its own included."""
+        found: set[str] = set()
+        waiting = [self.of.node]
+        while waiting:
+            key = waiting.pop()
+            if key not in found and key in self.network.nodes:
+                found.add(key)
+                waiting += [source for _, source in self.network.nodes[key].dependencies()]
+        return found
+
+    def _derived(self, primal: NetworkNode, names: tuple[str, ...]) -> NetworkNode:
+        """The node that pulls cotangents back through another; it leaves its own with the nodes before."""
+        key = f"{self.key}/{primal.key}"
+        feeds: dict[str, Ref | None] = dict(inputs_of(primal))
+        counts = []
+        for output in results_of(primal):
+            arriving = self.arriving.get(OutputRef(primal.key, output), [])
+            feeds |= {f"{output}←{number}": ref for number, ref in enumerate(arriving)}
+            counts.append(len(arriving))
+        for name in names:
+            ref = feeds[name]
+            if isinstance(ref, OutputRef):
+                self.arriving.setdefault(ref, []).append(OutputRef(key, f"{name}'"))
+        body = _PulledBack(key, primal, tuple(feeds), names, tuple(counts))
+        return NetworkNode(key, self.block, feeds, own_body=body, follows=primal.key)
+
+    def _gathering(self) -> NetworkNode:
+        feeds: dict[str, Ref | None] = {}
+        counts = []
+        for name in self.block.by:
+            if name in self.outputs:
+                ref = self.outputs[name]
+                arriving = self.arriving.get(ref, [])
+                feeds[f"{name}"] = ref  # for its type, when nothing arrives
+            else:
+                places = self.inputs[name]
+                arriving = [OutputRef(f"{self.key}/{node}", f"{pin}'") for node, pin in places]
+            feeds |= {f"{name}'{number}": ref for number, ref in enumerate(arriving)}
+            counts.append((name in self.outputs, len(arriving)))
+        body = _Gathered(self.key, tuple(self.block.by), tuple(feeds), tuple(counts))
+        return NetworkNode(self.key, self.block, feeds, own_body=body)
+
+
+@dataclass(frozen=True)
+class _Impossible:
+    """A body for what cannot be: says why when it is asked."""
+
+    name: str
+    outputs: tuple[str, ...]
+    error: GraphError
+    inputs: tuple[InputSpec, ...] = ()
+
+    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+        raise self.error
+
+
+class _PulledBack:
+    """(inputs of a node, cotangents of its results) → cotangents of some of its inputs."""
+
+    def __init__(
+        self, name: str, primal: NetworkNode, feeds: tuple[str, ...], wanted: tuple[str, ...], counts: tuple[int, ...]
+    ) -> None:
+        self.name, self.wanted, self.counts = name, wanted, counts
+        self.inputs = tuple(map(InputSpec, feeds))
+        self.outputs = tuple(f"{name}'" for name in wanted)
+        self._primal = primal
+        self._number = len(feeds) - sum(counts)
+
+    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+        """The derivative of what the node computes now."""
+        own, arriving = given[: self._number], given[self._number :]
+        made = function_of(self._primal, own)
+        function = differentiable_function(made)
+        results = _counted(function.result_types, self.counts)
+        for spec, cotangent, type in zip(self.inputs[self._number :], arriving, results, strict=True):
+            _require_cotangent(cotangent, type, dict(made.sizes), spec.name)
+        positions = [index for index, spec in enumerate(self.inputs[: self._number]) if spec.name in self.wanted]
+        useful = tuple(one.weak or is_differentiable(one.type) for one in arriving)
+        derived = _pulled_back(function, self._number, tuple(positions), self.counts, useful)
+        return Specialized(derived, made.features, made.constants, made.sizes)
+
+
+def _counted(types: Sequence[Type], counts: Sequence[int]) -> list[Type]:
+    return [type for type, count in zip(types, counts, strict=True) for _ in range(count)]
+
+
+def _require_cotangent(given: Given, type: Type, sizes: Mapping[str, int], pin: str) -> None:
+    if not is_differentiable(type) or not (given.weak or is_differentiable(given.type)):
+        return
+    wanted = tuple(sizes.get(str(size), size) for size in shape_of(type))
+    if given.type.shape != wanted or not (given.weak or given.type.element is scalar_of(type)):
+        found = "one number" if given.weak else str(given.type)
+        raise PinError(pin, f"a cotangent of {type}: differentiate one real number, or feed `seed`", found)
+
+
+@lru_cache(maxsize=1024)
+def _pulled_back(
+    function: Function,
+    number: int,
+    positions: tuple[int, ...],
+    counts: tuple[int, ...],
+    useful: tuple[bool, ...],
+) -> Function:
+    """The derivative by the inputs at `positions`, with as many cotangents for each result as `counts` says.
+
+    Remembered by what is computed, not by who does: blocks come and go, and functions are equal whatever their name.
+    """
+    types = function.parameter_types
+    active = tuple(index in positions and is_differentiable(type) for index, type in enumerate(types))
+    cotangents = [differential_of(type) for type in _counted(function.result_types, counts)]
+    # A cotangent of what has none (an index, a condition) is there as a buffer, and read by nobody.
+    kinds = [
+        own if flag and is_differentiable(type) else type
+        for own, type, flag in zip(cotangents, _counted(function.result_types, counts), useful, strict=True)
+    ]
+    inputs = placeholders([*types[:number], *kinds, *types[number:]])
+    arguments = [*inputs[:number], *inputs[number + len(kinds) :]]
+    supply = iter(zip(inputs[number : number + len(kinds)], useful, strict=True))
+    sums = []
+    for type, count in zip(function.result_types, counts, strict=True):
+        arriving = [next(supply) for _ in range(count)]
+        nodes = [node for node, flag in arriving if flag and is_differentiable(type)]
+        sums.append(_sum(nodes) if nodes else zero(differential_of(type)))
+    found: Iterable[Node] = ()
+    if any(active):
+        found = inline(pull_back(with_derivatives_written(function), active), [*arguments, *sums])
+    supply_of = iter(found)
+    slopes = {index: next(supply_of) for index, flag in enumerate(active) if flag}
+    results = [slopes.get(position, zero(types[position])) for position in positions]
+    return make_function(f"{function.name}.back", inputs, results)
+
+
+def _sum(nodes: Sequence[Node]) -> Node:
+    total = nodes[0]
+    for node in nodes[1:]:
+        total = add_values(total, node)
+    return total
+
+
+class _Gathered:
+    """The sum of what arrives at each pin."""
+
+    def __init__(
+        self, name: str, outputs: tuple[str, ...], feeds: tuple[str, ...], counts: tuple[tuple[bool, int], ...]
+    ) -> None:
+        self.name, self.outputs, self.counts = name, outputs, counts
+        self.inputs = tuple(map(InputSpec, feeds))
+
+    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+        """Sums; zeros where nothing arrives."""
+        inputs: list[Node] = []
+        results = []
+        sizes: dict[str, int] = {}
+        supply = iter(given)
+        for output, (has_value, count) in zip(self.outputs, self.counts, strict=True):
+            own = [next(supply) for _ in range(has_value + count)]
+            kind = own[0].type
+            if not is_differentiable(kind):
+                raise GraphError(f"there is no derivative by `{output}`", expected="real numbers", found=str(kind))
+            for one in own[has_value:]:
+                _require_cotangent(one, kind, {}, output)
+            # Sizes are symbols, so that other sizes need no other code. A number takes the type of the value: the
+            # seed, where an output is differentiated by itself.
+            symbols = tuple(Dimension.symbol(f"{output}{axis}") for axis in range(len(kind.shape)))
+            sizes |= {str(symbol): int(size) for symbol, size in zip(symbols, kind.shape, strict=True)}  # type: ignore[arg-type]
+            nodes = placeholders([Tensor(kind.element if one.weak else one.type.element, symbols) for one in own])
+            inputs += nodes
+            arriving = [node for node in nodes[has_value:] if is_differentiable(node.type)]
+            results.append(_sum(arriving) if arriving else zero(nodes[0].type))
+        return Specialized(make_function(self.name, inputs, results), sizes=tuple(sorted(sizes.items())))

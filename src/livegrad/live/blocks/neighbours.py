@@ -1,0 +1,237 @@
+"""Neighbours of particles: for each point those within a radius, by a grid of cells and a sort; exact.
+
+In: positions of shape (n, 1..3) and a radius. Out: indices, as many as there is room for, and how many there are.
+Points are sorted by cell; a point looks at the cells around its own, whose points lie side by side in the sorted order.
+Cells are numbered without a bound on the domain, so that there is nothing to size and nothing to collide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.function import trace
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Type, i64
+from livegrad.live.blocks.bodies import TracedBody
+from livegrad.live.blocks.search import number, search, take_rows, whole
+from livegrad.live.graph.description import Block
+from livegrad.ops import select
+from livegrad.ops.comparison import not_equal
+from livegrad.ops.control import make_for_loop, make_map, make_while_loop
+from livegrad.ops.indexing import lookup
+from livegrad.passes.differentiate.tangents import result_nodes
+from livegrad.tensors import namespace as xp
+from livegrad.tensors.handle import Tensor, wrap
+
+_KEY_BITS = 62
+
+
+def neighbours(positions: Tensor, radius: Any, *, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For each point the indices of the points within `radius` of it, itself not among them.
+
+    Gives indices (n, capacity), where slots that stay empty hold the point's own index; how many slots of each point
+    are filled (n); and how many neighbours it has (n), which may be more. Indices have no derivative; what is computed
+    from the points at them has.
+
+    >>> import livegrad as lg
+    >>> points = lg.asarray([[0.0, 0.0], [0.5, 0.0], [2.0, 0.0]])
+    >>> indices, count, _ = neighbours(points, 1.0, capacity=2)
+    >>> indices
+    Tensor([[1, 0],
+            [0, 1],
+            [2, 2]], dtype=int64)
+    >>> count
+    Tensor([1, 1, 0], dtype=int64)
+    """
+    _require_points(positions, capacity)
+    if isinstance(radius, int | float) and not 0 < radius < math.inf:
+        raise UsageError(
+            "this is no radius", where=caller_origin(), expected="a finite number above 0", found=repr(radius)
+        )
+    points, axes = positions.shape
+    radius = xp.astype(xp.asarray(radius), positions.dtype) if isinstance(radius, Tensor) else radius
+    key, strides = _cell_keys(positions, radius, axes)
+    order = xp.argsort(key, stable=True)
+    rows = list(product((-1, 0, 1), repeat=axes - 1))
+    shifts = [whole(sum(shift * stride for shift, stride in zip(row, strides[1:], strict=True))) for row in rows]
+    own = xp.arange(points, dtype=xp.int64)
+    # Three cells along the first axis are one run of the sorted order: a point looks at one run for each row of cells.
+    runs = xp.reshape(xp.stack([key + shift for shift in shifts], axis=1), (-1,))
+    of_runs = xp.reshape(xp.stack([own] * len(rows), axis=1), (-1,))
+    flat = xp.reshape(positions, (-1,))
+    reach = xp.astype(xp.zeros_like(flat[0]) + radius * radius, positions.dtype)
+    shared = (xp.sort(key), order, flat, reach)
+    starts, hits = _mapped(_count_in_run, [runs, of_runs], shared, axes)
+    before = xp.cumulative_sum(xp.reshape(hits, (points, len(rows))), axis=1)
+    total = before[:, -1]
+    slots = xp.broadcast_to(xp.reshape(xp.arange(capacity, dtype=xp.int64), (1, capacity)), (points, capacity))
+    of_slots = xp.broadcast_to(xp.reshape(own, (points, 1)), (points, capacity))
+    lifted = [xp.reshape(slots, (-1,)), xp.reshape(of_slots, (-1,))]
+    (found,) = _mapped(_find_in_runs, lifted, (*shared[1:], starts, xp.reshape(before, (-1,))), axes, len(rows))
+    return xp.reshape(found, (points, capacity)), xp.minimum(total, whole(capacity)), total
+
+
+def _require_points(positions: Tensor, capacity: int) -> None:
+    if positions.ndim != 2 or positions.shape[1] not in (1, 2, 3) or positions.shape[0] == 0:
+        raise UsageError(
+            "neighbours are found among points", where=caller_origin(), expected="shape (n, 1), (n, 2) or (n, 3)",
+            found=str(positions.shape),
+        )  # fmt: skip
+    if capacity.__class__ is not int or capacity < 1:
+        raise UsageError("a capacity is a positive whole number", where=caller_origin(), found=repr(capacity))
+
+
+def _cell_keys(positions: Tensor, radius: Any, axes: int) -> tuple[Tensor, list[int]]:
+    """A number for the cell of each point; cells along the first axis have numbers that follow one another."""
+    bits = _KEY_BITS // axes
+    middle = 1 << (bits - 1)
+    # Far points share the outermost cells. That brings cells closer and never apart, and distances decide.
+    limit = float(min(middle - 2, 1 << 40))
+    scaled = xp.floor(positions / radius)
+    cells = xp.astype(xp.clip(xp.where(xp.isnan(scaled), xp.zeros_like(scaled), scaled), -limit, limit), xp.int64)
+    strides = [1 << (bits * axis) for axis in range(axes)]
+    key = cells[:, 0] + whole(middle)
+    for axis in range(1, axes):
+        key = key + (cells[:, axis] + whole(middle)) * whole(strides[axis])
+    return key, strides
+
+
+# --- one element -----------------------------------------------------------------------------------------------------
+
+
+def _mapped(
+    function: Callable[..., Any], lifted: Sequence[Tensor], shared: Sequence[Tensor], *options: int
+) -> list[Tensor]:
+    """A function of numbers and of whole tensors at every element, as one native loop."""
+    types = tuple(tensor.node.type for tensor in shared)
+    made = _traced(function, types, options)
+    value = make_map(made, *(tensor.node for tensor in (*lifted, *shared)))
+    return [wrap(node) for node in result_nodes(value, len(made.results))]
+
+
+@lru_cache(maxsize=256)
+def _traced(function: Callable[..., Any], types: tuple[Type, ...], options: tuple[int, ...]) -> Function:
+    return trace(lambda first, own, *shared: function(first, own, *shared, *options), i64, i64, *types)
+
+
+def _near_to(own: Node, positions: Node, reach: Node, axes: int) -> Callable[[Node], Node]:
+    """Whether another point is near to this one, which is looked up once for all others."""
+    limit = lookup(reach)
+    place = [lookup(positions, own * number(axes) + number(axis)) for axis in range(axes)]
+
+    def is_near(other: Node) -> Node:
+        squared = None
+        for axis in range(axes):
+            apart = place[axis] - lookup(positions, other * number(axes) + number(axis))
+            squared = apart * apart if squared is None else squared + apart * apart
+        assert squared is not None
+        return (squared <= limit) & not_equal(other, own)
+
+    return is_near
+
+
+def _count_in_run(
+    key: Node, own: Node, rising: Node, order: Node, positions: Node, reach: Node, axes: int
+) -> tuple[Node, Node]:
+    """Where the points of three cells begin in the sorted order, and how many of them are near."""
+    start = search(rising, key - number(1))
+    end = search(rising, key + number(2))
+    is_near = _near_to(own, positions, reach, axes)
+
+    def look(index: Node, count: Node) -> Node:
+        near = is_near(lookup(order, start + index))
+        return select(near, count + number(1), count)
+
+    return start, make_for_loop(end - start, look, number(0))[0]
+
+
+def _find_in_runs(
+    slot: Node, own: Node, order: Node, positions: Node, reach: Node, starts: Node, before: Node, axes: int, runs: int
+) -> Node:
+    """The neighbour for a slot: its run is known from how many there are up to each; there they are counted off."""
+    first = own * number(runs)
+    run = number(0)
+    skipped = number(0)
+    for index in range(runs):
+        up_to = lookup(before, first + number(index))
+        passed = up_to <= slot
+        run = select(passed, number(index + 1), run)
+        skipped = select(passed, up_to, skipped)
+    exists = run < number(runs)
+    start = lookup(starts, first + select(exists, run, number(0)))
+
+    points = order.type.shape[0]  # type: ignore[attr-defined]
+    is_near = _near_to(own, positions, reach, axes)
+
+    def going(place: Node, left: Node) -> Node:
+        # The bound is for two kernels that round a distance otherwise: one counts a neighbour, the other sees none.
+        return (left >= number(0)) & (place < number(points))
+
+    def look(index: Node, place: Node, left: Node) -> tuple[Node, Node]:
+        near = is_near(lookup(order, place))
+        left = select(near, left - number(1), left)
+        return select(left < number(0), place, place + number(1)), left
+
+    wanted = select(exists, slot - skipped, number(-1))
+    place, left = make_while_loop(going, look, start, wanted)
+    found = exists & (left < number(0))
+    return select(found, lookup(order, select(found, place, number(0))), own)
+
+
+def fold_neighbours(function: Callable[..., Tensor], indices: Tensor, count: Tensor, *values: Tensor) -> Tensor:
+    """The sum over each point's neighbours of `function(own..., other...)`, with rows of `values` of both.
+
+    `function` sees rows side by side: own rows have shape (n, 1, ...), the neighbours' (n, capacity, ...).
+    Differentiable by the values.
+
+    >>> import livegrad as lg
+    >>> points = lg.asarray([[0.0, 0.0], [0.5, 0.0], [2.0, 0.0]])
+    >>> indices, count, _ = neighbours(points, 1.0, capacity=2)
+    >>> fold_neighbours(lambda own, other: own - other, indices, count, points)
+    Tensor([[-0.5,  0. ],
+            [ 0.5,  0. ],
+            [ 0. ,  0. ]], dtype=float32)
+    """
+    points, capacity = indices.shape
+    own = [xp.expand_dims(value, axis=1) for value in values]
+    other = [take_rows(value, indices) for value in values]
+    found = function(*own, *other)
+    there = xp.reshape(xp.arange(capacity, dtype=xp.int64), (1, capacity)) < xp.reshape(count, (points, 1))
+    there = xp.reshape(there, (points, capacity) + (1,) * (found.ndim - 2))
+    return xp.sum(xp.where(there, found, xp.zeros_like(found)), axis=1)
+
+
+class NeighbourBlock(Block):
+    """A block that finds neighbours; the engine warns where there are more than it has room for.
+
+    >>> neighbour_block(capacity=4)
+    <block neighbours(positions, radius) -> indices, count, most>
+    """
+
+    def __init__(self, capacity: int, name: str) -> None:
+        def find(positions: Tensor, radius: Any) -> tuple[Tensor, ...]:
+            indices, count, total = neighbours(positions, radius, capacity=capacity)
+            return indices, count, xp.max(total)
+
+        super().__init__(TracedBody(find, {}, ("indices", "count", "most"), name), name)
+        self.limits = {"most": capacity}
+
+
+def neighbour_block(*, capacity: int, name: str = "neighbours") -> NeighbourBlock:
+    """A block from `positions` and `radius` to `indices` and `count`, as `neighbours`; `most` is the largest total.
+
+    >>> from livegrad.live.engine import Engine
+    >>> engine = Engine()
+    >>> near = engine.add(neighbour_block(capacity=4))
+    >>> engine.set(near["positions"], [[0.0, 0.0], [0.5, 0.0], [2.0, 0.0]])
+    >>> engine.set(near["radius"], 1.0)
+    >>> _ = engine.step()
+    >>> engine.read(near["count"]).tolist()
+    [1, 1, 0]
+    """
+    return NeighbourBlock(capacity, name)

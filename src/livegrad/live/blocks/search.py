@@ -1,0 +1,85 @@
+"""Searching and packing on tensors as native loops: no sort, no step of the host, the same on every backend.
+
+`append` packs what is emitted with it, `neighbours` finds cells with it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from livegrad.ir.function import trace
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import i64
+from livegrad.ops import select
+from livegrad.ops.comparison import shift_left
+from livegrad.ops.control import make_for_loop, make_map
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast
+from livegrad.tensors import namespace as xp
+from livegrad.tensors.handle import Tensor, wrap
+
+
+def whole(value: int) -> Tensor:
+    """A whole number as a tensor that is part of the code, not data."""
+    return wrap(broadcast(constant(value, i64), shape=(), axes=()))
+
+
+def number(value: int) -> Node:
+    """A whole number in the code of one element."""
+    return constant(value, i64)
+
+
+def search(rising: Node, value: Node) -> Node:
+    """How many of the rising numbers are below a value: a probe for each doubling of their number."""
+    size = _size(rising)
+    rounds = size.bit_length()
+
+    def probe(index: Node, found: Node) -> Node:
+        further = found + shift_left(number(1), number(rounds - 1) - index)
+        inside = further <= number(size)
+        place = select(inside, further, number(size)) - number(1)
+        return select(inside & (lookup(rising, place) < value), further, found)
+
+    return make_for_loop(number(rounds), probe, number(0))[0]
+
+
+def _size(tensor: Node) -> int:
+    assert isinstance(tensor.type, TensorType)
+    return int(tensor.type.shape[0])  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=256)
+def _searching(rising: TensorType) -> Function:
+    return trace(lambda value, numbers: search(numbers, value), i64, rising, name="lower_bound")
+
+
+def lower_bound(rising: Tensor, values: Tensor) -> Tensor:
+    """How many of the rising whole numbers are below each value.
+
+    >>> import livegrad as lg
+    >>> lower_bound(lg.asarray([1, 3, 3, 7]), lg.asarray([0, 3, 8]))
+    Tensor([0, 1, 4], dtype=int64)
+    """
+    assert isinstance(rising.node.type, TensorType)
+    return wrap(make_map(_searching(rising.node.type), values.node, rising.node))
+
+
+def take_rows(tensor: Tensor, index: Tensor) -> Tensor:
+    """The rows at an index of any shape."""
+    rows = xp.take(tensor, xp.reshape(index, (-1,)), axis=0)
+    return xp.reshape(rows, (*index.shape, *tensor.shape[1:]))
+
+
+def pack(emit: Tensor, capacity: int) -> tuple[Tensor, Tensor]:
+    """Where the first `capacity` of those that are true stand, in order, and how many there are in all.
+
+    >>> import livegrad as lg
+    >>> pack(lg.asarray([False, True, False, True]), 3)
+    (Tensor([1, 3, 3], dtype=int64), Tensor(2, dtype=int64))
+    """
+    counted: Any = xp.cumulative_sum(xp.astype(emit, xp.int64), axis=0)
+    places = lower_bound(counted, xp.arange(1, capacity + 1, dtype=xp.int64))
+    return xp.minimum(places, whole(emit.shape[0] - 1)), counted[-1]

@@ -1,0 +1,94 @@
+"""Watched files: saving a `.py` file gives the blocks that were made from it new code, at the next frame.
+
+`watch` makes a block from a function in a file. The engine asks before each frame whether the file, or a module of the
+user's that it imports, has changed. A file that cannot be read, or does not run, leaves the block as it was; the
+problem is in the frame, and in `block.debug`, until the file is saved again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
+from livegrad.live.blocks.bodies import block, replace_body
+from livegrad.live.blocks.source_files import RUNS_ON, SourceFile, Stamp, stamp_of
+from livegrad.live.engine import Engine
+from livegrad.live.graph.description import Block, Body
+from livegrad.live.graph.problems import GraphError
+
+
+def watch(
+    engine: Engine, path: str | Path, function: str, *, name: str | None = None, outputs: tuple[str, ...] = ("result",)
+) -> Block:
+    """Adds a block that computes a function of a file, and follows the file and the modules of yours that it imports.
+
+    A block that is removed is no longer followed; one that is added again is.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = Path(folder.name) / "shade.py"
+    >>> _ = source.write_text("def shade(x=2.0):\\n    return x + 1.0\\n")
+    >>> engine = Engine()
+    >>> shade = watch(engine, source, "shade")
+    >>> _ = engine.step(), source.write_text("def shade(x=2.0):\\n    return x * 10.0\\n")
+    >>> engine.step().level.name, float(engine.read(shade))
+    ('CODE', 20.0)
+    >>> folder.cleanup()
+    """
+    if not isinstance(engine, Engine) or not isinstance(path, str | Path) or not isinstance(function, str):
+        raise UsageError(
+            "`watch` takes an engine, a file and the name of a function in it",
+            where=caller_origin(),
+            found=", ".join(shown(argument, 40) for argument in (engine, path, function)),
+            help='write lg.watch(engine, "shade.py", "shade")',
+        )
+    source = SourceFile(Path(path))
+    made = block(_first_load(source, function), name=name or function, outputs=outputs)
+    follow(engine, made, source.files, lambda: replace_body(made, source.load(function)))
+    return engine.add(made)
+
+
+def _first_load(source: SourceFile, function: str) -> Callable[..., Any]:
+    """The function; where there is none yet, no code runs on."""
+    try:
+        return source.load(function)
+    except GraphError as error:
+        if error.help == RUNS_ON:
+            error.help = f"the file is {source.path.resolve()}"
+        error.move_to(error.where or caller_origin())
+        raise
+
+
+def follow(engine: Engine, target: Block, files: Callable[[], Sequence[Path]], load: Callable[[], Body]) -> None:
+    """Gives a block what `load` makes of its files whenever one of them changes, from when it is added on."""
+    target.watch = FileWatch(engine, target, files, load)
+
+
+class FileWatch:
+    """Files behind one block, and what is wrong with them, if anything."""
+
+    def __init__(
+        self, engine: Engine, target: Block, files: Callable[[], Sequence[Path]], load: Callable[[], Body]
+    ) -> None:
+        self.block = target
+        self.error: LivegradError | None = None
+        self._engine, self._files, self._load = engine, files, load
+        self._seen = self._stamps()
+
+    def _stamps(self) -> dict[Path, Stamp | None]:
+        return {path: stamp_of(path) for path in self._files()}
+
+    def poll(self) -> None:
+        """Edits the block if a file has changed since the last time."""
+        stamps = self._stamps()
+        if stamps == self._seen:
+            return
+        try:
+            self._engine.edit(self.block, self._load())
+            self.error = None
+        except LivegradError as error:
+            self.error = error
+        # Marked as seen only now: what was interrupted is tried again. It may import other modules than before.
+        self._seen = {path: stamps.get(path, stamp) for path, stamp in self._stamps().items()}

@@ -1,0 +1,1 @@
+"""The graph compiler: flatten, sort, propagate shapes, wire, share memory. A description goes in, a plan comes out."""

@@ -1,0 +1,79 @@
+"""What each phase of the graph compiler found, as text: `Engine.phases()` shows the graph as it is described now.
+
+In: a `Compilation`. Out: one section for each phase, in order; where a phase finds problems, those after it say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from livegrad.live.compile.graph_compiler import Compilation
+from livegrad.live.compile.live_plan import AppendStep, BlockStep, CapturedStep, LivePlan
+
+
+def describe_phases(made: Compilation) -> str:
+    """Every phase of a compilation: the network, validation, order, shapes, buffers, wiring."""
+    sections = [
+        ("flatten", list(_network(made))),
+        ("validate", [str(problem) for problem in made.problems] or ["nothing is wrong"]),
+        ("sort", list(_levels(made))),
+        ("propagate shapes", [f"{key}: {type}" for key, type in made.shapes.types.items()]),
+    ]
+    if made.plan is None:
+        sections.append(("allocate and wire", ["not reached: there are problems"]))
+    else:
+        sections.append(("allocate", list(_buffers(made.plan))))
+        sections.append(("wire", str(made.plan).splitlines()))
+        sections.append(("build", list(_work(made.plan))))
+    return "\n".join(f"{name}\n" + "\n".join(f"  {line}" for line in lines) for name, lines in sections)
+
+
+def _network(made: Compilation) -> Iterator[str]:
+    for node in made.network.all_nodes():
+        feeds = ", ".join(f"{name} ← {'nothing' if ref is None else ref.key}" for name, ref in node.feeds.items())
+        yield f"{node.key}({feeds})"
+
+
+def _levels(made: Compilation) -> Iterator[str]:
+    levels: dict[int, list[str]] = {}
+    for key, level in made.order:
+        levels.setdefault(level, []).append(key)
+    for level in sorted(levels):
+        yield f"level {level}: {', '.join(levels[level])}"
+    left = [key for key in made.network.nodes if key not in dict(made.order)]
+    if left:
+        yield f"on a cycle, or behind one: {', '.join(left)}"
+
+
+def _buffers(plan: LivePlan) -> Iterator[str]:
+    """Each buffer: whose it is, how large, and from which step to which it is needed."""
+    for key, spec in plan.buffers.items():
+        place = f", shares memory {plan.places[key]}" if key in plan.places else ""
+        yield f"{key}: {spec.type}, {spec.lifetime}, {spec.bytes} bytes{place}{_life(plan, key)}"
+    own = sum(
+        spec.bytes for key, spec in plan.buffers.items() if key not in plan.places and spec.lifetime != "external"
+    )
+    shared = sum(plan.slots)
+    yield f"{own + shared} bytes in all" + (f", {shared} of them shared" if shared else "")
+
+
+def _life(plan: LivePlan, key: str) -> str:
+    writer, readers = plan.producer.get(key), plan.readers.get(key, ())
+    if writer is None:
+        return ""
+    last = max((plan.position[reader] for reader in readers), default=None)
+    until = "until it is read" if last is None else f"until {list(plan.steps)[last]}"
+    return f", from {writer} {until}"
+
+
+def _work(plan: LivePlan) -> Iterator[str]:
+    leaves = [leaf for step in plan.steps.values() for leaf in step.leaf_steps()]
+    functions = {leaf.function for leaf in leaves if isinstance(leaf, BlockStep)}
+    kinds = {
+        "calls of functions": sum(isinstance(leaf, BlockStep) for leaf in leaves),
+        "captured calls": sum(isinstance(leaf, CapturedStep) for leaf in leaves),
+        "memsets": sum(isinstance(leaf, AppendStep) for leaf in leaves),
+        "appends": sum(len(leaf.writers) for leaf in leaves if isinstance(leaf, AppendStep)),
+    }
+    yield ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count or kind == "calls of functions")
+    yield f"{len(functions)} functions to compile"

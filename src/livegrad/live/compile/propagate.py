@@ -1,0 +1,360 @@
+"""Shape propagation, a phase of the graph compiler: every body is specialised for what reaches it.
+
+In: a network and its order. Out: for each node the function to run, for each buffer its type; or what does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import LivegradError, UsageError
+from livegrad.ir.node import Function
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, f32, f64, i64, scalar_of, scalar_of_dtype
+from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref, RootRef
+from livegrad.live.compile.topological_sort import sort_nodes
+from livegrad.live.graph.append_buffer import AppendBuffer
+from livegrad.live.graph.captured_call import CapturedCall
+from livegrad.live.graph.description import Body, Specialized, State
+from livegrad.live.graph.keys import carry_key, pin_key
+from livegrad.live.graph.problems import GraphError, PinError, Problem, problem
+from livegrad.live.graph.regions import Region
+from livegrad.live.graph.shape_rules import apply_shape_rule
+from livegrad.live.graph.sources import Given, Setting
+from livegrad.live.graph.user_kernel import CudaKernel
+from livegrad.passes.bind_sizes import bind_type
+from livegrad.runtime.arguments import scalar_argument
+
+_SURE = 1e38  # floats up to this fit every type that is asked for most
+
+
+@dataclass
+class Shapes:
+    """What each node was specialised to, and the type of each buffer by its key."""
+
+    bodies: MutableMapping[str, Specialized] = field(default_factory=dict)
+    types: MutableMapping[str, Tensor] = field(default_factory=dict)
+    inputs: MutableMapping[str, Inputs] = field(default_factory=dict)  # what each node was specialised for
+    before: Before | None = None  # what was found in another compilation, while this one goes on
+
+
+@dataclass(frozen=True, eq=False)
+class Before:
+    """Another compilation: its nodes, and what it found for them."""
+
+    nodes: Mapping[str, NetworkNode]
+    shapes: Shapes
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a node was specialised for, and the types that came out: the same again gives the same again."""
+
+    body: Body
+    given: tuple[Given, ...]
+    sources: tuple[Any, ...]  # the settings among what feeds it: their numbers were found to fit
+    results: tuple[Tensor, ...]
+
+
+def propagate_shapes(
+    network: Network, order: Iterable[tuple[str, int]], broken: set[str], known: Before | None = None
+) -> tuple[Shapes, list[Problem]]:
+    """Specialises each body for what reaches it. Whatever hangs on a broken node is left out, not reported again.
+
+    `known` has what was found before: where a body and what reaches it are the same, it is taken from there.
+    """
+    shapes, problems, broken = Shapes(before=known), [], set(broken)
+    for node in network.nodes.values():
+        if isinstance(node.block, State):
+            note_state(node, shapes)
+    _propagate(network, order, shapes, problems, broken)
+    for node in network.nodes.values():
+        if isinstance(node.block, State):
+            problems += check_state(node, shapes, broken)
+    shapes.before = None
+    return shapes, problems
+
+
+def _propagate(
+    network: Network, order: Iterable[tuple[str, int]], shapes: Shapes, problems: list[Problem], broken: set[str]
+) -> None:
+    for key, _ in order:
+        node = network.nodes[key]
+        if isinstance(node.block, State):
+            continue
+        if broken and (key in broken or not broken.isdisjoint(node.sources)):
+            broken.add(key)
+            continue
+        if shapes.before is not None and _is_known(node, shapes, shapes.before):
+            continue
+        specialize(node, shapes, problems, broken)
+
+
+def specialize(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
+    """Finds the types of one node, and of those inside; a node that has problems is broken."""
+    before = len(problems)
+    if isinstance(node.block, Region):
+        specialize_region(node, shapes, problems, broken)
+    else:
+        try:
+            specialize_node(node, shapes)
+        except LivegradError as error:
+            problems.append(problem(node, pin_of(error, node), error))
+    if len(problems) > before:
+        broken.add(node.key)
+
+
+def _is_known(node: NetworkNode, shapes: Shapes, before: Before) -> bool:
+    """Takes what is known of a node that is the same, if what it reads has the types that it had."""
+    known = before.shapes.inputs.get(node.key)
+    if known is None or before.nodes.get(node.key) is not node:
+        return False
+    types, types_before = shapes.types, before.shapes.types
+    for key in node.read_keys:
+        if key not in types or types[key] is not types_before.get(key):
+            return False
+    shapes.inputs[node.key], shapes.bodies[node.key] = known, before.shapes.bodies[node.key]
+    for key, type in zip(node.output_keys, known.results, strict=True):
+        types[key] = type
+    return True
+
+
+def pin_of(error: LivegradError, node: NetworkNode) -> str | None:
+    """The input that an error is about, if it says so."""
+    name = getattr(error, "pin", None)
+    return name if name in node.feeds else None
+
+
+def given_of(ref: Ref, shapes: Shapes) -> Given:
+    """What reaches an input."""
+    if isinstance(ref, RootRef):
+        if isinstance(ref.source, Setting):
+            return ref.source.given
+        return Given(tensor_of(ref.source.external.array))
+    return _given(shapes.types[ref.key])
+
+
+@lru_cache(maxsize=4096)
+def _given(type: Tensor) -> Given:
+    return Given(type)
+
+
+def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
+    """Specialises one block, and says whether the types of its outputs changed."""
+    block = node.block
+    if isinstance(block, AppendBuffer):
+        return _specialize_append(node, block, shapes)
+    given = tuple([given_of(ref, shapes) for ref in node.feeds.values() if ref is not None])
+    body = node.body
+    sources = tuple([ref.source for ref in node.feeds.values() if isinstance(ref, RootRef)])
+    known = None if shapes.before is None else shapes.before.shapes.inputs.get(node.key)
+    if known is not None and known.body is body and known.given == given and known.sources == sources:
+        assert shapes.before is not None
+        shapes.inputs[node.key], shapes.bodies[node.key] = known, shapes.before.shapes.bodies[node.key]
+        return _note_types(node, known.results, shapes)
+    made = body.specialize(given)
+    _require_numbers_to_fit(node, made.function)
+    types = made.function.result_types
+    if made.sizes:
+        types = [bind_type(type, dict(made.sizes)) for type in types]
+    results = [_as_tensor(type) for type in types]
+    if len(results) != len(node.outputs):
+        raise GraphError(
+            f"`{block.name}` has {len(node.outputs)} outputs and its function returns {len(results)} values",
+            help="name them all: block(..., outputs=(...))",
+        )
+    for name, rule in block.shapes.items():
+        position = list(block.outputs).index(name)
+        wanted = apply_shape_rule(rule, [one.type.shape for one in given])  # type: ignore[arg-type]
+        if wanted != results[position].shape:
+            raise GraphError(
+                f"output `{name}` breaks its shape rule `{rule}`",
+                expected=str(wanted),
+                found=str(results[position].shape),
+            )
+    shapes.bodies[node.key] = made
+    shapes.inputs[node.key] = Inputs(body, given, sources, tuple(results))
+    return _note_types(node, results, shapes)
+
+
+def _note_types(node: NetworkNode, results: Iterable[Tensor], shapes: Shapes) -> bool:
+    changed = False
+    for name, type in zip(node.outputs, results, strict=True):
+        key = pin_key(node.key, name)
+        changed |= shapes.types.get(key) is not type
+        shapes.types[key] = type
+    return changed
+
+
+def _specialize_append(node: NetworkNode, block: AppendBuffer, shapes: Shapes) -> bool:
+    """An append buffer has the rows of its writers, which agree on them."""
+    rows: Tensor | None = None
+    for name, ref in node.feeds.items():
+        assert ref is not None
+        own = given_of(ref, shapes).type
+        row = Tensor(own.element, own.shape[1:])
+        rows = rows or row
+        if row is not rows:
+            raise PinError(name, f"rows of {rows}, as the first writer's", f"rows of {row}")
+    assert rows is not None
+    number = Tensor(i64, ())
+    return _note_types(node, (Tensor(rows.element, (block.capacity, *rows.shape)), number, number), shapes)
+
+
+def parameter_value(value: Any, type: Type, place: str) -> Any:
+    """A number as the type that a function takes it as."""
+    scalar = scalar_of(type)
+    if scalar is None or not isinstance(type, Scalar | Tensor):
+        raise UsageError(f"`{place}` takes {type}", found=repr(value))
+    return scalar(scalar_argument(value, scalar, f"`{place}`"))
+
+
+def require_number(value: Any, type: Type, place: str) -> None:
+    """Refuses a number that a function cannot take as this type."""
+    is_number = isinstance(type, Scalar | Tensor)
+    if is_number and value.__class__ is float and -_SURE <= value <= _SURE and scalar_of(type) in (f32, f64):
+        return
+    parameter_value(value, type, place)
+
+
+def _require_numbers_to_fit(node: NetworkNode, function: Function | CapturedCall | CudaKernel) -> None:
+    for (name, ref), type in zip(node.feeds.items(), function.parameter_types, strict=False):
+        if isinstance(ref, RootRef) and isinstance(ref.source, Setting) and ref.source.is_number:
+            try:
+                require_number(ref.source.value, type, ref.key)
+            except LivegradError as error:
+                raise PinError(name, str(error.expected or type), str(error.found or ref.source.value)) from error
+
+
+def _type_of_start(ref: Ref | None, shapes: Shapes) -> Tensor:
+    """What a variable of a loop begins as: a Python float is float32 until the body says otherwise."""
+    assert ref is not None
+    given = given_of(ref, shapes)
+    return Tensor(f32, ()) if given.weak and given.type.element is f64 else given.type
+
+
+def _adopt_types(node: NetworkNode, region: Region, shapes: Shapes, outputs: Mapping[str, Tensor]) -> bool:
+    """Lets variables that begin as Python floats become float64 with the body; says whether one did."""
+    changed = False
+    for entering, leaving in region.carried.items():
+        key, ref = carry_key(node.key, entering), node.feeds[entering]
+        first, later = shapes.types[key], outputs[leaving]
+        assert ref is not None
+        if given_of(ref, shapes).weak and first == Tensor(f32, ()) and later == Tensor(f64, ()):
+            shapes.types[key] = later
+            changed = True
+    return changed
+
+
+def _propagate_bodies(
+    node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]
+) -> dict[str, Tensor]:
+    """The types of a region's outputs, on which its bodies agree."""
+    outputs: dict[str, Tensor] = {}
+    before = len(problems)
+    for body in node.bodies:
+        problems += validate_outputs(node, body)
+        body.order, cycles = sort_nodes(body)
+        problems += cycles
+        _propagate(body, body.order, shapes, problems, broken)
+        if not broken.isdisjoint(body.nodes):
+            broken.add(node.key)  # what is wrong inside was reported there
+        if node.key in broken or len(problems) > before:
+            continue
+        for name, ref in body.outputs.items():
+            type = shapes.types[ref.key]
+            if outputs.setdefault(name, type) is not type:
+                error = GraphError(
+                    f"the bodies disagree on output `{name}`", expected=str(outputs[name]), found=str(type)
+                )
+                problems.append(problem(node, None, error))
+            shapes.types[node.result_key(name)] = type
+    return outputs
+
+
+def specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
+    """Specialises what is inside of a region; its key is among the broken ones if something of that is wrong."""
+    region = node.block
+    assert isinstance(region, Region)
+    for name in region.carried:
+        shapes.types[carry_key(node.key, name)] = _type_of_start(node.feeds[name], shapes)
+    if region.index_name is not None:
+        shapes.types[carry_key(node.key, region.index_name)] = Tensor(i64, ())
+    before = len(problems)
+    outputs = _propagate_bodies(node, shapes, problems, broken)
+    while node.key not in broken and len(problems) == before and _adopt_types(node, region, shapes, outputs):
+        outputs = _propagate_bodies(node, shapes, problems, broken)
+    if node.key in broken or len(problems) > before:
+        return
+    if region.kind == "while" and outputs["condition"].shape != ():
+        found = str(outputs["condition"])
+        problems.append(problem(node, None, GraphError("a region is controlled by one number", found=found)))
+    control = node.feeds[region.control_name]
+    assert control is not None
+    steering = given_of(control, shapes).type
+    if steering.shape != ():
+        error = GraphError("a region is controlled by one number", found=str(steering))
+        problems.append(problem(node, region.control_name, error))
+    elif region.kind in ("for", "switch") and steering.element.kind in ("float", "complex"):
+        error = GraphError(f"`{region.control_name}` is a whole number", expected="an integer", found=str(steering))
+        problems.append(problem(node, region.control_name, error))
+    for entering, leaving in region.carried.items():
+        first, later = shapes.types[carry_key(node.key, entering)], outputs[leaving]
+        if first is not later:
+            error = GraphError(f"`{leaving}` cannot become `{entering}`", expected=str(first), found=str(later))
+            problems.append(problem(node, entering, error))
+
+
+def validate_outputs(node: NetworkNode, body: Network) -> list[Problem]:
+    """An output of a body's block is one output of the region."""
+    seen: dict[OutputRef, str] = {}
+    problems = []
+    for name, ref in body.outputs.items():
+        if seen.setdefault(ref, name) != name:
+            problems.append(problem(node, None, GraphError(f"`{seen[ref]}` and `{name}` are the same output")))
+        if ref.node not in body.nodes:
+            problems.append(problem(node, None, GraphError(f"`{name}` is not computed in the region")))
+    return problems
+
+
+def note_state(node: NetworkNode, shapes: Shapes) -> None:
+    """A state has the type of its initial value."""
+    assert isinstance(node.block, State)
+    shapes.types[pin_key(node.key, "value")] = tensor_of(node.block.initial)
+
+
+def check_state(node: NetworkNode, shapes: Shapes, broken: set[str]) -> list[Problem]:
+    """Whether what comes next can take the place of a state's value."""
+    ref = node.feeds["next"]
+    # What a broken node gives has no type, whatever was noted of it on the way.
+    if ref is None or (isinstance(ref, OutputRef) and (ref.node in broken or ref.key not in shapes.types)):
+        return []
+    if isinstance(ref, RootRef):
+        error = GraphError("a state's `next` is computed", help="connect it to an output")
+        return [problem(node, "next", error)]
+    found, wanted = shapes.types[ref.key], shapes.types[pin_key(node.key, "value")]
+    if found is wanted:
+        return []
+    return [problem(node, "next", GraphError("a state keeps its type", expected=str(wanted), found=str(found)))]
+
+
+def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
+    return Tensor(scalar_of_dtype(array.dtype), array.shape)
+
+
+def _as_tensor(type: Type) -> Tensor:
+    """A result as the memory that it takes."""
+    match type:
+        case Tensor():
+            return type
+        case Scalar():
+            return Tensor(type, ())
+        case Vector(element=element, size=size):
+            return Tensor(element, (size,))
+        case Matrix(element=element, rows=rows, columns=columns):
+            return Tensor(element, (rows, columns))
+    raise GraphError(f"a pin cannot hold {type}", expected="numbers, vectors, matrices or tensors")

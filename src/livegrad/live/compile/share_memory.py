@@ -1,0 +1,83 @@
+"""Which buffers of a live plan may share memory: `share_memory`, the last phase of the compiler.
+
+Two buffers share bytes only if every reader of the first comes before the second's writer by dependency, so that no
+order of execution can mix them up, and only if both and all those readers go stale together: then the runner finds
+what it reads. Buffers that users read (sinks, and those asked to be kept), states and external memory never share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from livegrad.live.compile.live_plan import LivePlan, operand_key
+
+
+@dataclass
+class _Slot:
+    bytes: int
+    last: str  # the buffer that used it last
+
+
+def share_memory(plan: LivePlan, kept: frozenset[str] = frozenset()) -> LivePlan:
+    """The plan with places for the buffers that share memory."""
+    ancestors, classes = _ancestors(plan), staleness_classes(plan)
+    fixed = {state.next for state in plan.states} | kept
+    slots: list[_Slot] = []
+    places: dict[str, int] = {}
+    for key, step in plan.steps.items():
+        for buffer in step.results:
+            readers = plan.readers.get(buffer, ())
+            if not readers or buffer in fixed:
+                continue
+            if any(classes[reader] != classes[key] for reader in readers):
+                continue
+            size = plan.buffers[buffer].bytes
+            number = next(
+                (
+                    n
+                    for n, slot in enumerate(slots)
+                    if slot.bytes >= size and _may_follow(plan, slot.last, key, ancestors, classes)
+                ),
+                None,
+            )
+            if number is None:
+                number = len(slots)
+                slots.append(_Slot(size, buffer))
+            slots[number].last = buffer
+            places[buffer] = number
+    return replace(plan, places=places, slots=tuple(slot.bytes for slot in slots), reuses_memory=True)
+
+
+def _may_follow(plan: LivePlan, first: str, writer: str, ancestors: dict[str, int], classes: dict[str, int]) -> bool:
+    producer = plan.producer[first]
+    if classes[producer] != classes[writer]:
+        return False
+    before = ancestors[writer]
+    return all(before >> plan.position[reader] & 1 for reader in plan.readers[first])
+
+
+def _ancestors(plan: LivePlan) -> dict[str, int]:
+    """The steps that come before each by dependency, as bits."""
+    found: dict[str, int] = {}
+    for key, step in plan.steps.items():
+        mask = 0
+        for operand in step.all_operands():
+            source = plan.producer.get(str(operand_key(operand)))
+            if source is not None:
+                mask |= found[source] | 1 << plan.position[source]
+        found[key] = mask
+    return found
+
+
+def staleness_classes(plan: LivePlan) -> dict[str, int]:
+    """For each step the roots (parameters, features, memory, states) that it depends on, as bits."""
+    bits: dict[object, int] = {}
+    found: dict[str, int] = {}
+    for key, step in plan.steps.items():
+        mask = 0
+        for operand in step.all_operands():
+            name = operand_key(operand)
+            source = plan.producer.get(name) if isinstance(name, str) else None
+            mask |= found[source] if source is not None else 1 << bits.setdefault(name, len(bits))
+        found[key] = mask
+    return found

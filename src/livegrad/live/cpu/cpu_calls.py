@@ -1,0 +1,358 @@
+"""The calls behind the steps of a plan on the CPU: native code, library calls, appends, and regions around them.
+
+`cpu_executor` asks for one callable a step. Loops are run here; what they carry is exchanged, not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import CompileError, LivegradError
+from livegrad.ir.types import Scalar, Tensor, Type
+from livegrad.live.compile.live_plan import (
+    AppendStep,
+    BlockStep,
+    BufferOperand,
+    CapturedStep,
+    FeatureOperand,
+    Operand,
+    ParameterOperand,
+    RegionStep,
+    Step,
+    operand_key,
+)
+from livegrad.live.cpu.on_demand import first_operands
+from livegrad.live.graph.problems import GraphError, raised_at
+from livegrad.live.graph.sources import Numbers
+from livegrad.ops.context import FeatureLevel
+from livegrad.runtime.cpu.compiled_plan import CompiledPlan
+
+Call = Callable[[], None]
+
+
+class Calls:
+    """Makes calls on the memory of one executable, and knows where numbers go when they change."""
+
+    def __init__(
+        self,
+        memory: Mapping[str, Numbers],
+        codes: Mapping[str, CompiledPlan],
+        features: dict[FeatureLevel, Any],
+        taken: dict[str, set[tuple[str, int]]],
+        pull: Callable[[Sequence[str]], None],
+    ) -> None:
+        self.memory, self.codes, self.features = memory, codes, features
+        self._pull = pull  # runs those of some steps that wait until they are needed
+        self.producer: Mapping[str, str] = {}  # the step of the plan that writes each buffer
+        self._taken = taken  # for each region of the plan the bodies that its last run took, those inside it too
+        self.parameters: Mapping[str, Any] = {}
+        self.bound: dict[str, tuple[int, ...]] = {}  # memory of others, and the shape that it had
+        self.counts: dict[str, int] = {}  # how often each function was called, in the run that is on
+        self.seconds: dict[str, float] = {}  # of steps inside of regions, when they are measured
+        self.started: dict[str, float] = {}
+        self._measuring = False
+        # For each number: for each step the argument lists that hold it and the positions there.
+        self._cells: dict[Any, dict[str, list[tuple[list[Any], int, Type]]]] = {}
+        self.exchanged: dict[str, str] = {}  # which buffers stand for each other in the call that is being made
+
+    def put(self, key: str | FeatureLevel, value: Any) -> None:
+        """A number into every argument list that has it."""
+        for places in self._cells.get(key, {}).values():
+            for arguments, position, type in places:
+                arguments[position] = _number(value, type)
+
+    def measure(self, inside: bool) -> None:
+        """Whether steps inside of regions are measured in the next run."""
+        self._measuring, self.seconds, self.started = inside, {}, {}
+
+    def forget(self, step: Step, owner: str) -> None:
+        """Drops the argument lists of a step, which will be made anew."""
+        for operand in step.all_operands():
+            self._cells.get(operand_key(operand), {}).pop(owner, None)
+
+    def close(self) -> None:
+        """Drops everything."""
+        self._cells.clear()
+
+    def make(self, step: Step, owner: str) -> Call:
+        """What runs a step; `owner` is the step of the plan that it is part of."""
+        made: Call
+        if isinstance(step, RegionStep):
+            made = self._region_call(step, owner)
+        elif isinstance(step, AppendStep):
+            made = self._append_call(step, owner)
+        elif isinstance(step, CapturedStep):
+            made = self._captured_call(step, owner)
+        else:
+            made = self._block_call(step, owner)
+        return self._guarded(step, made) if self.bound and step.key == owner else made
+
+    def _guarded(self, step: Step, call: Call) -> Call:
+        """A call on memory of others, which must still be where it was: code has its address."""
+        keys = {operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand)}
+        arrays = {key: self.memory[key] for key in keys if key in self.bound}
+        bound = [(key, array, (place_of(array)[0], self.bound[key])) for key, array in arrays.items()]
+
+        def guarded() -> None:
+            for key, array, place in bound:
+                if place_of(array) != place:
+                    raise GraphError(f"the array bound to `{key}` was resized by its owner", help="bind it again")
+            call()
+
+        return guarded if bound else call
+
+    # --- operands ---
+
+    def _array(self, key: str) -> Numbers:
+        return self.memory[self.exchanged.get(key, key)]
+
+    def _argument(self, operand: Operand) -> Any:
+        if isinstance(operand, BufferOperand):
+            return self._array(operand.key)
+        if isinstance(operand, ParameterOperand):
+            return _number(self.parameters[operand.key], operand.type)
+        value = self.features.get(operand.feature)
+        return None if value is None else _number(value, operand.type)
+
+    def _arguments(self, owner: str, operands: Sequence[Operand]) -> list[Any]:
+        arguments = [self._argument(operand) for operand in operands]
+        for position, operand in enumerate(operands):
+            if not isinstance(operand, BufferOperand):
+                places = self._cells.setdefault(operand_key(operand), {}).setdefault(owner, [])
+                places.append((arguments, position, operand.type))
+        return arguments
+
+    def _count(self, key: str) -> None:
+        self.counts[key] = self.counts.get(key, 0) + 1
+
+    def _measured(self, key: str, owner: str, call: Call) -> Call:
+        """A call inside of a region is measured here, when that is asked for; others are by who runs them."""
+        calls = self
+
+        def measured() -> None:
+            if not calls._measuring:
+                return call()
+            start = perf_counter()
+            calls.started.setdefault(key, start)
+            call()
+            calls.seconds[key] = calls.seconds.get(key, 0.0) + perf_counter() - start
+            return None
+
+        return call if key == owner else measured
+
+    # --- calls ---
+
+    def _block_call(self, step: BlockStep, owner: str) -> Call:
+        arguments = self._arguments(owner, step.operands)
+        results: list[Any] = [self._array(key) for key in step.results]
+        run = self.codes[step.key].run
+        features = [(at, own.feature) for at, own in enumerate(step.operands) if isinstance(own, FeatureOperand)]
+        key, calls = step.key, self
+
+        def call() -> None:
+            for position, feature in features:
+                if arguments[position] is None:
+                    what = f"`{key}` reads the feature `{feature}`"
+                    raise CompileError(what, help="give it a value with engine.set_feature")
+            calls.counts[key] = calls.counts.get(key, 0) + 1
+            run(arguments, results)
+
+        return self._measured(key, owner, call)
+
+    def _captured_call(self, step: CapturedStep, owner: str) -> Call:
+        """A library call with the operands of its capture: repeated as it is until it is captured anew."""
+        arguments = [*self._arguments(owner, step.operands), *(self._array(key) for key in step.results)]
+        for position, operand in enumerate(step.operands):
+            if isinstance(operand, BufferOperand):  # other steps read it too
+                arguments[position] = arguments[position].view()
+                arguments[position].flags.writeable = False
+        library_call = step.call.call
+
+        def call() -> None:
+            self._count(step.key)
+            try:
+                library_call(None, *arguments)
+            except LivegradError:
+                raise
+            except Exception as error:
+                what = f"`{step.call.name}` raised {type(error).__name__}: {error}"
+                raise GraphError(what, where=raised_at(error)) from error
+
+        return self._measured(step.key, owner, call)
+
+    def _append_call(self, step: AppendStep, owner: str) -> Call:
+        """The counter is set to zero, then each writer's rows follow one another."""
+        values, count, total = (self._array(key) for key in step.results)
+        writers = [(self._array(rows.key), self._array(emitted.key)) for rows, emitted in step.writers]
+        capacity = step.capacity
+
+        def call() -> None:
+            self._count(step.key)
+            total[...] = 0
+            start = 0
+            for rows, emitted in writers:
+                room = min(len(rows), int(emitted), capacity - start)
+                values[start : start + room] = rows[:room]
+                start += room
+                total[...] += emitted
+            values[start:] = np.zeros((), values.dtype)
+            count[...] = start
+
+        return self._measured(step.key, owner, call)
+
+    # --- regions ---
+
+    def _region_call(self, step: RegionStep, owner: str) -> Call:
+        control = self._arguments(owner, [step.control])
+        initial = self._arguments(owner, [carried.initial for carried in step.carried])
+        carries = [self._array(carried.carry) for carried in step.carried]
+        leaving = [self._array(carried.result) for carried in step.carried]
+        results = [self._array(key) for key in step.results]
+
+        def begin() -> None:
+            for result in results:
+                result[...] = np.zeros((), result.dtype)
+            for value, carry, result in zip(initial, carries, leaving, strict=True):
+                carry[...] = value
+                result[...] = value
+
+        if step.kind in ("while", "for"):
+            return self._loop(step, owner, control, begin)
+        bodies = [[self.make(inner, owner) for inner in body] for body in step.bodies]
+        sources = [self._sources(body, owner) for body in step.bodies]
+        pull = self._pull
+        is_switch = step.kind == "switch"
+        start = self._start_of(step, owner)
+
+        def branch() -> None:
+            taken = start()
+            begin()
+            chosen = int(control[0]) if is_switch else 0 if control[0] else 1
+            if 0 <= chosen < len(bodies):
+                taken.add((step.key, chosen))
+                pull(sources[chosen])
+                for inner in bodies[chosen]:
+                    inner()
+
+        return branch
+
+    def _sources(self, body: Sequence[Step], owner: str) -> tuple[str, ...]:
+        """The steps of the plan whose results a body reads when it is taken; bodies inside of it ask for theirs.
+
+        What a body gives away, and reads itself, is a result of the owner, which runs already.
+        """
+        operands = (operand for step in body for operand in first_operands(step))
+        made = (self.producer.get(own.key) for own in operands if isinstance(own, BufferOperand))
+        return tuple(dict.fromkeys(key for key in made if key is not None and key != owner))
+
+    def _start_of(self, step: RegionStep, owner: str) -> Callable[[], set[tuple[str, int]]]:
+        """Where a region writes down which of its bodies it takes; the outermost one begins anew."""
+        taken = self._taken
+
+        def begin_anew() -> set[tuple[str, int]]:
+            own = taken[owner] = set()
+            return own
+
+        return begin_anew if step.key == owner else partial(taken.__getitem__, owner)
+
+    def _loop(self, step: RegionStep, owner: str, control: list[Any], begin: Call) -> Call:
+        """Iterations take turns: what one writes as a result, the next reads as what is carried, and the other way."""
+        turns = _Turns(self, step, owner)
+        index = None if step.index is None else self._array(step.index)
+        back = turns.exchanged_pairs()
+        is_while = step.kind == "while"
+        start = self._start_of(step, owner)
+        pull, sources = self._pull, self._sources(step.bodies[0], owner)
+
+        def loop() -> None:
+            taken = start()
+            begin()
+            number = 0
+            limit = 0 if is_while else int(control[0])
+            going = bool(control[0]) if is_while else limit > 0
+            if going:
+                taken.add((step.key, 0))
+                pull(sources)
+            while going:
+                if index is not None:
+                    index[...] = number
+                turn = turns.made[number & 1] or turns.make(number & 1)
+                turn.run()
+                number += 1
+                going = bool(turn.condition) if is_while else number < limit
+            if number and not number & 1:  # the last turn wrote its results where others are carried
+                for carry, result in back:
+                    np.copyto(result, carry)
+
+        return loop
+
+    def exchanging(self, exchanges: Mapping[str, str]) -> dict[str, str]:
+        """Lets buffers stand for each other in calls that are made next, besides those that do already; gives those."""
+        before = self.exchanged
+        self.exchanged = {**before, **{key: before.get(other, other) for key, other in exchanges.items()}}
+        return before
+
+
+def _exchanges(step: RegionStep) -> dict[str, str]:
+    """What is carried and what leaves, for each other; a result that two variables take is copied to both."""
+    leaving = [carried.result for carried in step.carried]
+    pairs = [(one.carry, one.result) for one in step.carried if leaving.count(one.result) == 1]
+    return {**dict(pairs), **{result: carry for carry, result in pairs}}
+
+
+class _Turns:
+    """The turns of a loop, each made when it is first gone: made beforehand, loops in loops would double all inside."""
+
+    def __init__(self, calls: Calls, step: RegionStep, owner: str) -> None:
+        self._calls, self._step, self._owner = calls, step, owner
+        self._around = calls.exchanged  # what stands for each other in the loops around
+        self.made: list[_Turn | None] = [None, None]
+
+    def make(self, number: int) -> _Turn:
+        calls, step = self._calls, self._step
+        before, calls.exchanged = calls.exchanged, self._around
+        try:
+            made = self.made[number] = _Turn(calls, step, self._owner, _exchanges(step) if number else {})
+        finally:
+            calls.exchanged = before
+        return made
+
+    def exchanged_pairs(self) -> list[tuple[Numbers, Numbers]]:
+        """What is carried, and the result that it is when the last turn was an exchanged one."""
+        swapped, array = _exchanges(self._step), self._calls._array
+        return [(array(one.carry), array(one.result)) for one in self._step.carried if one.carry in swapped]
+
+
+class _Turn:
+    """The body of a loop with buffers in their own places, or exchanged."""
+
+    def __init__(self, calls: Calls, step: RegionStep, owner: str, exchanges: Mapping[str, str]) -> None:
+        before = calls.exchanging(exchanges)
+        self._inner = [calls.make(inner, owner) for inner in step.bodies[0]]
+        self.condition = None if step.condition is None else calls._array(step.condition)
+        swapped = _exchanges(step)
+        copied = [one for one in step.carried if one.carry not in swapped]
+        self._copies = [(calls._array(one.carry), calls._array(one.result)) for one in copied]
+        calls.exchanged = before
+
+    def run(self) -> None:
+        for inner in self._inner:
+            inner()
+        for carry, result in self._copies:
+            np.copyto(carry, result)
+
+
+def place_of(array: Numbers) -> tuple[int, tuple[int, ...]]:
+    """Where an array is, and how large."""
+    return array.__array_interface__["data"][0], array.shape
+
+
+def _number(value: Any, type: Type) -> Any:
+    """A number as a step takes it; vectors and tensors among the features stay as they are."""
+    scalar = type if isinstance(type, Scalar) else type.element if isinstance(type, Tensor) and not type.shape else None
+    return np.ascontiguousarray(value) if scalar is None else scalar(value)

@@ -1,0 +1,368 @@
+"""Live plans on the CPU: every step is a call of native code on buffers that stay where they are.
+
+`Engine("cpu")` uses it. `cpu_calls` makes the calls, here are memory, updates and the order of a run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import CompileError, LivegradError
+from livegrad.live.compile.live_plan import (
+    BlockStep,
+    BufferSpec,
+    LivePlan,
+    Operand,
+    RegionStep,
+    Step,
+    buffers_around,
+    renewed_buffers,
+)
+from livegrad.live.cpu.cpu_calls import Call, Calls
+from livegrad.live.cpu.cpu_run import Lost, Run
+from livegrad.live.cpu.cut_off import CutOff, same_bits
+from livegrad.live.cpu.on_demand import producers, steps_on_demand, update_on_demand
+from livegrad.live.executor import Known, Profile, RunReport, StepError
+from livegrad.live.graph.problems import GraphError
+from livegrad.live.graph.sources import Numbers
+from livegrad.live.graph.user_kernel import CudaKernel
+from livegrad.ops.context import FeatureLevel
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.cpu.compiled_plan import CompiledPlan
+from livegrad.runtime.cpu.memory_pool import aligned_memory
+
+
+class CpuExecutor:
+    """Compiles steps to native code."""
+
+    name = "cpu"
+    edits_in_place = True
+
+    def prepare(self, step: BlockStep) -> CompiledPlan:
+        """The step's function as native code for its sizes."""
+        if isinstance(step.function, CudaKernel):
+            raise CompileError(f"`{step.key}` is a CUDA kernel", help='run it with Engine("cuda")')
+        return compile_function(step.function).plan(dict(step.sizes))
+
+    def build(
+        self,
+        plan: LivePlan,
+        codes: Mapping[str, CompiledPlan],
+        features: Mapping[FeatureLevel, Any],
+        previous: CpuExecutable | None,
+    ) -> CpuExecutable:
+        """An executable; memory of `previous` that fits is taken over."""
+        return CpuExecutable(plan, codes, features, previous)
+
+
+class CpuExecutable:
+    """A plan with its memory and its calls."""
+
+    def __init__(
+        self,
+        plan: LivePlan,
+        codes: Mapping[str, CompiledPlan],
+        features: Mapping[FeatureLevel, Any],
+        previous: CpuExecutable | None,
+    ) -> None:
+        self.plan = plan
+        known = {} if previous is None else previous._codes
+        self._codes = {key: codes[key] if key in codes else known[key] for key in _leaves(plan.steps)}
+        self._memory = _memory_for(plan, previous)
+        self.cut_off = CutOff(self, self._memory, None if previous is None else previous.cut_off)
+        self.maker = Calls(self._memory, self._codes, dict(features), self.cut_off.taken, self._pull)
+        self.maker.bound = {key: plan.buffers[key].shape for key in plan.bindings}
+        self._bytes = _require_memory(plan, plan.buffers.values())
+        self.calls = _CallsOnDemand(self)
+        self._staged: list[Numbers] = []  # the next values of states
+        self._before: dict[str, Numbers] = {}  # what states held in the last run, where steps that wait read them
+        self.on_demand: set[str] = set()  # steps that run when they are needed
+        self._unsure: set[str] | None = None  # steps of which that has to be found out anew; None: all
+        # Those of them that have no value yet, and whether they must run whatever comes of what they read.
+        self.waiting: dict[str, bool] = {}
+        if previous is not None:
+            self.waiting = {key: must for key, must in previous.waiting.items() if key in plan.steps}
+        self._run = Run(self)
+        taken = {} if previous is None else previous._memory
+        for state in plan.states:
+            if self._memory[state.value] is not taken.get(state.value):
+                np.copyto(self._memory[state.value], state.initial)
+        for key, contents in plan.contents.items():
+            if self._memory[key] is not taken.get(key):
+                np.copyto(self._memory[key], contents)
+
+    def _pull(self, steps: Sequence[str]) -> None:
+        self._run.pull(steps)
+
+    def make_call(self, key: str) -> Call:
+        """What runs a step, with the numbers of today."""
+        self.maker.parameters, self.maker.producer = self.plan.parameters, self.plan.producer
+        return self.maker.make(self.plan.steps[key], key)
+
+    # --- updates ---
+
+    def set_parameter(self, key: str, value: Any) -> None:
+        """Hot: puts the number into every argument list that has it."""
+        self.maker.put(key, value)
+
+    def setter(self, key: str) -> Callable[[Any], None]:
+        """The same for one number."""
+        return partial(self.maker.put, key)
+
+    def set_feature(self, feature: FeatureLevel, value: Any) -> None:
+        """Hot: the same for a feature."""
+        self.maker.features[feature] = value
+        self.maker.put(feature, value)
+
+    def write(self, buffer: str, contents: Numbers) -> None:
+        """New contents for a buffer."""
+        np.copyto(self._memory[buffer], contents)
+
+    def update(self, plan: LivePlan, codes: Mapping[str, CompiledPlan], steps: Sequence[str]) -> None:
+        """Other memory, functions, operands or states for what is named; what is not named is not looked at."""
+        before = {key: self.plan.steps[key] for key in steps if key in self.plan.steps}
+        after = {key: plan.steps[key] for key in steps if key in plan.steps}
+        named = set(steps)
+        states = [state for state in plan.states if state.key in named]
+        owners = {state.value: state.owner for state in self.plan.states if state.key in named}
+        touched = {key for step in after.values() for key in buffers_around(step)} | {state.value for state in states}
+        gone = {key for step in before.values() for key in buffers_around(step)} | owners.keys()
+        gone = {key for key in gone if key not in plan.buffers}
+        fresh, needed = self._fresh_memory(plan, touched, gone)
+        # Nothing can fail from here on.
+        contents = [key for key in touched if key in plan.contents]
+        renewed = [key for key in contents if key in fresh or self.plan.contents.get(key) is not plan.contents[key]]
+        self.cut_off.forget(self.plan, plan, before, after, gone)
+        self._look_again(plan, before, after, named)
+        for key, step in before.items():
+            self.maker.forget(step, key)
+            self.calls.pop(key, None)
+            if key not in after:
+                self.waiting.pop(key, None)
+        self.plan, self._bytes = plan, needed
+        self._memory.update(fresh)
+        for key in gone:
+            self._memory.pop(key, None)
+        for key in touched | gone:
+            self.maker.bound.pop(key, None)
+            if key in plan.bindings:
+                self.maker.bound[key] = plan.buffers[key].shape
+        for leaf in _leaves(before) - _leaves(after):
+            del self._codes[leaf]
+        self._codes.update(codes)
+        for key in renewed:
+            np.copyto(self._memory[key], plan.contents[key])
+        for state in states:
+            if state.value in fresh or owners.get(state.value) is not state.owner:
+                np.copyto(self._memory[state.value], state.initial)
+
+    def _look_again(
+        self, plan: LivePlan, before: Mapping[str, Step], after: Mapping[str, Step], named: set[str]
+    ) -> None:
+        """Notes the steps of which it may be otherwise whether they can wait: these, and those that they read from."""
+        self.on_demand -= before.keys() - after.keys()
+        if self._unsure is not None:
+            self._unsure |= after.keys()
+            for own, steps in ((self.plan, before), (plan, after)):
+                self._unsure.update(*(producers(own, step.all_operands()) for step in steps.values()))
+                self._unsure.update(own.producer.get(state.next, "") for state in own.states if state.key in named)
+
+    def _fresh_memory(self, plan: LivePlan, touched: set[str], gone: set[str]) -> tuple[dict[str, Numbers], int]:
+        """Memory for those buffers that have none that fits, and how many bytes the plan needs then."""
+        known = self.plan.buffers
+        changed = [plan.buffers[key] for key in touched if plan.buffers[key] != known.get(key)]
+        before = [known[key] for key in (*gone, *(spec.key for spec in changed)) if key in known]
+        freed = sum(spec.bytes for spec in before if spec.lifetime != "external")
+        needed = _require_memory(plan, changed, self._bytes - freed)
+        fresh = {spec.key: _new_buffer(spec) for spec in changed if spec.lifetime != "external"}
+        bound = {key: _bound_array(plan, key) for key in touched if plan.buffers[key].lifetime == "external"}
+        return fresh | bound, needed
+
+    def swap(self, step: BlockStep, code: CompiledPlan) -> None:
+        """Code: another function for one step."""
+        self._codes[step.key] = code
+        own = {step.key: step}
+        self.cut_off.forget(self.plan, self.plan, own, own, ())
+        self.maker.forget(step, step.key)
+        self.calls.pop(step.key, None)
+
+    # --- running ---
+
+    def make_ready(self, steps: Sequence[str]) -> None:
+        """Nothing: to make a call cannot fail."""
+
+    def run(
+        self,
+        steps: Sequence[str],
+        profile: Profile = False,
+        forced: Collection[str] | None = None,
+        touched: Collection[object] = (),
+    ) -> RunReport:
+        """Runs these steps; what depends on one that failed is left out."""
+        self._begin_run(profile)
+        self._before.clear()
+        run = self._run = Run(self, profile, forced, touched)
+        run.go(steps)
+        return run.report()
+
+    def _begin_run(self, profile: Profile) -> None:
+        self.maker.counts = {}
+        self.maker.measure(profile == "step")
+        # Turns of loops are made when they are first gone.
+        self.maker.parameters, self.maker.producer = self.plan.parameters, self.plan.producer
+
+    def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> list[str]:
+        """Says which steps are needed besides those that others read; gives those of them that have waited so far."""
+        if self._unsure is None:
+            self.on_demand = steps_on_demand(self.plan, self.cut_off.regions, is_needed)
+            needed = [key for key in self.waiting if key not in self.on_demand]
+        else:
+            needed = update_on_demand(self.on_demand, self.plan, self._unsure.union(wanted), is_needed)
+        self._unsure = set()
+        return [key for key in needed if key in self.waiting]
+
+    def catch_up(self, step: str, failed: Mapping[str, LivegradError]) -> RunReport:
+        """Runs a step that waits, with the values that states had in the last run."""
+        now = {key: self._memory[key].copy() for key in self._before}
+        self._begin_run(False)
+        run = self._run = Run(self, forced=(), lost=failed)
+        try:
+            for key, value in self._before.items():
+                np.copyto(self._memory[key], value)
+            try:
+                run.pull((step,))
+            except Lost:
+                run.blame(step, failed)
+        finally:
+            for key, value in now.items():
+                np.copyto(self._memory[key], value)
+        return run.report()
+
+    def put_off(self, steps: Iterable[str]) -> None:
+        """Has steps that caught up wait again: their results are not to be used."""
+        self.waiting |= dict.fromkeys(steps, True)
+
+    def operands_read(self, step: str) -> Iterable[Operand]:
+        """What a step read in its last run; of a region what the bodies read that it took."""
+        own = self.plan.steps[step]
+        if isinstance(own, RegionStep):
+            return own.operands_of_taken(self.cut_off.taken.get(step, ()))
+        return own.all_operands()
+
+    def starter(self, steps: Sequence[str]) -> None:
+        """None: a step may fail, which only `run` looks after."""
+        return None
+
+    def stage(self) -> list[str]:
+        """Copies the next values that are another state's value, and compares all with what states hold."""
+        values = {state.value for state in self.plan.states}
+        self._staged = [
+            self._memory[state.next].copy() if state.next in values else self._memory[state.next]
+            for state in self.plan.states
+        ]
+        pairs = zip(self.plan.states, self._staged, strict=True)
+        return [state.key for state, array in pairs if not same_bits(self._memory[state.value], array)]
+
+    def advance(self) -> None:
+        """All states take the values that were staged; what steps that wait would have read of them is kept."""
+        for state in self.plan.states if self.waiting else ():
+            if state.value not in self._before and not self.waiting.keys().isdisjoint(self._readers(state.value)):
+                self._before[state.value] = self._memory[state.value].copy()
+        for state, array in zip(self.plan.states, self._staged, strict=True):
+            np.copyto(self._memory[state.value], array)
+
+    def _readers(self, buffer: str) -> tuple[str, ...]:
+        return self.plan.readers.get(buffer, ())
+
+    def read(self, buffer: str) -> Numbers:
+        """A copy of a buffer's contents."""
+        return self._memory[buffer].copy()
+
+    def read_later(self, buffer: str) -> Known:
+        """The same: runs have ended when `run` returns, so that the value is known at once."""
+        return Known(self.read(buffer))
+
+    def close(self) -> None:
+        """Drops memory and code."""
+        self._memory.clear()
+        self._staged.clear()
+        self.cut_off.close()
+        self.calls.clear()
+        self.maker.close()
+        self._codes.clear()
+
+
+class _CallsOnDemand(dict[str, Call]):
+    """The calls of a plan, each made when it is first run: a cold update costs nothing for steps that do not run."""
+
+    def __init__(self, executable: CpuExecutable) -> None:
+        self._executable = executable
+
+    def __missing__(self, key: str) -> Call:
+        made = self[key] = self._executable.make_call(key)
+        return made
+
+
+def _leaves(steps: Mapping[str, Step]) -> set[str]:
+    """What has code: blocks, also those inside of regions."""
+    return {leaf.key for step in steps.values() for leaf in step.block_steps()}
+
+
+def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec], others: int = 0) -> int:
+    """How many bytes the buffers need, with others; refuses more than there is, which the system would promise."""
+    own = [spec for spec in buffers if spec.lifetime != "external" and spec.key not in plan.places]
+    needed = others + sum(spec.bytes for spec in own) + sum(plan.slots)
+    if own and needed > (there := machine_memory()):
+        largest = max(own, key=lambda spec: spec.bytes)
+        what = f"there is no memory for `{largest.key}`, {largest.type}"
+        error = GraphError(what, expected=f"at most {there} bytes in all", found=f"{needed}")
+        step = plan.producer.get(largest.key)
+        raise error if step is None else StepError(step, error)
+    return needed
+
+
+@cache
+def machine_memory() -> int:
+    """How much memory the machine has; without an answer, as much as an address can name."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 47
+
+
+def _new_buffer(spec: BufferSpec) -> Numbers:
+    memory = aligned_memory(max(spec.bytes, 1))
+    memory[...] = 0  # a buffer that never was written reads as zeros, not as what others left
+    return memory[: spec.bytes].view(spec.element.dtype).reshape(spec.shape)
+
+
+def _bound_array(plan: LivePlan, key: str) -> Numbers:
+    array = plan.bindings[key].array
+    if not isinstance(array, np.ndarray):
+        raise GraphError(f"`{key}` is bound to memory of a device", help='use Engine("cuda"), or copy it to NumPy')
+    return array
+
+
+def _memory_for(plan: LivePlan, previous: CpuExecutable | None) -> dict[str, Numbers]:
+    """Memory for every buffer: taken over where the spec is the same, else new."""
+    old = {} if previous is None else previous._memory
+    specs = {} if previous is None else previous.plan.buffers
+    renewed = set() if previous is None else renewed_buffers(previous.plan, plan)
+    shared = [aligned_memory(max(size, 1)) for size in plan.slots]
+    memory: dict[str, Numbers] = {}
+    for key, spec in plan.buffers.items():
+        place = plan.places.get(key)
+        if spec.lifetime == "external":
+            memory[key] = _bound_array(plan, key)
+        elif place is not None:
+            memory[key] = shared[place][: spec.bytes].view(spec.element.dtype).reshape(spec.shape)
+        elif specs.get(key) == spec and previous is not None and key not in previous.plan.places and key not in renewed:
+            memory[key] = old[key]
+        else:
+            memory[key] = _new_buffer(spec)
+    return memory

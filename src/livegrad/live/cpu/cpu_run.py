@@ -1,0 +1,226 @@
+"""One run of a live plan on the CPU: steps in order, without what came out as it was and what nobody needs.
+
+`CpuExecutable.run` makes one. A step that only bodies of regions read waits until a body is taken that reads it, in
+this run or in a later one, or until somebody asks for its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from livegrad.diagnostics import LivegradError
+from livegrad.live.compile.live_plan import RegionStep
+from livegrad.live.cpu.on_demand import first_operands, producers
+from livegrad.live.executor import Failure, Profile, RunReport
+
+if TYPE_CHECKING:
+    from livegrad.live.cpu.cpu_executor import CpuExecutable
+
+
+class Lost(Exception):
+    """A body of a region reads the results of a step that failed."""
+
+
+class _TooDeep(Exception):
+    """Regions in a row ask for each other's results, each from within its own run: the last asks for these steps."""
+
+    def __init__(self, steps: Sequence[str]) -> None:
+        super().__init__()
+        self.steps = steps
+
+
+_DEEPEST = 32  # steps that are run from within others: Python has room for a hundred or so
+
+
+class Run:
+    """What has been done so far in a run."""
+
+    __slots__ = (
+        "_changed", "_cut_off", "_depth", "_executable", "_failures", "_forced", "_lost", "_plan", "_profile", "_ran",
+        "_seconds", "_spared", "_started", "_unneeded", "_waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        executable: CpuExecutable,
+        profile: Profile = False,
+        forced: Collection[str] | None = None,
+        touched: Collection[object] = (),
+        lost: Iterable[str] = (),
+    ) -> None:
+        self._executable, self._plan = executable, executable.plan
+        self._cut_off, self._waiting = executable.cut_off, executable.waiting
+        self._profile, self._forced = profile, forced
+        self._depth = 0  # how many steps are under way, each asked for by the one before
+        self._ran: list[str] = []
+        self._spared: list[str] = []
+        self._unneeded: dict[str, None] = {}
+        self._failures: list[Failure] = []
+        self._lost = set(lost)  # steps without values: those that failed, and what depends on them
+        self._seconds: dict[str, float] = {}
+        self._started: dict[str, float] = {}
+        # What has changed; None: all that is read of those that ran.
+        self._changed: set[object] | None = set(touched) if touched else None
+
+    def go(self, steps: Sequence[str]) -> None:
+        """Runs these steps; what depends on one that failed is left out."""
+        on_demand = self._executable.on_demand if self._forced is not None else ()
+        regions = self._cut_off.begin_run()
+        for key in steps:
+            if key in on_demand:
+                self._waiting[key] = self._must_run(key) or self._waiting.get(key, False)
+                self._unneeded[key] = None
+            elif self._lost and self._has_lost_source(key):
+                self._lost.add(key)
+            elif (self._forced is None or key in self._forced) or (self._changed is None and key not in regions):
+                self._execute(key)
+            else:
+                self._run_if_changed(key)
+
+    def pull(self, steps: Iterable[str]) -> None:
+        """Runs those of some steps that wait, and what they wait for; says so if one of them has no value."""
+        if self._waiting:
+            if self._depth > _DEEPEST and not self._waiting.keys().isdisjoint(steps):
+                raise _TooDeep(tuple(steps))
+            for key in sorted(self._waiting_for(steps), key=self._plan.position.__getitem__):
+                must_run = self._waiting.get(key)
+                if must_run is None:
+                    continue  # a region before it has taken a body that reads it
+                if self._lost and self._has_lost_source(key):
+                    self._lost.add(key)
+                elif must_run:
+                    self._execute(key)
+                else:
+                    self._run_if_changed(key)
+                self._unneeded.pop(key, None)
+                if key not in self._lost:
+                    del self._waiting[key]
+        if self._lost and not self._lost.isdisjoint(steps):
+            raise Lost
+
+    def blame(self, step: str, failed: Mapping[str, LivegradError]) -> None:
+        """Notes that a step has no value because of one that failed in an earlier run."""
+        if self._failures:
+            return
+        waiting = [self._plan.steps[key] for key in self._waiting_for((step,))]
+        sources = [key for one in waiting for key in producers(self._plan, one.all_operands())]
+        errors = [failed[key] for key in sources if key in failed] or list(failed.values())
+        self._failures.append(Failure(step, errors[0]))
+
+    def report(self) -> RunReport:
+        """What was done."""
+        inside = self._executable.maker
+        return RunReport(
+            tuple(self._ran),
+            inside.counts,
+            tuple(self._failures),
+            {**self._seconds, **inside.seconds} if self._profile else None,
+            {**self._started, **inside.started} if self._profile else None,
+            spared=tuple(self._spared),
+            unneeded=tuple(self._unneeded),
+        )
+
+    def _waiting_for(self, steps: Iterable[str]) -> set[str]:
+        """Those of some steps that wait, with all that must be known before them."""
+        found: set[str] = set()
+        looked_at = list(steps)
+        while looked_at:
+            key = looked_at.pop()
+            if key in self._waiting and key not in found:
+                found.add(key)
+                looked_at += producers(self._plan, first_operands(self._plan.steps[key]))
+        return found
+
+    def _has_lost_source(self, key: str) -> bool:
+        """Whether something is not there that a step reads whatever it does."""
+        return not self._lost.isdisjoint(producers(self._plan, first_operands(self._plan.steps[key])))
+
+    def _must_run(self, key: str) -> bool:
+        """Whether something has happened to a step, or to what it reads, in this run so far."""
+        if self._forced is None or key in self._forced:
+            return True
+        if self._changed is None:
+            self._changed = self._cut_off.changed_by(self._ran)
+        return self._cut_off.must_run(key, self._changed)
+
+    def _run_if_changed(self, key: str) -> None:
+        """Runs a step if something has changed that it reads; a region reads what it read the last time."""
+        step, taken = self._plan.steps[key], self._cut_off.taken.get(key)
+        if isinstance(step, RegionStep) and taken is not None and not self._must_run(key):
+            sources = producers(self._plan, step.operands_of_taken(taken))
+            sources.pop(key, None)  # a body may read what it gives away
+            try:
+                self.pull(sources)
+            except Lost:
+                self._lost.add(key)
+                return
+        if self._must_run(key):
+            self._execute(key)
+        else:
+            self._spared.append(key)
+
+    def _execute(self, key: str) -> None:
+        start = perf_counter() if self._profile else 0.0
+        try:
+            if self._waiting:
+                self._call(key)
+            else:
+                self._executable.calls[key]()
+        except Lost:
+            return self._lose(key)
+        except LivegradError as error:
+            self._failures.append(Failure(key, error))
+            return self._lose(key)
+        if self._profile:
+            self._started[key], self._seconds[key] = start, perf_counter() - start
+        self._ran.append(key)
+        equal = self._cut_off.find_equal(key)
+        if equal or self._changed is not None:
+            self._note_changes(key, equal)
+        if self._waiting:
+            self._note_readers(key, equal)
+        return None
+
+    def _call(self, key: str) -> None:
+        """Calls a step. What is asked for too deep in it is run first, and the step begins anew: none has an effect."""
+        if self._depth:
+            self._depth += 1
+            try:
+                self._executable.calls[key]()
+            finally:
+                self._depth -= 1
+            return
+        asked: list[Sequence[str]] = []
+        self._depth = 1
+        try:
+            while True:
+                try:
+                    if not asked:
+                        return self._executable.calls[key]()
+                    self.pull(asked[-1])
+                    asked.pop()
+                except _TooDeep as deeper:
+                    asked.append(deeper.steps)
+        finally:
+            self._depth = 0
+
+    def _lose(self, key: str) -> None:
+        self._lost.add(key)
+        self._cut_off.note_failure(key)
+
+    def _note_changes(self, key: str, equal: frozenset[str]) -> None:
+        """Notes what a step has changed: not those of its results that came out as they were."""
+        if self._changed is None:
+            self._changed = self._cut_off.changed_by(self._ran)
+        else:
+            self._changed.update(self._cut_off.changed_by((key,)))
+        self._changed -= equal
+
+    def _note_readers(self, key: str, equal: frozenset[str]) -> None:
+        """Steps that wait must run when they are needed, if they read what a step has changed."""
+        changed = self._cut_off.changed_by((key,)) - equal
+        for reader in self._plan.consumers[key] if changed else ():
+            if reader in self._waiting and self._cut_off.must_run(reader, changed):
+                self._waiting[reader] = True

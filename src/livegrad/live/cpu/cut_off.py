@@ -1,0 +1,191 @@
+"""Early cut-off on the CPU: a step whose results came out as they were makes none of its readers run.
+
+`cpu_executor` says what ran and asks which of the steps behind must. Results of up to 16 KB are compared bit by bit
+with what they were: to compare more would take as long as many steps do, and so it would with those that always
+differ, which are therefore left alone for a while. A region reads what the bodies read that it took in its last run: a
+number in a branch that is not taken does not run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
+
+from livegrad.live.compile.live_plan import LivePlan, RegionStep, Step, operand_key, roots_of
+from livegrad.live.graph.sources import Numbers
+
+_MOST_COMPARED = 1 << 14  # bytes
+_PATIENCE = 64  # a result that differed so often in a row is left alone
+_RUNS_UNTIL_NEXT_LOOK = 1024
+_NONE: frozenset[str] = frozenset()
+
+
+class Result:
+    """A result that others read: what gives its bytes (None: it counts as changed), and what they were."""
+
+    __slots__ = ("before", "buffer", "differed", "read")
+
+    def __init__(self, buffer: str) -> None:
+        self.buffer = buffer
+        self.read: Callable[[], bytes] | None = None
+        self.before: bytes | None = None
+        self.differed = 0  # times in a row
+
+    def note_difference(self, now: bytes) -> None:
+        """Remembers what readers will see; after many differences in a row, looks away."""
+        self.before = now
+        self.differed += 1
+        if self.differed >= _PATIENCE:
+            self.read = self.before = None
+
+
+def same_bits(one: Numbers, other: Numbers) -> bool:
+    """Whether two arrays of one type and shape hold the same, bit by bit; looks no further than the first difference.
+
+    >>> import numpy as np
+    >>> same_bits(np.array([0.0]), np.array([-0.0])), same_bits(np.array([np.nan]), np.array([np.nan]))
+    (False, True)
+    """
+    mine, others = (array.reshape(-1).view("u1") for array in (one, other))
+    pieces = range(0, len(mine), _MOST_COMPARED)
+    return all(mine[at : at + _MOST_COMPARED].tobytes() == others[at : at + _MOST_COMPARED].tobytes() for at in pieces)
+
+
+class HasPlan(Protocol):
+    """An executable."""
+
+    plan: LivePlan
+
+
+class CutOff:
+    """What the results of an executable were when their readers last ran, and which bodies its regions took.
+
+    An executable that takes the place of another goes on with both: who is not stale in it has run in the other. An
+    interrupted run leaves results that their readers have not seen; the engine then starts with nothing known.
+    """
+
+    def __init__(self, executable: HasPlan, memory: Mapping[str, Numbers], previous: CutOff | None) -> None:
+        self._executable, self._memory = executable, memory
+        self.taken: dict[str, set[tuple[str, int]]] = {} if previous is None else previous.taken
+        self._known: dict[str, Result] = {} if previous is None else previous._known  # by buffer
+        self.results = Results(self)
+        self._runs = 0
+        self._reads: dict[str, frozenset[object]] = {}  # of steps; what a region reads depends on its last run
+        self._regions: set[str] | None = None
+
+    def must_run(self, key: str, changed: Collection[object]) -> bool:
+        """Whether a step reads something that has changed in this run."""
+        reads = self._reads.get(key)
+        if reads is None:
+            step = self._executable.plan.steps[key]
+            if isinstance(step, RegionStep):
+                taken = self.taken.get(key)
+                # None: it has not run yet.
+                return taken is None or any(operand_key(own) in changed for own in step.operands_of_taken(taken))
+            reads = self._reads[key] = frozenset(map(operand_key, step.all_operands()))
+        return not reads.isdisjoint(changed)
+
+    def find_equal(self, key: str) -> frozenset[str]:
+        """Those results of a step that came out as they were; it has just run."""
+        equal = _NONE
+        for own in self.results[key]:
+            if own.read is not None:
+                now = own.read()
+                if now != own.before:
+                    own.note_difference(now)
+                else:
+                    own.differed = 0
+                    equal = equal | {own.buffer}
+        return equal
+
+    def changed_by(self, steps: Iterable[str]) -> set[object]:
+        """What is read of the results of these steps."""
+        return {own.buffer for key in steps for own in self.results[key]}
+
+    def note_failure(self, key: str) -> None:
+        """A step may have written half of its results: whatever comes next is something else."""
+        self.taken.pop(key, None)
+        for buffer in self._executable.plan.steps[key].results:
+            self._known.pop(buffer, None)
+        self.results.pop(key, None)
+
+    def find_results(self, key: str) -> list[Result]:
+        """The results of a step that others read."""
+        plan, found = self._executable.plan, []
+        for buffer in plan.steps[key].results:
+            if not plan.readers.get(buffer):
+                self._known.pop(buffer, None)  # who comes to read it will see what nobody looked at here
+                continue
+            own = self._known.setdefault(buffer, Result(buffer))
+            is_compared = own.differed < _PATIENCE and plan.buffers[buffer].bytes <= _MOST_COMPARED
+            own.read = self._memory[buffer].tobytes if is_compared else None
+            own.before = own.before if is_compared else None
+            found.append(own)
+        return found
+
+    @property
+    def regions(self) -> Collection[str]:
+        """The regions of the plan."""
+        if self._regions is None:
+            steps = self._executable.plan.steps.items()
+            self._regions = {key for key, step in steps if isinstance(step, RegionStep)}
+        return self._regions
+
+    def begin_run(self) -> Collection[str]:
+        """The regions of the plan. Now and then, looks at those results again that always differed."""
+        self._runs += 1
+        if self._runs % _RUNS_UNTIL_NEXT_LOOK == 0:
+            for own in self._known.values():
+                own.differed = 0
+            self.results.clear()
+        return self.regions
+
+    def forget(
+        self,
+        running: LivePlan,
+        plan: LivePlan,
+        before: Mapping[str, Step],
+        after: Mapping[str, Step],
+        gone: Iterable[str],
+    ) -> None:
+        """Steps come and go, have other memory, other functions or other readers. What their readers saw is as it was.
+
+        `gone` are buffers that are no more.
+        """
+        for key in before.keys() | after.keys():
+            self.results.pop(key, None)
+            self._reads.pop(key, None)
+        for own, steps in ((running, before), (plan, after)):
+            for root in {root for step in steps.values() for root in roots_of(step)}:
+                self.results.pop(own.producer.get(root), None)  # type: ignore[arg-type]
+                self._note_first_reader(running, root)
+        for key in before.keys() - after.keys():
+            self.taken.pop(key, None)
+        for buffer in gone:
+            self._known.pop(buffer, None)
+        if self._regions is not None:
+            self._regions -= before.keys()
+            self._regions |= {key for key, step in after.items() if isinstance(step, RegionStep)}
+
+    def _note_first_reader(self, running: LivePlan, root: object) -> None:
+        """What nobody read so far was not looked at: who reads it now, and runs now, sees what it holds."""
+        spec = running.buffers.get(root) if root in running.producer and root not in self._known else None  # type: ignore[call-overload]
+        if spec is not None and spec.bytes <= _MOST_COMPARED:
+            self._known[spec.key] = Result(spec.key)
+            self._known[spec.key].before = self._memory[spec.key].tobytes()
+
+    def close(self) -> None:
+        """Drops what was looked up."""
+        self.results.clear()
+        self._reads.clear()
+
+
+class Results(dict[str, list[Result]]):
+    """The results of each step, looked up once: they are asked for with every step of every frame."""
+
+    def __init__(self, cut_off: CutOff) -> None:
+        self._cut_off = cut_off
+
+    def __missing__(self, key: str) -> list[Result]:
+        found = self[key] = self._cut_off.find_results(key)
+        return found

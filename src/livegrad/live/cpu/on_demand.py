@@ -1,0 +1,85 @@
+"""Steps that run when somebody needs them: those whose results only bodies of regions read, which may not be taken.
+
+In: a plan, and which steps' results were read. Out: the steps that may wait. `cpu_executor` asks for each plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+
+from livegrad.live.compile.live_plan import BlockStep, BufferOperand, LivePlan, Operand, RegionStep, Step, operand_key
+
+
+def steps_on_demand(plan: LivePlan, regions: Iterable[str], is_needed: Callable[[str], bool]) -> set[str]:
+    """The steps that nobody needs but bodies of regions, and steps that are needed by nobody else themselves.
+
+    Not those that read memory of others, which may be something else by the time they run, nor calls of libraries.
+    Where memory is shared, all steps run in their order.
+    """
+    found: set[str] = set()
+    sources = {key for region in regions for key in producers(plan, plan.steps[region].all_operands())}
+    update_on_demand(found, plan, sources, is_needed)
+    return found
+
+
+def update_on_demand(
+    found: set[str], plan: LivePlan, keys: Iterable[str], is_needed: Callable[[str], bool]
+) -> list[str]:
+    """Looks at some steps again, and at those that they read from where that makes a difference.
+
+    `found` has the steps that may wait, and is brought up to date; gives those that no longer may.
+    """
+    if plan.reuses_memory:
+        return []
+    position, needed = plan.position, []
+    states = {plan.producer.get(state.next) for state in plan.states}
+    waiting = [(-position[key], key) for key in keys if key in position]
+    heapify(waiting)
+    while waiting:  # the last first: the readers of a step were looked at before it
+        _, key = heappop(waiting)
+        step = plan.steps[key]
+        may_wait = key not in states and not is_needed(key) and _can_wait(plan, step) and _reads_wait(plan, step, found)
+        if may_wait == (key in found):
+            continue
+        if may_wait:
+            found.add(key)
+        else:
+            found.remove(key)
+            needed.append(key)
+        for source in producers(plan, step.all_operands()):
+            heappush(waiting, (-position[source], source))
+    return needed
+
+
+def producers(plan: LivePlan, operands: Iterable[Operand]) -> dict[str, None]:
+    """The steps whose results these operands are."""
+    made = (plan.producer.get(operand.key) for operand in operands if isinstance(operand, BufferOperand))
+    return dict.fromkeys(key for key in made if key is not None)
+
+
+def first_operands(step: Step) -> Iterator[Operand]:
+    """What a step reads whenever it runs: of a region what decides about its bodies, and what loops begin with."""
+    if not isinstance(step, RegionStep):
+        return step.all_operands()
+    return iter((step.control, *(carried.initial for carried in step.carried)))
+
+
+def _can_wait(plan: LivePlan, step: Step) -> bool:
+    leaves = list(step.leaf_steps())
+    if not all(isinstance(leaf, BlockStep) for leaf in leaves):
+        return False
+    return not any(operand_key(operand) in plan.bindings for operand in step.all_operands())
+
+
+def _reads_wait(plan: LivePlan, step: Step, found: Collection[str]) -> bool:
+    """Whether somebody reads a step, and nobody who may not wait for it."""
+    readers = plan.consumers[step.key]
+    return bool(readers) and all(_reads_on_demand(plan, step, reader, found) for reader in readers)
+
+
+def _reads_on_demand(plan: LivePlan, step: Step, reader: str, found: Collection[str]) -> bool:
+    if reader in found:
+        return True
+    other = plan.steps[reader]
+    return isinstance(other, RegionStep) and not any(operand_key(one) in step.results for one in first_operands(other))

@@ -1,0 +1,5 @@
+"""Live plans as CUDA Graphs: `CudaExecutor`, which `Engine("cuda")` uses. Importing it touches no driver."""
+
+from livegrad.live.cuda.cuda_executor import CudaExecutor
+
+__all__ = ["CudaExecutor"]

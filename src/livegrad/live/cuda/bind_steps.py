@@ -1,0 +1,155 @@
+"""How steps of a live plan are bound to memory of the device, beside what runs: for a new plan, or for an update.
+
+In: steps and their code. Out: `Fresh`, which an executable adopts as a whole when everything in it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from livegrad.diagnostics import LivegradError
+from livegrad.live.compile.live_plan import (
+    BlockStep,
+    BufferOperand,
+    BufferSpec,
+    CapturedStep,
+    FeatureOperand,
+    LeafStep,
+    LivePlan,
+    Operand,
+    ParameterOperand,
+    renewed_buffers,
+)
+from livegrad.live.cuda.bound_step import BoundStep
+from livegrad.live.cuda.buffers import HeldBuffer, make_buffers, make_shared
+from livegrad.live.cuda.captured_graphs import CapturedGraph, DeviceView, capture
+from livegrad.live.cuda.step_code import StepCode
+from livegrad.live.executor import StepError
+from livegrad.runtime.cuda.device_memory import LEAST_BYTES, DeviceMemory
+
+if TYPE_CHECKING:
+    from livegrad.live.cuda.executable import CudaExecutable
+
+
+@dataclass(eq=False)
+class Fresh:
+    """What was made beside what runs, until all of it stands."""
+
+    buffers: dict[str, HeldBuffer] = field(default_factory=dict)
+    bound: dict[str, BoundStep] = field(default_factory=dict)
+    captured: dict[str, CapturedGraph] = field(default_factory=dict)
+    shared: list[str] = field(default_factory=list)  # steps that the plan before has bound
+
+
+@dataclass(eq=False)
+class Around:
+    """Where things are, for a step that is bound: new memory first, then what is there."""
+
+    executable: CudaExecutable
+    plan: LivePlan
+    fresh: Mapping[str, HeldBuffer] = field(default_factory=dict)
+
+    def address(self, key: str) -> int:
+        """Where a buffer is."""
+        found = self.fresh.get(key)
+        return self.executable.buffers.address(key) if found is None else found.address
+
+    def number(self, operand: Operand) -> Any:
+        """What a number is now; None if it has no value."""
+        if isinstance(operand, ParameterOperand):
+            return self.plan.parameters[operand.key]
+        assert isinstance(operand, FeatureOperand)
+        return self.executable.features.get(operand.feature)
+
+    def cell(self, operand: Operand) -> int:
+        """Where a number is, for steps that read it from memory."""
+        return self.executable.numbers.of(operand).cell(operand.type, self.number(operand)).address
+
+    def operand(self, operand: Operand) -> int:
+        """Where an operand is in memory."""
+        return self.address(operand.key) if isinstance(operand, BufferOperand) else self.cell(operand)
+
+
+def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: StepCode | None, fresh: Fresh) -> None:
+    """Binds a step to memory. An error is one of that step."""
+    around = Around(executable, plan, fresh.buffers)
+    try:
+        if isinstance(leaf, BlockStep):
+            assert code is not None
+            bound = BoundStep(leaf, code)
+            bound.status = executable.status_place(bound)
+            bound.make(around)
+            fresh.bound[leaf.key] = bound
+        elif isinstance(leaf, CapturedStep):
+            fresh.captured[leaf.key] = _captured(leaf, around, executable.captured.get(leaf.key))
+    except StepError:
+        raise
+    except LivegradError as error:
+        raise StepError(leaf.key, error) from error
+
+
+def _captured(leaf: CapturedStep, around: Around, known: CapturedGraph | None) -> CapturedGraph:
+    """Records a call. It reads copies of its inputs: no library keeps it from writing there, and others read them too.
+
+    Copies of the recording before are used again where they fit, so that the nodes that fill them stay as they are.
+    """
+    buffers = around.plan.buffers
+    read = [buffers[operand.key] for operand in leaf.operands if isinstance(operand, BufferOperand)]
+    before = [] if known is None else known.copies
+    copies = list(before) if [own.size for own in before] == [max(spec.bytes, LEAST_BYTES) for spec in read] else []
+    copies = copies or [DeviceMemory(spec.bytes) for spec in read]
+    views = iter([DeviceView(memory.address, spec) for memory, spec in zip(copies, read, strict=True)])
+    arguments = [next(views) if isinstance(own, BufferOperand) else around.number(own) for own in leaf.operands]
+    arguments += [DeviceView(around.address(key), buffers[key]) for key in leaf.results]
+    return capture(leaf.key, leaf.call.name, leaf.call.call, arguments, copies)
+
+
+def share_steps(
+    executable: CudaExecutable,
+    previous: CudaExecutable,
+    codes: Mapping[str, StepCode],
+    leaves: Iterable[LeafStep],
+    fresh: Fresh,
+) -> None:
+    """Takes over the launches of the plan before that are right as they are.
+
+    That is: the same code, the same memory, and nothing to watch, for status words belong to a plan.
+    """
+    before = previous.buffers.held
+    moved = {key for key, own in executable.buffers.held.items() if before.get(key) is not own}
+    for leaf in leaves:
+        known = previous.bound.get(leaf.key)
+        if known is None or known.code.is_watched or known.uses_cells or not moved.isdisjoint(known.all_touched):
+            continue
+        same = known.step is leaf
+        if not same and isinstance(leaf, BlockStep):
+            same = known.is_same(leaf, codes.get(leaf.key))
+        if same:
+            fresh.bound[leaf.key] = known
+            fresh.shared.append(leaf.key)
+
+
+def buffers_for(plan: LivePlan, previous: CudaExecutable | None, in_place: Mapping[str, str]) -> dict[str, HeldBuffer]:
+    """Memory for every buffer of a plan: taken over where it fits, else new; variables in place have a result's."""
+    found = make_shared(plan)
+    own = {key: spec for key, spec in plan.buffers.items() if key not in plan.places and key not in in_place}
+    found |= make_buffers(own.values(), plan) if previous is None else _taken_over(plan, previous, own)
+    return found | {carry: found[result] for carry, result in in_place.items()}
+
+
+def _taken_over(plan: LivePlan, previous: CudaExecutable, own: Mapping[str, BufferSpec]) -> dict[str, HeldBuffer]:
+    found: dict[str, HeldBuffer] = {}
+    before, wanted = previous.plan, []
+    renewed = renewed_buffers(before, plan)
+    for key, spec in own.items():
+        kept = None if key in previous.in_place else previous.buffers.held.get(key)
+        known = before.buffers.get(key)
+        fits = kept is not None and (known is spec or known == spec) and key not in before.places and key not in renewed
+        if fits and before.bindings.get(key) is plan.bindings.get(key):
+            assert kept is not None
+            found[key] = kept
+        else:
+            wanted.append(spec)
+    return found | make_buffers(wanted, plan)

@@ -1,0 +1,269 @@
+"""A block's step with its memory: launches whose words are filled, ready to become nodes of graphs.
+
+In: a step, its code, and where buffers and numbers are. Out: launches; and which words hold which live numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from livegrad.codegen.cuda.launch import Word
+from livegrad.live.compile.live_plan import BlockStep, BufferOperand, Operand
+from livegrad.live.cuda.captured_graphs import CapturedGraph
+from livegrad.live.cuda.live_numbers import Place, place_for
+from livegrad.live.cuda.step_code import StepCode
+from livegrad.runtime.cuda.cuda_graph import Launch
+from livegrad.runtime.cuda.device_memory import DeviceMemory
+from livegrad.runtime.cuda.driver import DeviceError
+from livegrad.runtime.cuda.interrupt import interrupt_address
+from livegrad.runtime.cuda.libraries.capture import Captured
+from livegrad.runtime.cuda.serialised_device_plan import LaunchRecipe, LibraryRecipe
+from livegrad.schedule.plan import Buffer
+
+_FIRST_TRACE_BYTES = 2048
+_MOST_TRACE_BYTES = 1 << 34  # of one step, all threads together
+
+
+class Surroundings(Protocol):
+    """What a step is bound to."""
+
+    def address(self, key: str) -> int:
+        """Where a buffer is."""
+        ...
+
+    def cell(self, operand: Operand) -> int:
+        """Where a number is, for steps that read it from memory."""
+        ...
+
+    def number(self, operand: Operand) -> Any:
+        """What a number is now; None if it has no value."""
+        ...
+
+
+@dataclass(eq=False)
+class BoundStep:
+    """What a step launches, in the order of its items (None: a call of the host), and the memory of its own."""
+
+    step: BlockStep
+    code: StepCode
+    launches: list[Launch | CapturedGraph | None] = field(default_factory=list)
+    places: list[tuple[Operand, Place]] = field(default_factory=list)
+    arena: DeviceMemory | None = None
+    scratch: dict[int, DeviceMemory] = field(default_factory=dict)
+    shared: dict[int, tuple[DeviceMemory, DeviceMemory]] = field(default_factory=dict)  # of blocks that share rows
+    traces: DeviceMemory | None = None
+    trace_bytes: int = _FIRST_TRACE_BYTES
+    values: dict[Any, Any] = field(default_factory=dict)  # of the host's calls: copies, and what is no array
+    uses_cells: bool = False  # reads numbers from memory
+    status: int = 0  # address of the first of its status words: one for each item, then one for traces without room
+
+    @property
+    def key(self) -> str:
+        return self.step.key
+
+    @property
+    def status_words(self) -> int:
+        return len(self.code.items) + 1
+
+    @property
+    def watched(self) -> bool:
+        """Whether a run may end with something to tell."""
+        return self.code.is_watched
+
+    @cached_property
+    def touched(self) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+        """The buffers of the plan that each item reads, and those that it writes."""
+        return tuple((self._keys(reads), self._keys(writes)) for reads, writes in self.code.touched)
+
+    @cached_property
+    def all_touched(self) -> frozenset[str]:
+        """All of them."""
+        return frozenset(key for touched in self.touched for keys in touched for key in keys)
+
+    def _keys(self, buffers: tuple[Buffer, ...]) -> tuple[str, ...]:
+        step, code = self.step, self.code
+        found: dict[str, None] = {}
+        for buffer in buffers:
+            number = buffer.base.number
+            if number in code.results:
+                found[step.results[code.results[number]]] = None
+            elif number in code.slots:
+                operand = step.operands[code.slots[number]]
+                if isinstance(operand, BufferOperand):
+                    found[operand.key] = None
+        return tuple(found)
+
+    def is_same(self, step: BlockStep, code: StepCode | None) -> bool:
+        """Whether another plan's step is this one; where its buffers are is another matter."""
+        if self.code is not code:
+            return False
+        return self.step is step or (self.step.operands == step.operands and self.step.results == step.results)
+
+    def kernel_launches(self) -> list[Launch]:
+        return [launch for launch in self.launches if isinstance(launch, Launch)]
+
+    def library_graphs(self) -> dict[str, CapturedGraph]:
+        """The library calls in it, by the names of their nodes."""
+        return {
+            self.node_name(number): launch
+            for number, launch in enumerate(self.launches)
+            if isinstance(launch, CapturedGraph)
+        }
+
+    def node_name(self, number: int) -> str:
+        return f"{self.key}:{number}"
+
+    def fits_in_place_of(self, other: BoundStep) -> bool:
+        """Whether its launches can take over the nodes of another's, one by one, and wait for enough there."""
+        kinds = [launch.__class__ for launch in self.launches]
+        if kinds != [launch.__class__ for launch in other.launches] or self.code.before != other.code.before:
+            return False
+        # Nodes wait for those that write what the other's read: one that reads more would not wait for the rest.
+        pairs = zip(self.touched, other.touched, strict=True)
+        return all(set(mine) <= set(theirs) for own, known in pairs for mine, theirs in zip(own, known, strict=True))
+
+    def close(self) -> None:
+        """Gives back what was recorded of libraries."""
+        for graph in self.library_graphs().values():
+            graph.close()
+
+    # --- making ---
+
+    def make(self, around: Surroundings) -> None:
+        """Takes memory and makes the launches. May fail for want of memory, and then has changed nothing else."""
+        if self.code.plan.arena_bytes:
+            self.arena = DeviceMemory(self.code.plan.arena_bytes)
+        if self.code.takes_memory:
+            for number, item in enumerate(self.code.items):
+                if isinstance(item, LaunchRecipe):
+                    self._make_scratch(number, item)
+        if self.code.remembers:
+            self.traces = self._make_traces()
+        for number, (item, function) in enumerate(zip(self.code.items, self.code.functions, strict=True)):
+            if isinstance(item, LaunchRecipe):
+                launch = Launch(function, item.grid, item.threads, len(item.words), self.code.separate)
+                self.launches.append(launch)
+                for index, word in enumerate(item.words):
+                    self._fill(launch, index, word, number, around)
+            elif isinstance(item, LibraryRecipe):
+                operands = [self._address(word, around) for word in item.operands]
+                recorded = Captured(item.call, operands, self._address(item.result, around)).capture()
+                self.launches.append(CapturedGraph(recorded, ()))
+            else:
+                self.launches.append(None)
+
+    def _make_scratch(self, number: int, kernel: LaunchRecipe) -> None:
+        for buffer, size in kernel.scratch:
+            if buffer not in self.scratch or self.scratch[buffer].size < size:
+                self.scratch[buffer] = DeviceMemory(size)
+        if kernel.counters:
+            counters = DeviceMemory(4 * kernel.counters)
+            counters.clear()  # blocks set them to zero again themselves
+            self.shared[number] = DeviceMemory(kernel.partial_bytes), counters
+
+    def _make_traces(self) -> DeviceMemory:
+        workers = max(kernel.workers for kernel in self.code.kernels if kernel.remembers)
+        wanted = workers * self.trace_bytes
+        if wanted > _MOST_TRACE_BYTES:
+            raise DeviceError(f"what loops must remember takes more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
+        return DeviceMemory(wanted)
+
+    def _fill(self, launch: Launch, index: int, word: Word, number: int, around: Surroundings) -> None:
+        match word.kind:
+            case "external":
+                value = self.slot_address(word.slot, around) + word.value
+            case "number":
+                value = word.value
+            case "scratch":
+                value = self.scratch[word.slot].address
+            case "status":
+                value = self.status + 8 * number
+            case "full":
+                value = self.status + 8 * len(self.code.items)
+            case "traces":
+                value = 0 if self.traces is None else self.traces.address
+            case "trace_bytes":
+                value = self.trace_bytes
+            case "interrupt":
+                value = interrupt_address()
+            case "partials" | "counters":
+                value = self.shared[number][word.kind == "counters"].address
+            case "value":
+                self._fill_number(launch, index, self.step.operands[self.code.slots[word.slot]], around)
+                return
+            case _:
+                value = self._address(word, around)
+        launch.words[index] = value
+
+    def _address(self, word: Word, around: Surroundings) -> int:
+        if word.kind == "arena":
+            assert self.arena is not None
+            return self.arena.address + word.value
+        return self.slot_address(word.slot, around) + word.value
+
+    def _fill_number(self, launch: Launch, index: int, operand: Operand, around: Surroundings) -> None:
+        place = place_for(launch, index, operand.type)
+        self.places.append((operand, place))
+        value = around.number(operand)
+        if value is not None:
+            place.put(as_word(value))
+
+    def slot_address(self, slot: int, around: Surroundings) -> int:
+        """Where an argument or a result is."""
+        position = self.code.slots.get(slot)
+        if position is None:
+            return around.address(self.step.results[self.code.results[slot]])
+        operand = self.step.operands[position]
+        if isinstance(operand, BufferOperand):
+            return around.address(operand.key)
+        self.uses_cells = True
+        return around.cell(operand)
+
+    def buffer_address(self, buffer: Buffer, around: Surroundings) -> int:
+        """Where a buffer of the step's own plan is."""
+        base = buffer.base
+        if base.lifetime == "external":
+            return self.slot_address(base.number, around)
+        assert self.arena is not None
+        return self.arena.address + self.code.plan.places[base]
+
+    # --- status words and what loops remember ---
+
+    def move_status(self, address: int) -> list[Launch]:
+        """Lets it report elsewhere; gives the launches that must be updated."""
+        self.status = address
+        for number, (item, launch) in enumerate(zip(self.code.items, self.launches, strict=True)):
+            if isinstance(launch, Launch) and isinstance(item, LaunchRecipe):
+                for index, word in enumerate(item.words):
+                    if word.kind == "status":
+                        launch.words[index] = address + 8 * number
+                    elif word.kind == "full":
+                        launch.words[index] = address + 8 * len(self.code.items)
+        return self.kernel_launches()
+
+    def grow_traces(self) -> list[Launch]:
+        """Twice the memory for what loops remember; gives the launches that must be updated."""
+        before = self.trace_bytes
+        self.trace_bytes *= 2
+        try:
+            self.traces = self._make_traces()
+        except DeviceError:
+            self.trace_bytes = before
+            raise
+        changed = []
+        for item, launch in zip(self.code.items, self.launches, strict=True):
+            if isinstance(launch, Launch) and isinstance(item, LaunchRecipe) and item.remembers:
+                for index, word in enumerate(item.words):
+                    if word.kind in ("traces", "trace_bytes"):
+                        launch.words[index] = self.traces.address if word.kind == "traces" else self.trace_bytes
+                changed.append(launch)
+        return changed
+
+
+def as_word(value: Any) -> Any:
+    """A number as it is put into a word."""
+    return value[()] if isinstance(value, np.ndarray) else value

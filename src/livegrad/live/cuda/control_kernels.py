@@ -1,0 +1,144 @@
+"""Small kernels of the engine itself: they set the conditions of regions, count, append rows and take the time.
+
+In: the type of a control. Out: functions on the device. Every argument is one word, as in all kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from livegrad.codegen.cuda.kernel_values import memory_type
+from livegrad.diagnostics import CompileError
+from livegrad.ir.types import SCALARS, Scalar
+from livegrad.runtime.cuda.cuda_graph import Launch
+from livegrad.runtime.cuda.modules import loaded_function
+
+_WIDE = 256
+CONTROL_TYPES = tuple(type for type in SCALARS.values() if type.kind != "complex")
+
+# `counts` has, for each body of the region, how often it ran.
+_CONTROL = """\
+extern "C" __device__ __cudart_builtin__ void CUDARTAPI cudaGraphSetConditional(
+    cudaGraphConditionalHandle handle, unsigned int value);
+
+struct Arguments { const control_type* control; unsigned long long condition; long long* counts;
+                   long long bodies; long long* index; };
+
+__device__ inline bool is_set(control_type value) { return IS_SET(value); }
+__device__ inline void go(const Arguments& a, unsigned int value) { cudaGraphSetConditional(a.condition, value); }
+
+extern "C" __global__ void begin_if(const __grid_constant__ Arguments a)
+{
+    const bool chosen = is_set(*a.control);
+    if (chosen || a.bodies > 1) a.counts[chosen ? 0 : 1] += 1;
+    go(a, chosen);
+}
+extern "C" __global__ void begin_while(const __grid_constant__ Arguments a) { go(a, is_set(*a.control)); }
+extern "C" __global__ void next_while(const __grid_constant__ Arguments a)
+{
+    a.counts[0] += 1;
+    go(a, is_set(*a.control));
+}
+extern "C" __global__ void begin_switch(const __grid_constant__ Arguments a)
+{
+    const long long number = (long long)*a.control;
+    const bool known = number >= 0 && number < a.bodies;
+    if (known) a.counts[number] += 1;
+    go(a, known ? (unsigned int)number : 0xffffffffu);
+}
+extern "C" __global__ void begin_for(const __grid_constant__ Arguments a)
+{
+    *a.index = 0;
+    go(a, 0 < (long long)*a.control);
+}
+extern "C" __global__ void next_for(const __grid_constant__ Arguments a)
+{
+    a.counts[0] += 1;
+    go(a, ++*a.index < (long long)*a.control);
+}
+"""
+
+CONTROL_WORDS = ("control", "condition", "counts", "bodies", "index")
+
+_APPEND = """\
+struct Arguments { const unsigned char* rows; const long long* emitted; unsigned char* values; long long* count;
+                   long long* total; long long* place; long long most; long long capacity; long long row_bytes; };
+
+// One after the other: where this writer's rows begin, and how many there are.
+extern "C" __global__ void append_count(const __grid_constant__ Arguments a)
+{
+    long long room = *a.emitted < a.most ? *a.emitted : a.most;
+    if (room > a.capacity - *a.count) room = a.capacity - *a.count;
+    a.place[0] = *a.count;
+    a.place[1] = room;
+    *a.count += room;
+    *a.total += *a.emitted;
+}
+extern "C" __global__ void append_rows(const __grid_constant__ Arguments a)
+{
+    const long long bytes = a.place[1] * a.row_bytes, start = a.place[0] * a.row_bytes;
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long k = (long long)blockIdx.x * blockDim.x + threadIdx.x; k < bytes; k += step)
+        a.values[start + k] = a.rows[k];
+}
+"""
+
+APPEND_WORDS = ("rows", "emitted", "values", "count", "total", "place", "most", "capacity", "row_bytes")
+
+# A slot has the time of the last start and the sum of all durations, in nanoseconds.
+_TIME = """\
+struct Arguments { unsigned long long* slot; };
+__device__ inline unsigned long long now()
+{ unsigned long long time; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time)); return time; }
+extern "C" __global__ void time_start(const __grid_constant__ Arguments a) { a.slot[0] = now(); }
+extern "C" __global__ void time_stop(const __grid_constant__ Arguments a) { a.slot[1] += now() - a.slot[0]; }
+"""
+
+
+def control_source(type: Scalar) -> str:
+    """CUDA C of the kernels that set conditions from a number of this type."""
+    if type.kind == "complex":
+        raise CompileError(f"a region is controlled by a number, not by {type}")
+    # Halves are only compared with zero: their bits without the sign.
+    is_half = type.name in ("f16", "bf16")
+    is_set = "((value & 0x7fff) != 0)" if is_half else "(value != 0)"
+    return f"typedef {memory_type(type)} control_type;\n#define IS_SET(value) {is_set}\n{_CONTROL}"
+
+
+def control_launch(symbol: str, type: Scalar, **words: int) -> Launch:
+    """A launch of one of the kernels that set conditions."""
+    if type.name in ("f16", "bf16") and symbol.endswith(("_for", "_switch")):
+        raise CompileError(f"a count or an index is no {type}")
+    return _launch(control_source(type), symbol, CONTROL_WORDS, words)
+
+
+def append_launch(symbol: str, **words: int) -> Launch:
+    """A launch of one of the kernels that append."""
+    launch = _launch(_APPEND, symbol, APPEND_WORDS, words)
+    if symbol == "append_rows":
+        bytes = words["most"] * words["row_bytes"]
+        launch.renew(launch.parameters.func, max(1, min(1024, -(-bytes // _WIDE))), _WIDE, len(APPEND_WORDS))
+        _fill(launch, APPEND_WORDS, words)
+    return launch
+
+
+def time_launch(symbol: str, slot: int) -> Launch:
+    """A launch that takes the time."""
+    return _launch(_TIME, symbol, ("slot",), {"slot": slot})
+
+
+def engine_sources() -> dict[str, str]:
+    """The engine's own CUDA C, to be compiled where there is no GPU."""
+    from_types = {f"control_{type.name}": control_source(type) for type in CONTROL_TYPES}
+    return {**from_types, "append": _APPEND, "time": _TIME}
+
+
+def _launch(source: str, symbol: str, names: tuple[str, ...], words: dict[str, int]) -> Launch:
+    launch = Launch(loaded_function(source, symbol, symbol), 1, 1, len(names))
+    _fill(launch, names, words)
+    return launch
+
+
+def _fill(launch: Launch, names: tuple[str, ...], words: dict[str, Any]) -> None:
+    for name, value in words.items():
+        launch.words[names.index(name)] = value

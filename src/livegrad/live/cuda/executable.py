@@ -1,0 +1,448 @@
+"""A live plan on the device: buffers, bound steps, and the programs (graphs) of the stale sets seen so far.
+
+The engine tells it what changed, level by level; a run looks up the program of the steps that are stale and starts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import LivegradError
+from livegrad.ir.lru import LruCache
+from livegrad.live.compile.live_plan import (
+    AppendStep,
+    BlockStep,
+    FeatureOperand,
+    LeafStep,
+    LivePlan,
+    Operand,
+    RegionStep,
+)
+from livegrad.live.cuda.advance_states import Advance
+from livegrad.live.cuda.bind_steps import Around, Fresh, bind_step, buffers_for, share_steps
+from livegrad.live.cuda.bound_step import BoundStep
+from livegrad.live.cuda.buffers import Buffers, wait_for_writer, write_array
+from livegrad.live.cuda.captured_graphs import CapturedGraph
+from livegrad.live.cuda.device_readings import DeviceReading
+from livegrad.live.cuda.host_work import HostWork
+from livegrad.live.cuda.in_place import find_in_place
+from livegrad.live.cuda.ledger import Ledger
+from livegrad.live.cuda.live_numbers import LiveNumbers
+from livegrad.live.cuda.missing_features import calls_that_cannot_run, run_without, steps_that_cannot_run
+from livegrad.live.cuda.program import Program
+from livegrad.live.cuda.program_builder import ProgramBuilder
+from livegrad.live.cuda.reports import report_of
+from livegrad.live.cuda.step_code import StepCode
+from livegrad.live.cuda.touched_buffers import leaves_of, regions_of
+from livegrad.live.cuda.update_steps import swap_step, update_executable
+from livegrad.live.executor import Failure, Profile, RunReport
+from livegrad.live.graph.sources import ForeignArray, Numbers
+from livegrad.ops.context import FeatureLevel
+from livegrad.runtime.cuda.device_memory import DeviceMemory, download
+from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
+from livegrad.runtime.cuda.live_graph import ChangeRefused, ExecutableGraph, notify
+
+_MOST_PROGRAMS = 64
+_ProgramKey = tuple[tuple[str, ...], Profile, frozenset[str]]  # its steps, what is measured, calls that are refused
+
+
+class CudaExecutable:
+    """A plan with its memory and its graphs on the device."""
+
+    def __init__(
+        self,
+        plan: LivePlan,
+        codes: Mapping[str, StepCode],
+        features: Mapping[FeatureLevel, Any],
+        previous: CudaExecutable | None,
+    ) -> None:
+        device()
+        self.plan = plan
+        self.features = dict(features)
+        self.buffers = Buffers()
+        self.numbers = LiveNumbers()
+        self._missing: set[FeatureLevel] = set()  # features that are read and have no value
+        self.bound: dict[str, BoundStep] = {}
+        self.captured: dict[str, CapturedGraph] = {}
+        self.programs: LruCache[_ProgramKey, Program] = LruCache(_MOST_PROGRAMS, Program.close)
+        self.refused: Mapping[str, LivegradError] = {}  # calls inside of regions that cannot run now
+        self._by_identity: dict[int, tuple[Sequence[str], Program]] = {}
+        self._advance: Advance | None = None
+        self._previous: CudaExecutable | None = None  # until this one is ready
+        self._shared: list[str] = []  # steps that were bound by the plan before, and are still that one's
+        self.host = HostWork(self)
+        leaves = list(leaves_of(plan.steps.values()))
+        self._make_ledger(leaves)
+        self._append_memory = self._make_append_memory(leaves)
+        every = {**{key: own.code for key, own in ({} if previous is None else previous.bound).items()}, **codes}
+        self.in_place = find_in_place(regions_of(plan.steps.values()), every)  # variables that share a result's memory
+        self.buffers.put(buffers_for(plan, previous, self.in_place))
+        fresh = Fresh()
+        if previous is not None:
+            share_steps(self, previous, codes, leaves, fresh)
+            self.numbers.borrow(previous.numbers, fresh.shared)
+        try:
+            for leaf in leaves:
+                if leaf.key not in fresh.bound:
+                    code = codes.get(leaf.key)
+                    if code is None and previous is not None and leaf.key in previous.bound:
+                        code = previous.bound[leaf.key].code  # the step is as it was, its memory is not
+                    bind_step(self, leaf, plan, code, fresh)
+            self._shared = fresh.shared
+            self.adopt(fresh)
+            self._write_contents(plan, previous)
+        except LivegradError:
+            self.close()
+            raise
+        self._previous = previous
+
+    def make_ready(self, steps: Sequence[str]) -> None:
+        """The program of these steps; then nothing more can fail, and what the plan before shares is this one's."""
+        if steps:
+            self._program(tuple(steps), False)
+        previous, self._previous = self._previous, None
+        if previous is not None:
+            self._take_over(previous)
+
+    def _take_over(self, previous: CudaExecutable) -> None:
+        """What is shared with the plan that ran before is this one's now, and has the numbers of this one."""
+        while self._shared:  # one after the other: an interrupt leaves none that both would close
+            previous.bound.pop(self._shared[-1], None)
+            self._shared.pop()
+        self.numbers.keep_borrowed()
+        self.numbers.set_changed(previous.plan.parameters, self.plan.parameters)
+        self.numbers.set_changed(previous.features, self.features)
+
+    # --- building ---
+
+    def _make_ledger(self, leaves: Sequence[LeafStep]) -> None:
+        regions = list(regions_of(self.plan.steps.values()))
+        self._counts = {}
+        position = 0
+        for region in regions:
+            self._counts[region.key] = position
+            position += len(region.bodies)
+        self.timers: dict[str, int] = {}  # of steps inside regions
+        for leaf in leaves:
+            if leaf.key not in self.plan.steps:
+                self.timers[leaf.key] = position
+                position += 2
+        self._status_places: dict[str, tuple[int, int]] = {}  # first word and how many, by step
+        self._status_used = 0
+        self._counting_words = position
+        # Room for code that is edited later and has more kernels.
+        self.ledger = Ledger(8 * len(leaves) + 64, position)
+
+    def status_place(self, bound: BoundStep) -> int:
+        """Where a step reports; those that report nothing never look there."""
+        if not bound.watched:
+            return self.ledger.status_address
+        first, room = self._status_places.get(bound.key, (0, 0))
+        if room < bound.status_words:
+            first, room = self._status_used, bound.status_words
+            self._status_used += room
+            self._status_places[bound.key] = first, room
+            if self._status_used > self.ledger.status_words:
+                self._grow_ledger()
+        return self.ledger.status_address + 8 * first
+
+    def _grow_ledger(self) -> None:
+        """More status words: every launch that reports learns where, and graphs that count are made anew."""
+        self.ledger = Ledger(2 * self._status_used, self._counting_words)
+        for key, bound in self.bound.items():
+            if bound.watched:
+                notify(bound.move_status(self.ledger.status_address + 8 * self._status_places[key][0]))
+        self.drop_programs({region.key for region in regions_of(self.plan.steps.values())})
+
+    def _make_append_memory(self, leaves: Sequence[LeafStep]) -> dict[str, tuple[DeviceMemory, int]]:
+        found = {}
+        for leaf in leaves:
+            if isinstance(leaf, AppendStep):
+                memory = DeviceMemory(16 * len(leaf.writers))
+                found[leaf.key] = memory, memory.address
+        return found
+
+    def adopt(self, fresh: Fresh) -> None:
+        """Puts what was made in place of what was there. Cannot fail."""
+        for key, bound in fresh.bound.items():
+            old = self.bound.get(key)
+            if old is not None:
+                self.numbers.forget(key, old.places)
+                old.close()
+            self.bound[key] = bound
+            self.numbers.add(key, bound.places)
+            for operand in bound.step.operands:
+                if isinstance(operand, FeatureOperand) and self.features.get(operand.feature) is None:
+                    self._missing.add(operand.feature)
+        for key, graph in fresh.captured.items():
+            if key in self.captured:
+                self.captured[key].close()
+            self.captured[key] = graph
+
+    def _write_contents(self, plan: LivePlan, previous: CudaExecutable | None) -> None:
+        taken = {} if previous is None else previous.buffers.held
+        for state in plan.states:
+            if self.buffers.held[state.value] is not taken.get(state.value):
+                write_array(self.buffers.address(state.value), state.initial)
+        for key, contents in plan.contents.items():
+            if self.buffers.held[key] is not taken.get(key):
+                write_array(self.buffers.address(key), contents)
+
+    waiting: Collection[str] = ()  # whether a body is taken is known on the device alone: what it may read has run
+
+    def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> Collection[str]:
+        """Nothing: all steps run."""
+        return ()
+
+    def catch_up(self, step: str, failed: Mapping[str, LivegradError]) -> RunReport:
+        """Nothing: no step waits."""
+        return RunReport((), {})
+
+    def put_off(self, steps: Iterable[str]) -> None:
+        """Nothing: no step waits."""
+
+    # --- what programs are made from ---
+
+    def address(self, key: str) -> int:
+        """Where a buffer is."""
+        return self.buffers.address(key)
+
+    def operand_address(self, operand: Operand) -> int:
+        """Where an operand is in memory; a number gets a cell there."""
+        return self.around().operand(operand)
+
+    def around(self) -> Around:
+        """Where everything is."""
+        return Around(self, self.plan)
+
+    def captured_graph(self, key: str) -> CapturedGraph:
+        """What a captured step recorded."""
+        return self.captured[key]
+
+    def counts_address(self, region: str) -> int:
+        """Where the runs of a region's bodies are counted."""
+        return self.ledger.counting_address + 8 * self._counts[region]
+
+    def counts_index(self, region: str) -> int:
+        """Which of the counting words are those of a region."""
+        return self._counts[region]
+
+    def append_places(self, key: str) -> int:
+        """Memory for where each writer's rows begin."""
+        return self._append_memory[key][1]
+
+    def timer(self, key: str) -> int:
+        """Where the time of a step inside a region is taken."""
+        return self.ledger.counting_address + 8 * self.timers[key]
+
+    def run_host_item(self, key: str, number: int) -> None:
+        """A call of the host that is part of a step."""
+        self.host.run_item(self.bound[key], number)
+
+    def refuse(self, key: str) -> None:
+        """In the place of a call inside a region that cannot run."""
+        raise self.refused[key]
+
+    def run_host_region(self, region: RegionStep, bodies: Sequence[Program], prologue: Program) -> None:
+        """A region that the host goes round."""
+        self.host.run_region(region, bodies, prologue)
+
+    # --- updates ---
+
+    def set_parameter(self, key: str, value: Any) -> None:
+        """Hot: puts the number into the words that hold it."""
+        self.numbers.set(key, value)
+
+    def setter(self, key: str) -> Callable[[Any], None]:
+        """The same for one number, whose words are looked up once."""
+        return self.numbers.setter(key)
+
+    def set_feature(self, feature: FeatureLevel, value: Any) -> None:
+        """Hot: the same for a feature."""
+        self.features[feature] = value
+        self._missing.discard(feature)
+        self.numbers.set(feature, value)
+
+    def write(self, buffer: str, contents: Numbers) -> None:
+        """New contents for a buffer."""
+        write_array(self.buffers.address(buffer), contents)
+
+    def drop_programs(self, members: set[str]) -> None:
+        """Gives up programs that have one of these steps; they are made anew when they are needed."""
+        if not members:
+            return
+        for key, program in list(self.programs.items()):
+            if not members.isdisjoint(program.members):
+                program.close()
+                del self.programs[key]
+        self._by_identity.clear()
+
+    def drop_advance(self) -> None:
+        """Gives up the graph that moves states."""
+        if self._advance is not None:
+            self._advance.close()
+            self._advance = None
+
+    def update(self, plan: LivePlan, codes: Mapping[str, StepCode], steps: Sequence[str]) -> None:
+        """Warm, code and recapture: made beside what runs, then put in its place."""
+        update_executable(self, plan, codes, steps)
+
+    def swap(self, step: BlockStep, code: StepCode) -> None:
+        """Code: launches of other functions take over the nodes of those before them."""
+        swap_step(self, step, code)
+
+    # --- running ---
+
+    def run(
+        self,
+        steps: Sequence[str],
+        profile: Profile = False,
+        forced: Collection[str] | None = None,
+        touched: Collection[object] = (),
+    ) -> RunReport:
+        """Starts the program of these steps, and does not wait for it unless a step calls the host.
+
+        All of them: to learn that a result came out as it was, the host would have to wait for the device.
+        """
+        if not steps:
+            return RunReport((), {}, seconds={} if profile else None, started={} if profile else None)
+        known = self._by_identity.get(id(steps))
+        check = bool(self._missing or self.plan.bindings)
+        if known is not None and known[0] is steps and not profile and not check:
+            return self._start(known[1])
+        missing = steps_that_cannot_run(self.plan, self.features, self.buffers.held, steps) if check else {}
+        able = tuple(key for key in steps if key not in missing) if missing else tuple(steps)
+        self.refused = calls_that_cannot_run(self.plan, self.features, able) if self._missing else {}
+        program = self._program(able, profile)
+        if missing:
+            return run_without(lambda: self._start(program) if program.steps else RunReport((), {}), missing)
+        if steps.__class__ is tuple and not profile and not self.refused:
+            if len(self._by_identity) >= _MOST_PROGRAMS:
+                self._by_identity.clear()
+            self._by_identity[id(steps)] = steps, program
+        return self._start(program)
+
+    def operands_read(self, step: str) -> Iterable[Operand]:
+        """All that a step may read: which bodies a region took is known on the device."""
+        return self.plan.steps[step].all_operands()
+
+    def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:
+        """Starts a graph after a run of which nothing has to be looked at."""
+        known = self._by_identity.get(id(steps))
+        if known is None or known[0] is not steps or self._missing:
+            return None
+        program, buffers = known[1], self.buffers
+        graph, report = program.parts[0], program.report
+        if not program.plain or program.externals or len(program.parts) > 1 or not isinstance(graph, ExecutableGraph):
+            return None
+
+        def start() -> RunReport | None:
+            if program.generation != buffers.generation or not program.plain:
+                return None  # it is gone, or its addresses are; or another function is in it, which may fail
+            try:
+                graph.start(device().stream)
+            except ChangeRefused:
+                return None
+            return report
+
+        return start
+
+    def _start(self, program: Program) -> RunReport:
+        if program.generation != self.buffers.generation:
+            raise DeviceError("a graph has addresses of buffers that are gone, and was not started")
+        if program.externals:
+            self._upload_externals(program)
+        if program.plain:
+            try:
+                failures = program.start(device().stream)
+            except ChangeRefused:
+                program, failures = self._start_anew(program)
+            return report_of(self, program, None, failures) if failures else program.report
+        if program.last_times is not None:
+            program.last_times.times()  # before its events are recorded anew
+        self.host.calls.clear()
+        self.ledger.clear()
+        try:
+            failures = program.start(device().stream)
+        except ChangeRefused:
+            program, failures = self._start_anew(program)
+        return report_of(self, program, self.ledger.snapshot(), failures)
+
+    def _start_anew(self, program: Program) -> tuple[Program, list[Failure]]:
+        """Makes a program again whose graph the driver would not change, and starts that."""
+        self.drop_programs(set(program.steps))
+        made = self._program(program.steps, program.profile)
+        return made, made.start(device().stream)
+
+    def _upload_externals(self, program: Program) -> None:
+        for key in program.externals:
+            array, held = self.plan.bindings[key].array, self.buffers.held[key]
+            if isinstance(array, ForeignArray):
+                wait_for_writer(array)
+            else:
+                write_array(held.address, array)
+
+    def _program(self, steps: tuple[str, ...], profile: Profile) -> Program:
+        key = steps, profile, frozenset(self.refused)
+        program = self.programs.use(key)
+        if program is None:
+            program = ProgramBuilder(self, steps, profile).build()
+            program.generation = self.buffers.generation
+            self.programs.keep(key, program)
+            self._by_identity.clear()  # another one may have been closed to make room
+        return program
+
+    def stage(self) -> None:
+        """Puts values aside that are another state's next."""
+        if self._advance is None:
+            self._advance = Advance(self)
+        if self._advance.staging is not None:
+            self._advance.staging.start(device().stream)
+
+    def advance(self) -> None:
+        """All states take the values that were staged."""
+        assert self._advance is not None
+        self._advance.graph.start(device().stream)
+
+    # --- reading ---
+
+    def read(self, buffer: str) -> Numbers:
+        """A copy of a buffer's contents, after all runs so far."""
+        spec = self.plan.buffers[buffer]
+        array = np.empty(spec.shape, spec.element.dtype)
+        device()
+        download(self.buffers.address(buffer), array)
+        return array
+
+    def read_later(self, buffer: str) -> DeviceReading:
+        """The same, without waiting."""
+        return DeviceReading(self.buffers.address(buffer), self.plan.buffers[buffer])
+
+    def close(self) -> None:
+        """Gives back graphs and memory, after what still runs has ended."""
+        for key in self._shared:
+            self.bound.pop(key, None)
+        for program in self.programs.values():
+            program.close()
+        self.programs.clear()
+        self._by_identity.clear()
+        self.drop_advance()
+        for graph in (*self.captured.values(), *self.bound.values()):
+            graph.close()
+        self.captured.clear()
+        self.bound.clear()
+        self.numbers.clear()
+        self.buffers.held.clear()
+        self._append_memory.clear()
+
+    def grow_traces(self, keys: Sequence[str]) -> None:
+        """More memory for what the loops of these steps remember."""
+        for key in keys:
+            notify(self.bound[key].grow_traces())
+
+    def wait(self) -> None:
+        """Until all work that was started has ended."""
+        checked(driver.cuStreamSynchronize(device().stream))

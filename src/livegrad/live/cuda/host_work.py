@@ -1,0 +1,106 @@
+"""What the host does between graphs: ops that have no kernels, and regions around those.
+
+Such a step waits for the device, works on copies, and sends its result back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from livegrad.ir.types import scalar_of
+from livegrad.live.compile.live_plan import BufferOperand, Operand, RegionStep
+from livegrad.live.cuda.bound_step import BoundStep
+from livegrad.live.cuda.buffers import write_array
+from livegrad.runtime.cpu import run_function
+from livegrad.runtime.cpu.compiled_plan import HostCall
+from livegrad.runtime.cuda.device_memory import download
+from livegrad.runtime.cuda.driver import device
+from livegrad.schedule.plan import Buffer, HostStep
+
+if TYPE_CHECKING:
+    from livegrad.live.cuda.executable import CudaExecutable
+    from livegrad.live.cuda.program import Program
+
+
+class HostWork:
+    """Runs calls of the host on copies of what is on the device."""
+
+    def __init__(self, executable: CudaExecutable) -> None:
+        self._executable = executable
+        self.calls: dict[str, int] = {}
+        self.run_nested = run_function
+
+    def run_item(self, bound: BoundStep, number: int) -> None:
+        """One op of a step."""
+        item = bound.code.plan.steps[bound.code.items[number].number]
+        assert isinstance(item, HostStep)
+        for slot in item.operands:
+            if isinstance(slot, Buffer):
+                base = slot.base
+                array = np.empty(base.shape, base.element.dtype)
+                download(bound.buffer_address(slot, self._around()), array)
+                bound.values[base.number] = array
+        result = item.result
+        if isinstance(result, Buffer):
+            bound.values[result.base.number] = np.empty(result.base.shape, result.base.element.dtype)
+        HostCall(item, self).run(bound.values)  # type: ignore[arg-type]
+        if isinstance(result, Buffer):
+            write_array(bound.buffer_address(result, self._around()), bound.values[result.base.number])
+
+    def run_region(self, region: RegionStep, bodies: Sequence[Program], prologue: Program) -> None:
+        """Control flow by the host: it reads the condition from the device before each body."""
+        stream = device().stream
+        _start(prologue, stream)
+        control = self._value(region.control)
+        if region.kind == "for":
+            for number in range(int(control)):
+                if region.index is not None:
+                    write_array(self._executable.address(region.index), np.array(number, np.int64))
+                self._body(region, 0, bodies, stream)
+        elif region.kind == "while":
+            assert region.condition is not None
+            going = bool(control)
+            while going:
+                self._body(region, 0, bodies, stream)
+                going = bool(self._executable.read(region.condition))
+        else:
+            chosen = int(control) if region.kind == "switch" else 0 if control else 1
+            if 0 <= chosen < len(bodies):
+                self._body(region, chosen, bodies, stream)
+
+    def _body(self, region: RegionStep, number: int, bodies: Sequence[Program], stream: Any) -> None:
+        _start(bodies[number], stream)
+        for step in region.bodies[number]:
+            if not isinstance(step, RegionStep):
+                self.calls[step.key] = self.calls.get(step.key, 0) + 1
+
+    def _value(self, operand: Operand) -> Any:
+        if isinstance(operand, BufferOperand):
+            return self._executable.read(operand.key)[()]
+        element = scalar_of(operand.type)
+        assert element is not None
+        array = np.empty((), element.dtype)
+        download(self._executable.operand_address(operand), array)
+        return array[()]
+
+    def _around(self) -> Any:
+        return self._executable.around()
+
+    # --- what a call of the host asks for ---
+
+    def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
+        """A buffer's copy on the host."""
+        return values[buffer.base.number].reshape(buffer.shape)
+
+    def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
+        """None: no array of the host is the same in every run."""
+        return None
+
+
+def _start(program: Program, stream: Any) -> None:
+    failures = program.start(stream)
+    if failures:
+        raise failures[0].error

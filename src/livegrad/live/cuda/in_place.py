@@ -1,0 +1,89 @@
+"""Loops that need no copies: which variables of a loop can be written where they were read.
+
+In: the loops of a plan and the code of their steps. Out: for each such variable the result whose memory it shares. A
+result may take its variable's place when whatever reads the variable has read it by then: steps and kernels that come
+earlier, and a kernel that reads of it just the element that it is about to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+from livegrad.live.compile.live_plan import BlockStep, BufferOperand, Carried, RegionStep, Step
+from livegrad.live.cuda.step_code import StepCode
+from livegrad.runtime.cuda.serialised_device_plan import HostRecipe, LaunchRecipe
+from livegrad.schedule.plan import KernelStep, View
+
+
+def find_in_place(regions: Iterable[RegionStep], codes: Mapping[str, StepCode]) -> dict[str, str]:
+    """For each variable that needs no memory of its own, by its buffer, the result that it shares memory with."""
+    found: dict[str, str] = {}
+    for region in regions:
+        if region.kind not in ("while", "for"):
+            continue
+        leaves = [leaf for leaf in region.leaf_steps() if leaf.key in codes]
+        if any(isinstance(item, HostRecipe) for leaf in leaves for item in codes[leaf.key].items):
+            continue  # the host goes round
+        leaving = [one.result for one in region.carried]
+        for one in region.carried:
+            if leaving.count(one.result) == 1 and _may_share(one, region.bodies[0], codes):
+                found[one.carry] = one.result
+    return found
+
+
+def _may_share(carried: Carried, body: Sequence[Step], codes: Mapping[str, StepCode]) -> bool:
+    writers = [number for number, step in enumerate(body) if carried.result in step.results]
+    readers = [number for number, step in enumerate(body) if _reads(step, carried.carry)]
+    if len(writers) != 1 or any(reader > writers[0] for reader in readers):
+        return False
+    writer = body[writers[0]]
+    if not isinstance(writer, BlockStep) or writer.key not in codes:
+        return False
+    return _writes_after_reading(writer, codes[writer.key], carried)
+
+
+def _reads(step: Step, buffer: str) -> bool:
+    return any(isinstance(operand, BufferOperand) and operand.key == buffer for operand in step.all_operands())
+
+
+def _writes_after_reading(step: BlockStep, code: StepCode, carried: Carried) -> bool:
+    """Whether no item of a step reads the variable once its result is there."""
+    carries = {
+        number
+        for number, position in code.slots.items()
+        if isinstance(operand := step.operands[position], BufferOperand) and operand.key == carried.carry
+    }
+    results = {number for number, position in code.results.items() if step.results[position] == carried.result}
+    writers = [n for n, (_, writes) in enumerate(code.touched) if any(own.base.number in results for own in writes)]
+    readers = [n for n, (reads, _) in enumerate(code.touched) if any(own.base.number in carries for own in reads)]
+    if len(writers) != 1 or any(reader > writers[0] for reader in readers):
+        return False
+    if writers[0] not in readers:
+        return True
+    item = code.items[writers[0]]
+    if not isinstance(item, LaunchRecipe) or item.number >= len(code.plan.steps):
+        return False  # a library, or a kernel of the user's: what it reads when is not known
+    kernel = code.plan.steps[item.number]
+    return isinstance(kernel, KernelStep) and _element_by_element(kernel, carries, results)
+
+
+def _element_by_element(kernel: KernelStep, carries: set[int], results: set[int]) -> bool:
+    """Whether each thread reads of some buffers just the elements that it writes to others, and reads them first.
+
+    A kernel of one stage reads all that it needs for a row before it stores anything of it.
+    """
+    if kernel.inner or kernel.chunk or any(whole.base.number in carries for whole in kernel.wholes):
+        return False
+    if len(kernel.kernel.stages) != 1 or any(port.scratch for port in kernel.kernel.outputs):
+        return False
+    alone = prod(kernel.domain) == 1
+    if not alone and any(view.buffer.base.number in carries for view in kernel.uniforms):
+        return False
+    written = {_place(view) for view in kernel.outputs if view.buffer.base.number in results}
+    read = {_place(view) for view in kernel.reads if view.buffer.base.number in carries}
+    return alone or (len(written) == 1 and read <= written)
+
+
+def _place(view: View) -> tuple[int, tuple[int, ...]]:
+    return view.offset, view.strides

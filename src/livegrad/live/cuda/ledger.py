@@ -1,0 +1,98 @@
+"""What runs leave behind for the host: status words of checks, how often bodies of regions ran, times inside regions.
+
+One array on the device. After a run it is copied to the host without waiting; a reader of its contents waits.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from livegrad.live.cuda.pinned import PinnedMemory
+from livegrad.runtime.cuda.device_memory import DeviceMemory
+from livegrad.runtime.cuda.driver import checked, device, driver
+
+CLEAN = (1 << 64) - 1  # a status word that nothing was reported in
+_MOST_IN_FLIGHT = 8
+
+
+class Ledger:
+    """Status words first (all ones before a run), then words that count (all zeros before a run)."""
+
+    def __init__(self, status_words: int, counting_words: int) -> None:
+        self.status_words, self.counting_words = max(status_words, 1), max(counting_words, 1)
+        self._memory = DeviceMemory(8 * (self.status_words + self.counting_words))
+        self._in_flight: deque[weakref.ref[Snapshot]] = deque()
+
+    @property
+    def status_address(self) -> int:
+        return self._memory.address
+
+    @property
+    def counting_address(self) -> int:
+        return self._memory.address + 8 * self.status_words
+
+    def clear(self) -> None:
+        """Makes it ready for a run, in order with all other work."""
+        stream = device().stream
+        checked(driver.cuMemsetD8Async(self.status_address, 0xFF, 8 * self.status_words, stream))
+        checked(driver.cuMemsetD8Async(self.counting_address, 0, 8 * self.counting_words, stream))
+
+    def snapshot(self) -> Snapshot:
+        """What is in it after all runs so far; does not wait unless many snapshots are held and not looked at."""
+        if len(self._in_flight) >= _MOST_IN_FLIGHT:
+            oldest = self._in_flight.popleft()()
+            if oldest is not None:
+                oldest.take()
+        made = Snapshot(self._memory.address, self.status_words, self.counting_words)
+        self._in_flight.append(weakref.ref(made))
+        return made
+
+
+class Snapshot:
+    """The words of a ledger after one run, under way to the host."""
+
+    def __init__(self, address: int, status_words: int, counting_words: int) -> None:
+        self._status_words, self._count = status_words, status_words + counting_words
+        self._words: np.ndarray[Any, Any] | None = None
+        self._taking = Lock()  # frames are looked at by several threads
+        self._pinned = PinnedMemory(8 * self._count)
+        self._event = checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+        stream = device().stream
+        checked(driver.cuMemcpyDtoHAsync(self._pinned.address, address, 8 * self._count, stream))
+        checked(driver.cuEventRecord(self._event, stream))
+        self._cleaning = weakref.finalize(self, _release, self._event, self._pinned)
+        self._cleaning.atexit = False
+
+    def ready(self) -> bool:
+        """Whether the words are here."""
+        with self._taking:
+            device()
+            return self._words is not None or int(driver.cuEventQuery(self._event)[0]) == 0
+
+    def take(self) -> np.ndarray[Any, Any]:
+        """The words, once they are here."""
+        with self._taking:
+            if self._words is None:
+                device()
+                checked(driver.cuEventSynchronize(self._event))
+                self._words = self._pinned.array(np.uint64, (self._count,)).copy()
+                self._cleaning()
+            return self._words
+
+    @property
+    def status(self) -> np.ndarray[Any, Any]:
+        return self.take()[: self._status_words]
+
+    @property
+    def counts(self) -> np.ndarray[Any, Any]:
+        return self.take()[self._status_words :]
+
+
+def _release(event: Any, pinned: PinnedMemory) -> None:
+    driver.cuEventDestroy(event)
+    pinned.free()

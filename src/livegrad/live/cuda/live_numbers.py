@@ -1,0 +1,182 @@
+"""Live numbers on the device: packed into the words of launches, or held in cells of memory.
+
+`set` is the whole of a hot update but for handing the launches over; nothing here grows with the plan.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
+from livegrad.live.compile.live_plan import Operand, operand_key
+from livegrad.live.cuda.buffers import HeldBuffer, write_array, zeroed
+from livegrad.runtime.cuda.cuda_graph import Launch
+from livegrad.runtime.cuda.live_graph import notify
+
+# What `struct` calls a number; other types go by NumPy.
+_FORMS = {"f32": "<f", "f64": "<d", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q",
+            "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q", "bool": "<?"}  # fmt: skip
+_PACKERS = {name: struct.Struct(form).pack_into for name, form in _FORMS.items()}
+
+
+def dense_number(value: Any, type: Type) -> np.ndarray[Any, Any]:
+    """A number, or a vector among the features, as memory that a step reads."""
+    element = scalar_of(type)
+    assert element is not None
+    shape: tuple[int, ...] = ()
+    match type:
+        case Vector(size=size):
+            shape = (size,)
+        case Matrix(rows=rows, columns=columns):
+            shape = (rows, columns)
+        case Tensor(shape=sizes):
+            shape = sizes  # type: ignore[assignment]
+    return np.ascontiguousarray(np.broadcast_to(np.asarray(value, element.dtype), shape))
+
+
+@dataclass(eq=False)
+class Place:
+    """A word of a launch that holds a number."""
+
+    launch: Launch
+    offset: int
+    put: Callable[[Any], None]
+
+
+def place_for(launch: Launch, index: int, type: Type) -> Place:
+    """The place of a number in the words of a launch."""
+    element = scalar_of(type)
+    assert isinstance(element, Scalar)
+    offset, target = 8 * index, launch.bytes
+    pack = _PACKERS.get(element.name)
+    if pack is not None:
+        return Place(launch, offset, partial(pack, target, offset))
+    size = element.dtype.itemsize
+
+    def put(value: Any) -> None:
+        target[offset : offset + size] = np.asarray(value, element.dtype).tobytes()
+
+    return Place(launch, offset, put)
+
+
+@dataclass(eq=False)
+class Number:
+    """A parameter or feature: by owner (a step), the words that hold it; and its cells in memory."""
+
+    places: dict[str, list[Place]] = field(default_factory=dict)
+    cells: dict[Type, HeldBuffer] = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()
+    puts: tuple[Callable[[Any], None], ...] | None = ()  # of all places; None: some came or went since they were listed
+
+    def add(self, owner: str, place: Place) -> None:
+        self.places.setdefault(owner, []).append(place)
+        self.puts = None
+
+    def copy(self) -> Number:
+        """One with the same places, to which others can be added."""
+        return Number({owner: list(places) for owner, places in self.places.items()}, puts=None)
+
+    def forget(self, owner: str) -> None:
+        if self.places.pop(owner, None) is not None:
+            self.puts = None
+
+    def _list_places(self) -> tuple[Callable[[Any], None], ...]:
+        every = [place for places in self.places.values() for place in places]
+        self.launches = tuple(dict.fromkeys(place.launch for place in every))
+        return tuple(place.put for place in every)
+
+    def cell(self, type: Type, value: Any) -> HeldBuffer:
+        """Memory that holds it as a type."""
+        if type not in self.cells:
+            array = dense_number(0 if value is None else value, type)
+            memory = zeroed(array.nbytes)
+            self.cells[type] = HeldBuffer(memory.address, array.nbytes, memory)
+            write_array(memory.address, array)
+        return self.cells[type]
+
+    def set(self, value: Any) -> None:
+        """Hot: every word and cell gets the new value, and the graphs learn of it."""
+        if self.puts is None:
+            self.puts = self._list_places()
+        for put in self.puts:
+            put(value)
+        notify(self.launches)
+        for type, held in self.cells.items():
+            write_array(held.address, dense_number(value, type))
+
+
+class LiveNumbers:
+    """The parameters and features of an executable, by key."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Number] = {}
+        self._borrowed: dict[Any, Number] = {}  # those of them that are the plan before's, as they are
+
+    def of(self, operand: Operand) -> Number:
+        """A number, with all places that hold it."""
+        key = operand_key(operand)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Number()
+        return found
+
+    def add(self, owner: str, places: Iterable[tuple[Operand, Place]]) -> None:
+        """Notes where a step holds numbers."""
+        for operand, place in places:
+            key = operand_key(operand)
+            if key in self._borrowed:
+                if owner in self._borrowed[key].places:
+                    continue  # taken over with its places
+                self._known[key] = self._borrowed.pop(key).copy()  # the plan before keeps its own
+            self.of(operand).add(owner, place)
+
+    def forget(self, owner: str, places: Iterable[tuple[Operand, Place]]) -> None:
+        """A step holds them no more."""
+        for operand, _ in places:
+            self._known[operand_key(operand)].forget(owner)
+
+    def borrow(self, previous: LiveNumbers, shared: Iterable[str]) -> None:
+        """Numbers of the plan before that only steps hold whose launches are taken over."""
+        taken = set(shared)
+        self._borrowed = {
+            key: number
+            for key, number in previous._known.items()
+            if not number.cells and number.places and number.places.keys() <= taken
+        }
+        self._known.update(self._borrowed)
+
+    def keep_borrowed(self) -> None:
+        """The plan before is gone."""
+        self._borrowed = {}
+
+    def set(self, key: Any, value: Any) -> None:
+        """Hot: gives a number another value; one that no step holds has no place for it."""
+        number = self._known.get(key)
+        if number is not None:
+            number.set(value)
+
+    def set_changed(self, before: Mapping[Any, Any], now: Mapping[Any, Any]) -> None:
+        """Sets the numbers that are not what they were."""
+        for key, value in now.items():
+            if before.get(key) is not value:
+                self.set(key, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value)
+
+    def setter(self, key: Any) -> Callable[[Any], None]:
+        """What `set` does for one number, whose words are looked up once."""
+        number = self._known.get(key)
+        return _put_nowhere if number is None else number.set
+
+    def clear(self) -> None:
+        """Forgets all of them."""
+        self._known.clear()
+        self._borrowed = {}
+
+
+def _put_nowhere(value: Any) -> None:
+    """A number that no step holds."""

@@ -1,0 +1,80 @@
+"""Features that steps read and nobody gave a value: those steps do not run, nor does what depends on them.
+
+`CudaExecutable.run` asks before it looks for a program; where every feature has a value, nothing here is called. A call
+inside of a region fails only if the region takes its body, which the host finds out: it goes round such regions itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from livegrad.diagnostics import CompileError, LivegradError
+from livegrad.live.compile.live_plan import BufferOperand, FeatureOperand, LeafStep, LivePlan, RegionStep, operand_key
+from livegrad.live.cuda.buffers import HeldBuffer
+from livegrad.live.executor import Failure, RunReport
+from livegrad.live.graph.sources import ForeignArray
+from livegrad.ops.context import FeatureLevel
+
+
+class MissingFeature(CompileError):
+    """A step reads a feature that has no value."""
+
+    def __init__(self, step: str, feature: FeatureLevel) -> None:
+        super().__init__(f"`{step}` reads the feature `{feature}`", help="give it a value with engine.set_feature")
+        self.step = step
+
+
+class MovedMemory(CompileError):
+    """A step reads memory of somebody else's that is no longer where it was, or as large."""
+
+    def __init__(self, step: str, key: str) -> None:
+        super().__init__(f"the array bound to `{key}` has moved or was resized by its owner", help="bind it again")
+        self.step = step
+
+
+def steps_that_cannot_run(
+    plan: LivePlan, features: Mapping[FeatureLevel, Any], held: Mapping[str, HeldBuffer], steps: Sequence[str]
+) -> dict[str, LivegradError]:
+    """The steps that read a feature without a value or memory that has moved, and (in order) what depends on them."""
+    moved = {key for key, external in plan.bindings.items() if _has_moved(held[key], external.array)}
+    lost: dict[str, LivegradError] = {}
+    for key in steps:
+        step = plan.steps[key]
+        for operand in step.all_operands():
+            if isinstance(operand, BufferOperand) and operand.key in moved:
+                lost[key] = MovedMemory(key, operand.key)
+            source = plan.producer.get(str(operand_key(operand)))
+            if source in lost and key not in lost:
+                lost[key] = lost[source]
+        if not isinstance(step, RegionStep) and (feature := _missing_feature(step, features)) is not None:
+            lost[key] = MissingFeature(key, feature)
+    return lost
+
+
+def calls_that_cannot_run(
+    plan: LivePlan, features: Mapping[FeatureLevel, Any], steps: Sequence[str]
+) -> dict[str, LivegradError]:
+    """The calls inside of regions that read a feature without a value."""
+    regions = (step for step in map(plan.steps.__getitem__, steps) if isinstance(step, RegionStep))
+    leaves = ((leaf.key, _missing_feature(leaf, features)) for region in regions for leaf in region.leaf_steps())
+    return {key: MissingFeature(key, feature) for key, feature in leaves if feature is not None}
+
+
+def _missing_feature(step: LeafStep, features: Mapping[FeatureLevel, Any]) -> FeatureLevel | None:
+    own = (operand.feature for operand in step.all_operands() if isinstance(operand, FeatureOperand))
+    return next((feature for feature in own if features.get(feature) is None), None)
+
+
+def _has_moved(held: HeldBuffer, array: Any) -> bool:
+    return array.address != held.address if isinstance(array, ForeignArray) else array.nbytes != held.bytes
+
+
+def run_without(start: Callable[[], RunReport], missing: Mapping[str, LivegradError]) -> RunReport:
+    """The report of a run of the other steps, with the failures of these."""
+    report = start()
+    if report.later is not None:
+        report = report.later()
+    own = [Failure(key, error) for key, error in missing.items() if getattr(error, "step", None) == key]
+    return replace(report, failures=(*report.failures, *own))

@@ -1,0 +1,122 @@
+"""Kernels that users wrote: compiled or loaded, held against what is said of their parameters, and made a step's code.
+
+In: a `CudaKernel`. Out: a `StepCode` of one launch. Messages of NVRTC name the user's own line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from livegrad.codegen.cuda.launch import Word
+from livegrad.diagnostics import CompileError, TextOrigin
+from livegrad.ir.node import Function
+from livegrad.ir.types import Scalar, Tensor, Type
+from livegrad.live.compile.live_plan import BlockStep, BufferOperand
+from livegrad.live.cuda.step_code import StepCode
+from livegrad.live.graph.user_kernel import CudaKernel, KernelArgument
+from livegrad.runtime.cuda.driver import DeviceError, device, driver
+from livegrad.runtime.cuda.modules import loaded_code
+from livegrad.runtime.cuda.nvrtc import compile_source
+from livegrad.runtime.cuda.serialised_device_plan import LaunchRecipe
+from livegrad.schedule.plan import Buffer, Plan
+
+_ERROR = re.compile(r"\((\d+)\): (?:catastrophic )?error:? ?(.*)")
+
+
+def make_source_code(step: BlockStep, kernel: CudaKernel) -> StepCode:
+    """The code of a step whose block is a kernel of the user's."""
+    for argument in kernel.arguments:
+        if argument.kind == "number" and isinstance(step.operands[argument.number], BufferOperand):
+            raise CompileError(
+                f"`{kernel.symbol}` takes a number where `{step.key}` is fed by a buffer",
+                help="set the pin to a number, or let the kernel take a pointer",
+            )
+    function = load_kernel(kernel)
+    _require_layout(kernel, function)
+    arguments, results = _buffers(kernel)
+    words = tuple(_word(kernel, argument, arguments, results) for argument in kernel.arguments)
+    grid = max(1, -(-kernel.points // kernel.threads))
+    recipe = LaunchRecipe(0, kernel.name, b"", words, grid, kernel.threads, 0, (), 0, 0, False, False, ())
+    plan = Plan(kernel.name, (), (*arguments, *results), arguments, results, {}, 0, Function(kernel.name, (), ()))
+    read = tuple(arguments[a.number] for a in kernel.arguments if a.kind == "input")
+    slots = {buffer.number: position for position, buffer in enumerate(arguments)}
+    outputs = {buffer.number: position for position, buffer in enumerate(results)}
+    # A kernel that leaves elements of its outputs alone finds there what the last run left.
+    return StepCode(plan, (recipe,), ((),), (function,), slots, outputs, ((read, results),), separate=True)
+
+
+def _buffers(kernel: CudaKernel) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
+    arguments = tuple(_buffer(n, type, "argument") for n, type in enumerate(kernel.parameter_types))
+    first = len(arguments)
+    return arguments, tuple(_buffer(first + n, type, "result") for n, type in enumerate(kernel.result_types))
+
+
+def _buffer(number: int, type: Type, name: str) -> Buffer:
+    if isinstance(type, Tensor):
+        return Buffer(number, name, type.element, type.shape, "external")  # type: ignore[arg-type]
+    assert isinstance(type, Scalar)
+    return Buffer(number, name, type, (), "external")
+
+
+def _word(kernel: CudaKernel, argument: KernelArgument, arguments: Any, results: Any) -> Word:
+    buffer: Buffer = (results if argument.kind.startswith("output") else arguments)[argument.number]
+    match argument.kind:
+        case "number":
+            return Word("value", buffer.number)
+        case "input" | "output":
+            return Word("external", buffer.number, 0)
+    return Word("number", 0, buffer.size if argument.axis is None else buffer.shape[argument.axis])
+
+
+# --- code ------------------------------------------------------------------------------------------------------------
+
+
+def load_kernel(kernel: CudaKernel) -> Any:
+    """The function on the device."""
+    try:
+        return loaded_code(machine_code(kernel, device().architecture), kernel.symbol)
+    except DeviceError as error:
+        raise CompileError(
+            f"the driver does not take `{kernel.symbol}`: {error}",
+            where=TextOrigin(kernel.file, kernel.first_line) if kernel.file else None,
+            help='is that the name of an extern "C" kernel, and is the code for this device?',
+        ) from error
+
+
+def machine_code(kernel: CudaKernel, architecture: str) -> bytes:
+    """CUDA C compiled for an architecture; other code as it is. Needs no GPU."""
+    if kernel.language != "cuda":
+        return kernel.code.encode() if isinstance(kernel.code, str) else kernel.code
+    assert isinstance(kernel.code, str)
+    try:
+        return compile_source(kernel.code, architecture, kernel.name)
+    except CompileError as error:
+        raise _at_users_line(error, kernel) from error
+
+
+def _at_users_line(error: CompileError, kernel: CudaKernel) -> CompileError:
+    """What NVRTC says, with its first error at the line where the user wrote it."""
+    found = _ERROR.search(str(error))
+    if found is None:
+        return error
+    where = TextOrigin(kernel.file or f"{kernel.name}.cu", kernel.first_line + int(found[1]) - 1)
+    others = len(_ERROR.findall(str(error))) - 1
+    more = f" (and {others} more)" if others else ""
+    return CompileError(f"NVRTC refuses `{kernel.name}`: {found[2].strip()}{more}", where=where)
+
+
+def _require_layout(kernel: CudaKernel, function: Any) -> None:
+    """Holds what is said of the parameters against the kernel itself: the driver would read whatever lies there."""
+    sizes: list[int] = []
+    while int((answer := driver.cuFuncGetParamInfo(function, len(sizes)))[0]) == 0:
+        sizes.append(int(answer[2]))
+    pointers = ("input", "output")
+    expected = [8 if a.kind in pointers else a.element.dtype.itemsize for a in kernel.arguments]
+    if sizes != expected:
+        raise CompileError(
+            f"`{kernel.symbol}` has other parameters than is said of it",
+            where=TextOrigin(kernel.file, kernel.first_line) if kernel.file else None,
+            expected=f"{len(expected)} of {expected} bytes",
+            found=f"{len(sizes)} of {sizes} bytes",
+        )

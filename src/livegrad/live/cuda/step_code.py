@@ -1,0 +1,131 @@
+"""The code of a block's step on the device: its function scheduled, its kernels written, compiled and loaded.
+
+`CudaExecutor.prepare` makes it; it knows nothing of memory, and one is shared by all steps that compute the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from livegrad.compiler import compile_plan
+from livegrad.diagnostics import CompileError
+from livegrad.ir.lru import LruCache
+from livegrad.ir.node import Function
+from livegrad.live.compile.live_plan import BlockStep, BufferOperand
+from livegrad.runtime.cuda.driver import DeviceError, device
+from livegrad.runtime.cuda.modules import loaded_code
+from livegrad.runtime.cuda.nvrtc import load_compiled
+from livegrad.runtime.cuda.serialised_device_plan import (
+    HostRecipe,
+    LaunchRecipe,
+    LibraryRecipe,
+    PlanRecipe,
+    make_recipe,
+)
+from livegrad.schedule.plan import Buffer, Plan
+from livegrad.schedule.target import CUDA
+
+_MOST_KEPT = 8192
+
+Item = LaunchRecipe | LibraryRecipe | HostRecipe
+
+
+@dataclass(frozen=True, eq=False)
+class StepCode:
+    """What a step does: kernels, calls of libraries and of the host, in order; `before` has what each waits for."""
+
+    plan: Plan
+    items: tuple[Item, ...]
+    before: tuple[tuple[int, ...], ...]
+    functions: tuple[Any, ...]  # of the items that are kernels, as the driver knows them
+    slots: dict[int, int]  # the number of an argument's buffer → its position among the operands
+    results: dict[int, int]  # the number of a result's buffer → its position among the results
+    touched: tuple[tuple[tuple[Buffer, ...], tuple[Buffer, ...]], ...]  # what each item reads and writes
+    separate: bool = False  # each word is a parameter of its own; else all of them are one
+
+    @cached_property
+    def kernels(self) -> list[LaunchRecipe]:
+        return [item for item in self.items if isinstance(item, LaunchRecipe)]
+
+    @cached_property
+    def has_host_steps(self) -> bool:
+        return any(isinstance(item, HostRecipe) for item in self.items)
+
+    @cached_property
+    def is_watched(self) -> bool:
+        """Whether a run may end with something to tell."""
+        return any(kernel.sites or kernel.remembers for kernel in self.kernels)
+
+    @cached_property
+    def remembers(self) -> bool:
+        """Whether a loop in it keeps what its reverse reads."""
+        return any(kernel.remembers for kernel in self.kernels)
+
+    @cached_property
+    def takes_memory(self) -> bool:
+        """Whether kernels need memory besides what they read and write."""
+        return any(kernel.scratch or kernel.counters for kernel in self.kernels)
+
+
+class CodeCache:
+    """Codes by function, sizes and which operands are in memory."""
+
+    def __init__(self, make: Callable[[BlockStep, Sequence[bool]], StepCode]) -> None:
+        self._make = make
+        # The function is in the value so that its id stays its own.
+        self._known: LruCache[tuple[Any, ...], tuple[Any, StepCode]] = LruCache(_MOST_KEPT)
+
+    def get(self, step: BlockStep) -> StepCode:
+        """The code of a step, made when it is first asked for."""
+        in_memory = tuple([operand.__class__ is BufferOperand for operand in step.operands])
+        key = (id(step.function), step.sizes, in_memory)
+        found = self._known.use(key) or self._known.keep(key, (step.function, self._make(step, in_memory)))
+        return found[1]
+
+
+def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
+    """Schedules a step's function and compiles its kernels; nothing is launched and no memory is taken."""
+    assert isinstance(step.function, Function)
+    plan = compile_plan(step.function, CUDA, dict(step.sizes))
+    slots: dict[int, int] = {}
+    for position, slot in enumerate(plan.arguments):
+        if not isinstance(slot, Buffer):
+            raise CompileError(f"`{step.key}` takes a value that is no array")
+        slots[slot.number] = position
+    results = {slot.number: position for position, slot in enumerate(plan.results) if isinstance(slot, Buffer)}
+    # A scalar that another block computes is in memory: those that are found among the arguments go by value.
+    by_value = tuple(slot for slot, memory in zip(plan.arguments, in_memory, strict=True) if not memory)
+    recipe = make_recipe(replace(plan, arguments=by_value), device().architecture)
+    items, before = _in_order(recipe)
+    touched = tuple((plan.steps[item.number].inputs, plan.steps[item.number].results) for item in items)
+    for item in items:
+        if isinstance(item, LibraryRecipe):
+            item.call.prepare()
+    return StepCode(plan, items, before, tuple(map(_function, items)), slots, results, touched)
+
+
+def _in_order(recipe: PlanRecipe) -> tuple[tuple[Item, ...], tuple[tuple[int, ...], ...]]:
+    """The items of all segments, one after the other; what lies in another segment is in order anyway."""
+    items: list[Item] = []
+    before: list[tuple[int, ...]] = []
+    for segment in recipe.segments:
+        first = len(items)
+        if isinstance(segment, HostRecipe):
+            items.append(segment)
+            before.append(())
+        else:
+            items += segment.launches
+            before += [tuple(first + number for number in numbers) for numbers in segment.dependencies]
+    return tuple(items), tuple(before)
+
+
+def _function(item: Item) -> Any:
+    if not isinstance(item, LaunchRecipe):
+        return None
+    code = load_compiled(item.code)
+    if code is None:
+        raise DeviceError(f"the code of `{item.name}` is gone from the cache", help="run it again")
+    return loaded_code(code, "kernel")

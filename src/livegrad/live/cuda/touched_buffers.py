@@ -1,0 +1,43 @@
+"""What steps of a live plan touch: their calls, their regions, and the buffers that nodes of a graph refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from livegrad.live.compile.live_plan import AppendStep, BufferOperand, CapturedStep, LeafStep, RegionStep, Step
+
+
+def leaves_of(steps: Iterable[Step]) -> Iterator[LeafStep]:
+    """The calls in these steps, inside regions too."""
+    for step in steps:
+        if isinstance(step, RegionStep):
+            yield from step.leaf_steps()
+        else:
+            yield step
+
+
+def regions_of(steps: Iterable[Step]) -> Iterator[RegionStep]:
+    """The regions among these steps and inside of them."""
+    for step in steps:
+        if isinstance(step, RegionStep):
+            yield step
+            yield from regions_of(step.inner_steps())
+
+
+def own_buffers(step: Step) -> Iterator[str]:
+    """The buffers whose addresses are in nodes that are no launches of bound steps: of regions, appends and copies."""
+    if isinstance(step, CapturedStep):
+        yield from (operand.key for operand in step.operands if isinstance(operand, BufferOperand))
+    if isinstance(step, AppendStep):
+        yield from step.results
+        yield from (operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand))
+    if isinstance(step, RegionStep):
+        yield from step.results
+        yield from (one.carry for one in step.carried)
+        if step.index is not None:
+            yield step.index
+        for operand in (step.control, *(one.initial for one in step.carried)):
+            if isinstance(operand, BufferOperand):
+                yield operand.key
+        for inner in step.inner_steps():
+            yield from own_buffers(inner)

@@ -1,0 +1,149 @@
+"""Warm, code and recapture: other memory, functions and recordings for some steps of a plan whose structure stays.
+
+Everything is made beside what runs; then launches take over the nodes of those before them. Programs whose nodes cannot
+be changed in place are dropped, and made anew when they are next needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING
+
+from livegrad.live.compile.live_plan import BlockStep, LivePlan, ParameterOperand, Step, buffers_around
+from livegrad.live.cuda.bind_steps import Fresh, bind_step
+from livegrad.live.cuda.bound_step import BoundStep
+from livegrad.live.cuda.buffers import HeldBuffer, make_buffers, write_array
+from livegrad.live.cuda.captured_graphs import CapturedGraph
+from livegrad.live.cuda.in_place import find_in_place
+from livegrad.live.cuda.program import externals_of
+from livegrad.live.cuda.step_code import StepCode
+from livegrad.live.cuda.touched_buffers import leaves_of, own_buffers, regions_of
+from livegrad.runtime.cuda.driver import DeviceError
+
+if TYPE_CHECKING:
+    from livegrad.live.cuda.executable import CudaExecutable
+
+
+def update_executable(
+    executable: CudaExecutable, plan: LivePlan, codes: Mapping[str, StepCode], steps: Sequence[str]
+) -> None:
+    """Brings these steps up to a plan of the same structure; fails as a whole or not at all."""
+    before = executable.plan
+    named = [plan.steps[key] for key in steps]
+    touched = {key for step in named for key in buffers_around(step)}
+    in_place = _in_place_after(executable, named, codes)
+    fresh = Fresh(_moved_buffers(executable, plan, touched, in_place))
+    for leaf in leaves_of(named):
+        bind_step(executable, leaf, plan, codes.get(leaf.key), fresh)
+    # Nothing can fail from here on.
+    old = {key: executable.bound[key] for key in fresh.bound}
+    recorded = {**fresh.captured}
+    for bound in fresh.bound.values():
+        recorded |= bound.library_graphs()
+    executable.plan, executable.in_place = plan, in_place
+    executable.buffers.put(fresh.buffers)
+    gone = (key for step in steps for key in buffers_around(before.steps[step]) if key not in plan.buffers)
+    executable.buffers.drop(gone)
+    executable.adopt(fresh)
+    _write(executable, touched, before, fresh)
+    _set_numbers(executable, named, before)
+    _hand_over(executable, named, old, fresh)
+    _put_recordings(executable, recorded)
+    for program in executable.programs.values():
+        program.generation = executable.buffers.generation  # whatever it launches was bound anew, or it is gone
+        program.externals = externals_of(program, plan)
+    if any(key in fresh.buffers for state in plan.states for key in (state.value, state.next)):
+        executable.drop_advance()
+
+
+def _in_place_after(executable: CudaExecutable, named: Sequence[Step], codes: Mapping[str, StepCode]) -> dict[str, str]:
+    """Which variables of loops share memory with a result when these steps have other code."""
+    regions = list(regions_of(named))
+    if not regions:
+        return executable.in_place
+    known = {leaf.key: executable.bound[leaf.key].code for leaf in leaves_of(named) if leaf.key in executable.bound}
+    carries = {one.carry for region in regions for one in region.carried}
+    kept = {carry: result for carry, result in executable.in_place.items() if carry not in carries}
+    return kept | find_in_place(regions, {**known, **codes})
+
+
+def _moved_buffers(
+    executable: CudaExecutable, plan: LivePlan, touched: Set[str], in_place: Mapping[str, str]
+) -> dict[str, HeldBuffer]:
+    """New memory for what has another size or binding, and for variables that share it no more, or from now on."""
+    before = executable.plan
+    moved = {key for key in touched if _has_moved(key, before, plan)}
+    moved |= {key for key in touched if (key in in_place) != (key in executable.in_place)}
+    made = make_buffers((plan.buffers[key] for key in moved if key not in in_place), plan)
+    held = executable.buffers.held
+    for carry in touched & in_place.keys():
+        target = made.get(in_place[carry]) or held[in_place[carry]]
+        if held.get(carry) is not target:
+            made[carry] = target
+    return made
+
+
+def swap_step(executable: CudaExecutable, step: BlockStep, code: StepCode) -> None:
+    """Another function for one step on the memory that is there; fails as a whole or not at all."""
+    fresh = Fresh()
+    bind_step(executable, step, executable.plan, code, fresh)
+    # Nothing can fail from here on.
+    old = {step.key: executable.bound[step.key]}
+    executable.adopt(fresh)
+    _hand_over(executable, (), old, fresh)
+    recorded = fresh.bound[step.key].library_graphs()
+    if recorded:
+        _put_recordings(executable, recorded)
+
+
+def _has_moved(key: str, before: LivePlan, plan: LivePlan) -> bool:
+    spec, known = plan.buffers[key], before.buffers.get(key)
+    return (spec is not known and spec != known) or plan.bindings.get(key) is not before.bindings.get(key)
+
+
+def _write(executable: CudaExecutable, touched: Iterable[str], before: LivePlan, fresh: Fresh) -> None:
+    """Contents that are new, or whose buffer is."""
+    contents = executable.plan.contents
+    for key in touched:
+        if key in contents and (key in fresh.buffers or before.contents.get(key) is not contents[key]):
+            write_array(executable.address(key), contents[key])
+
+
+def _set_numbers(executable: CudaExecutable, named: Iterable[Step], before: LivePlan) -> None:
+    """Numbers that changed along with the rest: words were filled with them, but cells in memory were not."""
+    for step in named:
+        for operand in step.all_operands():
+            if isinstance(operand, ParameterOperand):
+                value = executable.plan.parameters[operand.key]
+                if before.parameters.get(operand.key) is not value:
+                    executable.set_parameter(operand.key, value)
+
+
+def _hand_over(executable: CudaExecutable, named: Sequence[Step], old: Mapping[str, BoundStep], fresh: Fresh) -> None:
+    """New launches get the nodes of old ones, in every graph that has them."""
+    moved = fresh.buffers.keys()
+    rebuilt = {step.key for step in named if not moved.isdisjoint(own_buffers(step))}
+    rebuilt |= {key for key, bound in old.items() if not executable.bound[key].fits_in_place_of(bound)}
+    executable.drop_programs(rebuilt)
+    for key, bound in old.items():
+        for before, after in zip(bound.kernel_launches(), executable.bound[key].kernel_launches(), strict=False):
+            for graph in before.graphs:
+                graph.replace(before, after)
+            before.graphs = []
+    if any(bound.watched != executable.bound[key].watched for key, bound in old.items()):
+        for program in executable.programs.values():
+            program.look_for_watched(executable.bound)
+
+
+def _put_recordings(executable: CudaExecutable, recorded: Mapping[str, CapturedGraph]) -> None:
+    """Other recordings in the place of child nodes; where the driver refuses one, the graph is made anew."""
+    refused = set()
+    for name, recording in recorded.items():
+        for program in executable.programs.values():
+            for graph in program.graphs:
+                if name in graph.children:
+                    try:
+                        graph.change_child(name, recording.graph)
+                    except DeviceError:
+                        refused.add(name.split(":")[0])
+    executable.drop_programs(refused)

@@ -1,0 +1,74 @@
+"""Deferred results: times and counters of append buffers, which executors may know only after a frame has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from livegrad.live.executor import Reading
+from livegrad.live.frame import Frame
+from livegrad.live.graph.description import Debug
+from livegrad.live.graph.sources import Numbers
+
+
+class Times:
+    """The times of a run, or how often it called each function, as a reading."""
+
+    def __init__(self, seconds: Mapping[str, float]) -> None:
+        self._seconds = seconds
+
+    def ready(self) -> bool:
+        """Whether they are known."""
+        return getattr(self._seconds, "ready", lambda: True)()
+
+    def result(self) -> Any:
+        """The times by step."""
+        return self._seconds
+
+
+class Readings:
+    """Several readings as one."""
+
+    def __init__(self, readings: Sequence[Reading]) -> None:
+        self._readings = readings
+
+    def ready(self) -> bool:
+        """Whether all values are there."""
+        return all(reading.ready() for reading in self._readings)
+
+    def result(self) -> Any:
+        """The values."""
+        return [reading.result() for reading in self._readings]
+
+
+def notify_times(frame: Frame, debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
+    """What to do with times when they are known."""
+
+    def notify(seconds: Mapping[str, float]) -> None:
+        frame.seconds = seconds
+        for key, debug in debugs.items():
+            debug.seconds = seconds.get(key, debug.seconds)
+
+    return notify
+
+
+def notify_calls(debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
+    """What to do with the calls of a run when they are known: blocks inside of regions count theirs."""
+
+    def notify(calls: Mapping[str, int]) -> None:
+        for key, times in calls.items():
+            if key in debugs:
+                debugs[key].counted += times
+
+    return notify
+
+
+def notify_limits(frame: Frame, blocks: Sequence[tuple[str, Debug, int]]) -> Callable[[Any], None]:
+    """What to do with counters when they are known: each has its step, its block, and the most it may be."""
+
+    def notify(values: Sequence[Numbers]) -> None:
+        for (key, debug, most), value in zip(blocks, values, strict=True):
+            debug.warnings = [f"{key}: {int(value)} elements, room for {most}"] if int(value) > most else []
+        frame.warnings = tuple(warning for _, debug, _ in blocks for warning in debug.warnings)
+
+    return notify

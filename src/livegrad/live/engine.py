@@ -1,0 +1,526 @@
+"""The live engine: holds a description, keeps a plan of it running, and applies whatever changed, once a frame.
+
+Users make an `Engine`, add blocks, connect them, and call `step` and `read`. A frame takes the journal, brings the
+running plan up to the wanted one at the cheapest level that is correct, and runs the steps that are stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from importlib import import_module
+from threading import RLock
+from types import MappingProxyType
+from typing import Any, Literal
+
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
+from livegrad.ir.source_lines import ambient
+from livegrad.live.compile.flatten import find_keys, output_keys
+from livegrad.live.compile.graph_compiler import compile_graph
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.phases import describe_phases
+from livegrad.live.cpu.cpu_executor import CpuExecutor
+from livegrad.live.executor import Executable, Executor, Reading
+from livegrad.live.frame import EngineError, Frame, describe_frame
+from livegrad.live.graph.description import (
+    AnyBlock,
+    Block,
+    Graph,
+    Pin,
+    Place,
+    State,
+    StateValue,
+    Watch,
+    only_output,
+    require_block,
+)
+from livegrad.live.graph.drawing import draw_blocks
+from livegrad.live.graph.gradient_source import GradientSource
+from livegrad.live.graph.journal import Journal, Observer
+from livegrad.live.graph.problems import Problem
+from livegrad.live.graph.sources import ExternalBuffer, Numbers, feature_value
+from livegrad.live.readings import AskedReading
+from livegrad.live.runtime import Runtime
+from livegrad.live.update.apply import Applier
+from livegrad.ops.context import FeatureLevel, feature_named, parse_feature
+from livegrad.runtime.fork import renew_lock_after_fork
+
+
+def _make_cuda_executor() -> Executor:
+    """On the first GPU. Imported here: who stays on the CPU should not wait for the libraries of the driver."""
+    return import_module("livegrad.live.cuda").CudaExecutor()
+
+
+EXECUTORS: dict[str, Callable[[], Executor]] = {"cpu": CpuExecutor, "cuda": _make_cuda_executor}
+
+
+class Engine(GradientSource):
+    """Runs a live graph.
+
+    >>> from livegrad.live.blocks import block
+    >>> engine = Engine()
+    >>> double = engine.add(block(lambda x: x * 2.0, name="double"))
+    >>> engine.set(double["x"], 4.0)
+    >>> engine.step().ran
+    ('double',)
+    >>> float(engine.read(double))
+    8.0
+    >>> engine.step().ran
+    ()
+    """
+
+    def __init__(self, backend: str | Executor = "cpu", *, reuse_memory: bool = False) -> None:
+        if isinstance(backend, str):
+            maker = EXECUTORS.get(backend)
+            if maker is None:
+                raise UsageError(
+                    f"there is no backend `{backend}`", where=caller_origin(), expected="one of " + ", ".join(EXECUTORS)
+                )
+            backend = maker()
+        if not all(hasattr(backend, part) for part in ("name", "build")):
+            expected = "one of " + ", ".join(EXECUTORS)
+            raise UsageError("not a backend", where=caller_origin(), expected=expected, found=shown(backend))
+        if not isinstance(reuse_memory, bool):
+            raise UsageError("`reuse_memory` is True or False", where=caller_origin(), found=shown(reuse_memory))
+        self.executor: Executor = backend
+        self._journal = Journal()
+        self.graph = Graph(self._journal)
+        self.graph.is_engine = True
+        self.frame = Frame(0)
+        self.before_frame: list[Callable[[], None]] = []  # called first in each frame
+        self._watches: list[Watch] = []
+        self._keys: dict[Pin, str] = {}  # of the buffers of outputs that were read
+        self._keys_of: tuple[object, int] = None, 0  # with these connections, after so many structural edits
+        self._runtime = Runtime()
+        self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
+        renew_lock_after_fork(self._runtime, "lock", RLock)
+        renew_lock_after_fork(self._journal, "lock", RLock)
+
+    def __repr__(self) -> str:
+        return f"<engine on {self.executor.name}: {len(self.graph.blocks)} blocks, {self.frame.number} frames>"
+
+    def _repr_svg_(self) -> str:
+        with self.graph.editing():
+            return draw_blocks(self.graph)
+
+    # --- describing ---
+
+    def edits(self) -> AbstractContextManager[None]:
+        """Makes edits of one thread one edit for all others: no frame sees some of them without the rest.
+
+        >>> from livegrad.live.blocks import block
+        >>> engine = Engine()
+        >>> with engine.edits():
+        ...     double = engine.add(block(lambda x: x * 2.0, name="double"))
+        ...     engine.set(double["x"], 4.0)     # a frame in between would find that nothing feeds it
+        """
+        return self.graph.editing()
+
+    def add(self, block: AnyBlock) -> AnyBlock:
+        """Adds a block (also a `State`, a `Composite` or a region)."""
+        with self.graph.adding(block):
+            watch = getattr(block, "watch", None)
+            fresh = [] if watch is None or watch in self._watches else [watch]
+            self._watches += fresh  # first: after an interrupt, no block is there whose file nobody watches
+            try:
+                return self.graph.add(block)
+            except LivegradError:
+                for own in fresh:
+                    self._watches.remove(own)
+                raise
+
+    def follow(self, watch: Watch) -> None:
+        """Lets something edit a block before each frame. What `lg.watch` makes is followed once its block is added."""
+        if not callable(getattr(watch, "poll", None)) or not isinstance(getattr(watch, "block", None), Block):
+            what, help = "not a watch", "lg.watch(engine, path, function) makes a block that follows a file"
+            raise UsageError(what, where=caller_origin(), found=type(watch).__name__, help=help)
+        with self.edits():
+            if watch not in self._watches:
+                self._watches.append(watch)
+
+    @property
+    def watch_errors(self) -> list[tuple[Block, LivegradError]]:
+        """What is wrong with watched files, by block: problems of every frame until they are saved again."""
+        watches = list(self._watches)
+        return [(watch.block, watch.error) for watch in watches if watch.error is not None]
+
+    def remove(self, block: Block) -> None:
+        """Removes a block and what was connected to it."""
+        self.graph.remove(block)
+
+    def connect(self, source: Pin | Block, target: Pin) -> None:
+        """Feeds an input with an output."""
+        self.graph.connect(source, target)
+
+    def disconnect(self, target: Pin) -> None:
+        """Takes away what feeds an input."""
+        self.graph.disconnect(target)
+
+    def set(self, target: Pin | State, value: Any) -> None:
+        """Gives an input a value: a number is a live parameter, an array is copied.
+
+        Gives a state the value that the next frame reads; from there it goes on as ever. It has the state's shape.
+
+        >>> from livegrad.live.blocks import block
+        >>> engine = Engine()
+        >>> count = engine.add(State("count", 0.0))
+        >>> more = engine.add(block(lambda x: x + 1.0, name="more"))
+        >>> engine.connect(count, more["x"]), engine.connect(more, count["next"])
+        (None, None)
+        >>> _ = engine.step()
+        >>> engine.set(count, 10.0)
+        >>> _ = engine.step()
+        >>> float(engine.read(more)), float(engine.read(count))
+        (11.0, 11.0)
+        """
+        if isinstance(target, State):
+            self._set_state(target, target.value_of(value))
+        else:
+            self.graph.set(target, value)
+
+    def _set_state(self, state: State, value: Numbers) -> None:
+        with self.graph.editing(), self._journal.observed("state", None, state, value):
+            self.graph_of(state)
+            self._journal.write("state", StateValue(state, value), "set")
+
+    def bind(self, target: Pin, external: ExternalBuffer | Any) -> ExternalBuffer:
+        """Lets an input read memory that belongs to someone else; stale every frame unless it has a version."""
+        return self.graph.bind(target, external)
+
+    def set_feature(self, feature: str, value: Any) -> None:
+        """Gives a feature of the context a value: exactly the steps that read it become stale."""
+        if not isinstance(feature, str):
+            found = type(feature).__name__
+            raise UsageError("not the name of a feature", where=caller_origin(), expected="text", found=found)
+        level = parse_feature(feature)
+        # No other plan takes the place of this one meanwhile.
+        with self.graph.editing(), self._journal.observed("feature", None, level, value):
+            declared, plan = feature_named(level.feature).type, self.plan
+            types = [] if declared is None else [declared]
+            if plan is not None and level in plan.readers:
+                types += plan.types_of_number(level)
+            own = feature_value(value, types, f"feature `{feature}`")
+            self._journal.write("feature", level, repr(own))
+            self._applier.wanted_features[level] = own
+
+    def keep(self, pin: Pin | Block) -> None:
+        """Says that an output will be read: its memory is shared with nothing."""
+        with self.graph.editing(), self._journal.observed("keep", None, pin):
+            keys = self._buffer_keys(only_output(pin))
+            self._journal.write("structure", Place(self.graph, ()), "kept")
+            self._applier.kept.update(keys)
+
+    def reset(self, state: State) -> None:
+        """Gives a state its initial value again, from the next frame on."""
+        if not isinstance(state, State):
+            raise UsageError("`reset` takes a state", where=caller_origin(), found=type(state).__name__)
+        with self.graph.editing(), self._journal.observed("reset", None, state):
+            self.graph_of(state)
+            self._journal.write("state", StateValue(state, state.initial), "reset")
+
+    # --- running ---
+
+    def step(self) -> Frame:
+        """One frame: applies all changes, runs what is stale, lets states advance. Errors are in the frame.
+
+        A frame is all of that or nothing: after an exception (Ctrl-C, say) the edits are still to be applied and
+        states are as they were, and the next `step` does it all. Threads take turns. What they edit while a frame is
+        under way is for the next one.
+        """
+        runtime, journal, transaction = self._runtime, self._journal, self._runtime.transaction
+        with runtime.lock:
+            try:
+                if runtime.asked:
+                    runtime.fill_asked()
+                if runtime.unsettled is not None or runtime.is_advancing or runtime.readings:
+                    runtime.settle()
+                for prepare in self.before_frame:
+                    prepare()
+                if self._watches:
+                    self._poll_watches()
+                if transaction.is_open:
+                    self._applier.recover()
+                elif transaction.changed:
+                    transaction.close()
+                frame = Frame(self.frame.number + 1)
+                if journal.entries or journal.applying or journal.mailbox or not runtime.is_quiet:
+                    self._run_frame(frame)
+                if self._watches:
+                    self._report_watches(frame)
+                if transaction.changed:
+                    transaction.put(vars(self), "frame", frame)
+                else:
+                    self.frame = frame
+                transaction.is_open = False  # last of all: from here on the frame has happened
+                if journal.observer is not None:
+                    journal.observer.frame_ends(frame)
+            except BaseException:
+                ambient.reset()  # an interrupt may have kept a context from being left
+                raise
+            finally:
+                if runtime.asked:
+                    runtime.fill_asked()
+        return frame
+
+    def _run_frame(self, frame: Frame) -> None:
+        runtime, applier, journal, transaction = self._runtime, self._applier, self._journal, self._runtime.transaction
+        quiet = runtime.is_quiet
+        with journal.lock:
+            if journal.deliver():
+                # In this order: an interrupt in between leaves some edits twice, which comes to the same.
+                journal.applying, journal.entries = [*journal.applying, *journal.entries], []
+            entries = journal.applying
+            if journal.observer is not None:
+                journal.observer.frame_begins()
+            if quiet and not entries:
+                return
+            transaction.is_open = True
+            hot_update = applier.find_hot_update(entries[0]) if quiet and len(entries) == 1 else None
+            left = applier.apply(entries, frame) if hot_update is None else []
+        # What runs was compiled: from here on, edits need not wait.
+        if hot_update is not None:
+            applier.apply_hot_update(*hot_update, entries[0].detail, frame)
+            transaction.changed.clear()  # the number stays; if we get no further, it is given once more
+            journal.applying = []
+            return
+        if runtime.executable is not None:
+            runtime.mark_memory_from_outside()
+            runtime.run(frame)
+        else:
+            frame.failed = frozenset(runtime.failed)
+        frame.problems = runtime.problems
+        transaction.put(vars(journal), "applying", left)
+
+    def _poll_watches(self) -> None:
+        """Lets watched files make their edits, before a frame takes the journal."""
+        with self._journal.lock:
+            self._watches = [watch for watch in self._watches if watch.block.home is not None]
+            watches = tuple(self._watches)
+        for watch in watches:
+            if watch.error in watch.block.debug.errors:
+                watch.block.debug.errors.remove(watch.error)
+            watch.poll()
+
+    def _report_watches(self, frame: Frame) -> None:
+        """What is wrong with watched files is a problem of the frame, though the last code runs on."""
+        with self._journal.lock:
+            for watch in self._watches:
+                keys, debug = find_keys(self.graph, watch.block), watch.block.debug
+                if keys and watch.error is not None:
+                    # What was wrong with the code before is no longer in the file.
+                    gone = [p for p in frame.problems if p.block is watch.block and p.pin is None]
+                    others = [p for p in frame.problems if p not in gone]
+                    frame.problems = (*others, Problem(keys[0], watch.block, None, watch.error))
+                    of_code = {id(p.error) for p in gone}
+                    debug.errors = [*(error for error in debug.errors if id(error) not in of_code), watch.error]
+
+    @property
+    def profiling(self) -> Literal["off", "block", "step"]:
+        """What is measured: nothing, steps, or the steps inside of regions too."""
+        return self._runtime.profiling
+
+    @profiling.setter
+    def profiling(self, level: Literal["off", "block", "step"]) -> None:
+        if level not in ("off", "block", "step"):
+            expected = "off, block or step"
+            raise UsageError("no such profiling", where=caller_origin(), expected=expected, found=repr(level))
+        with self._runtime.lock:
+            self._runtime.profiling = level
+            self._runtime.is_quiet = False
+
+    @property
+    def _running(self) -> Executable | None:
+        return self._runtime.executable
+
+    # --- reading ---
+
+    def read(self, pin: Pin | Block, *, running: bool = False) -> Numbers:
+        """The value of an output after the last frame, as a copy. Waits for a frame that runs in another thread.
+
+        Raises if the graph does not run as it is described; `running=True` gives what the graph that runs on has.
+        """
+        done = self._runtime.attempt(lambda: self._read(pin, running))
+        return self._ask(pin, running).result() if done is None else done[0]
+
+    def _read(self, pin: Pin | Block, running: bool) -> Numbers:
+        self._runtime.settle()
+        executable, key = self._readable(pin, running)
+        return executable.read(key)
+
+    def read_async(self, pin: Pin | Block, *, running: bool = False) -> Reading:
+        """The same without waiting: a reading with `ready()` and `result()`. Later frames do not change what it gives.
+
+        >>> from livegrad.live.blocks import block
+        >>> engine = Engine()
+        >>> double = engine.add(block(lambda x=4.0: x * 2.0, name="double"))
+        >>> _ = engine.step()
+        >>> reading = engine.read_async(double)
+        >>> float(reading.result()), reading.ready()
+        (8.0, True)
+        """
+        done = self._runtime.attempt(lambda: self._read_later(pin, running))
+        return self._ask(pin, running) if done is None else done[0]
+
+    def _read_later(self, pin: Pin | Block, running: bool) -> Reading:
+        self._runtime.settle()
+        executable, key = self._readable(pin, running)
+        return executable.read_later(key)
+
+    def _ask(self, pin: Pin | Block, running: bool) -> AskedReading:
+        """A reading for when no other thread has the lock of frames."""
+        own = only_output(pin)
+        asked = AskedReading(self._runtime.lock, lambda: self._read_later(own, running))
+        self._runtime.asked.append(asked)
+        return asked
+
+    def _readable(self, pin: Pin | Block, running: bool) -> tuple[Executable, str]:
+        """The buffer behind an output, with its value in it."""
+        own, runtime = only_output(pin), self._runtime
+        if running.__class__ is not bool:
+            raise UsageError("`running` is True or False", where=caller_origin(), found=shown(running))
+        if runtime.transaction.is_open:
+            raise UsageError("the last frame was interrupted", where=caller_origin(), help="call step() again")
+        if runtime.problems and not running:
+            raise EngineError(runtime.problems)
+        executable = runtime.executable
+        key = "" if executable is None else self._buffer_key(own, executable.plan)
+        if executable is None or key not in executable.plan.buffers:
+            if runtime.problems:
+                raise EngineError(runtime.problems)
+            raise UsageError(f"`{own}` has no value yet", where=caller_origin(), help="call step() first")
+        producer = executable.plan.producer.get(key)
+        if producer is not None:
+            runtime.want(producer)
+            if producer in runtime.failed:
+                raise runtime.failed[producer]
+            if producer in executable.waiting:
+                runtime.catch_up(producer)
+        runtime.restore(key)
+        return executable, key
+
+    def observe(self, begin: Callable[[], Observer] | None) -> None:
+        """Tells an observer of every edit and frame from now on, one at a time; None: nobody any more.
+
+        `begin` makes it, while no other thread edits or steps.
+        """
+        if begin is not None and not callable(begin):
+            expected = "a function that makes an observer, or None"
+            found = type(begin).__name__
+            raise UsageError("no observer", where=caller_origin(), expected=expected, found=found)
+        with self._runtime.lock, self.graph.editing():
+            if begin is not None and self._journal.observer is not None:
+                raise UsageError("this engine is recorded already", where=caller_origin(), help="close that first")
+            made = None if begin is None else begin()
+            if made is not None and not hasattr(made, "frame_begins"):
+                raise UsageError("no observer", where=caller_origin(), found=type(made).__name__)
+            self._journal.observer = made
+
+    @property
+    def features(self) -> Mapping[FeatureLevel, Any]:
+        """The features of the context that were given a value."""
+        return MappingProxyType(self._applier.wanted_features)
+
+    @property
+    def reuse_memory(self) -> bool:
+        """Whether buffers may share bytes."""
+        return self._applier.reuse_memory
+
+    def explain(self) -> str:
+        """What happened to every step in the last frame, at which level, and why."""
+        with self._runtime.lock:
+            return describe_frame(self.frame, self.plan)
+
+    def phases(self) -> str:
+        """What each phase of the compiler makes of the graph as it is described now, for reading.
+
+        >>> from livegrad.live.blocks import block
+        >>> engine = Engine()
+        >>> double = engine.add(block(lambda x=4.0: x * 2.0, name="double"))
+        >>> print(engine.phases())
+        flatten
+          double(x ← double.x)
+        validate
+          nothing is wrong
+        sort
+          level 0: double
+        propagate shapes
+          double.result: tensor<f32, []>
+        allocate
+          double.result: tensor<f32, []>, graph, 4 bytes, from double until it is read
+          4 bytes in all
+        wire
+          plan: 1 step, 1 buffer
+            0: double(double.x) -> double.result: tensor<f32, []>
+        build
+          1 calls of functions
+          1 functions to compile
+        """
+        with self.graph.editing():
+            return describe_phases(compile_graph(self.graph, self._applier.reuse_memory, frozenset(self._applier.kept)))
+
+    @property
+    def plan(self) -> LivePlan | None:
+        """The plan that runs."""
+        return None if self._running is None else self._running.plan
+
+    def close(self) -> None:
+        """Gives back all memory."""
+        runtime = self._runtime
+        with runtime.lock:
+            runtime.is_quiet = False
+            try:
+                runtime.fill_asked()
+                runtime.settle()
+                runtime.take_readings(wait=True)
+            finally:
+                runtime.transaction.close()
+                executable, runtime.executable = runtime.executable, None
+                if executable is not None:
+                    executable.close()
+
+    # --- blocks and their keys ---
+
+    def edit(self, block: Block, body: Any) -> None:
+        """Gives a block another body: a change of code when its pins stay the same."""
+        with self.graph.editing():
+            self.graph_of(block).edit(block, body)
+
+    def graph_of(self, block: Block) -> Graph:
+        """The graph that a block is in: the engine's own, or one inside of a composite."""
+        require_block(block)
+        if block.home is None or not find_keys(self.graph, block):
+            raise UsageError(f"block `{block.name}` is not in this engine", where=caller_origin())
+        return block.home
+
+    def _buffer_keys(self, pin: Pin) -> list[str]:
+        """The buffers behind an output; a composite's are those of the block inside, which may be running still."""
+        known = self._runtime.compilation
+        with self._journal.lock:
+            self.graph_of(pin.block)
+            found = output_keys(self.graph, pin) or (known and output_keys(self.graph, pin, running=known.network))
+        if not found:
+            raise UsageError(f"`{pin}` is not there any more", where=caller_origin())
+        return [ref.key for ref in found]
+
+    def _buffer_key(self, pin: Pin, plan: LivePlan) -> str:
+        """The buffer behind an output; of several places that it has, the one that is not inside of a region.
+
+        It is looked for once: the same outputs are read frame after frame.
+        """
+        structural = self._journal.structural
+        if self._keys_of[0] is not plan.connections or self._keys_of[1] != structural:
+            self._keys_of, self._keys = (plan.connections, structural), {}
+        found = self._keys.get(pin)
+        if found is None:
+            found = self._keys[pin] = self._find_buffer_key(pin, plan)
+        return found
+
+    def _find_buffer_key(self, pin: Pin, plan: LivePlan) -> str:
+        keys = self._buffer_keys(pin)
+        if len(keys) > 1:
+            outside = [key for key in keys if key in plan.buffers and plan.buffers[key].lifetime == "graph"]
+            keys = outside or keys
+        if len(keys) > 1:
+            help = "expose it, and read it there"
+            raise UsageError(f"`{pin}` is at several places", where=caller_origin(), found=", ".join(keys), help=help)
+        return keys[0]

@@ -1,0 +1,173 @@
+"""What one frame of a live engine did, as data and as text, and the error that a frame may end in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from livegrad.live.compile.live_plan import LivePlan, RegionStep
+from livegrad.live.executor import RunReport
+from livegrad.live.graph.journal import words_of
+from livegrad.live.graph.problems import GraphError, Problem
+from livegrad.live.update.diff_plans import Change, Level
+
+
+class EngineError(GraphError):
+    """A graph that is not running as it is described; `problems` has every reason, with its block and pin.
+
+    >>> import livegrad as lg
+    >>> engine = lg.Engine()
+    >>> double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
+    >>> frame = engine.step()            # nothing feeds `double.x`
+    >>> try:
+    ...     engine.read(double)
+    ... except EngineError as error:
+    ...     frame.ok, error.what.splitlines()[0]
+    (False, '1 problem in the graph')
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        shown = "\n  ".join(str(problem) for problem in self.problems)
+        super().__init__(f"{_counted(self.problems)} in the graph\n  {shown}")
+
+
+def _counted(problems: Sequence[Problem]) -> str:
+    return "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+
+
+class Frame:
+    """What one frame did: the changes by step, why each step ran, how often each block was called, what failed.
+
+    Where steps run while the host goes on, a reader of their outcome waits until it is known. Most frames
+    are never looked at: what follows from a report or from a hot update is put together when someone asks.
+
+    >>> import livegrad as lg
+    >>> engine = lg.Engine()
+    >>> double = engine.add(lg.block(lambda x=1.0: x * 2.0, name="double"))
+    >>> engine.step(), engine.step()
+    (<frame 1: cold, ran double>, <frame 2: none, ran nothing>)
+    """
+
+    level: Level = Level.NONE
+    changes: dict[str, Change]
+    reasons: dict[str, str]
+    ran: tuple[str, ...]
+    calls: Mapping[str, int]
+    problems: tuple[Problem, ...] = ()
+    seconds: Mapping[str, float] | None  # by step, when profiling is on
+    started: Mapping[str, float] | None
+    prepared: int = 0  # how many functions had to be compiled
+    failed: frozenset[str]  # steps that did not finish, and those that wait for them
+    warnings: tuple[str, ...]
+    spared: tuple[str, ...] = ()  # steps behind others that ran, whose operands came out as they were
+    unneeded: tuple[str, ...] = ()  # stale steps whose results only branches read that were not taken
+    report: RunReport | None = None
+    later: Callable[[], None] | None = None  # fills in what is not known yet
+    because: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})  # reasons of other frames too, and its own
+    hot_update: tuple[str, Sequence[str], object] | None = None  # the only change: a number, its readers, its words
+
+    def __init__(self, number: int, **known: Any) -> None:
+        self.number = number
+        if known:
+            self.__dict__.update(known)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that was wanted happened."""
+        return not self.problems
+
+    def __repr__(self) -> str:
+        ran = ", ".join(self.ran[:8]) + (f" and {len(self.ran) - 8} more" if len(self.ran) > 8 else "")
+        problems = f", {_counted(self.problems)}" if self.problems else ""
+        return f"<frame {self.number}: {self.level.name.lower()}, ran {ran or 'nothing'}{problems}>"
+
+
+class _Derived:
+    """A field of a frame that is made when someone first looks, and then is the frame's own."""
+
+    def __init__(self, name: str, make: Callable[[Frame], Any]) -> None:
+        self._name, self._make = name, make
+
+    def __get__(self, frame: Frame | None, owner: type) -> Any:
+        if frame is None:
+            raise AttributeError(self._name)
+        made = frame.__dict__[self._name] = self._make(frame)
+        return made
+
+
+def _outcome(name: str, empty: Callable[[], Any]) -> Callable[[Frame], Any]:
+    """What became of a run, from its report or from a later `settle`: a reader waits."""
+
+    def make(frame: Frame) -> Any:
+        while (later := frame.later) is not None:
+            later()  # of two threads one waits for the other here, and finds that there is nothing left to do
+            if frame.later is later:
+                frame.later = None
+        return frame.__dict__[name] if name in frame.__dict__ else getattr(frame.report, name, empty())
+
+    return make
+
+
+def _make_changes(frame: Frame) -> dict[str, Change]:
+    if frame.hot_update is None:
+        return {}
+    key, readers, detail = frame.hot_update
+    return {reader: Change(reader, Level.HOT, f"{key}: {words_of(detail)}") for reader in readers}
+
+
+def _make_reasons(frame: Frame) -> dict[str, str]:
+    """Reasons of its own count more than those that other frames have too; a hot update's is its change."""
+    shared, own = frame.because
+    found = {**shared, **{key: reason or frame.changes[key].cause for key, reason in own.items()}}
+    for key in (*frame.spared, *frame.unneeded):
+        found.pop(key, None)
+    for key in frame.__dict__.get("ran", ()):
+        found.setdefault(key, "a branch reads it that was taken")
+    return found
+
+
+_OUTCOMES: dict[str, Callable[[], Any]] = {
+    "ran": tuple, "calls": dict, "seconds": lambda: None, "started": lambda: None, "failed": frozenset,
+    "warnings": tuple,
+}  # fmt: skip
+for _name, _empty in _OUTCOMES.items():
+    setattr(Frame, _name, _Derived(_name, _outcome(_name, _empty)))
+Frame.changes = _Derived("changes", _make_changes)  # type: ignore[assignment]
+Frame.reasons = _Derived("reasons", _make_reasons)  # type: ignore[assignment]
+
+
+def postpone(frame: Frame, settle: Callable[[], None], names: Iterable[str] = _OUTCOMES) -> None:
+    """Makes readers of these fields of a frame wait for `settle`, which fills them in."""
+    for name in names:
+        frame.__dict__.pop(name, None)
+    frame.later = settle
+
+
+def _inside(frame: Frame, prefix: str) -> list[str]:
+    """The steps inside of a region, when they were measured one by one."""
+    found = [(key, own) for key, own in (frame.seconds or {}).items() if key.startswith(prefix)]
+    return [f"    {key}: ran {frame.calls.get(key, 1)} times, {1e6 * own:.1f} µs" for key, own in found]
+
+
+def describe_frame(frame: Frame, plan: LivePlan | None) -> str:
+    """Every step of a plan on a line: its level, what it did, and why."""
+    ran = "1 step" if len(frame.ran) == 1 else f"{len(frame.ran)} steps"
+    lines = [f"frame {frame.number}: {frame.level.name.lower()}, {ran} ran"]
+    for key in plan.in_order() if plan is not None else ():
+        change = frame.changes.get(key)
+        level = (change.level if change is not None else Level.NONE).name.lower()
+        if key in frame.reasons:
+            times = frame.calls.get(key, 1)
+            seconds = "" if frame.seconds is None else f", {1e6 * frame.seconds.get(key, 0.0):.1f} µs"
+            did = "failed" if key in frame.failed else "ran" if times == 1 else f"ran {times} times"
+            lines.append(f"  {key}: {level}, {did}{seconds}: {frame.reasons[key]}")
+            if plan is not None and isinstance(plan.steps[key], RegionStep):
+                lines += _inside(frame, f"{key}/")
+        else:
+            why = "no branch reads it that is taken" if key in frame.unneeded else "nothing that it reads has changed"
+            lines.append(f"  {key}: {level}, skipped: {why}")
+    lines += [f"  {key}: removed" for key, change in frame.changes.items() if change.cause == "removed"]
+    lines += [f"  warning: {warning}" for warning in frame.warnings]
+    lines += [f"  problem: {problem}" for problem in frame.problems]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""What users describe: blocks with pins, regions, states, and the sources that feed pins. Nothing here runs."""

@@ -1,0 +1,51 @@
+"""Append buffers that several blocks write: each writer's rows follow the last one's, in the order of the pins.
+
+Described here, compiled into an `AppendStep`: a memset of the counter, then one append for each writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.live.graph.description import Block, Debug, pin_names
+
+
+class AppendBuffer(Block):
+    """Rows from several writers, side by side. A pin for each writer takes the `values` of an append block.
+
+    `values` has room for `capacity` rows, zeros after the last; `count` is how many there are, `total` how many there
+    were to keep. More than there is room for is a warning of the frame.
+
+    >>> from livegrad.live.blocks import append_block
+    >>> from livegrad.live.engine import Engine
+    >>> engine = Engine()
+    >>> small = engine.add(append_block(lambda x: (x < 2.0, x), capacity=4, name="small"))
+    >>> large = engine.add(append_block(lambda x: (x > 5.0, x), capacity=4, name="large"))
+    >>> both = engine.add(AppendBuffer("both", capacity=4, writers=("small", "large")))
+    >>> for writer in (small, large):
+    ...     engine.set(writer["x"], [1.0, 3.0, 7.0, 9.0])
+    ...     engine.connect(writer["values"], both[writer.name])
+    >>> _ = engine.step()
+    >>> engine.read(both["values"]).tolist(), int(engine.read(both["count"]))
+    ([1.0, 7.0, 9.0, 0.0], 3)
+    """
+
+    appends = True
+
+    def __init__(self, name: str, *, capacity: int, writers: Sequence[str]) -> None:
+        if capacity.__class__ is not int or capacity < 1:
+            raise UsageError("a capacity is a positive whole number", where=caller_origin(), found=repr(capacity))
+        writers = pin_names(writers, "writers")
+        if not writers:
+            raise UsageError(f"`{name}` has no writers", where=caller_origin(), help="name a pin for each")
+        self.name = name
+        self.debug = Debug()
+        self.shapes = {}
+        self.capacity = capacity
+        self.limits = {"total": capacity}
+        self._make_pins(tuple(writers), ("values", "count", "total"))
+
+    def default_of(self, name: str) -> Any:
+        return None

@@ -1,0 +1,28 @@
+"""Calls of libraries as work of a live graph: opaque to everything but the executor, which captures or repeats them.
+
+`live.blocks.captured_block` makes them from Python functions, plans hold them in a `CapturedStep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from livegrad.ir.types import Tensor, Type
+
+
+@dataclass(frozen=True)
+class CapturedCall:
+    """A Python function that calls a library, and the types that it is called with.
+
+    It is called as `call(stream, *inputs, *outputs)`, in the order of its parameters, and writes the outputs. On CUDA
+    it runs once, while `stream` is captured, and the capture is what runs every frame; on the CPU `stream` is None, and
+    the call is repeated. Buffers are views of the engine's memory, which stays where it is between captures; numbers
+    are part of the capture unless they are `in_memory`: then they are buffers of one element.
+    """
+
+    name: str
+    call: Callable[..., None]
+    parameter_types: tuple[Type, ...]
+    result_types: tuple[Tensor, ...]
+    in_memory: tuple[bool, ...]  # for each parameter

@@ -1,0 +1,20 @@
+"""What `lg.grad` can be asked of in a live graph: blocks, pins and engines."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from livegrad.live.blocks.graph_gradient import GradientBlock
+
+
+class GradientSource:
+    """Makes the block that computes a gradient; `lg.grad` calls it when it is given pins to differentiate by."""
+
+    __slots__ = ()
+
+    def gradient_block(self, *, of: Any, by: Any, name: str) -> GradientBlock:
+        # Loaded on demand: most graphs have no gradients, and a gradient is itself a block.
+        make = import_module("livegrad.live.blocks.graph_gradient").gradient_block
+        return make(None if self is of else self, of=of, by=by, name=name)

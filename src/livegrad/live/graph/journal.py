@@ -1,0 +1,120 @@
+"""The journal of edits: what users changed since the last frame. The engine reads it, and looks at nothing else.
+
+It also keeps threads apart. To change a description or to compile it, a thread holds the journal's lock; a number that
+takes the place of another is posted to the mailbox without it, so that a slider never waits for a compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from threading import RLock
+from typing import Any, Literal, NamedTuple, Protocol
+
+from livegrad.live.graph.sources import Setting, same_value
+
+EntryKind = Literal["value", "feature", "rebind", "code", "structure", "state"]
+
+
+Detail = str | tuple[float, float]  # words, or a number before and after
+
+
+def words_of(detail: Any) -> str:
+    """What to say of an edit; of a number it is put into words only when someone asks.
+
+    >>> words_of((1.0, 2.5)), words_of("new body")
+    ('1.0 → 2.5', 'new body')
+    """
+    return f"{detail[0]!r} → {detail[1]!r}" if isinstance(detail, tuple) else str(detail)
+
+
+class Entry(NamedTuple):
+    """One edit: what kind, of which pin, feature or block, and what to say about it."""
+
+    kind: EntryKind
+    subject: Any
+    detail: Detail
+
+
+class Observer(Protocol):
+    """Notified of every edit and every frame: a recording."""
+
+    def before_edit(self, edit: str, arguments: tuple[Any, ...]) -> Any:
+        """What `after_edit` is to get; raises to refuse the edit."""
+        ...
+
+    def after_edit(self, edit: str, graph: Any, arguments: tuple[Any, ...], before: Any) -> None:
+        """An edit that has been made, of a graph (None: of the engine or a composite)."""
+        ...
+
+    def frame_begins(self) -> None:
+        """A frame has taken the edits so far."""
+        ...
+
+    def frame_ends(self, frame: Any) -> None:
+        """A frame is over, whole."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Postbox:
+    """Of one graph: what feeds its pins, and what to do with a number for a pin that no float feeds any more."""
+
+    sources: dict[Any, Any]
+    give: Callable[[Any, float], None]
+    graph: Any = None
+
+
+@dataclass(eq=False)
+class Journal:
+    """Edits in the order in which they were made, the lock of what they change, and numbers that were posted.
+
+    >>> journal = Journal()
+    >>> journal.write("code", "shade", "new body")
+    >>> [entry.subject for entry in journal.deliver()]
+    ['shade']
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    applying: list[Entry] = field(default_factory=list)  # those that a frame has begun with, until it has ended
+    mailbox: list[tuple[Postbox, Any, float]] = field(default_factory=list, repr=False)  # with pins and their numbers
+    lock: Any = field(default_factory=RLock, repr=False)
+    observer: Observer | None = field(default=None, repr=False)
+    structural: int = field(default=0, repr=False)  # how many edits of the structure there have been
+    order: int = field(default_factory=count().__next__, repr=False)  # who needs several locks takes the lowest first
+
+    def deliver(self) -> list[Entry]:
+        """Makes edits of what was posted, and gives all edits so far. Called first of all, with the lock held."""
+        posted = self.mailbox.copy()  # others go on posting
+        for box, pin, value in posted:
+            before: Any = box.sources.get(pin)
+            if before.__class__ is not Setting or before.value.__class__ is not float:
+                box.give(pin, value)
+                continue
+            known = before.value
+            if self.observer is not None:
+                self.observer.after_edit("set", box.graph, (pin, value), None)
+            # Zeros and NaN are looked at twice.
+            if (value != known and value == value) or not same_value(known, value):
+                # In this order: after an interrupt in between, the number is still another one and is delivered again.
+                self.entries.append(Entry("value", pin, (known, value)))
+                box.sources[pin] = Setting(value, before.given, before.line)
+        # Last: an interrupt before this delivers all of them again, which comes to the same.
+        del self.mailbox[: len(posted)]
+        return self.entries
+
+    def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
+        """Adds an edit."""
+        self.structural += kind == "structure"
+        self.entries.append(Entry(kind, subject, detail))
+
+    @contextmanager
+    def observed(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:
+        """Around an edit: tells the observer once it has been made. Called with the lock held."""
+        observer = self.observer
+        before = None if observer is None else observer.before_edit(edit, arguments)
+        yield
+        if observer is not None:
+            observer.after_edit(edit, graph, arguments, before)

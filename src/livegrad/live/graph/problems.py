@@ -1,0 +1,58 @@
+"""What is wrong with a live graph, said of a block and a pin: the compiler finds it, the engine hands it out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from livegrad.diagnostics import LivegradError, Origin
+from livegrad.diagnostics.errors import PACKAGE_DIRECTORY
+from livegrad.live.compile.network import NetworkNode
+from livegrad.live.graph.description import Block
+
+
+class GraphError(LivegradError):
+    """A live graph that cannot run as it is described."""
+
+    code = "graph"
+
+
+class PinError(GraphError):
+    """An input that is given something it cannot take."""
+
+    def __init__(self, pin: str, expected: str, found: str) -> None:
+        self.pin = pin
+        super().__init__(f"input `{pin}` does not fit", expected=expected, found=found)
+
+
+_LIBRARIES = f"{os.sep}site-packages{os.sep}"
+
+
+def raised_at(error: BaseException) -> Origin | None:
+    """The user's line that an exception came from: the innermost one that is neither ours nor a library's."""
+    found = None
+    entry = error.__traceback__
+    while entry is not None:
+        file = entry.tb_frame.f_code.co_filename
+        if not file.startswith((PACKAGE_DIRECTORY, "<frozen ")) and _LIBRARIES not in file:
+            found = Origin(entry.tb_frame.f_code, entry.tb_lasti)
+        entry = entry.tb_next
+    return found
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong, with which block and which of its pins (None: the block as a whole)."""
+
+    node: str
+    block: Block
+    pin: str | None
+    error: LivegradError
+
+    def __str__(self) -> str:
+        return f"{self.node}{'' if self.pin is None else '.' + self.pin}: {self.error}"
+
+
+def problem(node: NetworkNode, pin: str | None, error: LivegradError) -> Problem:
+    """A problem with a pin of a node."""
+    return Problem(node.key, node.block, pin, error)

@@ -1,0 +1,196 @@
+"""Control flow in a live graph: If, IfElse, Switch, While and For around composites. Regions nest.
+
+Described here, compiled by the graph compiler into a `RegionStep`. Whatever a body exposes is a pin of the region,
+beside the pin that controls it: `condition` (a buffer or a number that is not zero), `index` of a switch, `count` of a
+loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin, shown
+from livegrad.live.compile.live_plan import RegionKind
+from livegrad.live.graph.description import Composite, Debug, Graph, Pin
+
+
+class Region(Composite):
+    """A block that decides whether, which or how often its bodies run."""
+
+    kind: RegionKind
+    control_name = "condition"
+    index_name: str | None = None
+
+    def __init__(self, name: str, bodies: Mapping[str, Composite], carried: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.debug = Debug()
+        self.shapes = {}
+        self.bodies = dict(bodies)
+        self.used_by = []
+        _require_bodies(name, self.bodies.values())
+        if carried is not None and not isinstance(carried, Mapping):
+            help = 'say which output becomes which input: carried={"x": "result"}'
+            found = shown(carried)
+            raise UsageError(f"`{name}` carries values by name", where=caller_origin(), found=found, help=help)
+        self.carried = dict(carried or {})
+        first, *others = self.bodies.values()
+        for other in others:
+            if set(other.outputs) != set(first.outputs):
+                raise UsageError(
+                    f"the bodies of `{name}` must expose the same outputs",
+                    where=caller_origin(),
+                    expected=", ".join(sorted(first.outputs)),
+                    found=", ".join(sorted(other.outputs)),
+                )
+        self._require_carried(first)
+        self._follow_inside()
+        for body in self.bodies.values():
+            if self not in body.used_by:
+                body.used_by.append(self)
+
+    def _follow_inside(self) -> None:
+        """Its pins are those that its bodies expose, now and later."""
+        inputs = dict.fromkeys(pin for body in self.bodies.values() for pin in body.inputs)
+        inputs.pop(self.index_name or "", None)
+        outputs = dict.fromkeys(pin for body in self.bodies.values() for pin in body.outputs)
+        self._make_pins([self.control_name, *inputs], tuple(outputs))
+
+    def expose(self, pin: Pin, name: str | None = None) -> Pin:
+        """A region exposes what its bodies do."""
+        help = f"expose it in a body: {' or '.join(f'`{body.name}`' for body in self.bodies.values())}"
+        raise UsageError(f"`{self.name}` is a region", where=caller_origin(), help=help)
+
+    def _require_carried(self, body: Composite) -> None:
+        for entering, leaving in self.carried.items():
+            if entering not in body.inputs or leaving not in body.outputs or entering == self.index_name:
+                raise UsageError(
+                    f"`{self.name}` cannot carry `{leaving}` to `{entering}`",
+                    where=caller_origin(),
+                    expected="an input and an output that the body exposes: inputs "
+                    f"{', '.join(body.inputs) or 'none'}, outputs {', '.join(body.outputs) or 'none'}",
+                )
+
+    def _make_pins(self, inputs: Any, outputs: Any) -> None:
+        # An output may be called like the control: a loop's condition goes in and comes out. The input keeps the name.
+        if self.kind == "while":
+            outputs = [name for name in outputs if name != "condition"]
+        super()._make_pins(inputs, outputs)
+
+    @property
+    def limits(self) -> Mapping[str, int]:  # type: ignore[override]
+        """Those of the blocks inside."""
+        inner = (block for _, graph in self.inner_graphs() for block in graph.blocks.values())
+        return {f"{block.name}.{name}": most for block in inner for name, most in block.limits.items()}
+
+    def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
+        for label, body in self.bodies.items():
+            yield label, body.graph
+
+
+def _require_bodies(name: str, bodies: Collection[Any]) -> None:
+    if not bodies:
+        raise UsageError(f"`{name}` has no body", where=caller_origin(), help="pass a composite for each case")
+    for body in bodies:
+        if not isinstance(body, Composite) or isinstance(body, Region):
+            raise UsageError(
+                f"the bodies of `{name}` are composites",
+                where=caller_origin(),
+                found=type(body).__name__,
+                help="put blocks into one: body = lg.Composite(name); body.graph.add(block); body.expose(pin)",
+            )
+
+
+class If(Region):
+    """Runs its body when `condition` is not zero; otherwise its outputs are zeros.
+
+    >>> from livegrad.live.blocks import block
+    >>> body = Composite("body")
+    >>> double = body.graph.add(block(lambda x: x * 2.0, name="double"))
+    >>> body.expose(double["x"]), body.expose(double["result"])
+    (body.x, body.result)
+    >>> If("maybe", body)
+    <block maybe(condition, x) -> result>
+    """
+
+    kind = "if"
+
+    def __init__(self, name: str, then: Composite) -> None:
+        super().__init__(name, {"then": then})
+
+
+class IfElse(Region):
+    """Runs one of two bodies.
+
+    >>> from livegrad.live.blocks import block
+    >>> bodies = [Composite("up"), Composite("down")]
+    >>> for body, factor in zip(bodies, (2.0, 0.5)):
+    ...     scale = body.graph.add(block(lambda x, factor=factor: x * factor, name="scale"))
+    ...     _ = body.expose(scale["x"]), body.expose(scale["result"])
+    >>> IfElse("either", *bodies)
+    <block either(condition, x) -> result>
+    """
+
+    kind = "if_else"
+
+    def __init__(self, name: str, then: Composite, otherwise: Composite) -> None:
+        super().__init__(name, {"then": then, "else": otherwise})
+
+
+class Switch(Region):
+    """Runs the body with the number `index`; for a number without a body its outputs are zeros.
+
+    >>> from livegrad.live.blocks import block
+    >>> bodies = [Composite(name) for name in "abc"]
+    >>> for body in bodies:
+    ...     _ = body.expose(body.graph.add(block(lambda x: x + 1.0, name="next"))["x"])
+    >>> Switch("one_of", *bodies)
+    <block one_of(index, x) -> nothing>
+    """
+
+    kind = "switch"
+    control_name = "index"
+
+    def __init__(self, name: str, *cases: Composite) -> None:
+        super().__init__(name, {str(number): case for number, case in enumerate(cases)})
+
+
+class While(Region):
+    """Runs its body while `condition`, one of the body's outputs, is not zero; at first the pin of that name decides.
+
+    `carried` says which output becomes which input of the next iteration.
+
+    >>> from livegrad.live.blocks import block
+    >>> body = Composite("body")
+    >>> halve = body.graph.add(block(lambda x: (x * 0.5, x > 2.0), name="halve", outputs=("half", "condition")))
+    >>> _ = body.expose(halve["x"]), body.expose(halve["half"]), body.expose(halve["condition"])
+    >>> While("shrink", body, carried={"x": "half"})
+    <block shrink(condition, x) -> half>
+    """
+
+    kind = "while"
+
+    def __init__(self, name: str, body: Composite, carried: Mapping[str, str]) -> None:
+        _require_bodies(name, [body])
+        if "condition" not in body.outputs:
+            raise UsageError(f"the body of `{name}` must expose an output `condition`", where=caller_origin())
+        super().__init__(name, {"body": body}, carried)
+
+
+class For(Region):
+    """Runs its body `count` times; a body that exposes an input `index` receives the number of the iteration.
+
+    >>> from livegrad.live.blocks import block
+    >>> body = Composite("body")
+    >>> double = body.graph.add(block(lambda x: x * 2.0, name="double"))
+    >>> _ = body.expose(double["x"]), body.expose(double["result"])
+    >>> For("often", body, carried={"x": "result"})
+    <block often(count, x) -> result>
+    """
+
+    kind = "for"
+    control_name = "count"
+    index_name = "index"
+
+    def __init__(self, name: str, body: Composite, carried: Mapping[str, str]) -> None:
+        super().__init__(name, {"body": body}, carried)

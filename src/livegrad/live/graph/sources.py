@@ -1,0 +1,208 @@
+"""What can feed a pin from outside of a live graph: numbers, arrays, and memory that belongs to someone else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from math import copysign
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin, shown
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of_dtype
+from livegrad.runtime.arguments import array_argument, scalar_argument
+
+Numbers = np.ndarray[Any, Any]
+_NUMBER_KINDS = "?biufc"  # NumPy's
+_SHOWN = 60  # characters
+_touching = Lock()
+_NUMBER_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What reaches an input at compile time: a tensor of known shape, or a Python number, which is weakly typed."""
+
+    type: Tensor
+    weak: bool = False
+
+
+class ForeignArray:
+    """An array of another library on a device, known by its `__cuda_array_interface__`."""
+
+    def __init__(self, array: Any) -> None:
+        held = array.__cuda_array_interface__
+        if held.get("strides") is not None:
+            raise UsageError("an external buffer is a dense array", where=caller_origin(), found=str(held["strides"]))
+        self.array = array
+        self.dtype, self.shape = np.dtype(held["typestr"]), tuple(held["shape"])
+
+    @property
+    def address(self) -> int:
+        """Where it is, now."""
+        return int(self.array.__cuda_array_interface__["data"][0])
+
+    @property
+    def stream(self) -> int | None:
+        """The stream that may still write to it."""
+        return self.array.__cuda_array_interface__.get("stream")
+
+
+class ExternalBuffer:
+    """Memory that belongs to someone else. With a version, its readers run only after `touch`; else every frame.
+
+    An array of NumPy, or of a library that offers `__cuda_array_interface__` (CuPy, torch), which CUDA reads in place.
+
+    >>> shared = ExternalBuffer(np.zeros(3, np.float32), version=0)
+    >>> shared.touch()
+    >>> shared.version
+    1
+    """
+
+    def __init__(self, array: Any, version: int | None = None) -> None:
+        if not isinstance(array, np.ndarray) and hasattr(array, "__cuda_array_interface__"):
+            array = ForeignArray(array)
+        elif not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.aligned:
+            raise UsageError(
+                "an external buffer is a dense array",
+                where=caller_origin(),
+                found="an array with strides" if isinstance(array, np.ndarray) else type(array).__name__,
+                help="copy it with numpy.ascontiguousarray, or give a copy of its values: engine.set(pin, values)",
+            )
+        scalar_of_dtype(array.dtype)
+        self.array: Any = array  # of NumPy, or a `ForeignArray`
+        self.version = version
+
+    def __repr__(self) -> str:
+        version = "read every frame" if self.version is None else f"version {self.version}"
+        return f"<external buffer {self.array.dtype} {self.array.shape}, {version}>"
+
+    def touch(self) -> None:
+        """Says that the contents have changed."""
+        with _touching:  # two threads that touch it at once make two versions
+            self.version = 0 if self.version is None else self.version + 1
+
+
+@dataclass(eq=False, slots=True)
+class Setting:
+    """An input that was given a value: a number (a live parameter) or an array, of which this is a copy."""
+
+    value: Any
+    given: Given
+    line: object = None  # shared by values of one type that take each other's place; None: the default's
+
+    @property
+    def is_number(self) -> bool:
+        return not isinstance(self.value, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """An input that reads external memory."""
+
+    external: ExternalBuffer
+
+
+def setting_of(value: Any, like: Setting | None = None) -> Setting:
+    """A value given to a pin: Python numbers stay numbers, anything else becomes an array.
+
+    An integer for a pin that holds a float is a float: moving a slider to a whole number changes no types.
+    """
+    if value.__class__ in _NUMBER_TYPES:
+        if value.__class__ is int and like is not None and like.value.__class__ is float:
+            try:
+                value = float(value)
+            except OverflowError:
+                found = shown(value)
+                raise UsageError("no float", where=caller_origin(), expected="a float", found=found) from None
+        return Setting(value, _weakly(value.__class__))
+    array = array_of(value)
+    given = Given(Tensor(scalar_of_dtype(array.dtype), array.shape))
+    return Setting(array[()] if array.ndim == 0 else array, given)
+
+
+def settled_number(value: Any) -> Any:
+    """A Python number in the type that it has where nothing else decides; anything else as it is.
+
+    >>> settled_number(1.5), settled_number([1.5])
+    (np.float32(1.5), [1.5])
+    """
+    kinds = {float: np.float32, complex: np.complex64}
+    return kinds[value.__class__](value) if value.__class__ in kinds else value
+
+
+def array_of(value: Any) -> Numbers:
+    """A copy of a number, a nest of numbers or an array, in one piece.
+
+    >>> array_of([1.0, 2.0])
+    array([1., 2.])
+    """
+    try:
+        array = np.array(value, order="C")
+    except ValueError:  # lists of different lengths
+        array = None
+    if array is None or (array.dtype.kind not in _NUMBER_KINDS and array.dtype.name != "bfloat16"):
+        found = repr(value)
+        raise UsageError(
+            "no number and no array of numbers",
+            where=caller_origin(),
+            found=found if len(found) <= _SHOWN else type(value).__name__,
+        )
+    return array
+
+
+def feature_value(value: Any, types: Iterable[Type], place: str) -> Any:
+    """A value for a feature of the context: Python numbers stay numbers, anything else becomes an array.
+
+    `types` are what it is declared as and read as: one that does not fit raises.
+    """
+    made = value if value.__class__ in _NUMBER_TYPES else array_of(value)
+    for type in types:
+        if isinstance(type, Scalar) or (isinstance(type, Tensor) and not type.shape):
+            scalar_argument(made, type.element if isinstance(type, Tensor) else type, place)
+        elif isinstance(type, Vector | Matrix):
+            array_argument(made, type, place)
+    return made
+
+
+@cache
+def _weakly(kind: type) -> Given:
+    return Given(Tensor(scalar_of_name(kind()), ()), weak=True)
+
+
+def scalar_of_name(value: Any) -> Scalar:
+    """The type that stands for a Python number.
+
+    >>> scalar_of_name(1.5)
+    f64
+    """
+    return scalar_of_dtype({"bool": "bool", "i64": "int64", "f64": "float64", "c128": "complex128"}[
+        _NUMBER_TYPES[value.__class__]
+    ])  # fmt: skip
+
+
+def same_value(old: Any, new: Any) -> bool:
+    """Whether two values of one type are the same, bit by bit: 0.0 is not -0.0, and NaN is itself.
+
+    >>> same_value(0.0, -0.0), same_value(float("nan"), float("nan"))
+    (False, True)
+    """
+    if isinstance(old, int) and isinstance(new, int):
+        return old == new
+    if old.__class__ is float and new.__class__ is float:
+        if old == new:
+            return old != 0.0 or copysign(1.0, old) == copysign(1.0, new)
+        if old == old or new == new:  # not both NaN
+            return False
+    return np.asarray(old).tobytes() == np.asarray(new).tobytes()
+
+
+def describe_setting(setting: Setting) -> str:
+    """A value as messages show it."""
+    if setting.is_number:
+        return str(setting.value) if isinstance(setting.value, np.generic) else repr(setting.value)
+    type = setting.given.type
+    return f"{type.element} {list(type.shape)}" if isinstance(type, Tensor) else f"array of {type}"

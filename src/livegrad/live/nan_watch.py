@@ -1,0 +1,92 @@
+"""What `debug_nans` does for a live engine: the first step whose results have a NaN fails, and its operation is named.
+
+In: an executable, and the report of a run. Out: the report with those failures. `Runtime` asks while somebody watches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import KernelCheckError, LivegradError
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Tensor, scalar_of
+from livegrad.ir.walk import nodes_of
+from livegrad.lazy.devices import run_by_node
+from livegrad.lazy.execution import has_wrong_numbers, require_numbers
+from livegrad.live.compile.live_plan import BlockStep, BufferOperand, FeatureOperand, LeafStep, Step, operand_key
+from livegrad.live.executor import Executable, Failure, RunReport
+from livegrad.ops.context import FeatureLevel
+
+
+def find_nans(executable: Executable, report: RunReport, features: Mapping[FeatureLevel, Any]) -> RunReport:
+    """The report of a run in which steps with NaN among their results have failed, and what depends on them is lost."""
+    plan, ran, lost, failures = executable.plan, set(report.ran), set[str](), list(report.failures)
+    # What was spared is lost too: its operands came out as they were, but only beside a NaN.
+    for key in sorted((*report.ran, *report.spared), key=plan.position.__getitem__):
+        if _depends_on(executable, key, lost):
+            lost.add(key)
+        elif key in ran and (error := _first_error(executable, plan.steps[key], report, features)) is not None:
+            lost.add(key)
+            failures.append(Failure(key, error))
+    return replace(
+        report,
+        ran=tuple(key for key in report.ran if key not in lost),
+        spared=tuple(key for key in report.spared if key not in lost),
+        failures=tuple(failures),
+    )
+
+
+def _depends_on(executable: Executable, step: str, lost: set[str]) -> bool:
+    """Whether a step read what is lost; a region that took another body did not."""
+    if not lost:
+        return False
+    producer = executable.plan.producer
+    return any(producer.get(str(operand_key(one))) in lost for one in executable.operands_read(step))
+
+
+def _first_error(
+    executable: Executable, step: Step, report: RunReport, features: Mapping[FeatureLevel, Any]
+) -> LivegradError | None:
+    for leaf in step.leaf_steps():
+        # What was not called inside of a region has old values.
+        if report.calls.get(leaf.key, 0) and any(has_wrong_numbers(executable.read(key)) for key in leaf.results):
+            return _explain(executable, leaf, features)
+    if any(has_wrong_numbers(executable.read(key)) for key in step.results):
+        return KernelCheckError(f"`{step.key}` gave a NaN or an infinity")
+    return None
+
+
+def _explain(executable: Executable, leaf: LeafStep, features: Mapping[FeatureLevel, Any]) -> LivegradError:
+    """Runs a function once more, operation by operation, to name the one that gave the first NaN."""
+    plain = KernelCheckError(f"`{leaf.key}` gave a NaN or an infinity")
+    if not isinstance(leaf, BlockStep) or not isinstance(leaf.function, Function) or leaf.sizes:
+        return plain
+    parameters = leaf.function.parameters
+    if not all(isinstance(one.type, Tensor | Scalar) for one in parameters):
+        return plain
+    known: dict[Node, Any] = {}
+    for parameter, operand in zip(parameters, leaf.operands, strict=True):
+        if isinstance(operand, BufferOperand):
+            value = executable.read(operand.key)
+        else:
+            given = features[operand.feature] if isinstance(operand, FeatureOperand) else None
+            number = executable.plan.parameters[operand.key] if given is None else given  # type: ignore[union-attr]
+            element = scalar_of(parameter.type)
+            value = np.asarray(number, dtype=None if element is None else element.dtype)
+        if has_wrong_numbers(value):
+            return KernelCheckError(f"`{operand_key(operand)}`, which `{leaf.key}` reads, has a NaN or an infinity")
+        known[parameter] = value[()] if isinstance(parameter.type, Scalar) else value
+    try:
+        run_by_node(_inner_nodes(leaf.function), known, leaf.function.results, require_numbers)
+    except KernelCheckError as error:
+        return error
+    return plain
+
+
+def _inner_nodes(function: Function) -> Sequence[Node]:
+    own = set(function.parameters)
+    return [node for node in nodes_of(function) if node not in own]

@@ -1,0 +1,155 @@
+"""Blocks, what feeds them and what they compute as JSON: what a recording holds of a live graph.
+
+In: blocks of an engine. Out: dictionaries that `replay` makes the same blocks of. Every block and every piece of
+memory is described once, and has a number from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.text import print_function
+from livegrad.live.blocks.append import AppendBlock
+from livegrad.live.blocks.bodies import FunctionBody, TracedBody
+from livegrad.live.blocks.graph_gradient import GradientBlock
+from livegrad.live.blocks.neighbours import NeighbourBlock
+from livegrad.live.graph.append_buffer import AppendBuffer
+from livegrad.live.graph.description import Block, Body, Composite, Edge, Graph, Pin, Source, State
+from livegrad.live.graph.regions import Region
+from livegrad.live.graph.sources import Binding, ExternalBuffer
+from livegrad.live.recording.exact_values import NotRecordable, encode_array, encode_value
+from livegrad.live.recording.function_text import FunctionWriter
+from livegrad.ops.context import feature_leaves, feature_of
+
+Line = dict[str, Any]
+
+
+class Describer:
+    """Describes the blocks of one recording."""
+
+    def __init__(self, write: Callable[[Line], None]) -> None:
+        self._functions = FunctionWriter(write)
+        self._write = write
+        self._blocks: dict[Block, int] = {}
+        self._uncommitted: list[Block] = []  # described for an edit that was not made yet
+        self._next = 0
+        self._memory: dict[ExternalBuffer, int] = {}
+        self._contents: dict[ExternalBuffer, tuple[bytes, int | None]] = {}  # as the file has them
+
+    def number_of(self, block: Block) -> int:
+        """The number of a block that was described."""
+        known = self._blocks.get(block)
+        if known is None:
+            raise NotRecordable(f"`{block.name}` cannot be recorded here: it is in no graph of this engine")
+        return known
+
+    def pin(self, pin: Pin) -> list[Any]:
+        """A pin by its block's number and its name."""
+        return [self.number_of(pin.block), pin.name]
+
+    def graph(self, graph: Graph, top: Graph) -> int | None:
+        """The composite that a graph is inside of; None: the engine's own graph."""
+        if graph is top:
+            return None
+        composites = (own for own in self._blocks if isinstance(own, Composite) and not isinstance(own, Region))
+        owner = next((own for own in composites if own.graph is graph), None)
+        if owner is None:
+            raise NotRecordable("this graph cannot be recorded: it is in no composite of this engine")
+        return self._blocks[owner]
+
+    def commit(self) -> None:
+        """What was described last is in the file."""
+        self._uncommitted.clear()
+
+    def roll_back(self) -> None:
+        """What was described and did not get into the file is not known."""
+        for block in self._uncommitted:
+            del self._blocks[block]
+        self._uncommitted.clear()
+
+    def block(self, block: Block) -> Line:
+        """A block with all that is in it; one that is known is its number only."""
+        known = self._blocks.get(block)
+        if known is not None:
+            return {"id": known}
+        described = self._describe(block)
+        self._blocks[block] = self._next
+        self._next += 1
+        self._uncommitted.append(block)
+        return {"id": self._blocks[block], "name": block.name, **described}
+
+    def _describe(self, block: Block) -> Line:
+        match block:
+            case State():
+                return {"kind": "state", "initial": encode_array(np.asarray(block.initial))}
+            case Region():
+                bodies = {label: self.block(body) for label, body in block.bodies.items()}
+                return {"kind": block.kind, "bodies": bodies, "carried": block.carried}
+            case Composite():
+                return {"kind": "composite", **self._inside(block)}
+            case GradientBlock():
+                by = {name: self.pin(pin) for name, pin in block.by.items()}
+                return {"kind": "gradient", "of": self.pin(block.of), "by": by}
+            case AppendBuffer():
+                return {"kind": "append buffer", "capacity": block.capacity, "writers": list(block.inputs)}
+            case AppendBlock():
+                number = self._functions.number_of(block.function)
+                return {"kind": "append", "capacity": block.capacity, "function": number}
+            case NeighbourBlock():
+                return {"kind": "neighbours", "capacity": block.limits["most"]}
+        return {"kind": "block", "body": self.body(block.body), "shapes": block.shapes}
+
+    def _inside(self, block: Composite) -> Line:
+        inner = block.graph
+        blocks = [self.block(own) for own in inner.blocks.values()]
+        sources = [[*self.pin(pin), self.source(source)] for pin, source in inner.sources.items()]
+        return {
+            "blocks": blocks,
+            "sources": sources,
+            "inputs": {name: [self.pin(pin) for pin in pins] for name, pins in block.inner_inputs.items()},
+            "outputs": {name: self.pin(pin) for name, pin in block.inner_outputs.items()},
+        }
+
+    def body(self, body: Body) -> Line:
+        """What a block computes."""
+        inputs = {spec.name: None if spec.type is None else str(spec.type) for spec in body.inputs}
+        common = {"name": body.name, "inputs": inputs, "outputs": list(body.outputs)}
+        if isinstance(body, FunctionBody):
+            features = sorted({str(feature_of(leaf)) for leaf in feature_leaves(body.source.results)})
+            return {"ir": print_function(body.source), "features": features, **common}
+        if isinstance(body, TracedBody):
+            return {"python": self._functions.number_of(body.function), **common}
+        raise NotRecordable(
+            f"`{body.name}` cannot be recorded: it is no Python function and no function of the value IR",
+            found=type(body).__name__,
+            help="close the recording first, or leave the block out",
+        )
+
+    def source(self, source: Source) -> Line:
+        """What feeds a pin."""
+        match source:
+            case Edge():
+                return {"connect": self.pin(source.source)}
+            case Binding():
+                return {"bind": self.memory(source.external)}
+        return {"set": encode_value(source.value)}
+
+    def memory(self, external: ExternalBuffer) -> int:
+        """The number of memory that belongs to someone else; its contents are in the file from then on."""
+        if external not in self._memory:
+            if not isinstance(external.array, np.ndarray):
+                raise NotRecordable("memory of a device cannot be recorded", help="bind an array of NumPy")
+            self._memory[external] = len(self._memory)
+            self.write_memory()
+        return self._memory[external]
+
+    def write_memory(self) -> None:
+        """Writes what has changed in the memory of others since it was written last."""
+        for external, number in self._memory.items():
+            now = external.array.tobytes(), external.version
+            if self._contents.get(external) != now:
+                self._contents[external] = now
+                self._write({"memory": number, "version": external.version, **encode_array(external.array)})

@@ -1,0 +1,183 @@
+"""Python functions as text with the values of the names that they use, and back.
+
+A function is recorded by its source, as capturing finds it. What it uses from around is recorded too: numbers and
+arrays by value, other functions by their source, modules and what they hold by name. Anything else is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import livegrad
+from livegrad.diagnostics import LivegradError
+from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction, differentiable
+from livegrad.frontend.function.captured import CapturedFunction, function
+from livegrad.frontend.function.python_source import MISSING, Source, capture, run_source
+from livegrad.live.recording.exact_values import NotRecordable, decode_value, encode_value
+
+_LIBRARIES = {"livegrad", "numpy", *sys.stdlib_module_names}
+_HELP = "use numbers, arrays, modules and functions whose source can be found; or make it a pin"
+
+
+class FunctionWriter:
+    """Writes each function once, and gives the number it has in the file."""
+
+    def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
+        self._write = write
+        self._numbers: dict[int, int] = {}
+        self._held: list[Any] = []  # what has a number stays alive: another object must not take its place
+
+    def number_of(self, target: Any) -> int:
+        """The number of a function; it and what it calls are in the file from then on."""
+        known = self._numbers.get(id(target))
+        if known is None:
+            known = self._numbers[id(target)] = len(self._numbers)
+            self._held.append(target)
+            try:
+                self._write({"function": known, **self._describe(target)})
+            except BaseException:
+                del self._numbers[id(target)]
+                raise
+        return known
+
+    def _describe(self, target: Any) -> dict[str, Any]:
+        imported = _import_name(target)
+        if imported is not None:
+            return {"import": imported}
+        python = target.python_function if isinstance(target, CapturedFunction) else target
+        if not isinstance(python, FunctionType):
+            raise NotRecordable(f"`{target!r}` cannot be recorded", expected="a Python function", help=_HELP)
+        try:
+            source = capture(python)
+        except LivegradError as error:
+            raise NotRecordable(
+                f"`{python.__name__}` cannot be recorded: its source cannot be found", help=error.help or _HELP
+            ) from error
+        described: dict[str, Any] = {"name": python.__name__, "text": _text_of(source)}
+        if isinstance(target, CapturedFunction):
+            described["decorator"] = "differentiable" if isinstance(target, DifferentiableFunction) else "function"
+        defaults = {"defaults": python.__defaults__, "keyword_defaults": python.__kwdefaults__}
+        described |= {key: encode_value(value) for key, value in defaults.items() if value}
+        described["names"] = {name: self._encode(source, name) for name in sorted(_names_of(source))}
+        return described
+
+    def _encode(self, source: Source, name: str) -> dict[str, Any]:
+        value = source.lookup(name)
+        if isinstance(value, ModuleType):
+            return {"module": value.__name__}
+        imported = _import_name(value)
+        if imported is not None:
+            return {"import": imported}
+        if isinstance(value, FunctionType | CapturedFunction):
+            return {"function": self.number_of(value)}
+        try:
+            return {"value": encode_value(value)}
+        except NotRecordable:
+            raise NotRecordable(
+                f"`{name}`, which `{source.name}` uses, cannot be recorded", found=type(value).__name__, help=_HELP
+            ) from None
+
+
+def _text_of(source: Source) -> str:
+    """The definition alone: decorators are applied again, and defaults are recorded by value."""
+    definition = copy.deepcopy(source.definition)
+    arguments = definition.args
+    arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
+    arguments.kw_defaults = [None if one is None else ast.Constant(None) for one in arguments.kw_defaults]
+    if isinstance(definition, ast.FunctionDef):
+        definition.decorator_list = []
+        return ast.unparse(ast.fix_missing_locations(definition))
+    return "recorded = " + ast.unparse(ast.fix_missing_locations(definition))
+
+
+def _names_of(source: Source) -> Iterator[str]:
+    """The names that a function takes from around itself."""
+    used = {node.id for node in ast.walk(source.definition) if isinstance(node, ast.Name)}
+    codes = [source.function.__code__]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    outer = {name for code in codes for name in (*code.co_names, *code.co_freevars)}
+    annotations = {str(text) for text in source.function.__annotations__.values()}
+    for name in used:
+        known = name in source.closure or name in source.function.__globals__
+        if (
+            known
+            and (name in outer or any(name in text for text in annotations))
+            and source.lookup(name) is not MISSING
+        ):
+            yield name
+
+
+def _import_name(value: Any) -> str | None:
+    """`module:name` of what a library offers under a name."""
+    for name in (getattr(value, "__name__", None), repr(value) if _is_type_of_ours(value) else None):
+        if isinstance(name, str) and getattr(livegrad, name, MISSING) is value:
+            return f"livegrad:{name}"
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module.partition(".")[0] not in _LIBRARIES:
+        return None
+    found = getattr(sys.modules.get(module), name, MISSING)
+    return f"{module}:{name}" if found is value else None
+
+
+def _is_type_of_ours(value: Any) -> bool:
+    return type(value).__module__.startswith("livegrad.ir.")
+
+
+class FunctionReader:
+    """Makes the functions of a file again, when they are used first."""
+
+    def __init__(self) -> None:
+        self._described: dict[int, dict[str, Any]] = {}
+        self._made: dict[int, Any] = {}
+
+    def note(self, line: dict[str, Any]) -> None:
+        """Takes the line of a function."""
+        self._described[line["function"]] = line
+
+    def get(self, number: int) -> Any:
+        """The function with a number."""
+        if number not in self._made:
+            self._make(number, self._described[number])
+        return self._made[number]
+
+    def _make(self, number: int, line: dict[str, Any]) -> None:
+        if "import" in line:
+            self._made[number] = _import(line["import"])
+            return
+        names: dict[str, Any] = {"__name__": "recording"}
+        run_source("from __future__ import annotations\n" + line["text"], names)
+        made = names.get(line["name"]) or names["recorded"]
+        made.__name__ = line["name"]
+        if "defaults" in line:
+            made.__defaults__ = decode_value(line["defaults"])
+        if "keyword_defaults" in line:
+            made.__kwdefaults__ = decode_value(line["keyword_defaults"])
+        self._made[number] = made  # for those that call it, and that it calls
+        names.update({name: self._value(text) for name, text in line["names"].items()})
+        decorate = {"function": function, "differentiable": differentiable}.get(line.get("decorator", ""))
+        if decorate is not None:
+            self._made[number] = decorate(made)
+            own = [name for name, text in line["names"].items() if text.get("function") == number]
+            names.update(dict.fromkeys(own, self._made[number]))
+
+    def _value(self, text: dict[str, Any]) -> Any:
+        if "module" in text:
+            return importlib.import_module(text["module"])
+        if "import" in text:
+            return _import(text["import"])
+        return self.get(text["function"]) if "function" in text else decode_value(text["value"])
+
+
+def _import(text: str) -> Any:
+    module, _, name = text.partition(":")
+    found = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,236 @@
+"""Recording a live engine: every edit and every frame, as it happens, one line of JSON each.
+
+`record` watches the journal of an engine. A line is in the file before the next thing happens: what a crash leaves
+behind can be replayed up to the frame that crashed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, file_error, missing_folder
+from livegrad.live.engine import Engine
+from livegrad.live.frame import Frame
+from livegrad.live.graph.description import Block, Composite, Graph, Pin, State, only_output
+from livegrad.live.graph.regions import Region
+from livegrad.live.graph.sources import Binding, Numbers, array_of
+from livegrad.live.recording.describe import Describer, Line
+from livegrad.live.recording.exact_values import encode_array, encode_value
+
+FORMAT = 1
+_WHOLE = 4096  # bytes: larger outputs are recorded by their SHA-256
+
+
+def record(engine: Engine, path: str | Path) -> Recording:
+    """Records the edits and frames of an engine from now on into a file that `replay` runs again, bit by bit.
+
+    Functions of blocks are recorded by their source; one whose source cannot be found is refused. After every frame all
+    outputs are read, so recording is for finding faults, not for running on.
+
+    >>> import tempfile, livegrad as lg
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> engine = lg.Engine()
+    >>> with record(engine, folder.name + "/session.jsonl") as recording:
+    ...     double = engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
+    ...     _ = engine.step()
+    >>> replayed = lg.replay(recording.path, trust=True)
+    >>> replayed.frames, replayed.differences
+    (1, ())
+    >>> folder.cleanup()
+    """
+    if not isinstance(engine, Engine):
+        raise UsageError("`record` takes an engine first", where=caller_origin(), found=type(engine).__name__)
+    return Recording(engine, Path(path))
+
+
+class Recording:
+    """A file that is being written; `close`, or the end of a `with`, ends it.
+
+    >>> import tempfile, livegrad as lg
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> recording = record(lg.Engine(), folder.name + "/session.jsonl")
+    >>> recording.close()
+    >>> recording.path.read_text()
+    '{"recording": 1, "backend": "cpu", "reuse_memory": false}\\n'
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self.engine, self.path = engine, path
+        self._file: IO[str] | None = None
+        self._describer = Describer(self._write)
+        self._interrupted = False  # a frame began and did not end
+        engine.observe(self._begin)
+
+    def close(self) -> None:
+        """Ends the recording."""
+        if self._file is not None:
+            self.engine.observe(None)
+            self._note_interruption()
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write(self, line: Line) -> None:
+        """One line; it is in the file when this returns."""
+        assert self._file is not None
+        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def _begin(self) -> Recording:
+        """Writes what the engine is when the recording begins."""
+        try:
+            self._file = self.path.open("w", encoding="utf-8")
+        except FileNotFoundError:
+            raise missing_folder(self.path.parent) from None
+        except OSError as error:
+            raise file_error(error, self.path, "record to another place") from None
+        try:
+            self._write_engine(self.engine)
+        except BaseException:
+            self._file.close()
+            self._file = None
+            raise
+        return self
+
+    def _write_engine(self, engine: Engine) -> None:
+        self._write({"recording": FORMAT, "backend": engine.executor.name, "reuse_memory": engine.reuse_memory})
+        for block in engine.graph.blocks.values():
+            self._write({"edit": "add", "in": None, "block": self._describer.block(block)})
+            self._describer.commit()
+        for pin, source in engine.graph.sources.items():
+            target = self._describer.pin(pin)
+            self._write({"edit": "feed", "in": None, "pin": target, "source": self._describer.source(source)})
+        for feature, value in engine.features.items():
+            self._write({"edit": "feature", "feature": str(feature), "value": encode_value(value)})
+        for block in _blocks_of(engine.graph):
+            if isinstance(block, State) and engine.plan is not None:
+                try:
+                    value = engine.read(block, running=True)
+                except LivegradError:
+                    continue  # it is new: it starts from its initial value
+                self._write({"state": self._describer.number_of(block), "value": encode_array(value)})
+
+    # --- what the engine says ---
+
+    def before_edit(self, edit: str, arguments: tuple[Any, ...]) -> Any:
+        """Describes what an edit brings in: one that cannot be recorded is refused before it is made."""
+        self._note_interruption()
+        self._describer.roll_back()
+        if edit == "add" and isinstance(arguments[0], Block):
+            return self._describer.block(arguments[0])
+        return self._describer.body(arguments[1]) if edit == "edit" else None
+
+    def after_edit(self, edit: str, graph: Graph | None, arguments: tuple[Any, ...], before: Any) -> None:
+        """Writes an edit that has been made."""
+        self._note_interruption()
+        line: Line = {"edit": edit}
+        if graph is not None:
+            line["in"] = self._describer.graph(graph, self.engine.graph)
+        self._write(line | self._arguments(edit, graph, arguments, before))
+        self._describer.commit()
+
+    def _arguments(self, edit: str, graph: Graph | None, arguments: tuple[Any, ...], before: Any) -> Line:
+        describer, first = self._describer, arguments[0]
+        match edit:
+            case "add":
+                return {"block": before}
+            case "remove" | "reset":
+                return {"block": describer.number_of(first)}
+            case "state":
+                return {"block": describer.number_of(first), "value": encode_value(arguments[1])}
+            case "edit":
+                return {"block": describer.number_of(first), "body": before}
+            case "connect":
+                return {"source": describer.pin(only_output(first)), "pin": describer.pin(arguments[1])}
+            case "set":
+                return {"pin": describer.pin(first), "value": _given(arguments[1])}
+            case "bind":
+                assert graph is not None
+                bound = graph.sources[first]
+                assert isinstance(bound, Binding)
+                return {"pin": describer.pin(first), "memory": describer.memory(bound.external)}
+            case "expose":
+                return {"block": describer.number_of(first), "pin": describer.pin(arguments[1]), "name": arguments[2]}
+            case "feature":
+                return {"feature": str(first), "value": _given(arguments[1])}
+        return {"pin": describer.pin(only_output(first))}  # disconnect, keep
+
+    def frame_begins(self) -> None:
+        """A frame takes the edits so far."""
+        self._note_interruption()
+        self._describer.write_memory()
+        self._interrupted = True
+        line: Line = {"step": self.engine.frame.number + 1}
+        if broken := self.engine.watch_errors:  # files are not recorded; what is wrong with them is the frame's problem
+            line["watched"] = [[self._describer.number_of(block), str(error)] for block, error in broken]
+        self._write(line)
+
+    def frame_ends(self, frame: Frame) -> None:
+        """A frame is over: what became of it, and every output."""
+        if not self._interrupted:
+            return  # nothing had changed, and nothing ran
+        self._interrupted = False
+        line: Line = {"frame": frame.number}
+        try:
+            line["problems"] = [[problem.node, problem.pin, str(problem)] for problem in frame.problems]
+            line["failed"] = sorted(frame.failed)
+            line["outputs"] = [[*self._describer.pin(pin), value] for pin, value in read_outputs(self.engine)]
+        finally:
+            self._write(line)  # an interrupt keeps outputs from being read; the frame has happened
+
+    def _note_interruption(self) -> None:
+        if self._interrupted:
+            self._interrupted = False
+            self._write({"interrupted": True})
+
+
+def _given(value: Any) -> Any:
+    """A value as it was given to a pin; what is neither a number nor an array becomes an array, as the engine does."""
+    if value.__class__ in (bool, int, float, complex):
+        return value if value.__class__ is not complex else encode_value(value)
+    array = array_of(value)
+    return encode_value(array[()] if array.ndim == 0 else array)
+
+
+def read_outputs(engine: Engine) -> Iterator[tuple[Pin, Any]]:
+    """Every output outside of regions with its bits, or the kind of error that reading it gives."""
+    running = bool(engine.frame.problems)
+    for block in _blocks_of(engine.graph):
+        for pin in block.outputs.values():
+            try:
+                yield pin, encode_output(engine.read(pin, running=running))
+            except LivegradError as error:
+                yield pin, {"error": error.code}
+
+
+def encode_output(array: Numbers) -> Line:
+    """An output: all its bits, or what tells them from others."""
+    if array.nbytes <= _WHOLE:
+        return encode_array(array)
+    return {
+        "dtype": array.dtype.name,
+        "shape": list(array.shape),
+        "sha256": hashlib.sha256(array.tobytes()).hexdigest(),
+    }
+
+
+def _blocks_of(graph: Graph) -> Iterator[Block]:
+    """The blocks outside of regions, those in composites included."""
+    for block in graph.blocks.values():
+        if isinstance(block, Composite) and not isinstance(block, Region):
+            yield from _blocks_of(block.graph)
+        else:
+            yield block

@@ -1,0 +1,328 @@
+"""Replaying a recording: the same edits and frames on a new engine, with every output compared bit by bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, file_error
+from livegrad.ir.text import parse_function, parse_type
+from livegrad.live.blocks.append import AppendBlock
+from livegrad.live.blocks.bodies import FunctionBody, TracedBody
+from livegrad.live.blocks.graph_gradient import GradientBlock
+from livegrad.live.blocks.neighbours import neighbour_block
+from livegrad.live.engine import Engine
+from livegrad.live.graph.append_buffer import AppendBuffer
+from livegrad.live.graph.description import Block, Body, Composite, Graph, Pin, State
+from livegrad.live.graph.problems import GraphError
+from livegrad.live.graph.regions import For, If, IfElse, Switch, While
+from livegrad.live.graph.sources import ExternalBuffer
+from livegrad.live.recording.exact_values import decode_value
+from livegrad.live.recording.function_text import FunctionReader
+from livegrad.live.recording.record import FORMAT, read_outputs
+from livegrad.ops.context import context
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What was recorded in one frame and is otherwise in the replay.
+
+    >>> print(Difference(3, "double.result", "float64 8.0", "float64 12.0"))
+    frame 3: double.result: recorded float64 8.0, replayed float64 12.0
+    """
+
+    frame: int
+    what: str
+    recorded: str
+    replayed: str
+
+    def __str__(self) -> str:
+        return f"frame {self.frame}: {self.what}: recorded {self.recorded}, replayed {self.replayed}"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay did: how many frames, and what differs from the recording; `engine` is as it was at the end.
+
+    >>> import tempfile, livegrad as lg
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with lg.record(lg.Engine(), folder.name + "/session.jsonl") as recording:
+    ...     _ = recording.engine.step()
+    >>> replay(recording.path, trust=True)
+    Replay(engine=<engine on cpu: 0 blocks, 1 frames>, frames=1, differences=())
+    >>> folder.cleanup()
+    """
+
+    engine: Engine
+    frames: int
+    differences: tuple[Difference, ...]
+
+
+def replay(path: str | Path, *, trust: bool = False, backend: str | None = None) -> Replay:
+    """Runs a recording of `record` on a new engine, and compares every output of every frame bit by bit.
+
+    A recording holds Python functions, which are run: say `trust=True` if you trust where the file comes from.
+    `backend` is another one than the recording was made on; other backends may round otherwise.
+
+    >>> import tempfile, livegrad as lg
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> engine = lg.Engine()
+    >>> with lg.record(engine, folder.name + "/session.jsonl") as recording:
+    ...     double = engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
+    ...     _ = engine.step()
+    ...     engine.set(double["x"], 5.0)
+    ...     _ = engine.step()
+    >>> replayed = replay(recording.path, trust=True)
+    >>> replayed.frames, replayed.differences, float(replayed.engine.read(replayed.engine.graph.blocks["double"]))
+    (2, (), 10.0)
+    >>> folder.cleanup()
+    """
+    if not trust:
+        raise UsageError(
+            "a recording holds Python code, and replaying runs it",
+            where=caller_origin(),
+            help="if you trust where it comes from: replay(path, trust=True), or `livegrad replay FILE --trust`",
+        )
+    return _Replaying(read_lines(Path(path)), backend).run()
+
+
+def read_lines(path: Path) -> list[Line]:
+    """The lines of a recording; one that was cut off while it was written is left out."""
+    lines = []
+    try:
+        texts = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise file_error(error, path, "lg.record(engine, path) writes one") from None
+    except UnicodeDecodeError:
+        raise UsageError(
+            f"`{path.name}` is no recording", where=caller_origin(), found="bytes that are no text"
+        ) from None
+    for number, text in enumerate(texts, 1):
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError as error:
+            if lines and number > len(lines) and text == texts[-1]:
+                break
+            raise UsageError(f"line {number} of `{path.name}` is no JSON: {error.msg}") from error
+    if not lines or not isinstance(lines[0], dict) or lines[0].get("recording") != FORMAT:
+        found = lines[0].get("recording", "none") if lines and isinstance(lines[0], dict) else "none"
+        raise UsageError(f"`{path.name}` is no recording", expected=f"format {FORMAT}", found=str(found))
+    return lines
+
+
+@dataclass(eq=False)
+class _BrokenFile:
+    """Stands for a watched file: files are not recorded, only what was wrong with them."""
+
+    block: Block
+    error: LivegradError | None = None
+
+    def poll(self) -> None:
+        """Nothing: edits are in the recording."""
+
+
+class _Replaying:
+    """One replay: the blocks and memory of the recording by their numbers."""
+
+    def __init__(self, lines: list[Line], backend: str | None) -> None:
+        head, *self._lines = lines
+        self.engine = Engine(backend or head["backend"], reuse_memory=head["reuse_memory"])
+        self._functions = FunctionReader()
+        self._blocks: dict[int, Block] = {}
+        self._memory: dict[int, ExternalBuffer] = {}
+        self._initial: dict[State, Any] = {}  # of states that go on from another value
+        self._broken: dict[int, _BrokenFile] = {}  # by block
+        self._frames = 0
+        self._differences: list[Difference] = []
+
+    def run(self) -> Replay:
+        """All lines, one after the other."""
+        for position, line in enumerate(self._lines):
+            if "edit" in line:
+                self._edit(line)
+            elif "function" in line:
+                self._functions.note(line)
+            elif "memory" in line:
+                self._write_memory(line)
+            elif "state" in line:
+                self._go_on_from(line)
+            elif "step" in line:
+                following = self._lines[position + 1] if position + 1 < len(self._lines) else {}
+                if "interrupted" not in following:
+                    self._step(line)
+            elif "frame" in line:
+                self._compare(line)
+        return Replay(self.engine, self._frames, tuple(self._differences))
+
+    # --- edits ---
+
+    def _edit(self, line: Line) -> None:
+        edit = line["edit"]
+        if edit == "feature":
+            self.engine.set_feature(line["feature"], decode_value(line["value"]))
+        elif edit == "reset":
+            state = self._blocks[line["block"]]
+            assert isinstance(state, State)
+            state.initial = self._initial.pop(state, state.initial)
+            self.engine.reset(state)
+        elif edit == "state":
+            state = self._blocks[line["block"]]
+            assert isinstance(state, State)
+            self.engine.set(state, decode_value(line["value"]))
+        elif edit == "keep":
+            self.engine.keep(self._pin(line["pin"]))
+        elif edit == "expose":
+            composite = self._blocks[line["block"]]
+            assert isinstance(composite, Composite)
+            composite.expose(self._pin(line["pin"]), line["name"])
+        else:
+            self._edit_graph(edit, self._graph(line["in"]), line)
+
+    def _graph(self, number: int | None) -> Graph:
+        if number is None:
+            return self.engine.graph
+        composite = self._blocks[number]
+        assert isinstance(composite, Composite)
+        return composite.graph
+
+    def _edit_graph(self, edit: str, graph: Graph, line: Line) -> None:
+        match edit:
+            case "add":
+                graph.add(self._block(line["block"]))
+            case "remove":
+                graph.remove(self._blocks[line["block"]])
+            case "edit":
+                graph.edit(self._blocks[line["block"]], self._body(line["body"]))
+            case "connect":
+                graph.connect(self._pin(line["source"]), self._pin(line["pin"]))
+            case "disconnect":
+                graph.disconnect(self._pin(line["pin"]))
+            case "set":
+                graph.set(self._pin(line["pin"]), decode_value(line["value"]))
+            case "bind":
+                graph.bind(self._pin(line["pin"]), self._memory[line["memory"]])
+            case "feed":
+                self._feed(graph, self._pin(line["pin"]), line["source"])
+
+    def _feed(self, graph: Graph, pin: Pin, source: Line) -> None:
+        if "connect" in source:
+            graph.connect(self._pin(source["connect"]), pin)
+        elif "bind" in source:
+            graph.bind(pin, self._memory[source["bind"]])
+        else:
+            graph.set(pin, decode_value(source["set"]))
+
+    def _pin(self, text: list[Any]) -> Pin:
+        return self._blocks[text[0]][text[1]]
+
+    # --- blocks ---
+
+    def _block(self, line: Line) -> Any:
+        if line["id"] not in self._blocks:
+            self._blocks[line["id"]] = self._make(line)
+        return self._blocks[line["id"]]
+
+    def _make(self, line: Line) -> Block:
+        name, kind = line["name"], line["kind"]
+        if kind == "block":
+            return Block(self._body(line["body"]), name, line["shapes"])
+        if kind == "state":
+            return State(name, decode_value(line["initial"]))
+        if kind == "composite":
+            return self._composite(name, line)
+        if kind == "gradient":
+            return GradientBlock(name, self._pin(line["of"]), {key: self._pin(pin) for key, pin in line["by"].items()})
+        if kind == "append buffer":
+            return AppendBuffer(name, capacity=line["capacity"], writers=line["writers"])
+        if kind == "append":
+            return AppendBlock(self._functions.get(line["function"]), line["capacity"], name)
+        if kind == "neighbours":
+            return neighbour_block(capacity=line["capacity"], name=name)
+        bodies = [self._block(body) for body in line["bodies"].values()]
+        regions: dict[str, Callable[..., Block]] = {"if": If, "if_else": IfElse, "switch": Switch}
+        if kind in regions:
+            return regions[kind](name, *bodies)
+        return (For if kind == "for" else While)(name, bodies[0], line["carried"])
+
+    def _composite(self, name: str, line: Line) -> Composite:
+        made = Composite(name)
+        for block in line["blocks"]:
+            made.graph.add(self._block(block))
+        for number, pin, source in line["sources"]:
+            self._feed(made.graph, self._blocks[number][pin], source)
+        for own, pins in line["inputs"].items():
+            for pin in pins:
+                made.expose(self._pin(pin), own)
+        for own, pin in line["outputs"].items():
+            made.expose(self._pin(pin), own)
+        return made
+
+    def _body(self, line: Line) -> Body:
+        inputs = {name: None if text is None else parse_type(text) for name, text in line["inputs"].items()}
+        outputs = tuple(line["outputs"])
+        if "ir" in line:
+            keys = {
+                name.removeprefix("$"): context(name.removeprefix("$")).attribute("key") for name in line["features"]
+            }
+            function = parse_function(line["ir"], keys=keys)
+            return FunctionBody(function, tuple(inputs), outputs, line["name"])
+        return TracedBody(self._functions.get(line["python"]), inputs, outputs, line["name"])
+
+    def _write_memory(self, line: Line) -> None:
+        array = decode_value({key: line[key] for key in ("dtype", "shape", "data")})
+        known = self._memory.get(line["memory"])
+        if known is None:
+            self._memory[line["memory"]] = ExternalBuffer(array, line["version"])
+        else:
+            known.array[...] = array
+            known.version = line["version"]
+
+    # --- frames ---
+
+    def _go_on_from(self, line: Line) -> None:
+        """A state that had advanced when the recording began starts from there."""
+        state = self._blocks[line["state"]]
+        assert isinstance(state, State)
+        self._initial[state] = state.initial
+        state.initial = decode_value(line["value"])
+
+    def _step(self, line: Line) -> None:
+        self._frames += 1
+        for broken in self._broken.values():
+            broken.error = None
+        for number, text in line.get("watched", ()):
+            broken = self._broken.setdefault(number, _BrokenFile(self._blocks[number]))
+            broken.error = GraphError(text)
+            self.engine.follow(broken)
+        self.engine.step()
+        for state, initial in self._initial.items():
+            state.initial = initial
+        self._initial.clear()
+
+    def _compare(self, line: Line) -> None:
+        frame, number = self.engine.frame, line["frame"]
+        problems = [problem[:2] for problem in line.get("problems", ())]
+        recorded: Mapping[str, Any] = {"problems": problems, "failed": line.get("failed")}
+        replayed = {"problems": [[own.node, own.pin] for own in frame.problems], "failed": sorted(frame.failed)}
+        for what, before in recorded.items():
+            if what in line and before != replayed[what]:
+                self._differences.append(Difference(number, what, str(before), str(replayed[what])))
+        known = {id(block): own for own, block in self._blocks.items()}
+        now = {(known[id(pin.block)], pin.name): (pin, value) for pin, value in read_outputs(self.engine)}
+        for block, name, before in line.get("outputs", ()):
+            pin, value = now.get((block, name), (f"{self._blocks[block].name}.{name}", None))
+            if value != before:
+                self._differences.append(Difference(number, str(pin), _shown(before), _shown(value)))
+
+
+def _shown(value: Any) -> str:
+    """An output as people read it."""
+    if not isinstance(value, dict) or "data" not in value:
+        return str(value)
+    array = decode_value(value)
+    return f"{array.dtype} {array.tolist()}"

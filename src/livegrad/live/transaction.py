@@ -1,0 +1,61 @@
+"""Frames as transactions: a frame that an exception ends has not happened, and the next one does its work.
+
+The applier and the runtime write down here what a frame changes, before they change it. The frame has happened once
+`is_open` is False again, which is the last thing it does. An interrupt may come between any two instructions: taking a
+frame back does not depend on an `except` that runs to its end, it is the next frame that looks here first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from livegrad.live.executor import Executable
+from livegrad.live.graph.sources import Numbers
+
+_NOTHING = object()
+
+
+class Transaction:
+    """What the frame that is under way has changed.
+
+    >>> numbers = {"x": 1.0}
+    >>> frame = Transaction()
+    >>> frame.is_open = True
+    >>> frame.put(numbers, "x", 2.0), frame.put(numbers, "y", 3.0)
+    (None, None)
+    >>> frame.undo(), numbers
+    (None, {'x': 1.0})
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False  # a frame has begun and has not ended
+        self.changed: list[tuple[MutableMapping[Any, Any], Any, Any]] = []  # in order, with what was there before
+        self.states: dict[str, Numbers] = {}  # what states held before the frame, by buffer, where it wrote to them
+        self.replaced: list[Executable] = []  # executables that ran before: needed to roll the frame back
+
+    def close(self) -> None:
+        """Forgets a frame that has ended: it cannot be taken back any more."""
+        self.changed.clear()
+        self.states.clear()
+        while self.replaced:
+            self.replaced.pop().close()
+
+    def put(self, mapping: MutableMapping[Any, Any], key: Any, value: Any) -> None:
+        """Changes an entry of a mapping, for as long as the frame is not taken back."""
+        self.changed.append((mapping, key, mapping.get(key, _NOTHING)))
+        mapping[key] = value
+
+    def drop(self, mapping: MutableMapping[Any, Any], key: Any) -> None:
+        """Removes an entry in the same way; there may be none."""
+        self.changed.append((mapping, key, mapping.get(key, _NOTHING)))
+        mapping.pop(key, None)
+
+    def undo(self) -> None:
+        """Takes back what was put. Executables are not what they were: the caller makes them anew."""
+        for mapping, key, before in reversed(self.changed):
+            if before is _NOTHING:
+                mapping.pop(key, None)
+            else:
+                mapping[key] = before
+        self.changed.clear()

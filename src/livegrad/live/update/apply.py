@@ -1,0 +1,416 @@
+"""Brings a running plan up to the wanted one: the edits of a frame, each at the cheapest level that is correct.
+
+In: entries of the journal. Out: a plan that is compiled, compared with the one that runs and put in place; numbers in
+their places; or problems, with everything as it was. `Engine.step` calls it before the frame runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from livegrad.diagnostics import LivegradError
+from livegrad.live.compile.flatten import find_keys
+from livegrad.live.compile.graph_compiler import Compilation, compile_graph
+from livegrad.live.compile.live_plan import BlockStep, LivePlan, buffers_around
+from livegrad.live.compile.propagate import require_number
+from livegrad.live.compile.wire import number_in_memory
+from livegrad.live.executor import Executable, Executor, StepError
+from livegrad.live.frame import EngineError, Frame
+from livegrad.live.graph.description import Block, Graph, Pin, StateValue
+from livegrad.live.graph.journal import Detail, Entry, words_of
+from livegrad.live.graph.keys import pin_key
+from livegrad.live.graph.problems import Problem
+from livegrad.live.graph.sources import Setting, same_value
+from livegrad.live.runtime import Runtime
+from livegrad.live.update.diff_plans import Change, Level, find_changes, must_build
+from livegrad.live.update.hot_parameters import HotParameter, HotParameters
+from livegrad.live.update.replan import commit, replan
+from livegrad.live.update.swap_code import find_swap
+from livegrad.ops.context import FeatureLevel
+
+
+class Applier:
+    """Applies edits of a graph to what runs."""
+
+    def __init__(self, graph: Graph, executor: Executor, runtime: Runtime, reuse_memory: bool) -> None:
+        self._graph, self._executor, self._runtime = graph, executor, runtime
+        self._transaction = runtime.transaction
+        self.reuse_memory = reuse_memory
+        self.kept: set[str] = set()  # buffers whose memory is shared with nothing
+        self.wanted_features: dict[FeatureLevel, Any] = {}
+        self._features: dict[FeatureLevel, Any] = {}
+        runtime.features = self._features
+        self._plan_problems: tuple[Problem, ...] = ()  # what the compiler found
+        self._number_problems: dict[str, Problem] = {}  # and numbers that do not fit, by pin
+        self._refused: Sequence[Entry] = ()  # edits that the compiler could not apply; they wait in the journal
+        self._hot_parameters = HotParameters()
+        self.find_hot_update = self._hot_parameters.find_update  # in a quiet plan: is one number all that changed?
+
+    def apply_hot_update(self, parameter: HotParameter, value: float, detail: Detail, frame: Frame) -> None:
+        """Runs a whole frame in which a number that was changed before is all that changes."""
+        parameters, key = parameter.parameters, parameter.key
+        self._transaction.changed.append((parameters, key, parameters[key]))  # as `put` does, without a call
+        parameters[key] = value
+        parameter.put(value)
+        frame.level = Level.HOT
+        frame.hot_update = parameter.key, parameter.readers, detail
+        self._runtime.run_hot_update(frame, parameter)
+
+    def recover(self) -> None:
+        """Makes anew what ran before a frame that was interrupted: from its plan, and from what its states held."""
+        runtime = self._runtime
+        self._refused = ()
+        self._hot_parameters.forget()
+        runtime.start_over()
+        if runtime.compilation is None or runtime.compilation.plan is None:
+            return
+        plan = runtime.compilation.plan
+        codes = {step.key: self._executor.prepare(step) for step in _steps_of(plan, None)}
+        runtime.resume(self._executor.build(plan, codes, self._features, None))
+
+    def apply(self, entries: list[Entry], frame: Frame) -> list[Entry]:
+        """Brings the running plan up to date, or leaves it as it is; gives the edits that wait for others."""
+        self._runtime.is_quiet = False
+        if self._refused and len(self._refused) == len(entries):
+            return entries  # what the compiler refused does not become better by being tried again
+        entries = [entry for entry in entries if entry.kind != "state" or find_keys(self._graph, entry.subject.state)]
+        numbers: list[Entry] = []
+        others: list[Entry] = []
+        for entry in entries:
+            (numbers if self._changes_no_plan(entry) else others).append(entry)
+        left: list[Entry] = []
+        problems: tuple[Problem, ...] = ()
+        self._refused = ()
+        if others or self._runtime.executable is None:
+            try:
+                if not (len(others) == 1 and others[0].kind == "code" and self._swap(others[0].subject, frame)):
+                    self._replan(others, frame)
+            except EngineError as error:
+                problems = error.problems
+                left = entries if self._runtime.executable is None else [*others, *self._waiting_states(numbers)]
+                if error.__cause__ is None:  # what could not be put in place may find room the next time
+                    self._refused = left
+        self._put("_plan_problems", problems)
+        if self._runtime.executable is not None:
+            self._apply_numbers(numbers, frame)
+        self._report()
+        return left
+
+    def _put(self, name: str, value: Any) -> None:
+        """Changes what is known here, for as long as the frame is not taken back."""
+        self._transaction.put(vars(self), name, value)
+
+    def _changes_no_plan(self, entry: Entry) -> bool:
+        """Whether an edit is of values only; a number in place of a default of the same type is one too.
+
+        Numbers that a library call was captured with are part of the plan: a change of one means another capture.
+        """
+        if entry.kind not in ("rebind", "value") or self._runtime.executable is None:
+            return entry.kind in ("value", "feature", "state")
+        if entry.kind == "value" and not self._runtime.executable.plan.captured:
+            return True
+        plan, pin = self._runtime.executable.plan, entry.subject
+        source = None if pin.block.home is None else pin.block.home.sources.get(pin)
+        nodes = find_keys(self._graph, pin.block)
+        if len(nodes) > 1:  # what is used at a place that does not run yet is made with what it has then
+            nodes = [node for node in nodes if self._runs(node)] or nodes
+        keys = [pin_key(node, pin.name) for node in nodes]
+        if not keys or not isinstance(source, Setting):
+            return False
+        for key in keys:
+            before = plan.parameters.get(key)
+            if plan.is_captured(key):
+                if before is not None or not (entry.kind == "value" or source.is_number):
+                    return False
+            elif entry.kind != "value" and not (type(before) is type(source.value) and self._runs_on(key, pin, source)):
+                return False
+        return True
+
+    def _runs_on(self, key: str, pin: Pin, source: Setting) -> bool:
+        """Whether a value of a pin continues the one that runs there."""
+        executable, compilation = self._runtime.executable, self._runtime.compilation
+        assert executable is not None
+        assert compilation is not None
+        readers = executable.plan.readers.get(key, ())
+        return bool(readers) and compilation.network.is_given_by(readers[0], key, pin, source)
+
+    def _runs(self, key: str) -> bool:
+        """Whether there is a node of this key, or inside of it, in the plan that runs."""
+        known = self._runtime.compilation
+        nodes = () if known is None else known.network.all_nodes()
+        return any(node.key == key or node.key.startswith(f"{key}/") for node in nodes)
+
+    def _swap(self, block: Block, frame: Frame) -> bool:
+        """Code: puts another function in the place of a block's; says whether that was all there is to do."""
+        running, known = self._runtime.executable, self._runtime.compilation
+        if running is None or known is None or known.plan is not running.plan:
+            return False
+        swap = find_swap(self._graph, known, running.plan, block)
+        if swap is None:
+            return False
+        step = swap.step
+        if swap.is_change:
+            try:
+                code = self._executor.prepare(step)
+            except LivegradError as error:
+                raise EngineError([Problem(step.key, block, None, error)]) from None
+            try:
+                running.swap(step, code)
+            except LivegradError as error:
+                about = error.error if isinstance(error, StepError) else error
+                raise EngineError([Problem(step.key, block, None, about)]) from error
+            frame.prepared += 1
+            frame.changes[step.key] = Change(step.key, Level.CODE, "new code")
+            frame.level = max(frame.level, Level.CODE)
+            self._runtime.make_stale(step.key, "new code")
+        swap.commit(known, self._transaction)
+        self._runtime.notified += 1
+        return True
+
+    def _replan(self, entries: list[Entry], frame: Frame) -> None:
+        """Structure, code and bindings: the wanted plan is made, compiled, compared and put in place."""
+        running, known = self._runtime.executable, self._runtime.compilation
+        structural = any(entry.kind == "structure" for entry in entries)
+        anew = self.reuse_memory or (structural and not self._executor.edits_in_place)
+        if running is None or known is None or known.plan is not running.plan or anew:
+            compilation = compile_graph(self._graph, self.reuse_memory, frozenset(self.kept), known)
+            names: Iterable[str] | None = None
+        else:
+            compilation, names = replan(self._graph, known, running.plan, entries)
+        plan = compilation.plan
+        if plan is None:
+            raise EngineError(compilation.problems)
+        same = compilation.same if known is not None and running is not None and known.plan is running.plan else ()
+        changes = find_changes(None if running is None else running.plan, plan, names, same)
+        codes = self._prepare(running, plan, changes, compilation, frame)
+        try:
+            self._install(plan, changes, codes, frame)
+        except LivegradError as error:
+            raise EngineError([_installing_problem(error, compilation, changes)]) from error
+        committed = commit(compilation, known, self._transaction)
+        self._transaction.put(vars(self._runtime), "compilation", committed)
+        assert self._runtime.executable is not None
+        assert committed.plan is not None
+        self._runtime.executable.plan = committed.plan
+        self._runtime.notified += 1
+        self._hot_parameters.forget()
+        # Where steps were made anew, they were made with the numbers as they are now.
+        renewed = None if names is None else set(names)
+        known_problems = self._number_problems
+        if known_problems:
+            left = {} if renewed is None else {k: p for k, p in known_problems.items() if p.node not in renewed}
+            self._put("_number_problems", left)
+        frame.changes.update(changes)
+        frame.level = max([frame.level, *(change.level for change in changes.values())])
+
+    def _prepare(
+        self, running: Executable | None, plan: LivePlan, changes: Mapping[str, Change], made: Compilation, frame: Frame
+    ) -> dict[str, Any]:
+        """Compiles what is new, before anything is touched; an error goes to the block that it is about."""
+        codes: dict[str, Any] = {}
+        problems = []
+        which = None if self._must_build(running, plan, changes) else changes
+        before = {} if running is None else {step.key: step for step in _steps_of(running.plan, which)}
+        for step in _steps_of(plan, which):
+            old = before.get(step.key)
+            if old is step:
+                continue  # the executable that runs has its code
+            try:
+                codes[step.key] = self._executor.prepare(step)
+            except LivegradError as error:
+                owner = next(node.block for node in made.network.all_nodes() if node.key == step.key)
+                problems.append(Problem(step.key, owner, None, error))
+            frame.prepared += old is None or (old.function, old.sizes) != (step.function, step.sizes)
+        if problems:
+            raise EngineError(problems)
+        return codes
+
+    def _must_build(self, running: Executable | None, plan: LivePlan, changes: Mapping[str, Change]) -> bool:
+        return must_build(None if running is None else running.plan, plan, changes, self._executor.edits_in_place)
+
+    def _install(self, plan: LivePlan, changes: dict[str, Change], codes: dict[str, Any], frame: Frame) -> None:
+        running = self._runtime.executable
+        if running is None or self._must_build(running, plan, changes):
+            fresh = self._executor.build(plan, codes, self._features, running)
+            self._make_ready(fresh, plan, changes)
+            if running is not None:
+                self._transaction.replaced.append(running)
+            self._transaction.put(vars(self._runtime), "executable", fresh)
+            if self.reuse_memory:
+                self._runtime.forget_contents(plan)
+            self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
+        else:
+            self._hold_states(running, changes)
+            steps = running.plan.steps
+            read = {key for name in changes if name in steps for key in buffers_around(steps[name])}
+            running.update(plan, codes, list(changes))
+            for key in read:
+                if key not in plan.bindings:
+                    self._runtime.versions.pop(key, None)
+        self._runtime.failed = {key: error for key, error in self._runtime.failed.items() if key in plan.steps}
+        self._runtime.stale = {key: reason for key, reason in self._runtime.stale.items() if key in plan.steps}
+        self._runtime.touched = {key: by for key, by in self._runtime.touched.items() if key in plan.steps}
+        for key, change in changes.items():
+            if key in plan.steps:
+                self._runtime.make_stale(key, change.cause, change.values)
+        self._runtime.requires_anew = True
+        self._runtime.still -= changes.keys()
+        for state in plan.states:
+            if state.key in changes:  # it may have its initial value again
+                self._runtime.touch(state.value, f"{state.key}: {changes[state.key].cause}")
+
+    def _hold_states(self, running: Executable, changes: Mapping[str, Change]) -> None:
+        """Keeps the values of states that change, or go: to take the frame back needs them."""
+        for state in running.plan.states:
+            if state.key in changes:
+                self._transaction.states.setdefault(state.value, running.read(state.value))
+
+    def _make_ready(self, fresh: Executable, plan: LivePlan, changes: Mapping[str, Change]) -> None:
+        """Lets a new executable make what its first run needs, before the old one goes."""
+        seeds = {key: "" for key in (*self._runtime.stale, *changes) if key in plan.steps}
+        if self.reuse_memory or not seeds:
+            seeds = dict.fromkeys(plan.steps, "")
+        try:
+            fresh.make_ready(self._runtime.expect(plan, seeds))
+        except LivegradError:
+            fresh.close()
+            raise
+
+    def _apply_numbers(self, entries: list[Entry], frame: Frame) -> None:
+        """Numbers, contents, features and values of states: no plan changes, only what is in it."""
+        for entry in entries:
+            if entry.kind == "feature":
+                self._apply_feature(entry, frame)
+            elif entry.kind == "state":
+                self._apply_state(entry.subject, words_of(entry.detail))
+            else:
+                self._apply_value(entry, frame)
+
+    def _apply_feature(self, entry: Entry, frame: Frame) -> None:
+        assert self._runtime.executable is not None
+        feature, value = entry.subject, self.wanted_features.get(entry.subject)
+        before = self._features.get(feature)
+        if value is None:
+            return  # an interrupt came before it was given
+        if before is not None and type(before) is type(value) and same_value(before, value):
+            return
+        self._transaction.put(self._features, feature, value)
+        self._runtime.executable.set_feature(feature, value)
+        self._touch(feature, Level.HOT, f"feature {feature}: {before} → {value}", frame)
+
+    def _apply_value(self, entry: Entry, frame: Frame) -> None:
+        """A number or contents, wherever the pin is; what is not as it runs is part of an update that is due."""
+        pin = entry.subject
+        source = None if pin.block.home is None else pin.block.home.sources.get(pin)
+        executable = self._runtime.executable
+        assert executable is not None
+        if not isinstance(source, Setting):
+            return  # removed, or replaced since by something that the plan was made with
+        nodes = find_keys(self._graph, pin.block)
+        for node in nodes:
+            key = pin_key(node, pin.name)
+            if not self._runs_on(key, pin, source):
+                continue
+            if key in self._number_problems:
+                self._put("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
+            level = self._put_value(node, key, pin, source)
+            if level is not None:
+                self._touch(key, level, f"{key}: {words_of(entry.detail)}", frame)
+            if level is Level.HOT and len(nodes) == 1:
+                self._hot_parameters.note(pin, key, executable)
+
+    def _put_value(self, node: str, key: str, pin: Pin, source: Setting) -> Level | None:
+        """Hands a value to the executable; None if that has it already, or cannot take it as it is."""
+        executable = self._runtime.executable
+        assert executable is not None
+        plan, value = executable.plan, source.value
+        if key in plan.parameters and source.is_number:
+            before = plan.parameters[key]
+            if before.__class__ is not value.__class__ or same_value(before, value):
+                return None
+            try:
+                for type in plan.types_of_number(key):
+                    require_number(value, type, key)
+            except LivegradError as error:
+                found = Problem(node, pin.block, pin.name, error)
+                self._put("_number_problems", {**self._number_problems, key: found})
+                return None
+            self._transaction.put(plan.parameters, key, value)
+            executable.set_parameter(key, value)
+            return Level.HOT
+        if key not in plan.contents or (source.is_number and plan.buffers[key].shape):
+            return None
+        if source.is_number:  # one that a captured call reads from memory
+            contents = number_in_memory(value, plan.buffers[key].type)
+            level = Level.WARM
+        elif plan.buffers[key].type is source.given.type and plan.contents[key] is not value:
+            contents, level = value, Level.NONE
+        else:
+            return None
+        self._transaction.put(plan.contents, key, contents)
+        executable.write(key, contents)
+        return level
+
+    def _waiting_states(self, entries: list[Entry]) -> list[Entry]:
+        """Values for states that are not running yet: they begin with them."""
+        assert self._runtime.executable is not None
+        running = {spec.owner for spec in self._runtime.executable.plan.states}
+        return [entry for entry in entries if entry.kind == "state" and entry.subject.state not in running]
+
+    def _apply_state(self, given: StateValue, done: str) -> None:
+        assert self._runtime.executable is not None
+        for spec in self._runtime.executable.plan.states:
+            if spec.owner is given.state:  # else it waits to take the place of the one that has its name
+                held = self._transaction.states
+                if spec.value not in held:
+                    held[spec.value] = self._runtime.executable.read(spec.value)
+                self._runtime.executable.write(spec.value, given.value)
+                self._runtime.still.discard(spec.key)
+                self._runtime.touch(spec.value, f"{spec.key} was {done}")
+
+    def _touch(self, operand: str | FeatureLevel, level: Level, cause: str, frame: Frame) -> None:
+        """What reads a number, a feature or a buffer has changed, and may have to run."""
+        assert self._runtime.executable is not None
+        for key in self._runtime.executable.plan.readers.get(operand, ()):
+            known, above, why = frame.changes.get(key), level, cause
+            if known is not None:
+                above, why = max(level, known.level), cause if known.cause == cause else f"{known.cause}; {cause}"
+            frame.changes[key] = Change(key, above, why)
+            frame.level = max(frame.level, above)
+        self._runtime.touch(operand, cause)
+
+    def _report(self) -> None:
+        """Tells blocks of their problems, and those that have none any more."""
+        if not (self._runtime.problems or self._plan_problems or self._number_problems):
+            return
+        known = {(problem.node, problem.pin) for problem in self._plan_problems}
+        others = [p for p in self._number_problems.values() if (p.node, p.pin) not in known]
+        problems = (*self._plan_problems, *others)
+        if problems == self._runtime.problems:
+            return
+        for problem in self._runtime.problems:
+            debug = problem.block.debug
+            debug.errors, debug.state, debug.refused = [], "running", False
+        self._transaction.put(vars(self._runtime), "problems", problems)
+        self._runtime.notified += 1
+        for problem in problems:
+            debug = problem.block.debug
+            debug.errors, debug.state, debug.refused = [*debug.errors, problem.error], "failed", True
+
+
+def _installing_problem(error: LivegradError, made: Compilation, changes: Mapping[str, Change]) -> Problem:
+    """A plan that could not be put in place: said of the block that it is about, or of the one that changed most."""
+    nodes = {node.key: node for node in made.network.all_nodes()}
+    if isinstance(error, StepError):
+        return Problem(error.step, nodes[error.step].block, None, error.error)
+    named = [key for key in changes if key in nodes]
+    most = max(named, key=lambda key: changes[key].level, default=next(iter(nodes)))
+    return Problem(most, nodes[most].block, None, error)
+
+
+def _steps_of(plan: LivePlan, changes: Mapping[str, Change] | None) -> Iterable[BlockStep]:
+    """The calls in all steps, or in those that changed."""
+    for key in plan.steps if changes is None else changes:
+        if key in plan.steps:
+            yield from plan.steps[key].block_steps()

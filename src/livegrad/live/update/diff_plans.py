@@ -1,0 +1,203 @@
+"""What has to be done to a running plan so that it becomes the wanted one: `diff_plans`, step by step.
+
+In: two plans. Out: a `Change` for every step that differs, at the cheapest level that is correct. The engine calls
+`diff_step` for what the journal names and `diff_plans` after changes of structure; the latter is the tests' oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from livegrad.ir.node import Function
+from livegrad.ir.types import Tensor, Type
+from livegrad.ir.walk import nodes_of
+from livegrad.live.compile.live_plan import (
+    BlockStep,
+    BufferOperand,
+    CapturedStep,
+    LeafStep,
+    LivePlan,
+    ParameterOperand,
+    RegionStep,
+    Step,
+    buffers_around,
+    captured_keys,
+    operand_key,
+    reads_the_same,
+)
+from livegrad.live.graph.sources import same_value
+
+
+class Level(IntEnum):
+    """What an update costs, from nothing to a new graph.
+
+    >>> max(Level.HOT, Level.WARM)
+    <Level.WARM: 2>
+    """
+
+    NONE = 0
+    HOT = 1
+    WARM = 2
+    CODE = 3
+    RECAPTURE = 4
+    COLD = 5
+
+
+class Change(NamedTuple):
+    """What happens to one step, and why. `values` are the numbers and contents that differ, if nothing else does."""
+
+    step: str
+    level: Level
+    cause: str
+    values: frozenset[object] = frozenset()
+
+
+def diff_plans(running: LivePlan, wanted: LivePlan, same: Collection[str] = ()) -> dict[str, Change]:
+    """Every step that differs between two plans; those in `same` are known not to."""
+    changes = {}
+    for key in (*wanted.steps, *(key for key in running.steps if key not in wanted.steps)):
+        if key in same:
+            continue
+        change = diff_step(running, wanted, key)
+        if change.cause:
+            changes[key] = change
+    return changes | _diff_states(running, wanted)
+
+
+def _diff_states(running: LivePlan, wanted: LivePlan) -> dict[str, Change]:
+    if running.states is wanted.states:
+        return {}
+    changes = {}
+    old, new = ({state.key: state for state in plan.states} for plan in (running, wanted))
+    for key in old.keys() | new.keys():
+        if old.get(key) != new.get(key):
+            cause = "state added" if key not in old else "state removed" if key not in new else "state changed"
+            changes[key] = Change(key, Level.COLD, cause)
+    return changes
+
+
+def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
+    """What must be done to one step. Of several differences the highest level counts, all causes are named."""
+    old, new = running.steps.get(key), wanted.steps.get(key)
+    if old is None or new is None:
+        return Change(key, Level.COLD, "added" if old is None else "removed")
+    found: list[tuple[Level, str]] = []
+    if old is not new:
+        if not _same_structure(old, new):
+            return Change(key, Level.COLD, "its connections changed")
+        for before, after in zip(old.leaf_steps(), new.leaf_steps(), strict=True):
+            found += _code_changes(before, after, "" if before.key == key else f" of {before.key}")
+    found += _memory_changes(running, wanted, new)
+    values = _value_changes(running, wanted, new)
+    only = frozenset() if found else frozenset(operand for operand, _, _ in values)
+    found += [(level, cause) for _, level, cause in values]
+    if not found:
+        return Change(key, Level.NONE, "")
+    return Change(key, max(level for level, _ in found), "; ".join(dict.fromkeys(cause for _, cause in found)), only)
+
+
+def _code_changes(before: LeafStep, after: LeafStep, inner: str) -> Iterable[tuple[Level, str]]:
+    if isinstance(before, BlockStep) and isinstance(after, BlockStep):
+        if before.function != after.function:
+            resized = is_resized(before, after)
+            yield (Level.WARM, f"other sizes{inner}") if resized else (Level.CODE, f"new code{inner}")
+        if before.sizes != after.sizes:
+            yield Level.WARM, f"sizes {dict(before.sizes)} → {dict(after.sizes)}{inner}"
+    elif isinstance(before, CapturedStep) and isinstance(after, CapturedStep) and before.call != after.call:
+        yield Level.RECAPTURE, f"another call{inner}"
+
+
+def is_resized(before: BlockStep, after: BlockStep) -> bool:
+    """Whether a function is the same one for arrays of other sizes: one body, and the same operations.
+
+    Code does not depend on how large arrays are, so that what was compiled for some sizes is taken for others. A body
+    that does other operations for other sizes (a loop over `len(x)`) has other code.
+    """
+    old, new = before.function, after.function
+    if before.body is not after.body or not (isinstance(old, Function) and isinstance(new, Function)):
+        return False
+    types = zip(old.parameter_types, new.parameter_types, strict=False)
+    if len(old.parameters) != len(new.parameters) or not all(_differ_in_size_only(*pair) for pair in types):
+        return False
+    if old.parameter_types == new.parameter_types:
+        return False  # what else was given made the difference
+    mine, others = nodes_of(old), nodes_of(new)
+    return len(mine) == len(others) and all(own.op is other.op for own, other in zip(mine, others, strict=True))
+
+
+def _differ_in_size_only(one: Type, other: Type) -> bool:
+    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+        return one is other
+    return one.element is other.element and one.rank == other.rank
+
+
+def _same_structure(old: Step, new: Step) -> bool:
+    """Whether a change of this step is none of the graph: the same work is there, connected to the same."""
+    if old.__class__ is not new.__class__ or old.key != new.key or old.results != new.results:
+        return False
+    if not (isinstance(old, RegionStep) and isinstance(new, RegionStep)):
+        return reads_the_same(old, new)
+    return _skeleton(old) == _skeleton(new) and all(
+        len(before) == len(after) and all(map(_same_structure, before, after))
+        for before, after in zip(old.bodies, new.bodies, strict=True)
+    )
+
+
+def _skeleton(step: RegionStep) -> object:
+    """A region without what its bodies do."""
+    carried = tuple((type(one.initial), operand_key(one.initial), one.carry, one.result) for one in step.carried)
+    return step.kind, type(step.control), operand_key(step.control), carried, len(step.bodies)
+
+
+def _memory_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable[tuple[Level, str]]:
+    captured = captured_keys(step)
+    for key in dict.fromkeys(buffers_around(step)):
+        before, after = running.buffers[key], wanted.buffers[key]
+        level = Level.RECAPTURE if key in captured else Level.WARM
+        if before is not after and before != after:
+            yield level, f"{key}: {before.type} → {after.type}"
+        elif running.bindings.get(key) is not wanted.bindings.get(key):
+            yield level, f"{key} bound to other memory"
+
+
+def _value_changes(running: LivePlan, wanted: LivePlan, step: Step) -> list[tuple[object, Level, str]]:
+    captured = captured_keys(step)
+    found: list[tuple[object, Level, str]] = []
+    for operand in step.all_operands():
+        if isinstance(operand, ParameterOperand):
+            before, after = running.parameters[operand.key], wanted.parameters[operand.key]
+            if type(before) is not type(after) or not same_value(before, after):
+                level = Level.RECAPTURE if operand.key in captured else Level.HOT
+                found.append((operand.key, level, f"{operand.key}: {before} → {after}"))
+        elif isinstance(operand, BufferOperand) and operand.key in wanted.contents:
+            old, new = running.contents.get(operand.key), wanted.contents[operand.key]
+            # Contents are compared to find who must run; writing them is no update of the graph.
+            if old is not new and (old is None or not same_value(old, new)):
+                level = Level.WARM if new.ndim == 0 else Level.NONE  # a captured call's number in memory
+                found.append((operand.key, level, f"{operand.key} has new contents"))
+    return found
+
+
+def find_changes(
+    running: LivePlan | None, plan: LivePlan, names: Iterable[str] | None, same: Collection[str] = ()
+) -> dict[str, Change]:
+    """What differs: among the steps named, or (None) among all but those that are known to be the same."""
+    if running is None:
+        return {key: Change(key, Level.COLD, "added") for key in plan.steps}
+    if names is None:
+        return diff_plans(running, plan, same)
+    found = [diff_step(running, plan, key) for key in names if key in running.steps or key in plan.steps]
+    return {change.step: change for change in found if change.cause} | _diff_states(running, plan)
+
+
+def must_build(running: LivePlan | None, plan: LivePlan, changes: Mapping[str, Change], in_place: bool) -> bool:
+    """Whether the plan needs an executable of its own: memory that is shared otherwise, or other steps or edges.
+
+    `in_place`: the executable that runs can take other steps.
+    """
+    if running is None or (not in_place and any(change.level is Level.COLD for change in changes.values())):
+        return True
+    shared = plan.places or running.places
+    return bool(shared) and (bool(changes) or (plan.places, plan.slots) != (running.places, running.slots))

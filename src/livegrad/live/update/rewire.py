@@ -1,0 +1,180 @@
+"""Other steps in a plan that runs: what they leave in it, what goes with those that went, and who reads what.
+
+`replan` calls it after it has specialised the nodes that edits reach. Everything is written to overlays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any
+
+from livegrad.live.compile.graph_compiler import Compilation
+from livegrad.live.compile.live_plan import (
+    DERIVED,
+    BufferOperand,
+    LivePlan,
+    ParameterOperand,
+    Step,
+    buffers_written,
+    captured_keys,
+    consumers_of,
+    operand_key,
+    reads_the_same,
+    roots_of,
+)
+from livegrad.live.compile.network import NetworkNode, RootRef
+from livegrad.live.compile.overlay import Overlay
+from livegrad.live.compile.wire import Wiring, wire_node, wire_state
+from livegrad.live.graph.description import State
+
+
+def rewire(
+    made: Compilation,
+    running: LivePlan,
+    touched: Iterable[str],
+    edited: Mapping[str, NetworkNode],
+    gone: Iterable[str],
+) -> LivePlan:
+    """The running plan with other steps and states for what was touched, and without what went."""
+    nodes, wiring = made.network.nodes, Wiring(made.shapes, known=running.buffers)
+    states = {state.key: state for state in running.states}
+    before = {key: running.steps[key] for key in (*touched, *gone) if key in running.steps}
+    for key in gone:
+        states.pop(key, None)
+    for key in touched:
+        if isinstance(nodes[key].block, State):
+            states[key] = wire_state(nodes[key], wiring)
+        else:
+            states.pop(key, None)
+            wiring.steps[key] = wire_node(nodes[key], wiring)
+    _keep_numbers(wiring, running, nodes, edited)
+    values = {state.value for state in running.states} - {state.value for state in states.values()}
+    lost = _Lost(running, before, wiring)
+    return LivePlan(
+        Overlay(running.steps, wiring.steps, before.keys() - wiring.steps.keys()),
+        Overlay(running.buffers, wiring.buffers, (lost.buffers | values) - wiring.buffers.keys()),
+        tuple(states.values()),
+        Overlay(running.parameters, wiring.parameters, lost.parameters),
+        Overlay(running.contents, wiring.contents, lost.contents),
+        Overlay(running.bindings, wiring.bindings, lost.bindings),
+        running.places,
+        running.slots,
+    )
+
+
+def _keep_numbers(
+    wiring: Wiring,
+    running: LivePlan,
+    nodes: Mapping[str, NetworkNode],
+    edited: Mapping[str, NetworkNode],
+) -> None:
+    """Takes values from the running plan where they were not given anew.
+
+    What feeds a node was looked up when it was flattened: the values of today are in the plan. Where other steps read a
+    value too, it was not given anew but changed, which reaches all of them as a change of a number.
+    """
+    roots = {ref.key for key in wiring.steps for ref in _roots_inside(nodes[key])}
+    fresh = {ref.key for node in edited.values() for ref in _roots_inside(node)}
+    values: tuple[tuple[dict[str, Any], Mapping[str, Any]], ...] = (
+        (wiring.parameters, running.parameters), (wiring.contents, running.contents),
+    )  # fmt: skip
+    for own, known in values:
+        for key in own.keys() & roots:
+            others = any(reader not in edited and reader in nodes for reader in running.readers.get(key, ()))
+            if key in known and (others or key not in fresh):
+                own[key] = known[key]
+
+
+def _roots_inside(node: NetworkNode) -> Iterable[RootRef]:
+    waiting = [node]
+    while waiting:
+        own = waiting.pop()
+        yield from (ref for ref in own.feeds.values() if isinstance(ref, RootRef))
+        waiting += [inner for body in own.bodies for inner in body.nodes.values()]
+
+
+class _Lost:
+    """What goes from a plan with steps that go, or that are wired anew and do not need it any more."""
+
+    def __init__(self, running: LivePlan, before: Mapping[str, Step], wiring: Wiring) -> None:
+        self._running, self._before = running, before
+        self.parameters: set[str] = set()
+        self.contents: set[str] = set()
+        self.bindings: set[str] = set()
+        self.buffers: set[str] = set()
+        for step in before.values():
+            self.buffers.update(buffers_written(step))
+            for operand in step.all_operands():
+                if isinstance(operand, ParameterOperand):
+                    if operand.key not in wiring.parameters and not self._is_read(operand):
+                        self.parameters.add(operand.key)
+                elif isinstance(operand, BufferOperand) and operand.key not in wiring.buffers:
+                    given = operand.key in running.contents or operand.key in running.bindings
+                    if given and not self._is_read(operand):
+                        self.buffers.add(operand.key)
+        self.contents = {key for key in self.buffers if key in running.contents}
+        self.bindings = {key for key in self.buffers if key in running.bindings}
+        # What was given contents and is bound now, or the other way.
+        self.contents |= {key for key in wiring.bindings if key in running.contents}
+        self.bindings |= {key for key in wiring.contents if key in running.bindings}
+
+    def _is_read(self, operand: ParameterOperand | BufferOperand) -> bool:
+        """Whether a step that stays as it is reads a number, or memory, under this key: one key may be both."""
+        steps, readers = self._running.steps, self._running.readers.get(operand.key, ())
+        others = (one for reader in readers if reader not in self._before for one in steps[reader].all_operands())
+        return any(one.__class__ is operand.__class__ and operand_key(one) == operand.key for one in others)
+
+
+def patch_connections(
+    plan: LivePlan, running: LivePlan, changed: Iterable[str], position: Overlay[str, int], end: int
+) -> None:
+    """Says who reads what in a plan that differs from the running one in some steps; by looking at those alone."""
+    before = {key: running.steps[key] for key in changed if key in running.steps}
+    after = {key: plan.steps[key] for key in changed if key in plan.steps}
+    same = before.keys() == after.keys() and not position.is_changed
+    if same and all(_connects_the_same(before[key], step) for key, step in after.items()):
+        for name in DERIVED:  # need not be derived again
+            plan.__dict__[name] = getattr(running, name)
+        return
+    readers, producer, captured = Overlay(running.readers), Overlay(running.producer), Overlay(running.captured)
+    roots: set[object] = set()
+    for key, step in before.items():
+        roots |= _drop_reader(readers, key, roots_of(step))
+        for buffer in step.results:
+            producer.pop(buffer, None)
+        captured.pop(key, None)
+    for key, step in after.items():
+        roots |= _add_reader(readers, key, roots_of(step))
+        producer.update(dict.fromkeys(step.results, key))
+        if keys := captured_keys(step):
+            captured[key] = keys
+    consumers = Overlay(running.consumers)
+    for key in before.keys() - after.keys():
+        consumers.pop(key, None)
+    for key in {*after, *(producer[root] for root in roots if root in producer)}:  # type: ignore[index]
+        consumers[key] = consumers_of(plan.steps[key], readers)
+    plan.__dict__.update(
+        position=position, end=end, connections=object(), producer=producer, readers=readers, captured=captured,
+        consumers=consumers,
+    )  # fmt: skip
+
+
+def _connects_the_same(one: Step, other: Step) -> bool:
+    return one.results == other.results and reads_the_same(one, other) and captured_keys(one) == captured_keys(other)
+
+
+def _drop_reader(readers: MutableMapping[Any, tuple[str, ...]], key: str, roots: set[Any]) -> set[Any]:
+    for root in roots:
+        left = list(readers[root])
+        left.remove(key)
+        if left:
+            readers[root] = tuple(left)
+        else:
+            del readers[root]
+    return roots
+
+
+def _add_reader(readers: MutableMapping[Any, tuple[str, ...]], key: str, roots: set[Any]) -> set[Any]:
+    for root in roots:
+        readers[root] = (*readers.get(root, ()), key)
+    return roots

@@ -1,0 +1,67 @@
+"""Branches over tensors: the one that is taken runs as a plan of its own, straight from and to the plan's memory.
+
+`execute.py` makes a `BranchCall` for each such branch of a plan; a branch that is never taken is never compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from livegrad.diagnostics import KernelCheckError
+from livegrad.ir.node import Function, Node
+from livegrad.ops.control import cond
+from livegrad.passes.flatten_signature import assemble_value, flatten_value
+from livegrad.runtime.cpu.loop_body import Memory, reader
+from livegrad.schedule.plan import HostStep, ObjectSlot
+
+
+class RunnablePlan(Protocol):
+    """A compiled plan, from leaves to leaves."""
+
+    def run(self, arguments: Sequence[Any], into: list[Any] | None = None) -> list[Any]: ...
+
+
+class BranchCall:
+    """A `cond` or `switch` of a plan."""
+
+    def __init__(self, step: HostStep, owner: Memory, make_plan: Callable[[Function], RunnablePlan]) -> None:
+        self._step, self._make_plan = step, make_plan
+        self._given, self._target = reader(step.operands, owner), reader([step.result], owner)
+        self._node: Node = step.function.results[0]
+        self._places = [operand.attribute("index") for operand in self._node.operands]
+        self._branches = branches_of(self._node)
+        self._plans: dict[int, RunnablePlan] = {}
+
+    def run(self, values: dict[Any, Any]) -> None:
+        given = self._given(values)
+        choice, *operands = [given[place] for place in self._places]
+        number = self._chosen(choice)
+        branch = self._branches[number]
+        plan = self._plans.get(number)
+        if plan is None:
+            plan = self._plans[number] = self._make_plan(branch)
+        types = branch.parameter_types
+        leaves = [leaf for value, type in zip(operands, types, strict=True) for leaf in flatten_value(value, type)]
+        if not isinstance(self._step.result, ObjectSlot):
+            plan.run(leaves, self._target(values))
+            return
+        supply = iter(plan.run(leaves))
+        results = tuple(assemble_value(supply, type) for type in branch.result_types)
+        values[self._step.result] = results[0] if len(results) == 1 else results
+
+    def _chosen(self, choice: Any) -> int:
+        if self._node.op is cond:
+            return 0 if choice else 1
+        number = int(choice)
+        if not 0 <= number < len(self._branches):
+            found = f"switch on {number}, but there are {len(self._branches)} branches"
+            raise KernelCheckError(found, where=self._node.origin)
+        return number
+
+
+def branches_of(node: Node) -> tuple[Function, ...]:
+    """The functions of which a node runs one; of a `cond`, the one for true first."""
+    if node.op is cond:
+        return node.attribute("then"), node.attribute("otherwise")
+    return node.attribute("branches")

@@ -1,0 +1,333 @@
+"""Running plans on the CPU: argument blocks filled once, memory in one arena, calls without detours."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from livegrad.compiler import Compilation
+from livegrad.diagnostics import LivegradError
+from livegrad.ir.line_sites import Places, name_place
+from livegrad.ir.node import Function, Node
+from livegrad.ir.persistent_array import Entries
+from livegrad.ir.types import Tuple
+from livegrad.ops.aggregate import get, make
+from livegrad.ops.control import cond, for_loop, switch, while_loop
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import permute
+from livegrad.ops.trace import trace_set, trace_stack, trace_unstack
+from livegrad.runtime.cpu.accumulate import AccumulatingCall
+from livegrad.runtime.cpu.branches import BranchCall
+from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.runtime.cpu.host_steps import computed_in_parts
+from livegrad.runtime.cpu.index_errors import name_index
+from livegrad.runtime.cpu.kernel_calls import CLEAN, KernelCall, joined
+from livegrad.runtime.cpu.kernel_code import ALIGNMENT, Compiling, code_of, codes_of, make_recipe
+from livegrad.runtime.cpu.loop_body import Call, Memory
+from livegrad.runtime.cpu.memory_pool import plan_memory, result_maker
+from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
+from livegrad.runtime.cpu.native.matmul import PRODUCT_KERNELS
+from livegrad.runtime.cpu.native.pool import interrupt_flag_address
+from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
+from livegrad.runtime.cpu.serialised_plan import KernelRecipe, Recipe, Word
+from livegrad.runtime.cpu.tape_rows import Rows
+from livegrad.runtime.cpu.tensor_loops import LoopCall
+from livegrad.runtime.cpu.tiers import Code
+from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.runtime.reference import apply_node
+from livegrad.schedule.accumulating import accumulates
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
+
+Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
+
+
+class CompiledPlan:
+    """A plan with its code, its memory and its argument blocks. One run at a time; others wait.
+
+    `plan` may be None when a recipe without host steps was loaded from disk.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        codes: Mapping[bytes, Code],
+        plan: Plan | None,
+        run_nested: Callable[..., Any],
+        counts: Sequence[int | None] = (),
+        places: Places = (),
+    ) -> None:
+        self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
+        self._line_of_mark = places
+        self.source: Function | None = None  # what it was compiled from, for errors
+        self._counts = counts  # of each step of the plan: how many kernels it is, None for one that the host runs
+        self._codes = codes
+        self._lock = threading.Lock()
+        renew_lock_after_fork(self, "_lock")
+        self._arena = plan_memory(recipe.arena_bytes)
+        self._arena_start = self._arena.ctypes.data
+        arguments = [array for array in recipe.arguments if array is not None]
+        self._cells = {array.number: np.zeros((), array.element.dtype) for array in arguments if array.shape == ()}
+        self._results = [array for array in recipe.results if array is not None]
+        self._makers = [result_maker(array.element, array.shape, array.bytes) for array in self._results]
+        self.only_kernels = None not in counts and None not in recipe.results
+        self._bind()
+
+    @classmethod
+    def from_plan(
+        cls,
+        plan: Plan,
+        run_nested: Callable[..., Any],
+        places: Places = (),
+        compiling: Compiling | None = None,
+    ) -> CompiledPlan:
+        """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
+        recipe, counts, codes = make_recipe(plan, compiling)
+        return cls(recipe, codes, plan, run_nested, counts, places)
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, run_nested: Callable[..., Any], places: Places = ()) -> CompiledPlan | None:
+        """Loads the kernels of a recipe; None when one of them is no longer in the cache."""
+        codes = codes_of(recipe)
+        return None if codes is None else cls(recipe, codes, None, run_nested, (), places)
+
+    # --- preparation ---
+
+    def _bind(self) -> None:
+        # Room for all threads that there can be: their number may change at any moment, also during a run. Only pages
+        # that are written to take memory.
+        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in self.recipe.scratch]
+        self._patches: dict[int, list[Patch]] = {}
+        every = [self._kernel_call(kernel) for kernel in self.recipe.kernels]
+        kernels = iter(every)
+        if self.plan is None:
+            singles: list[KernelCall | Call] = list(kernels)
+        else:
+            singles = []
+            for step, count in zip(self.plan.steps, self._counts, strict=True):
+                if count is None:
+                    assert isinstance(step, HostStep)
+                    singles.append(host_call(step, self, self.plan))
+                else:
+                    singles += [next(kernels) for _ in range(count)]
+        self._calls = joined(singles)
+        # By position among the arguments and among the results, so that a call looks nothing up.
+        arguments = [(p, array.number) for p, array in enumerate(self.recipe.arguments) if array is not None]
+        self._to_patch = [(p, self._patches[number]) for p, number in arguments if number in self._patches]
+        self._to_set = [(p, self._cells[number]) for p, number in arguments if number in self._cells]
+        results = enumerate(self._results)
+        self._to_give = [(p, self._patches[a.number]) for p, a in results if a.number in self._patches]
+        for call in every:  # last of all: code is made meanwhile
+            call.wait()
+
+    def _kernel_call(self, kernel: KernelRecipe) -> KernelCall:
+        native, status = code_of(kernel, self._codes), array("q", [CLEAN])
+        members = list(map(self._kernel_call, kernel.members))
+        addresses = [word if isinstance(word, int) else self._address(word, status, members) for word in kernel.words]
+        block = ArgumentBlock.holding(addresses)
+        for index, word in enumerate(kernel.words):
+            if not isinstance(word, int) and word.kind == "external":
+                self._patches.setdefault(word.slot, []).append((block.ints, index, word.value))
+        return KernelCall(kernel, native, block, status, members)
+
+    def _address(self, word: Word, status: array[int], members: Sequence[KernelCall]) -> int:
+        """What a word of an argument block holds; 0 for the arrays of a run, whose addresses come with it."""
+        match word.kind:
+            case "arena":
+                return self._arena_start + word.value
+            case "scratch":
+                return self._scratch[word.slot].ctypes.data
+            case "cell":
+                return self._cells[word.slot].ctypes.data + word.value
+            case "status":
+                return status.buffer_info()[0]
+            case "interrupt":
+                return interrupt_flag_address()
+            case "code":
+                return members[word.slot].record[0]
+            case "block":
+                return members[word.slot].record[3]
+        return 0
+
+    @property
+    def step_counts(self) -> tuple[int, int]:
+        """How many kernels and how many library calls one run makes."""
+        every = [single for kernel in self.recipe.kernels for single in kernel.members or (kernel,)]
+        products = sum(kernel.symbol in PRODUCT_KERNELS for kernel in every)
+        kernels = sum(not kernel.library for kernel in every)
+        return kernels, products + sum(count is None for count in self._counts)
+
+    # --- running ---
+
+    def run(self, arguments: Sequence[Any], into: list[Any] | None = None) -> list[Any]:
+        """The results' leaves from the arguments' leaves. Arrays are dense and of the right type and shape.
+
+        `into` are arrays to write the results to; they share no memory with the arguments.
+        """
+        with self._lock:
+            for position, cell in self._to_set:
+                cell[()] = arguments[position]
+            results = [make() for make in self._makers] if into is None else into
+            for arrays, patched in ((arguments, self._to_patch), (results, self._to_give)):
+                for position, patches in patched:
+                    start = _address_of(arrays[position])
+                    for words, index, offset in patches:
+                        words[index] = start + offset
+            try:
+                if self.only_kernels:
+                    for call in self._calls:
+                        call.run({})
+                    return results
+                return self._run_with_host(arguments, results)
+            except LivegradError as error:
+                name_place(error, self._line_of_mark)
+                name_index(error, self.source, arguments)
+                raise
+
+    def _run_with_host(self, arguments: Sequence[Any], results: list[Any]) -> list[Any]:
+        """Host steps find their operands by slot: buffers by number, objects by themselves."""
+        plan = self.plan
+        assert plan is not None
+        values: dict[Any, Any] = {_slot_key(slot): a for slot, a in zip(plan.arguments, arguments, strict=True)}
+        buffers = [slot for slot in plan.results if isinstance(slot, Buffer)]
+        values |= {slot.number: array for slot, array in zip(buffers, results, strict=True)}
+        for call in self._calls:
+            call.run(values)
+        return [values[_slot_key(slot)] for slot in plan.results]
+
+    def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
+        """A buffer's memory as an array."""
+        fixed = self.fixed_array(buffer)
+        return values[buffer.base.number].reshape(buffer.shape) if fixed is None else fixed
+
+    def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
+        """A buffer's memory as an array if it is the same in every run; None for arrays of arguments and results."""
+        base = buffer.base
+        if base.number in self._cells:
+            return self._cells[base.number].reshape(buffer.shape)
+        if base.lifetime == "external":
+            return None
+        assert self.plan is not None
+        start = self.plan.places[base]
+        return self._arena[start : start + buffer.bytes].view(buffer.element.dtype).reshape(buffer.shape)
+
+
+def _slot_key(slot: Slot) -> int | ObjectSlot:
+    return slot.number if isinstance(slot, Buffer) else slot
+
+
+def _address_of(array: np.ndarray[Any, Any], /) -> int:
+    """The address of an array; replaces itself by the quickest way there is, once the runtime is up."""
+    global _address_of
+    _address_of = invoker().array_address
+    return _address_of(array)
+
+
+def host_call(step: HostStep, owner: Memory, plan: Plan) -> Call:
+    """A step of the host, ready to go: a loop runs its body's plan without a detour."""
+    if accumulates(step.function.results[0]):
+        return AccumulatingCall(step, owner, lambda made: CompiledPlan.from_plan(made, owner.run_nested))
+    if step.op in (for_loop, while_loop):
+        return LoopCall(step, owner, plan, host_call)
+    if step.op in (cond, switch):
+        return BranchCall(step, owner, lambda branch: _branch_plan(branch, owner))
+    return HostCall(step, owner)
+
+
+def _branch_plan(branch: Function, owner: Memory) -> CompiledPlan:
+    """A branch was lowered with the function around it: to do it again would take time for each level below it."""
+    return CompiledPlan.from_plan(Compilation(branch, CPU).plan, owner.run_nested)
+
+
+class HostCall:
+    """One op called from Python; functions among its attributes run as plans of their own."""
+
+    def __init__(self, step: HostStep, owner: Memory) -> None:
+        self.step, self._owner = step, owner
+        # Looked up once: loops over tensors run their steps thousands of times.
+        self._handed_on = _is_handed_on(step.function.results[0])
+        self._arrays = {s: array for s in (*step.operands, step.result) if (array := _fixed(s, owner)) is not None}
+
+    def run(self, values: dict[Any, Any]) -> None:
+        step = self.step
+        node = step.function.results[0]
+        given = [self._value(slot, values) for slot in step.operands]
+        if accumulates(node):  # the step is more than one op: it runs as the function that it is
+            values[step.result] = self._owner.run_nested(step.function, *[_own_copy(value) for value in given])
+            return
+        operands = [_seen(operand, given) for operand in node.operands]
+        if self._handed_on:
+            self._hand_on(node, operands, values)
+            return
+        with np.errstate(all="ignore"):
+            self._compute(node, operands, values)
+
+    def _value(self, slot: Slot, values: Mapping[Any, Any]) -> Any:
+        if isinstance(slot, ObjectSlot):
+            return values[slot]
+        array = self._arrays.get(slot)
+        return self._owner.array_of(slot, values) if array is None else array
+
+    def _hand_on(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
+        """Tuples and traces are put together and taken apart; an array that goes into one is copied from the arena."""
+        if node.op is make:
+            result: Any = tuple([_own_copy(value) for value in operands])
+        elif node.op is get:
+            result = operands[0][node.attribute("index")]
+        else:
+            trace, index, value = operands
+            table = trace if isinstance(trace, Entries | Rows) else Entries(dict(trace))
+            result = table.with_entry(int(index), _own_copy(value))
+        if isinstance(self.step.result, ObjectSlot):
+            values[self.step.result] = result
+        else:
+            np.copyto(self._value(self.step.result, values), result, casting="unsafe")
+
+    def _compute(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
+        step = self.step
+        if node.op is trace_unstack:
+            stacked = _own_copy(operands[0])
+            values[step.result] = Rows(node.type.element, [stacked], len(stacked))  # type: ignore[attr-defined]
+            return
+        if isinstance(step.result, ObjectSlot):
+            value = computed_in_parts(node, operands, partial(self._applied, node))
+            # An object outlives the arena's present contents.
+            values[step.result] = self._applied(node, [_own_copy(v) for v in operands]) if value is None else value
+            return
+        target = self._value(step.result, values)
+        if node.op is matmul:
+            np.matmul(*operands, out=target)
+            return
+        if node.op is trace_stack and isinstance(operands[0], Rows) and operands[0].count == len(target):
+            np.copyto(target, operands[0].columns[0][: len(target)])
+            return
+        if computed_in_parts(node, operands, partial(self._applied, node), target) is None:
+            np.copyto(target, self._applied(node, operands), casting="unsafe")
+
+    def _applied(self, node: Node, operands: Sequence[Any]) -> Any:
+        return apply_node(node, operands, self._owner.run_nested)
+
+
+def _is_handed_on(node: Node) -> bool:
+    """Whether a step computes nothing: it puts tuples together, takes them apart, or remembers them."""
+    holder = node.operands[0] if node.op is get else node
+    return node.op is trace_set or (node.op in (get, make) and isinstance(holder.type, Tuple))
+
+
+def _fixed(slot: Slot, owner: Memory) -> Any:
+    return None if isinstance(slot, ObjectSlot) else owner.fixed_array(slot)
+
+
+def _seen(operand: Node, given: Sequence[Any]) -> Any:
+    """An operand as a step sees it: what it was given, or that with its dimensions in another order."""
+    if operand.op is permute:
+        return np.transpose(_seen(operand.operands[0], given), operand.attribute("axes"))
+    return given[operand.attribute("index")]
+
+
+def _own_copy(value: Any) -> Any:
+    return np.array(value) if isinstance(value, np.ndarray) else value

@@ -1,0 +1,16 @@
+"""The CPU as a target of the compiler."""
+
+from __future__ import annotations
+
+from livegrad.runtime.cpu.row_chains import rows_of_tile
+from livegrad.schedule.target import Target
+
+CPU = Target(
+    "cpu",
+    kernels_write_by_index=True,
+    splits_long_columns=True,
+    host_writes_views=True,
+    rows_of_tile=rows_of_tile,
+)
+# Bodies of loops run step by step: their plans are bound to memory once, for state that changes sides.
+CPU_LOOP_BODY = CPU.without("tile_row_chains")

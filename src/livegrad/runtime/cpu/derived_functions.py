@@ -1,0 +1,130 @@
+"""Native code of functions that passes derive from another: they run only where no earlier process left the code.
+
+`implicit/parts` comes here with bounds, gradients and masks of parts, whose functions may have thousands of nodes:
+to derive those takes seconds, to load their code milliseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.collecting import collection_paused
+from livegrad.ir.digest import function_digest
+from livegrad.ir.node import Function
+from livegrad.runtime.cpu.compiled_plan import CompiledPlan
+from livegrad.runtime.cpu.cpu_function import CpuFunction, compile_function, run_function
+from livegrad.runtime.cpu.native.object_cache import default_cache
+from livegrad.runtime.cpu.serialised_plan import decode, encode, recipe_key
+from livegrad.runtime.cpu.tier_up import background_compiler
+
+_MOST_PLANS = 32  # of one function: each has memory of its own
+_Forms = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]  # dtype and shape of each argument
+
+
+class DerivedFunction:
+    """`derive(source)` compiled for the CPU. The name tells what is derived, and all but the source that decides it.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f32
+    >>> from livegrad.ops.control import map_over
+    >>> over_all = DerivedFunction(trace(lambda x: x * x, f32), "over all", map_over)
+    >>> over_all(np.arange(3, dtype=np.float32))
+    array([0., 1., 4.], dtype=float32)
+    """
+
+    def __init__(self, source: Function, name: str, derive: Callable[[Function], Function]) -> None:
+        self.source, self.name, self._derive = source, name, derive
+        self._plans: dict[_Forms, CompiledPlan] = {}  # those that came from disk
+        self._kept: set[_Forms] = set()  # of arguments whose plan was left there
+
+    def __repr__(self) -> str:
+        return f"<compiled for the CPU: {self.name} of {self.source!r}>"
+
+    @cached_property
+    def compiled(self) -> CpuFunction:
+        """The derived function itself."""
+        with collection_paused():
+            return compile_function(self._derive(self.source))
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether the passes have run in this process."""
+        return "compiled" in self.__dict__
+
+    def __call__(self, *arguments: Any) -> Any:
+        forms = _forms_of(arguments)
+        plan = None if forms is None else self._plans.get(forms) or self._load(forms)
+        if plan is None:
+            results = self.compiled(*arguments)
+            if forms is not None:
+                self._keep(forms, arguments)
+            return results
+        results = plan.run(arguments)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _load(self, forms: _Forms) -> CompiledPlan | None:
+        """The plan for such arguments as an earlier process left it; once derived, the function finds its own."""
+        key = None if self.is_derived else _key(self.source, f"{self.name}\n{_text_of(forms)}")
+        data = None if key is None else default_cache().load(key)
+        recipe = None if data is None else decode(data)
+        plan = None if recipe is None else CompiledPlan.from_recipe(recipe, run_function)
+        if plan is not None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[forms] = plan
+        return plan
+
+    def _keep(self, forms: _Forms, arguments: Sequence[Any]) -> None:
+        """Leaves the plan that such arguments ran with to other processes."""
+        if forms in self._kept:
+            return
+        self._kept.add(forms)
+        recipe = self.compiled.self_contained_recipe(arguments)
+        key = None if recipe is None else _key(self.source, f"{self.name}\n{_text_of(forms)}")
+        if recipe is not None and key is not None:
+            cache = default_cache()
+            background_compiler.later(lambda: cache.store(key, encode(recipe)))
+
+
+def derived_number(source: Function, name: str, derive: Callable[[Function], int]) -> int:
+    """`derive(source)`, from disk where an earlier process worked it out; the name is as for a `DerivedFunction`."""
+    key = _key(source, name)
+    known = None if key is None else default_cache().load(key)
+    if known is not None and known.isdigit():
+        return int(known)
+    with collection_paused():
+        number = derive(source)
+    if key is not None:
+        cache = default_cache()
+        background_compiler.later(lambda: cache.store(key, str(number).encode()))
+    return number
+
+
+def _key(source: Function, what: str) -> bytes | None:
+    """What names something derived on disk; None where nothing is kept there, or the source has no name there."""
+    digest = None if default_cache().settings.directory is None else function_digest(source)
+    return None if digest is None else recipe_key(hashlib.sha256(digest + what.encode()).digest(), {})
+
+
+def _forms_of(arguments: Sequence[Any]) -> _Forms | None:
+    """None where one of the arguments may have to be converted before kernels take it."""
+    forms = []
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            if not argument.flags.carray:
+                return None
+        elif not isinstance(argument, np.generic):
+            return None
+        if argument.dtype.isbuiltin != 1:
+            return None
+        forms.append((argument.dtype, argument.shape))
+    return tuple(forms)
+
+
+def _text_of(forms: _Forms) -> str:
+    return " ".join(f"{dtype.str}{shape}" for dtype, shape in forms)

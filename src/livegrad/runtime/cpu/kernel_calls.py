@@ -1,0 +1,100 @@
+"""Launches of kernels, ready to go. A recipe's kernel, its code and its argument block come in; calls go out.
+
+`execute.py` makes them when a plan is bound, and runs them in order.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from livegrad.diagnostics import KernelCheckError
+from livegrad.runtime.cpu.loop_body import Call
+from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
+from livegrad.runtime.cpu.serialised_plan import KernelRecipe
+from livegrad.runtime.cpu.tiers import Code
+
+CLEAN = -1  # a status word when nothing was found wrong
+_LONGEST_SEQUENCE = 32  # kernels in one native call: an interrupt waits for its end
+
+
+class KernelCall:
+    """One kernel launch, ready to go."""
+
+    __slots__ = ("_invoke", "_sites", "block", "interruptible", "members", "native", "record", "status")
+
+    def __init__(
+        self,
+        kernel: KernelRecipe,
+        native: Code,
+        block: ArgumentBlock,
+        status: array[int],
+        members: Sequence[KernelCall],
+    ) -> None:
+        self.native, self.block, self.status = native, block, status
+        self.members = members  # kept alive: the block holds their addresses
+        self.record = (native.addresses[kernel.symbol], kernel.total, kernel.grain, block.address)
+        self._sites, self.interruptible = kernel.sites, kernel.interruptible
+        self._invoke = invoker().invoke_interruptible if kernel.interruptible else invoker().invoke
+
+    def wait(self) -> None:
+        """Returns when there is code to call."""
+        for call in (self, *self.members):
+            call.native.wait()
+
+    @property
+    def has_checks(self) -> bool:
+        return bool(self._sites)
+
+    def run(self, values: Mapping[Any, Any]) -> None:
+        try:
+            interrupted = self._invoke(*self.record)
+            if self.interruptible and interrupted:
+                raise KeyboardInterrupt
+        except BaseException:
+            self.status[0] = CLEAN  # a check that failed before the interrupt is no business of the next run
+            raise
+        self.check()
+
+    def check(self) -> None:
+        """Raises what the kernel found wrong."""
+        if self._sites and self.status[0] != CLEAN:
+            word = self.status[0]
+            self.status[0] = CLEAN
+            site = self._sites[word & 0xFFFF]
+            raise KernelCheckError(f"{site.message}, at element {word >> 16}", where=site.origin)
+
+
+class _Sequence:
+    """Kernels that run one after the other in one native call; only the last may have something to check."""
+
+    __slots__ = ("_arguments", "_invoke", "_members", "_records")
+
+    def __init__(self, members: Sequence[KernelCall]) -> None:
+        self._members = members
+        self._records = array("q", [word for member in members for word in member.record])
+        self._arguments = (self._records.buffer_info()[0], len(members))
+        self._invoke = invoker().invoke_sequence
+
+    def run(self, values: Mapping[Any, Any]) -> None:
+        self._invoke(*self._arguments)
+        self._members[-1].check()
+
+
+def joined(calls: Sequence[KernelCall | Call]) -> list[Call]:
+    """Neighbouring kernels become one call, up to one that has something to check or that an interrupt may end."""
+    joined: list[Call] = []
+    waiting: list[KernelCall] = []
+    for call in (*calls, None):
+        if isinstance(call, KernelCall) and not call.interruptible:
+            waiting.append(call)
+            if not call.has_checks and len(waiting) < _LONGEST_SEQUENCE:
+                continue
+            call = None
+        if waiting:
+            joined.append(waiting[0] if len(waiting) == 1 else _Sequence(tuple(waiting)))
+            waiting = []
+        if call is not None:
+            joined.append(call)
+    return joined

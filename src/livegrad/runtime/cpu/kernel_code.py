@@ -1,0 +1,407 @@
+"""Native code for kernels, made once for each kernel and layout, and a plan's kernels as a recipe."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from livegrad.codegen.check_sites import place_sites
+from livegrad.codegen.llvm.kernel_module import KernelText, emit_kernel
+from livegrad.compiler import lower_loops, tile_loops
+from livegrad.diagnostics import Mark
+from livegrad.ir.line_sites import Places, exchange_places, lines_to_blame
+from livegrad.ir.lru import LruCache
+from livegrad.ops.convolution import convolve
+from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product, product_operands
+from livegrad.runtime.cpu.native.chain_kernel import LIBRARY as CHAIN
+from livegrad.runtime.cpu.native.chain_kernel import chain_library
+from livegrad.runtime.cpu.native.convolution import Convolution, arrange_convolution
+from livegrad.runtime.cpu.native.llvm_jit import host_target, object_key
+from livegrad.runtime.cpu.native.matmul import Launches, arrange, arrange_rows
+from livegrad.runtime.cpu.native.matmul import library as product_library
+from livegrad.runtime.cpu.native.object_cache import ObjectCache, default_cache
+from livegrad.runtime.cpu.row_chains import ChainBuilder, row_tile
+from livegrad.runtime.cpu.serialised_plan import ArrayRecipe, KernelRecipe, Recipe, Word, emitter_stamp
+from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.cpu.tiers import (
+    BaselineCompiler,
+    Code,
+    CodeChoice,
+    OptimizedModule,
+    Source,
+    TieredFunction,
+    code_choice,
+    compile_optimized,
+    load_code,
+)
+from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.schedule.kernel import Kernel
+from livegrad.schedule.loops.cpu_nest import CpuNest, Layout, RowTile
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
+
+ALIGNMENT = 64
+_MOST_KERNELS = 2048
+_STATUS, _INTERRUPT = Word("status", 0, 0), Word("interrupt", 0, 0)
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """The text of a kernel for one layout, and its native code."""
+
+    text: KernelText
+    key: bytes
+    native: Code
+
+
+@dataclass(frozen=True)
+class ReadyStep:
+    """A kernel step as the CPU runs it, with every number that it needs, and its code, which may be on its way."""
+
+    nest: CpuNest
+    code: CompiledKernel
+
+
+_kernels: LruCache[tuple[Any, ...], CompiledKernel] = LruCache(_MOST_KERNELS)
+_loaded: LruCache[bytes, Code] = LruCache(_MOST_KERNELS)
+_lock = threading.Lock()
+renew_lock_after_fork(sys.modules[__name__], "_lock")
+
+
+class Compiling:
+    """The code of a plan's kernels, which come one by one: what is new is compiled while the next ones are written.
+
+    They may come as soon as they are scheduled (`begin`), long before there is a plan.
+    """
+
+    def __init__(self) -> None:
+        self._choice: CodeChoice = code_choice()
+        self._baseline = BaselineCompiler(verified=self._choice == "quick")  # no other tier follows
+        self._new: dict[tuple[Any, ...], CompiledKernel] = {}
+        self._codes: dict[bytes, Code] = {}  # of the new ones
+        self._begun: dict[int, tuple[KernelStep, ReadyStep]] = {}  # by the identity of the step, which stays alive
+
+    def begin(self, step: KernelStep) -> None:
+        """Has a step's kernel compiled, in the form in which it runs by itself: nearly always, a chain has the same."""
+        if id(step) not in self._begun:
+            nest = lower_loops(CpuNest(step, host_target().vector_bytes), CPU)
+            self._begun[id(step)] = step, ReadyStep(nest, self.add(nest.kernel, nest.layout))
+
+    def ready(self, step: KernelStep, rows: RowTile | None) -> ReadyStep:
+        """A step of the plan, by itself or in a chain over these rows."""
+        if rows is None:
+            self.begin(step)
+            return self._begun[id(step)][1]
+        _, begun = self._begun.get(id(step), (step, None))
+        if begun is not None and begun.nest.step is step:
+            nest = tile_loops(begun.nest, rows, CPU)
+        else:
+            nest = lower_loops(CpuNest(step, host_target().vector_bytes, rows), CPU)
+        return ReadyStep(nest, self.add(nest.kernel, nest.layout))
+
+    def add(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
+        """The kernel's code, made when it is asked for first; it may be on its way.
+
+        Kernels that differ in nothing but the lines that their checks name share it; each has its own lines beside it.
+        """
+        plain, places = _without_places(kernel)
+        key = (plain, layout, self._choice)
+        code = self._new.get(key) or _known(key)
+        if code is None:
+            code = self._new[key] = self._made(plain, layout)
+        else:
+            self._baseline.go_on()
+        return _placed(code, places) if places else code
+
+    def _made(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
+        """Code for a kernel that is not in memory: what the disk has, or else compiled, quickly where that will do."""
+        source = _source(kernel, layout, self._choice)
+        code = self._codes.get(source.key) or _load(source.key, source.cache)
+        if code is None:
+            is_baseline = source.fits_the_stack and self._choice != "good"
+            code = self._baseline.add(source) if is_baseline else compile_optimized(source)
+        self._codes[source.key] = code
+        return CompiledKernel(source.baseline, source.key, code)
+
+    def close(self) -> None:
+        """Keeps what is new; no more kernels come."""
+        made = self._baseline.close()
+        if self._choice == "both" and made:
+            background_compiler.tier_up(made)
+        for code in made if self._choice == "quick" else ():
+            background_compiler.later(code.leave_behind)
+        with _lock:
+            for key, new in self._new.items():
+                _kernels.keep(key, new)
+                _loaded.keep(new.key, new.native)
+
+
+def _known(key: tuple[Any, ...]) -> CompiledKernel | None:
+    with _lock:
+        return _kernels.use(key)
+
+
+def _without_places(kernel: Kernel) -> tuple[Kernel, Places]:
+    """The kernel with a mark for each line that a check of it may blame, and those lines by number."""
+    lines = dict.fromkeys(line for stage in kernel.stages for line in lines_to_blame(stage.body))
+    if not lines:
+        return kernel, ()
+    marks = {line: Mark(number) for number, line in enumerate(lines)}
+    stages = tuple(replace(stage, body=exchange_places(stage.body, marks)) for stage in kernel.stages)
+    return replace(kernel, stages=stages), tuple(marks)
+
+
+def _placed(code: CompiledKernel, places: Places) -> CompiledKernel:
+    return replace(code, text=replace(code.text, sites=place_sites(code.text.sites, places)))
+
+
+def _source(kernel: Kernel, layout: Layout, choice: CodeChoice) -> Source:
+    """The baseline module of a kernel, and the key of its code: that text, the lanes and the emitter decide it."""
+    baseline = emit_kernel(kernel, layout, quick=True)
+    stays = "quick" if choice == "quick" else "better"  # soon, if not at once
+    key = object_key("\n".join([emitter_stamp(), stays, str(layout.lanes), str(layout.streamed), baseline.text]), 0)
+    return Source(key, baseline, lambda: _optimized_module(kernel, layout), default_cache(), layout.lanes * 4)
+
+
+def _optimized_module(kernel: Kernel, layout: Layout) -> OptimizedModule:
+    written = emit_kernel(kernel, layout)
+    return OptimizedModule(written.text, written.math)
+
+
+def _load(key: bytes, cache: ObjectCache) -> Code | None:
+    """Code by its key: from memory, or else the best that is on disk."""
+    with _lock:
+        known = _loaded.use(key)
+    if known is not None:
+        return known
+    found = load_code(key, cache)
+    if isinstance(found, TieredFunction) and code_choice() == "both":
+        background_compiler.tier_up([found])
+    return found
+
+
+def loaded(key: bytes) -> Code | None:
+    """Native code by its key: from memory, or from the disk cache if it is there."""
+    native = _load(key, default_cache())
+    if native is not None:
+        with _lock:
+            _loaded.keep(key, native)
+    return native
+
+
+def codes_of(recipe: Recipe) -> dict[bytes, Code] | None:
+    """The native code of a recipe's kernels by key; None when some of it is no longer in the cache.
+
+    It may be on its way: `wait` for it before it is called.
+    """
+    every = [single for kernel in recipe.kernels for single in (kernel.members or (kernel,))]
+    codes: dict[bytes, Code] = {}
+    for key in {kernel.object_key for kernel in every if not kernel.library}:
+        native = loaded(key)
+        if native is None:
+            return None
+        codes[key] = native
+    return codes
+
+
+def code_of(kernel: KernelRecipe, codes: Mapping[bytes, Code]) -> Code:
+    """What a recipe's kernel is a function of: a library, or its own code."""
+    if kernel.library == CHAIN:
+        return chain_library()
+    return product_library(kernel.library, kernel.symbol) if kernel.library else codes[kernel.object_key]
+
+
+def kernels_in_memory() -> int:
+    """How many kernels are loaded: it grows with every kernel that is new, whether compiled or read from disk."""
+    with _lock:
+        return len(_loaded)
+
+
+def forget_kernels() -> None:
+    """Drops all compiled kernels from memory; those on disk stay."""
+    with _lock:
+        _kernels.clear()
+        _loaded.clear()
+
+
+# --- recipes ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class RecipeBuilder:
+    """Spells out a plan's kernels; scratch buffers are numbered as they are met, and products share one."""
+
+    plan: Plan
+    scratch: dict[Buffer | RowChain | None, int] = field(default_factory=dict)  # None: for products' left operands
+    product_scratch: int = 0
+    chain_scratch: dict[RowChain, int] = field(default_factory=dict)
+    workspace: int = 0  # bytes behind the arena, for what one step needs while it runs
+    building: ChainBuilder | None = None
+    steps: dict[int, ReadyStep] = field(default_factory=dict)  # by the identity of the plan's
+
+    def prepare(self, compiling: Compiling) -> None:
+        """Compiles the kernels of all steps: some while others are written."""
+        blocks = {id(step): row_tile(chain) for chain in self.plan.chains for step in chain.steps}
+        for step in self.plan.steps:
+            if isinstance(step, KernelStep):
+                self.steps[id(step)] = compiling.ready(step, blocks.get(id(step)))
+        compiling.close()
+
+    def kernels(self, step: Step) -> tuple[KernelRecipe, ...] | None:
+        """The kernels of a step; None for one that the host runs."""
+        if isinstance(step, KernelStep):
+            return (self._kernel(step),)
+        found = native_convolution(step) or native_product(step)
+        if found is None:
+            return None
+        launches = arrange_convolution(found) if isinstance(found, Convolution) else arrange(found)
+        made, used = self._product(step, found.element, launches, 0)
+        self.workspace = max(self.workspace, used)
+        return made
+
+    def chain(self, chain: RowChain) -> tuple[KernelRecipe, ...]:
+        """What prepares a chain, and the kernel that runs it block by block."""
+        block = row_tile(chain)
+        self.building = builder = ChainBuilder(chain, block)
+        before: list[KernelRecipe] = []
+        members: list[tuple[KernelRecipe, int]] = []
+        used = 0
+        for step in chain.steps:
+            if isinstance(step, KernelStep):
+                kernel = self._kernel(step)
+                members.append((kernel, kernel.grain))
+                continue
+            product = native_product(step)
+            assert product is not None
+            *ahead, run = (made := self._product(step, product.element, arrange_rows(product, block.block), used))[0]
+            before += ahead
+            members.append((run, 1))
+            used = made[1]
+        self.building = None
+        slot = self.scratch.setdefault(chain, len(self.scratch))
+        whole, self.chain_scratch[chain] = builder.recipe(members, Word("scratch", slot, 0))
+        self.workspace = max(self.workspace, used)
+        return (*before, whole)
+
+    def _kernel(self, step: KernelStep) -> KernelRecipe:
+        ready = self.steps[id(step)]
+        nest, code = ready.nest, ready.code
+        values = self._words(nest)
+        words = tuple([values[name] for name in code.text.words])
+        return KernelRecipe(code.key, words, nest.total, nest.grain, code.text.interruptible, code.text.sites)
+
+    def _product(
+        self, step: HostStep, element: str, launches: Launches, used: int
+    ) -> tuple[tuple[KernelRecipe, ...], int]:
+        """The kernels of a product that finds so many bytes of the workspace in use; and how many are after it."""
+        start = rounded(self.plan.arena_bytes) + used
+        between = rounded(launches.workspace)
+        self.product_scratch = max(self.product_scratch, launches.scratch)
+        left, right = (self._place(buffer, 0) for buffer, _ in product_operands(step))
+        if step.op is convolve:
+            left, right = right, left  # the kernels are the left operand
+        assert isinstance(step.result, Buffer)
+        places = {
+            "left": left, "right": right, "out": self._place(step.result, 0),
+            "workspace": Word("arena", 0, start), "between": Word("arena", 0, start + between),
+        }  # fmt: skip
+        if launches.scratch:
+            places["scratch"] = Word("scratch", self.scratch.setdefault(None, len(self.scratch)), 0)
+        made = tuple(
+            KernelRecipe(
+                b"", tuple([places.get(w, 0) if isinstance(w, str) else w for w in launch.words]),
+                launch.total, launch.grain, False, (), element, launch.kernel,
+            )
+            for launch in launches.steps
+        )  # fmt: skip
+        return made, used + between + rounded(launches.between)
+
+    def _words(self, nest: CpuNest) -> dict[str, int | Word]:
+        """What each word that a kernel may take holds."""
+        step, sizes = nest.step, nest.dimensions
+        words: dict[str, int | Word] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": nest.block}
+        words |= {"chunk": step.chunk, "scratch": _scratch_bytes(nest)}
+        words |= {f"domain{d}": size for d, size in enumerate(sizes.domain)}
+        words |= {f"inner{d}": size for d, size in enumerate(sizes.inner)}
+        for role, views, strides in (("read", step.reads, sizes.reads), ("output", step.outputs, sizes.outputs)):
+            for number, (view, own) in enumerate(zip(views, strides, strict=True)):
+                name = f"{role}{number}"
+                words[name] = self._place(view.buffer, view.offset)
+                for d, stride in enumerate(own):
+                    words[f"{name}.stride{d}"] = stride
+        for number, buffer in enumerate(step.wholes):
+            words[f"whole{number}"] = self._place(buffer, 0)
+            words |= {f"whole{number}.extent{d}": size for d, size in enumerate(buffer.shape)}
+            words |= {f"whole{number}.stride{d}": stride for d, stride in enumerate(buffer.strides)}
+        for number, view in enumerate(step.uniforms):
+            words[f"uniform{number}"] = self._place(view.buffer, view.offset)
+        return words
+
+    def _place(self, buffer: Buffer, offset: int) -> Word:
+        base = buffer.base
+        shift = offset * buffer.element.dtype.itemsize
+        if self.building is not None and base in self.building.chain.private:
+            return self.building.place(base, shift)
+        if base.lifetime == "region":
+            return Word("scratch", self.scratch.setdefault(base, len(self.scratch)), 0)
+        if base.lifetime == "graph":
+            return Word("arena", 0, self.plan.places[base] + shift)
+        is_cell = base.shape == () and base in self.plan.arguments
+        return Word("cell" if is_cell else "external", base.number, shift)
+
+
+def rounded(size: int) -> int:
+    """A size in whole cache lines."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _scratch_bytes(nest: CpuNest) -> int:
+    """What one thread needs of each scratch buffer of a step: room for a row, or for a row of each lane."""
+    step = nest.step
+    sizes = [v.buffer.bytes for p, v in zip(step.kernel.outputs, step.outputs, strict=True) if p.scratch]
+    return rounded(max(sizes, default=0) * (1 if step.kernel.along else nest.lanes))
+
+
+def make_recipe(
+    plan: Plan, compiling: Compiling | None = None
+) -> tuple[Recipe, list[int | None], Mapping[bytes, Code]]:
+    """The plan as a recipe, how many of its kernels each step is (None for a step of the host), and their code by key.
+
+    The steps of a chain count as its first one. `compiling` may have begun with the plan's kernels.
+    """
+    builder = RecipeBuilder(plan)
+    builder.prepare(compiling or Compiling())
+    place = {id(step): number for number, step in enumerate(plan.steps)}
+    starts = {place[id(chain.steps[0])]: chain for chain in plan.chains}
+    inside = {place[id(step)] for chain in plan.chains for step in chain.steps[1:]}
+    steps: list[tuple[KernelRecipe, ...] | None] = []
+    for number, step in enumerate(plan.steps):
+        if number in starts:
+            steps.append(builder.chain(starts[number]))
+        else:
+            steps.append(() if number in inside else builder.kernels(step))
+    arguments, results = (
+        tuple(ArrayRecipe(s.number, s.element, s.shape) if isinstance(s, Buffer) else None for s in slots)
+        for slots in (plan.arguments, plan.results)
+    )
+    kernels = tuple(kernel for step in steps if step is not None for kernel in step)
+    arena_bytes = rounded(plan.arena_bytes) + builder.workspace if builder.workspace else plan.arena_bytes
+    counts = [None if step is None else len(step) for step in steps]
+    scratch = tuple(_scratch_size(builder, owner) for owner in builder.scratch)
+    codes = {own.code.key: own.code.native for own in builder.steps.values()}
+    return Recipe(kernels, arguments, results, arena_bytes, scratch), counts, codes
+
+
+def _scratch_size(builder: RecipeBuilder, owner: Buffer | RowChain | None) -> int:
+    if owner is None:
+        return builder.product_scratch
+    return builder.chain_scratch[owner] if isinstance(owner, RowChain) else _largest_scratch(builder, owner)
+
+
+def _largest_scratch(builder: RecipeBuilder, buffer: Buffer) -> int:
+    """Threads step by the largest scratch buffer of their kernel, so each buffer has room for that."""
+    ready = [own for own in builder.steps.values() if any(view.buffer is buffer for view in own.nest.step.outputs)]
+    return max(_scratch_bytes(own.nest) for own in ready)

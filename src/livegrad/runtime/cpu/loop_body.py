@@ -1,0 +1,300 @@
+"""A loop's body as native code: its plan bound to memory for both places that the loop's state may be in.
+
+`tensor_loops.py` hands in the form that `row_loop` gives. A body of kernels alone runs all its iterations in one native
+call (`loop_kernel`); one with steps of the host runs its `sides` in turn, where neighbouring kernels are one call.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from livegrad.codegen.check_sites import Site
+from livegrad.compiler import compile_plan
+from livegrad.diagnostics import KernelCheckError
+from livegrad.passes.flatten_signature import leaf_types
+from livegrad.runtime.cpu.cpu_target import CPU_LOOP_BODY
+from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, make_recipe
+from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
+from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
+from livegrad.runtime.cpu.native.loop_kernel import PLACE, trips_library
+from livegrad.runtime.cpu.native.pool import interrupt_flag_address, runtime
+from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
+from livegrad.runtime.cpu.serialised_plan import KernelRecipe, Recipe
+from livegrad.schedule.loop_rows import RowLoop
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
+
+_CLEAN = -1
+
+Word = tuple[ArgumentBlock, int, int]  # an argument block, an index of its words, a byte offset
+_Record = tuple[int, int, int, ArgumentBlock]  # kernel, total, grain, arguments
+Move = tuple[ArgumentBlock, int, int, int]  # a word, the address that it holds in trip 0, and how far a trip moves it
+
+
+class Call(Protocol):
+    """A step of a plan, ready to go: objects and arrays that are not fixed come by their slot's key."""
+
+    def run(self, values: dict[Any, Any]) -> None: ...
+
+
+class Memory(Protocol):
+    """What a host step needs of the plan that it belongs to: arrays for buffers, and a way to run functions."""
+
+    run_nested: Callable[..., Any]
+
+    def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]: ...
+
+    def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None: ...
+
+
+MakeCall = Callable[[HostStep, Memory, Plan], Call]
+
+
+class LoopBody:
+    """A body's code and memory: every kernel has an argument block for each of the two places that state may be in."""
+
+    def __init__(self, loop: RowLoop, is_while: bool, run_nested: Callable[..., Any], make_call: MakeCall) -> None:
+        self.loop, self.is_while, self.run_nested = loop, is_while, run_nested
+        self.plan = compile_plan(loop.body, CPU_LOOP_BODY)
+        self._arrange_slots()
+        self.index = np.zeros((), np.int64)
+        self.goes_on = np.zeros((), np.bool_)
+        self.index_word = self.index.reshape(1).data
+        self.goes_on_word = self.goes_on.reshape(1).data
+        self.state = [[_new_array(slot) for slot in self.state_in] for _ in range(2)]
+        recipe, self._counts, self._codes = make_recipe(self.plan)
+        self._arena = plan_memory(recipe.arena_bytes)
+        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in recipe.scratch]
+        self.statuses = array("q", [_CLEAN] * max(1, len(recipe.kernels)))
+        # Where an address goes that is known at the start of a run, and where one that changes from trip to trip.
+        self.fixed_words: dict[int | ObjectSlot, list[Word]] = {}
+        self.row_words: list[dict[int | ObjectSlot, list[Word]]] = [{}, {}]
+        steps = zip(self.plan.steps, self._counts, strict=True)
+        own = [step for step, count in steps if count is None and isinstance(step, HostStep)]
+        hosts = {step: make_call(step, self, self.plan) for step in own}
+        self.host_keys = {key_of(slot) for step in hosts for slot in (*step.operands, step.result)}
+        records = [self._records(side, recipe) for side in range(2)]
+        self._sites = [kernel.sites for kernel in recipe.kernels]
+        self.trips = NativeTrips(self, records) if not hosts and not self._hands_on_objects() else None
+        self.sides = [self._calls(own, recipe, hosts) for own in records] if self.trips is None else []
+
+    def _arrange_slots(self) -> None:
+        """Which argument and result of the plan is what."""
+        loop, (_, *arguments), results = self.loop, self.plan.arguments, list(self.plan.results)
+        states, fixed = len(loop.state), len(loop.fixed)
+        self.state_in, self.state_out = arguments[:states], results[:states]
+        self.fixed = arguments[states : states + fixed]
+        reads, writes = iter(arguments[states + fixed :]), iter(results[states:])
+        self.row_slots = [
+            ([next(reads) for _ in row.reads], [next(writes) for _ in leaf_types(row.element)] if row.writes else [])
+            for row in loop.rows
+        ]
+        self._index_key, self._goes_on_key = key_of(self.plan.arguments[0]), key_of(results[-1])
+
+    def _hands_on_objects(self) -> bool:
+        """Whether a trip gives the next one more than arrays."""
+        rows = (slot for reads, writes in self.row_slots for slot in (*reads, *writes))
+        return any(isinstance(slot, ObjectSlot) for slot in (*self.state_in, *self.state_out, *rows))
+
+    def _records(self, side: int, recipe: Recipe) -> list[_Record]:
+        """The kernels for state that is read on one side and written on the other."""
+        arrays: dict[Any, Any] = {self._index_key: self.index}
+        if self.is_while:
+            arrays[self._goes_on_key] = self.goes_on
+        for slots, own in ((self.state_in, self.state[side]), (self.state_out, self.state[1 - side])):
+            arrays |= {key_of(slot): memory for slot, memory in zip(slots, own, strict=True) if memory is not None}
+        addresses = {key: memory.ctypes.data for key, memory in arrays.items()}
+        return [self._record(kernel, number, addresses, side) for number, kernel in enumerate(recipe.kernels)]
+
+    def _calls(self, records: Sequence[_Record], recipe: Recipe, hosts: Mapping[HostStep, Call]) -> list[Call]:
+        """The steps of one side; neighbouring kernels are one call."""
+        calls: list[Call] = []
+        numbered = iter(enumerate(zip(recipe.kernels, records, strict=True)))
+        for step, count in zip(self.plan.steps, self._counts, strict=True):
+            if count is None:
+                assert isinstance(step, HostStep)
+                calls.append(hosts[step])
+                continue
+            for _ in range(count):
+                number, (kernel, record) = next(numbered)
+                if kernel.interruptible:
+                    calls.append(_LongKernel(record, number, kernel.sites, self.statuses))
+                    continue
+                if not calls or not isinstance(calls[-1], _Kernels):
+                    calls.append(_Kernels(self.statuses))
+                calls[-1].add(record, number, kernel.sites)  # type: ignore[attr-defined]
+        return calls
+
+    def _record(self, kernel: KernelRecipe, number: int, addresses: Mapping[Any, int], side: int) -> _Record:
+        native = code_of(kernel, self._codes)
+        block = ArgumentBlock.holding([word if isinstance(word, int) else 0 for word in kernel.words])
+        status = self.statuses.buffer_info()[0] + 8 * number
+        bases = {"arena": self._arena.ctypes.data, "status": status, "interrupt": interrupt_flag_address()}
+        moving = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
+        for index, word in enumerate(kernel.words):
+            if isinstance(word, int):
+                continue
+            if word.kind == "scratch":
+                block.ints[index] = self._scratch[word.slot].ctypes.data
+            elif word.kind not in ("external", "cell"):
+                block.ints[index] = bases[word.kind] + word.value
+            elif word.slot in addresses:
+                block.ints[index] = addresses[word.slot] + word.value
+            else:
+                words = self.row_words[side] if word.slot in moving else self.fixed_words
+                words.setdefault(word.slot, []).append((block, index, word.value))
+        native.wait()
+        return native.addresses[kernel.symbol], kernel.total, kernel.grain, block
+
+    # --- memory, as host steps of the body see it ---
+
+    def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
+        """A buffer's memory as an array."""
+        fixed = self.fixed_array(buffer)
+        return values[buffer.base.number].reshape(buffer.shape) if fixed is None else fixed
+
+    def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
+        """A buffer's memory as an array if it is the same in every trip."""
+        base = buffer.base
+        if base.number == self._index_key:
+            return self.index.reshape(buffer.shape)
+        if base.lifetime == "external":
+            return None
+        start = self.plan.places[base]
+        return self._arena[start : start + buffer.bytes].view(buffer.element.dtype).reshape(buffer.shape)
+
+    def forget_failures(self) -> None:
+        """A check that failed in a run that was interrupted is no business of the next one."""
+        for place in range(len(self.statuses)):
+            self.statuses[place] = _CLEAN
+
+    def check(self) -> None:
+        """Raises what a kernel found wrong."""
+        for status, sites in zip(self.statuses, self._sites, strict=False):
+            if sites and status != _CLEAN:
+                raise _failure(status, sites)
+
+    @property
+    def has_checks(self) -> bool:
+        return any(self._sites)
+
+
+def key_of(slot: Slot) -> int | ObjectSlot:
+    return slot.base.number if isinstance(slot, Buffer) else slot
+
+
+def reader(slots: Sequence[Slot], owner: Memory) -> Callable[[Mapping[Any, Any]], list[Any]]:
+    """What gives the values of slots: arrays of the owner's memory, and objects."""
+    # Memory that stays where it is, is looked up once: loops over tensors run their steps thousands of times.
+    fixed = [None if isinstance(slot, ObjectSlot) else owner.fixed_array(slot) for slot in slots]
+
+    def read(values: Mapping[Any, Any]) -> list[Any]:
+        return [
+            array
+            if array is not None
+            else (values[slot] if isinstance(slot, ObjectSlot) else owner.array_of(slot, values))
+            for array, slot in zip(fixed, slots, strict=True)
+        ]
+
+    return read
+
+
+def _new_array(slot: Slot) -> np.ndarray[Any, Any] | None:
+    if isinstance(slot, ObjectSlot):
+        return None
+    return aligned_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
+
+
+class NativeTrips:
+    """All trips of a loop in one native call, for a body of kernels alone."""
+
+    def __init__(self, body: LoopBody, records: Sequence[Sequence[_Record]]) -> None:
+        self._body = body
+        self._kept = records  # the argument blocks, whose addresses are in the table
+        self._tables = [array("q", _words_of(own)) for own in records]
+        self._moves = [array("q"), array("q")]
+        self._block = ArgumentBlock(len(PLACE))
+        self._invoke = invoker().invoke_interruptible
+        self._set(
+            run=runtime().code.addresses["pool_run"],
+            index=body.index.ctypes.data,
+            goes_on=body.goes_on.ctypes.data if body.is_while else 0,
+            statuses=body.statuses.buffer_info()[0],
+            checks=len(body.statuses) if body.has_checks else 0,
+            interrupt=interrupt_flag_address(),
+            count=len(records[0]),
+            records_0=self._tables[0].buffer_info()[0],
+            records_1=self._tables[1].buffer_info()[0],
+        )
+
+    def _set(self, **words: int) -> None:
+        for name, value in words.items():
+            self._block.ints[PLACE[name]] = value
+
+    def move(self, sides: Sequence[Sequence[Move]]) -> None:
+        """Takes the addresses that change from trip to trip."""
+        for side, moves in enumerate(sides):
+            own = self._moves[side] = array("q")
+            for block, index, start, step in moves:
+                own.extend((block.address + 8 * index, start, step))
+            self._set(**{f"moves_{side}": own.buffer_info()[0], f"moved_{side}": len(moves)})
+
+    def run(self, trips: int, first: int, step: int, side: int) -> int:
+        """So many trips from an index on, or fewer where the loop's condition ends it; how many there were."""
+        self._set(trips=trips, first=first, step=step, side=side)
+        if self._invoke(trips_library().addresses["run_trips"], 1, 1, self._block.address):
+            raise KeyboardInterrupt
+        self._body.check()
+        return self._block.ints[PLACE["done"]]
+
+
+def _words_of(records: Sequence[_Record]) -> list[int]:
+    return [word for *record, block in records for word in (*record, block.address)]
+
+
+class _Kernels:
+    """Kernels that run one after the other in one native call."""
+
+    def __init__(self, statuses: array[int]) -> None:
+        self._statuses = statuses
+        self._records, self._blocks = array("q"), list[ArgumentBlock]()
+        self._checks: list[tuple[int, tuple[Site, ...]]] = []
+        self._invoke = invoker().invoke_sequence
+
+    def add(self, record: _Record, number: int, sites: tuple[Site, ...]) -> None:
+        kernel, total, grain, block = record
+        self._records.extend((kernel, total, grain, block.address))
+        self._blocks.append(block)
+        if sites:
+            self._checks.append((number, sites))
+        self._arguments = (self._records.buffer_info()[0], len(self._blocks))
+
+    def run(self, values: dict[Any, Any]) -> None:
+        self._invoke(*self._arguments)
+        for number, sites in self._checks:
+            if self._statuses[number] != _CLEAN:
+                raise _failure(self._statuses[number], sites)
+
+
+class _LongKernel:
+    """A kernel with loops of its own, which an interrupt must end."""
+
+    def __init__(self, record: _Record, number: int, sites: tuple[Site, ...], statuses: array[int]) -> None:
+        kernel, total, grain, self._block = record
+        self._arguments = (kernel, total, grain, self._block.address)
+        self._number, self._sites, self._statuses = number, sites, statuses
+        self._invoke = invoker().invoke_interruptible
+
+    def run(self, values: dict[Any, Any]) -> None:
+        if self._invoke(*self._arguments):
+            raise KeyboardInterrupt
+        if self._sites and self._statuses[self._number] != _CLEAN:
+            raise _failure(self._statuses[self._number], self._sites)
+
+
+def _failure(status: int, sites: Sequence[Site]) -> KernelCheckError:
+    site = sites[status & 0xFFFF]
+    return KernelCheckError(f"{site.message}, at element {status >> 16}", where=site.origin)

@@ -1,0 +1,94 @@
+"""Matrix products and convolutions of a plan as native code: a step comes in; its sizes and strides go out, if our own
+code computes it.
+
+Called when a plan's recipe is made. What is not for native code (complex numbers, integers) NumPy multiplies.
+"""
+
+from __future__ import annotations
+
+from livegrad.codegen.llvm.matmul.product import Product, product_of
+from livegrad.ir.leaves import parameter_op
+from livegrad.ir.op import Op
+from livegrad.ir.types import f32, f64
+from livegrad.ops.convolution import convolve
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import permute
+from livegrad.runtime.cpu.native.convolution import Column, Convolution, Line, is_native
+from livegrad.schedule.plan import Buffer, HostStep
+
+_ELEMENTS = {f32: "float32", f64: "float64"}  # NumPy takes ten microseconds to name one
+
+
+def native_product(step: HostStep) -> Product | None:
+    """The sizes and strides of a product of matrices; None for any other step, and for one that has no native code."""
+    native = _native_result(step, matmul)
+    if native is None:
+        return None
+    element, result = native
+    out = result.shape
+    operands = product_operands(step)
+    left, order = operands[0]
+    inner = left.shape[order[-1]]
+    if not inner:
+        return None
+    strides = [_spread(buffer, order, len(out)) for buffer, order in operands]
+    return product_of(element, out, strides[0], strides[1], inner)
+
+
+def native_convolution(step: HostStep) -> Convolution | None:
+    """The sizes and strides of a convolution; None for any other step, and for one that has no native code."""
+    native = _native_result(step, convolve)
+    if native is None:
+        return None
+    element, result = native
+    node = step.function.results[0]
+    (image, image_order), (kernel, kernel_order) = product_operands(step)
+    if any(width for widths in node.attribute("padding") for width in widths) or not image.size:
+        return None
+    right, left = _seen_strides(image, image_order), _seen_strides(kernel, kernel_order)
+    outputs, channels, *window = (kernel.shape[axis] for axis in kernel_order)
+    groups, strides, dilation = (node.attribute(name) for name in ("groups", "strides", "dilation"))
+    reach = [stride * gap for stride, gap in zip(right[2:], dilation, strict=True)]
+    lines = [Line(*each) for each in zip((channels, *window), left[1:], (right[1], *reach), strict=True)]
+    counts, steps = result.shape[2:], [a * b for a, b in zip(right[2:], strides, strict=True)]
+    found = Convolution(
+        element, groups, outputs // groups, left[0], outputs // groups * left[0],
+        channels * right[1], tuple(lines), Column(result.shape[0], right[0]),
+        tuple(Column(*each) for each in zip(counts, steps, strict=True)),
+    )  # fmt: skip
+    return found if is_native(found) else None
+
+
+def _native_result(step: HostStep, op: Op) -> tuple[str, Buffer] | None:
+    """The element and the memory of a step's result, if the step is of that kind and has something to compute."""
+    if step.op is not op or not isinstance(step.result, Buffer) or not step.result.size:
+        return None
+    element = _ELEMENTS.get(step.result.element)
+    return None if element is None else (element, step.result)
+
+
+def _seen_strides(buffer: Buffer, order: tuple[int, ...]) -> list[int]:
+    return [buffer.strides[axis] * buffer.element.dtype.itemsize for axis in order]
+
+
+def product_operands(step: HostStep) -> list[tuple[Buffer, tuple[int, ...]]]:
+    """The memory of both operands, and the order of its dimensions in which a product sees them."""
+    found = []
+    for operand in step.function.results[0].operands:
+        seen = operand.operands[0] if operand.op is permute else operand
+        assert seen.op is parameter_op
+        buffer = step.operands[seen.attribute("index")]
+        assert isinstance(buffer, Buffer)
+        order = operand.attribute("axes") if operand.op is permute else tuple(range(len(buffer.shape)))
+        found.append((buffer, order))
+    return found
+
+
+def _spread(buffer: Buffer, order: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Strides in bytes, in the order seen, over the dimensions of the result; 0 where the operand is repeated."""
+    size, last = buffer.element.dtype.itemsize, len(order) - 2
+    own = [
+        0 if place < last and buffer.shape[axis] == 1 else buffer.strides[axis] * size
+        for place, axis in enumerate(order)
+    ]
+    return (*[0] * (rank - len(own)), *own)

@@ -1,0 +1,95 @@
+"""Memory for results and plans: what a dropped one held is used again, because fresh pages cost more than the work on
+them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.types import Scalar, u8
+from livegrad.runtime.fork import renew_lock_after_fork
+
+_SMALL = 1 << 18  # below this the allocator of the C library keeps memory itself
+_MOST_KEPT = 1 << 30
+_MOST_KEPT_OF_PLANS = 1 << 28
+_ALIGNMENT = 64
+
+
+def aligned_memory(size: int) -> np.ndarray[Any, Any]:
+    """Bytes that begin at a cache line."""
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size]
+
+
+class _Block:
+    """Memory on loan to an array: it goes back to the pool when the array (and every view of it) is gone."""
+
+    __slots__ = ("__array_interface__", "_memory", "_pool")
+
+    def __init__(self, pool: MemoryPool, memory: np.ndarray[Any, Any], dtype: np.dtype[Any], shape: tuple[int, ...]):
+        self._pool, self._memory = pool, memory
+        address = memory.__array_interface__["data"][0]
+        self.__array_interface__ = {"data": (address, False), "typestr": dtype.str, "shape": shape, "version": 3}
+
+    def __del__(self) -> None:
+        self._pool.give_back(self._memory)
+
+
+class MemoryPool:
+    """Blocks by size, the most recently used first; bounded in bytes: those go whose size was not used for longest."""
+
+    def __init__(self, most_kept: int = _MOST_KEPT) -> None:
+        self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
+        self._kept = 0
+        self._most_kept = most_kept
+        # Re-entrant: a garbage collection inside the pool may drop an array of the pool.
+        self._lock = threading.RLock()
+        renew_lock_after_fork(self, "_lock", threading.RLock)
+
+    def array(self, element: Scalar, shape: tuple[int, ...], size: int) -> np.ndarray[Any, Any]:
+        """An array of `size` bytes, not initialised."""
+        rounded = -(-size // 4096) * 4096
+        with self._lock:
+            blocks = self._free.get(rounded)
+            memory = blocks.pop() if blocks else None
+            if memory is not None:
+                self._kept -= rounded
+        return np.asarray(_Block(self, aligned_memory(rounded) if memory is None else memory, element.dtype, shape))
+
+    def give_back(self, memory: np.ndarray[Any, Any]) -> None:
+        size = memory.nbytes
+        with self._lock:
+            if size > self._most_kept:
+                return
+            while self._free and self._kept + size > self._most_kept:
+                oldest, blocks = self._free.popitem(last=False)
+                self._kept -= oldest * len(blocks)
+            self._free.setdefault(size, []).append(memory)
+            self._free.move_to_end(size)
+            self._kept += size
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._kept
+
+
+RESULTS = MemoryPool()
+_PLANS = MemoryPool(_MOST_KEPT_OF_PLANS)
+
+
+def plan_memory(size: int) -> np.ndarray[Any, Any]:
+    """Bytes that begin at a cache line: a plan's, and when that is gone, those of the next that wants as many."""
+    return aligned_memory(size) if size < _SMALL else _PLANS.array(u8, (size,), size)
+
+
+def result_maker(element: Scalar, shape: tuple[int, ...], size: int) -> Callable[[], np.ndarray[Any, Any]]:
+    """What makes a fresh array for a result, small ones without detour."""
+    if size < _SMALL:
+        return partial(np.empty, shape, element.dtype)
+    return partial(RESULTS.array, element, shape, size)

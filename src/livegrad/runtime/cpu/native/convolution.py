@@ -1,0 +1,255 @@
+"""Convolutions by our own code: sizes and strides come in, kernel launches with their argument words go out.
+
+Called by the plan compiler, as `matmul.py` is. A convolution is the product of its kernels and of all windows of the
+image, of which only panels are ever in memory. How it is cut depends on sizes alone, so results have the same bits for
+any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Literal, NamedTuple
+
+from livegrad.codegen.llvm.matmul.convolution_module import CONVOLVE_WORDS, SPACINGS
+from livegrad.codegen.llvm.matmul.launches import ONE_ITEM, pack, sum_of_parts
+from livegrad.codegen.llvm.matmul.packing import ROW_PADDING
+from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, Place
+from livegrad.codegen.llvm.vector_builder import TileShapes
+from livegrad.runtime.cpu.native.matmul import best_tiles, shapes_for
+
+_DEPTH = 256  # lines that a tile sums at once: their panel and as many columns of the kernels stay close
+_MOST_ROWS, _MOST_PANELS = 512, 16  # of an item
+_ITEM_WORK = 1 << 20  # multiplications
+_ENOUGH_ITEMS = 16  # to be shared by some threads
+_COPY_COST = 0.6  # cycles for a number that is moved to another place afterwards
+_SPACE = 3  # dimensions of space that there are tables for
+
+
+class Line(NamedTuple):
+    """One dimension of what a window covers: channels, or places of it; distances in bytes."""
+
+    extent: int
+    left: int
+    right: int
+
+
+class Column(NamedTuple):
+    """One dimension along which windows stand: images, or places in the image; a distance in bytes."""
+
+    extent: int
+    right: int
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The sizes of a convolution without padding, and where its operands lie; the kernels are the left one."""
+
+    element: str  # float32 or float64
+    groups: int
+    rows: int  # outputs of a group
+    left_row: int
+    left_group: int
+    right_group: int
+    lines: tuple[Line, ...]
+    images: Column
+    space: tuple[Column, ...]
+
+
+def is_native(convolution: Convolution) -> bool:
+    """Whether there is code for a convolution: not for more dimensions of space than three, nor for kernels whose
+    elements lie in no order."""
+    flat = _left_flat(_merged_lines(convolution.lines)[1:])
+    return len(convolution.space) <= _SPACE and flat
+
+
+def arrange_convolution(convolution: Convolution, shapes: TileShapes | None = None) -> Launches:
+    """The launches that compute a convolution."""
+    shapes = shapes or shapes_for(convolution.element)
+    places = prod(column.extent for column in convolution.space)
+    lines, images = prod(line.extent for line in convolution.lines), convolution.images.extent
+    apart = images * best_tiles(convolution.rows, places, lines, shapes)[0]
+    joined = best_tiles(convolution.rows, images * places, lines, shapes)[0]
+    joined += _COPY_COST * convolution.rows * images * places
+    return _Arranged(convolution, shapes, images > 1 and joined < apart).launches()
+
+
+class _Cut(NamedTuple):
+    """How the work of a convolution is cut into items: rows and columns of each, and blocks of lines of a part."""
+
+    row_block: int
+    row_blocks: int
+    column_block: int
+    column_blocks: int
+    part_blocks: int
+    parts: int
+    items: int
+    grain: int
+
+
+class _Arranged:
+    """One way to compute a convolution: image by image, or with the places of all images as the columns of one
+    product, which are moved to their images afterwards."""
+
+    def __init__(self, convolution: Convolution, shapes: TileShapes, joined: bool) -> None:
+        self.convolution, self.shapes, self.joined = convolution, shapes, joined
+        self.lines = _merged_lines(convolution.lines)
+        self.columns = _merged_columns((*([convolution.images] if joined else []), *convolution.space))
+        self.column_count = prod(column.extent for column in self.columns)
+        self.images = 1 if joined else convolution.images.extent
+        is_flat = _left_flat(self.lines)
+        self.stretches = 1 if is_flat else self.lines[0].extent
+        self.inner = prod(line.extent for line in self.lines) // self.stretches
+        self.depth = -(-self.inner // -(-self.inner // _DEPTH))
+        self.blocks = self.stretches * -(-self.inner // self.depth)
+        _, self.vectors = best_tiles(convolution.rows, self.column_count, self.inner, shapes)
+        self.cut = self._cut()
+
+    def _cut(self) -> _Cut:
+        """Blocks of columns, then of rows, then parts of the sums, until there are enough items for some threads."""
+        rows, panel = self.convolution.rows, self.shapes.panel(self.vectors)
+        panels, highest = -(-self.column_count // panel), self.shapes.heights_of(self.vectors)[0]
+        others = self.images * self.convolution.groups
+        row_blocks = -(-rows // _MOST_ROWS)
+        work = -(-rows // row_blocks) * self.inner * self.stretches * panel  # of a panel
+        every = work * panels * row_blocks * others
+        wanted = min(_ENOUGH_ITEMS, every // ONE_ITEM)
+        most = min(_MOST_PANELS, _ITEM_WORK // work, panels * others * row_blocks // max(1, wanted))
+        column_block = -(-panels // -(-panels // max(1, most))) * panel
+        column_blocks = -(-self.column_count // column_block)
+        missing = -(-wanted // (others * column_blocks * row_blocks))
+        row_blocks = max(row_blocks, min(row_blocks * missing, rows // (4 * highest)))
+        least = -(-rows // row_blocks)
+        row_block = min(rows, -(-least // highest) * highest)
+        row_blocks = -(-rows // row_block)
+        items = others * column_blocks * row_blocks
+        parts = max(1, min(-(-wanted // items), self.blocks))
+        part_blocks = -(-self.blocks // parts)
+        parts = -(-self.blocks // part_blocks)
+        grain = max(1, ONE_ITEM * items * parts // every)
+        return _Cut(row_block, row_blocks, column_block, column_blocks, part_blocks, parts, items * parts, grain)
+
+    def launches(self) -> Launches:
+        run, scratch = self._run()
+        total = self.convolution.groups * self.convolution.rows * self.column_count * self.images
+        size = total * self.shapes.bytes
+        moves = self.joined and self.convolution.groups * self.convolution.rows > 1
+        steps = [run.with_places({"out": "between"}) if self.cut.parts > 1 else run]
+        if self.cut.parts > 1:
+            steps.append(sum_of_parts(self.cut.parts, total, self.shapes))
+        if moves:
+            steps[-1] = steps[-1].with_places({"out": "workspace"})
+            steps.append(self._move())
+        return Launches(tuple(steps), size if moves else 0, scratch, self.cut.parts * size if self.cut.parts > 1 else 0)
+
+    def _run(self) -> tuple[Launch, int]:
+        """The launch of the product, and the memory that each worker needs."""
+        convolution, size, flat = self.convolution, self.shapes.bytes, self.lines
+        stretch = self.lines[0].left if self.stretches > 1 else 0
+        role, spacing = self._runs()
+        columns = self.columns[:-1] if role == "column" else self.columns
+        lines = self.lines[:-1] if role == "line" else self.lines
+        group = convolution.rows * self.column_count * size
+        left_bytes = self._left_bytes()
+        right_bytes = self.depth * self.shapes.panel(self.vectors) * size
+        line_bytes = _line_of_cache(8 * (self.depth + 2))
+        scratch = _line_of_cache(
+            left_bytes + right_bytes + line_bytes + 8 * (self.cut.column_block + 2 + self.shapes.lanes)
+        )
+        values: dict[str, int | Place] = {
+            "left": "left", "right": "right", "out": "out", "rows": convolution.rows, "columns": self.column_count,
+            "inner": self.inner, "stretches": self.stretches, "depth": self.depth,
+            "left_row": convolution.left_row, "left_step": flat[-1].left if flat else size, "left_stretch": stretch,
+            "left_group": convolution.left_group, "right_group": convolution.right_group,
+            "right_matrix": 0 if self.joined else convolution.images.right,
+            "out_row": self.column_count * size, "out_group": group, "out_matrix": group * convolution.groups,
+            "out_part": group * convolution.groups * self.images,
+            "groups": convolution.groups, "matrices": self.images, "part_blocks": self.cut.part_blocks,
+            "row_block": self.cut.row_block, "row_blocks": self.cut.row_blocks,
+            "column_block": self.cut.column_block, "column_blocks": self.cut.column_blocks,
+            "line_run": self.lines[-1].extent if role == "line" else 1, "line_spacing": spacing * (role == "line"),
+            "column_run": self.columns[-1].extent if role == "column" else 1,
+            "column_spacing": spacing * (role == "column"),
+            **_table("line", [(line.extent, line.right) for line in lines]), **_table("column", columns),
+            "scratch": "scratch", "scratch_bytes": scratch,
+            "left_bytes": left_bytes, "right_bytes": right_bytes, "line_bytes": line_bytes,
+        }  # fmt: skip
+        run = Launch(
+            f"convolve_{self.vectors}", tuple([values[name] for name in CONVOLVE_WORDS]), self.cut.items, self.cut.grain
+        )
+        return run, scratch
+
+    def _left_bytes(self) -> int:
+        """Blocks of the kernels are packed where their rows lie across memory, or so far apart that all fall on the
+        same lines of the cache."""
+        step = self.lines[-1].left if self.lines else self.shapes.bytes
+        if self.cut.row_block == 1 or (step == self.shapes.bytes and self.convolution.left_row % 4096):
+            return 0
+        highest, line = self.shapes.heights_of(self.vectors)[0], self.depth * self.shapes.bytes
+        return _line_of_cache((self.cut.row_block + highest) * (line + ROW_PADDING))
+
+    def _runs(self) -> tuple[Literal["column", "line", "none"], int]:
+        """Whether columns or else lines lie in runs that are packed together, whichever takes less time, and how far
+        apart their elements are."""
+        lanes = self.shapes.lanes
+        costs: dict[tuple[Literal["column", "line", "none"], int], float] = {("none", 0): 1.1 * lanes}
+        for spacing in SPACINGS:
+            if self.columns and self.columns[-1].right == spacing * self.shapes.bytes:
+                costs["column", spacing] = max(1.5 * spacing, (2 + spacing) * lanes / self.columns[-1].extent)
+            if self.lines and self.lines[-1].right == spacing * self.shapes.bytes:
+                run = self.lines[-1].extent
+                costs["line", spacing] = (4.0 + spacing) * lanes * -(-run // lanes) / run
+        return min(costs, key=lambda way: costs[way])
+
+    def _move(self) -> Launch:
+        """From rows of the places of all images to images."""
+        size, images = self.shapes.bytes, self.convolution.images.extent
+        places, rows = self.column_count // images, self.convolution.groups * self.convolution.rows
+        return pack(
+            "workspace", "out", lines=rows, columns=places, matrices=images, shapes=self.shapes, vectors=4,
+            source=Operand(self.column_count * size, size, places * size, 0),
+            step=places * size, panel=self.shapes.panel(4) * size, matrix=rows * places * size,
+        )  # fmt: skip
+
+
+def _merged_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """Without dimensions of 1, and with those joined that lie in both operands like one."""
+    merged: list[Line] = []
+    for line in lines:
+        if line.extent == 1:
+            continue
+        if merged and _left_flat((merged[-1], line)) and merged[-1].right == line.extent * line.right:
+            merged[-1] = Line(merged[-1].extent * line.extent, line.left, line.right)
+        else:
+            merged.append(line)
+    return tuple(merged)
+
+
+def _merged_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
+    merged: list[Column] = []
+    for column in columns:
+        if column.extent == 1:
+            continue
+        if merged and merged[-1].right == column.extent * column.right:
+            merged[-1] = Column(merged[-1].extent * column.extent, column.right)
+        else:
+            merged.append(column)
+    return tuple(merged)
+
+
+def _left_flat(lines: Sequence[Line]) -> bool:
+    """Whether the left operand's elements are all as far apart as the last two."""
+    return all(a.left == b.extent * b.left for a, b in pairwise(lines))
+
+
+def _table(role: str, dimensions: Sequence[tuple[int, int]]) -> dict[str, int | Place]:
+    """The words that say how a table counts: extents of all dimensions but the first, and distances."""
+    padded = [*[(1, 0)] * (4 - len(dimensions)), *dimensions]
+    extents: dict[str, int | Place] = {f"{role}_extent{axis}": padded[axis][0] for axis in (1, 2, 3)}
+    return extents | {f"{role}_step{axis}": step for axis, (_, step) in enumerate(padded)}
+
+
+def _line_of_cache(size: int) -> int:
+    return -(-size // 64) * 64

@@ -1,0 +1,135 @@
+"""Kernel addresses and argument words come in; the work gets done: the cheapest way from Python into machine code.
+
+Called by the plan executor, which keeps `invoker().invoke` and calls it for each step. `builtins_ir.py` has the code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from livegrad.runtime.cpu.native.pool import BUILTINS, runtime
+
+_METH_FASTCALL = 0x80
+_METH_O = 0x08
+
+
+@dataclass(frozen=True)
+class NativeInvoker:
+    """Built-ins of this process. A kernel is `void(i64 begin, i64 end, ptr args, i64 worker)`."""
+
+    invoke: Callable[[int, int, int, int], None]
+    """(kernel, total, grain, args): run the chunks of [0, total); keeps the GIL when there is only one of them."""
+    invoke_released: Callable[[int, int, int, int], None]
+    """The same, without the GIL in every case: for one chunk that may take long."""
+    invoke_sequence: Callable[[int, int], None]
+    """(address of records, count): run records of four words (kernel, total, grain, args) one after the other."""
+    invoke_interruptible: Callable[[int, int, int, int], bool]
+    """As `invoke_released`; during it SIGINT sets the interrupt flag, and then raises KeyboardInterrupt as ever. True:
+    the flag was set (in a run on another thread, or a Python handler did not raise) and the results are partial."""
+    array_address: Callable[[np.ndarray], int]
+    """The address of an array's first element."""
+    store_words: Callable[..., None]
+    """(block address, index, word, ...): write integers, or the addresses of arrays, to consecutive words."""
+
+
+class ArgumentBlock:
+    """64-bit words that a kernel reads. `ints[i] = value` is the quickest single store (25 ns); `invoker().store_words`
+    the quickest for several. `grow` moves the block: read `address` again after it."""
+
+    __slots__ = ("_storage", "address", "doubles", "floats", "ints")
+
+    def __init__(self, words: int) -> None:
+        self._attach(array("q", bytes(8 * max(words, 1))))
+
+    @classmethod
+    def holding(cls, words: Sequence[int]) -> ArgumentBlock:
+        """A block of these words."""
+        block = cls.__new__(cls)
+        block._attach(array("q", words or (0,)))
+        return block
+
+    def _attach(self, storage: array[int]) -> None:
+        self._storage = storage
+        self.address: int = storage.buffer_info()[0]
+        view = memoryview(storage).cast("B")
+        self.ints: memoryview[int] = view.cast("q")
+        self.doubles: memoryview[float] = view.cast("d")
+        self.floats: memoryview[float] = view.cast("f")  # word i is floats[2 * i]
+
+    def __len__(self) -> int:
+        return len(self._storage)
+
+    def set_int(self, index: int, value: int) -> None:
+        self.ints[index] = value
+
+    def set_f64(self, index: int, value: float) -> None:
+        self.doubles[index] = value
+
+    def set_f32(self, index: int, value: float) -> None:
+        """Store into the low half of a word, where a kernel loads a float from the word's address."""
+        self.floats[2 * index] = value
+
+    def grow(self, words: int) -> None:
+        """Have at least `words` words, keeping those there are."""
+        if words > len(self):
+            self._attach(array("q", self._storage.tobytes() + bytes(8 * (words - len(self)))))
+
+
+class _MethodDefinition(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("address", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("documentation", ctypes.c_char_p)]  # fmt: skip
+
+
+_definitions: list[_MethodDefinition] = []  # CPython keeps pointers to them
+
+
+@lru_cache(maxsize=1)
+def invoker() -> NativeInvoker:
+    """Return the built-ins, compiling the runtime on the first call."""
+    made = {name: _make_builtin(name) for name in BUILTINS}
+    on_main, off_main = made["invoke_interruptible"], made["invoke_off_main"]
+    main_thread = threading.main_thread().ident
+
+    def invoke_interruptible(kernel: int, total: int, grain: int, args: int) -> bool:
+        is_main = threading.get_ident() == main_thread
+        return (on_main if is_main else off_main)(kernel, total, grain, args)
+
+    return NativeInvoker(
+        invoke=made["invoke"],
+        invoke_released=made["invoke_released"],
+        invoke_sequence=made["invoke_sequence"],
+        invoke_interruptible=invoke_interruptible,
+        array_address=_verified(made["array_address"]),
+        store_words=made["store_words"],
+    )
+
+
+def array_address(array: np.ndarray) -> int:
+    """Return the address of an array's first element. Hot code keeps `invoker().array_address` and calls that."""
+    return invoker().array_address(array)
+
+
+def _make_builtin(name: str) -> Callable:
+    address = runtime().code.addresses[f"py_{name}"]
+    flags = _METH_O if name == "array_address" else _METH_FASTCALL
+    definition = _MethodDefinition(name.encode(), address, flags, None)
+    _definitions.append(definition)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
+    return make(ctypes.addressof(definition), None, None)
+
+
+def _verified(address_of: Callable[[np.ndarray], int]) -> Callable[[np.ndarray], int]:
+    """Return `address_of`, or NumPy's own way if this NumPy keeps the data pointer elsewhere."""
+    samples = (np.zeros(5), np.zeros((3, 4), np.float32)[1:, ::2], np.zeros(7, np.int8)[3:], np.zeros(0))
+    if all(address_of(sample) == sample.ctypes.data for sample in samples):
+        return address_of
+    return lambda array: array.__array_interface__["data"][0]

@@ -1,0 +1,407 @@
+"""LLVM IR text comes in; a `NativeFunction` (an address with the memory behind it) goes out.
+
+Objects pass through the disk cache. Called by the CPU backend for kernels and by `pool.py` for the runtime itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, Protocol
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from livegrad.runtime.cpu.native.linker import load
+from livegrad.runtime.cpu.native.object_cache import ObjectCache, default_cache
+
+# What each speed does, and what it costs on float32 kernels of 32 lanes (Ice Lake, LLVM 22, on a machine in use):
+# processor time of `compile_kernel` and Mpoints/s on one thread, for 310 ops (least to most of 8 processes) and for
+# 3,000 ops (one process, best of 4). At 310 ops, 2 ran 7 to 10 % faster than 1 in 8 of 9 processes, slower in one.
+#   0: no passes, code generation 0                                13..24 ms, 157..227 | 139 ms, 14
+#   1: inline, SROA, instcombine, simplifycfg; code generation 2   25..41 ms, 180..240 | 279 ms, 20
+#   2: the function simplification pipeline at level 1; likewise   28..49 ms, 198..256 | 290 ms, 21
+#   3: that pipeline at level 3; code generation 3                 33..51 ms, 178..259 | 264 ms, 20
+# Loop and SLP vectorisers are always off, and so is the unroller: the IR is already made of vectors of the width that
+# its emitter chose. Only functions marked `alwaysinline` are inlined: what the emitter outlined stays outlined.
+# Short texts gain nothing from 2 and spend half of their compile time on it: a kernel of 100 lines takes 8 ms with 1,
+# 13 ms with 2, and runs as fast.
+_LONG_TEXT = 300  # lines
+CODE_GENERATION_LEVEL = (0, 2, 2, 3)
+
+# `small` with `pic`: every section of a kernel lies in one allocation, so constants are one instruction away, and calls
+# and addresses of symbols outside (libc may be terabytes off) go through stubs and a table that the linker builds.
+CODE_MODEL = "small"
+RELOCATION = "pic"
+
+_PARSE_ERROR = re.compile(r"<string>:(\d+):(\d+): error: (.*)")
+_DECLARED = re.compile(r'^\s*declare\b[^@\n]*@(?:"([^"]+)"|([\w.$-]+))\(', re.MULTILINE)
+
+
+class NativeCompileError(RuntimeError):
+    """LLVM refused the text. `line_number` and `line` point into the IR where that is known."""
+
+    def __init__(self, message: str, line_number: int | None = None, line: str | None = None) -> None:
+        super().__init__(message)
+        self.line_number = line_number
+        self.line = line
+
+
+@dataclass(frozen=True)
+class HostTarget:
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int  # of the widest vector register worth using
+    has_fma: bool
+    has_avx512: bool  # with the instructions that our code uses by name
+
+
+@dataclass(frozen=True)
+class CompileStats:
+    compiled: int = 0
+    loaded_from_disk: int = 0
+    failed: int = 0
+    alive: int = 0  # engines in memory now
+
+
+class NativeFunction:
+    """Machine code in memory, freed with this object: hold it for as long as anything may call `address`."""
+
+    __slots__ = ("__weakref__", "_finalizer", "address", "addresses", "symbol")
+
+    def __init__(self, symbol: str, addresses: Mapping[str, int], code: PlacedCode) -> None:
+        self.symbol = symbol
+        self.address = addresses[symbol]
+        self.addresses = dict(addresses)
+        _alive.add(id(code))
+        self._finalizer = weakref.finalize(self, _dispose, code)
+        self._finalizer.atexit = False  # threads may still run the code then, and the process ends anyway
+
+    def wait(self) -> None:
+        """Return when there is code to call: at once."""
+
+    def make_immortal(self) -> None:
+        """Leave the code in memory until the process ends."""
+        detached = self._finalizer.detach()
+        if detached is not None:
+            _immortal.append(detached)
+
+    def __repr__(self) -> str:
+        return f"NativeFunction({self.symbol!r}, address={self.address:#x})"
+
+
+class PlacedCode(Protocol):
+    """Memory with code in it."""
+
+    def close(self) -> None:
+        """Free it."""
+
+
+class _Linked(NamedTuple):
+    """A library and the engine that made it: the engine is closed last, also by a garbage collection."""
+
+    library: Any
+    engine: Any
+
+    def close(self) -> None:
+        self.library.close()
+        self.engine.close()
+
+
+def _dispose(code: PlacedCode) -> None:
+    code.close()
+    _alive.discard(id(code))
+
+
+_alive: set[int] = set()
+_immortal: list[object] = []
+_stats = CompileStats()
+_stats_lock = threading.Lock()
+
+
+def stats() -> CompileStats:
+    """Return how many kernels this process has compiled, loaded, failed to compile, and holds in memory."""
+    return replace(_stats, alive=len(_alive))
+
+
+def count(field: Literal["compiled", "loaded_from_disk", "failed"], number: int = 1) -> None:
+    """Add to one of the numbers in `stats()`."""
+    global _stats
+    with _stats_lock:
+        _stats = replace(_stats, **{field: getattr(_stats, field) + number})
+
+
+@lru_cache(maxsize=1)
+def host_target() -> HostTarget:
+    """Return what this machine's processor can do, as LLVM names it."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # without it, LLVM ends the process when it meets inline assembly
+    features = llvm.get_host_cpu_features()
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    avx512 = all(features.get(name) for name in ("avx512f", "avx512vl", "avx512bw", "avx512dq"))
+    return HostTarget(
+        triple=llvm.get_process_triple(),
+        cpu=llvm.get_host_cpu_name(),
+        features=features.flatten(),
+        vector_bytes=64 if avx512 else 32 if features.get("avx2") else 16,
+        has_fma=bool(features.get("fma")) if is_x86 else True,
+        has_avx512=avx512,
+    )
+
+
+def compile_kernel(
+    ir_text: str,
+    symbol: str,
+    *,
+    speed: int | None = None,
+    imports: Mapping[str, int] | None = None,
+    also_export: tuple[str, ...] = (),
+    cache: ObjectCache | None = None,
+) -> NativeFunction:
+    """Compile `ir_text`, or load its object from `cache`, and return the function `symbol` in it.
+
+    `imports` gives addresses to names that the text declares and that are not symbols of this process. They are no part
+    of the cache key: an object names what it needs, and the addresses are put in whenever it is loaded.
+    Without `speed`, the length of the text decides.
+    """
+    speed = suitable_speed(ir_text) if speed is None else speed
+    cache = default_cache() if cache is None else cache
+    exports = (symbol, *also_export)
+    key = object_key(ir_text, speed)
+    cached = cache.load(key)
+    if cached is not None:
+        try:
+            function = load_image(cached, exports, imports or {})
+        except RuntimeError:
+            cache.reject(key)
+        else:
+            count("loaded_from_disk")
+            return function
+    try:
+        image = compile_image(ir_text, speed)
+        function = link_image(image, exports, imports or {}, ir_text)
+    except NativeCompileError:
+        count("failed")
+        raise
+    count("compiled")
+    cache.store(key, image)
+    return function
+
+
+def suitable_speed(ir_text: str) -> int:
+    """How much effort this text is worth."""
+    return 1 if ir_text.count("\n") < _LONG_TEXT else 2
+
+
+def object_key(ir_text: str, speed: int | None = None) -> bytes:
+    """Return the digest that names the object code of `ir_text` on this machine."""
+    digest = hashlib.sha256(_key_prefix(suitable_speed(ir_text) if speed is None else speed))
+    digest.update(ir_text.encode())
+    return digest.digest()
+
+
+def cross_compile(ir_text: str, triple: str, cpu: str = "", features: str = "", *, speed: int = 2) -> bytes:
+    """Return object code for another machine; the llvmlite wheels hold every LLVM target."""
+    return compile_image(ir_text, speed, _machine(triple, cpu, features, speed))
+
+
+def cross_assemble(ir_text: str, triple: str, cpu: str = "", features: str = "", *, speed: int = 2) -> str:
+    """Return assembly text for another machine, to look at and to test."""
+    machine = _machine(triple, cpu, features, speed)
+    with parsed_module(ir_text) as module:
+        _optimize(module, machine, speed)
+        return machine.emit_assembly(module)
+
+
+@lru_cache(maxsize=8)
+def _key_prefix(speed: int) -> bytes:
+    host = host_target()
+    settings = (CODE_MODEL, RELOCATION, speed, CODE_GENERATION_LEVEL[speed])
+    return repr((llvmlite.__version__, llvm.llvm_version_info, host, settings)).encode() + b"\0"
+
+
+@lru_cache(maxsize=32)
+def _machine(triple: str, cpu: str, features: str, speed: int) -> Any:
+    if triple != host_target().triple:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu,
+        features=features,
+        opt=CODE_GENERATION_LEVEL[speed],
+        reloc=RELOCATION,
+        codemodel=CODE_MODEL,
+        jit=triple == host_target().triple,
+    )
+
+
+def host_machine(speed: int) -> Any:
+    """Return a machine of its own for code of this processor."""
+    host = host_target()
+    return _machine.__wrapped__(host.triple, host.cpu, host.features, speed)
+
+
+@lru_cache(maxsize=1)
+def _linking_machine() -> Any:
+    """Return the machine that engines are made for."""
+    # To load an object, only the triple matters; without the list of features this costs 0.05 ms and not 0.4.
+    return llvm.Target.from_triple(host_target().triple).create_target_machine(
+        opt=0, reloc=RELOCATION, codemodel=CODE_MODEL, jit=True
+    )
+
+
+def compile_image(ir_text: str, speed: int, machine: Any = None) -> bytes:
+    """Return the object code of `ir_text`."""
+    if machine is None:
+        host = host_target()
+        machine = _machine(host.triple, host.cpu, host.features, speed)
+    with parsed_module(ir_text) as module:
+        _optimize(module, machine, speed)
+        return machine.emit_object(module)
+
+
+@contextmanager
+def parsed_module(ir_text: str) -> Iterator[Any]:
+    """Give a verified module in a context of its own, so that its types and constants are freed with it.
+
+    Both are closed here, in this order: a garbage collection after an exception would not mind the order.
+    """
+    context = llvm.create_context()
+    try:
+        try:
+            module = llvm.parse_assembly(ir_text, context=context)
+        except RuntimeError as error:
+            raise _parse_failure(str(error), ir_text) from error
+        with module:
+            try:
+                module.verify()
+            except RuntimeError as error:
+                raise _verify_failure(str(error), ir_text) from error
+            yield module
+    finally:
+        context.close()
+
+
+def _optimize(module: Any, machine: Any, speed: int) -> None:
+    if speed == 0:
+        return
+    builder, prepare, simplify = pass_pipeline(machine, speed)
+    prepare.run(module, builder)
+    if simplify is not None:
+        for function in module.functions:
+            if not function.is_declaration:
+                simplify.run(function, builder)
+
+
+@lru_cache(maxsize=32)
+def pass_pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
+    """Return the pass builder, the module passes, and the passes then run on each function (None: none).
+
+    Kept, because llvmlite 0.50 never frees a pass manager (20 KiB each). LLVM's whole module pipelines cannot be kept:
+    their inliner gives its passes away on the first run, and ends the process on the second.
+    """
+    options = llvm.create_pipeline_tuning_options(speed_level=3 if speed == 3 else 1)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_interleaving = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    prepare = llvm.create_new_module_pass_manager()
+    prepare.add_always_inliner_pass()
+    if speed == 1:
+        prepare.add_sroa_pass()
+        prepare.add_instruction_combine_pass()
+        prepare.add_simplify_cfg_pass()
+        prepare.add_aggressive_dce_pass()
+    prepare.add_global_dead_code_eliminate_pass()
+    return builder, prepare, builder.getFunctionPassManager() if speed >= 2 else None
+
+
+def load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:
+    """Place object code in memory.
+
+    What our own linker does not know LLVM places, by one LLJIT with JITLink for each kernel. Measured for 310 / 3,000
+    ops: 0.36 / 1.3 ms, and nothing left after freeing. MCJIT takes 0.45 / 2.9 ms and ends the process when a symbol is
+    missing; one LLJIT for all keeps 9 KiB a kernel.
+    """
+    loaded = load(image, exports, imports)
+    if loaded is not None:
+        return NativeFunction(exports[0], loaded.addresses, loaded)
+    builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
+    for name in exports:
+        builder.export_symbol(name)
+    for name, address in imports.items():
+        builder.import_symbol(name, address)
+    engine = llvm.create_lljit_compiler(_linking_machine(), use_jit_link=True, suppress_errors=True)
+    library = builder.link(engine, "kernel")
+    return NativeFunction(exports[0], {name: library[name] for name in exports}, _Linked(library, engine))
+
+
+def link_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int], ir_text: str) -> NativeFunction:
+    """Place object code that was just compiled in memory; say what is missing if that fails."""
+    try:
+        return load_image(image, exports, imports)
+    except RuntimeError as error:
+        declared = {quoted or plain for quoted, plain in _DECLARED.findall(ir_text)}
+        missing = sorted(name for name in declared - set(imports) if not _is_resolvable(name))
+        hint = (
+            f"unknown symbols: {', '.join(missing)}"
+            if missing
+            else f"expected definitions of {', '.join(exports)}, and no operation that needs compiler-rt (128-bit"
+            " division, conversions to types that this processor lacks)"
+        )
+        raise NativeCompileError(f"cannot link {exports[0]!r}: {error}; {hint}") from error
+
+
+def _is_resolvable(name: str) -> bool:
+    return name.startswith("llvm.") or llvm.address_of_symbol(name) is not None
+
+
+def _parse_failure(message: str, ir_text: str) -> NativeCompileError:
+    found = _PARSE_ERROR.search(message)
+    if found is None:
+        return NativeCompileError(message)
+    number, column, reason = int(found[1]), int(found[2]), found[3]
+    lines = ir_text.splitlines()
+    line = lines[number - 1] if number <= len(lines) else ""
+    return NativeCompileError(f"LLVM IR line {number}, column {column}: {reason}\n  {line}", number, line)
+
+
+def _verify_failure(message: str, ir_text: str) -> NativeCompileError:
+    # The verifier prints the instruction, not its place: look for a line of the text with the same words.
+    lines = {" ".join(line.split()): (number, line) for number, line in enumerate(ir_text.splitlines(), 1)}
+    for said in message.splitlines():
+        place = lines.get(" ".join(said.split()))
+        if place is not None and said.strip():
+            return NativeCompileError(f"LLVM IR line {place[0]}: {message.strip()}", *place)
+    return NativeCompileError(message.strip())
+
+
+def _prepare_for_forks() -> None:
+    """Let no thread be inside LLVM while the process forks: the child would wait for its lock for ever."""
+    lock = getattr(llvm.ffi.lib, "_lock", None)
+    if lock is None or not hasattr(os, "register_at_fork"):
+        return
+
+    def leave() -> None:
+        lock.__exit__(None, None, None)
+
+    def leave_in_child() -> None:
+        global _stats_lock
+        _stats_lock = threading.Lock()
+        leave()
+
+    os.register_at_fork(before=lock.__enter__, after_in_parent=leave, after_in_child=leave_in_child)
+
+
+_prepare_for_forks()

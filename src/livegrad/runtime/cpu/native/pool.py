@@ -1,0 +1,157 @@
+"""The native runtime in this process: the thread pool, its size and its statistics, and the interrupt flag.
+
+Comes in: a number of threads. Goes out: addresses inside the runtime, for `invoke.py` and kernels that poll the flag.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import platform
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from livegrad.runtime.cpu.native.builtins_ir import C_API, builtins_ir
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
+from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS, pool_ir
+
+# How long an idle thread looks for work before it sleeps, and a caller for the end of its helpers' work. Long enough
+# for the Python between two steps of one plan (a few µs each), short enough to cost others nothing.
+SPIN_SECONDS = 30e-6
+
+BUILTINS = ("invoke", "invoke_released", "invoke_sequence", "invoke_interruptible", "invoke_off_main", "array_address",
+            "store_words")  # fmt: skip
+_FUNCTIONS = ("pool_run", "pool_pause", "pool_resize", "pool_reset_after_fork", "interrupt_flag", "pool_counts")
+
+
+@dataclass(frozen=True)
+class PoolStats:
+    parallel_runs: int
+    contended_runs: int  # ran on the caller's thread alone, because another caller had the pool
+    threads_started: int
+
+
+class Runtime:
+    """The compiled pool and built-ins. There is one, made on first use; its code stays until the process ends."""
+
+    def __init__(self) -> None:
+        self.code = _compile_runtime()
+        self.code.make_immortal()
+        addresses = self.code.addresses
+        self._resize = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)(addresses["pool_resize"])
+        self._pause = ctypes.CFUNCTYPE(None, ctypes.c_int64)(addresses["pool_pause"])
+        self._reset_after_fork = ctypes.PYFUNCTYPE(None)(addresses["pool_reset_after_fork"])
+        self._counts = (ctypes.c_int64 * 3).from_address(addresses["pool_counts"])
+        self._spin = self._pauses_in(SPIN_SECONDS)
+        self.threads = 1
+        self.resize(default_threads())
+
+    def resize(self, threads: int) -> None:
+        """Use `threads` threads, the caller's included, from the next run on. Waits for a run in progress."""
+        while not self._resize(threads, self._spin):
+            time.sleep(0.0005)
+        self.threads = threads
+
+    def stop(self) -> None:
+        """End the workers if no run is in progress; otherwise they end with the process."""
+        self._resize(1, self._spin)
+
+    def reset_after_fork(self) -> None:
+        """Forget the parent's threads and locks; the first run that needs workers starts this process's own."""
+        self._reset_after_fork()
+
+    def stats(self) -> PoolStats:
+        return PoolStats(*self._counts)
+
+    def _pauses_in(self, seconds: float) -> int:
+        # One pause takes 10 ns on some processors and 60 on others: time some, and take the least disturbed.
+        sample = 200
+        best = min(self._time_pauses(sample) for _ in range(4))
+        return max(1, int(seconds / max(best / sample, 1e-9)))
+
+    def _time_pauses(self, count: int) -> float:
+        before = time.perf_counter()
+        self._pause(count)
+        return time.perf_counter() - before
+
+
+def default_threads() -> int:
+    """Return the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    return min(count, MAX_THREADS)
+
+
+def set_threads(count: int) -> None:
+    """Set how many threads a run uses, the calling one included. Results never depend on it."""
+    if not 1 <= count <= MAX_THREADS:
+        raise ValueError(f"expected between 1 and {MAX_THREADS} threads, found {count}")
+    runtime().resize(count)
+
+
+def threads() -> int:
+    """Return how many threads a run uses; worker ids are below this."""
+    return runtime().threads
+
+
+def stats() -> PoolStats:
+    return runtime().stats()
+
+
+def interrupt_flag_address() -> int:
+    """Return the address of the i32 that SIGINT sets during an interruptible run; kernels with open loops poll it."""
+    return runtime().code.addresses["interrupt_flag"]
+
+
+_runtime: Runtime | None = None
+_runtime_lock = threading.Lock()
+
+
+def runtime() -> Runtime:
+    """Return this process's runtime, compiling it on the first call."""
+    global _runtime
+    if _runtime is None:
+        with _runtime_lock:
+            if _runtime is None:
+                _runtime = Runtime()
+    return _runtime
+
+
+def c_api_addresses() -> dict[str, int]:
+    """Return what the built-ins import: functions of the C API, and objects by their address."""
+    found = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in C_API}
+    objects = {"none": None, "true": True, "false": False, "type_error": TypeError, "ndarray": np.ndarray}
+    return found | {f"livegrad_{name}": id(value) for name, value in objects.items()}
+
+
+def _compile_runtime() -> NativeFunction:
+    machine = platform.machine().lower()
+    architecture = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}.get(machine, "other")
+    text = pool_ir(architecture, sys.platform) + builtins_ir(object.__basicsize__)
+    exports = _FUNCTIONS[1:] + tuple(f"py_{name}" for name in BUILTINS)
+    # Speed 0 compiles in 10 ms where 2 takes 80, and no call of a built-in is measurably slower for it.
+    return compile_kernel(text, _FUNCTIONS[0], speed=0, also_export=exports, imports=c_api_addresses())
+
+
+def _reset_after_fork() -> None:
+    global _runtime_lock
+    _runtime_lock = threading.Lock()
+    if _runtime is not None:
+        _runtime.reset_after_fork()
+
+
+def _stop_at_exit() -> None:
+    if _runtime is not None:
+        _runtime.stop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_after_fork)
+atexit.register(_stop_at_exit)

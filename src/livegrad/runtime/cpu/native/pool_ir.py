@@ -1,0 +1,375 @@
+"""The thread pool's LLVM IR text. Comes in: this machine's architecture and signal numbers; goes out: a module's text.
+
+Called by `pool.py`, which compiles it together with `builtins_ir.py`. Written in IR so that no C compiler is needed.
+
+How a run works. `@state` is one 64-bit word:
+
+    generation:15 | open:1 | limit:16 | joined:16 | active:16
+
+The caller takes `@busy`, writes the job, and opens a new generation with one store. A thread joins by one
+compare-exchange that adds 1 to `joined` (its dense worker id) and to `active`, which can only succeed while the job is
+open and has room; it leaves by subtracting 1 from `active`. When the chunks run out, the caller closes the job and
+waits for `active` to be 0. So the job's fields never change under a thread that reads them, and a caller never waits
+for a thread that is still asleep.
+
+Sleeping. A thread that found nothing for `@spin` pauses counts itself in `@sleepers` and looks at `@state` again before
+it waits; a caller opens the job and then reads `@sleepers`. Both are sequentially consistent, so one sees the other.
+Whoever wakes sleepers keeps them off its own processor (`pool_life_ir.KEEP_APART`).
+"""
+
+from __future__ import annotations
+
+import signal
+from string import Template
+
+from livegrad.runtime.cpu.native.pool_life_ir import INTERRUPT, KEEP_APART, LIFE, SINGLE_THREADED, TRUST_SCHEDULER
+from livegrad.runtime.cpu.native.pthread_ir import LOCKING
+
+MAX_THREADS = 512
+STACK_BYTES = 16 * 1024 * 1024  # a kernel of 3,000 operations may spill 400 KiB; a macOS thread has 512 KiB by default
+
+_PAUSE = {
+    "x86": "call void @llvm.x86.sse2.pause()",
+    "arm": "call void @llvm.aarch64.isb(i32 15)",  # `yield` is over in a cycle on most cores; `isb` takes about ten ns
+    "other": "fence seq_cst",
+}
+_PAUSE_DECLARATION = {
+    "x86": "declare void @llvm.x86.sse2.pause()",
+    "arm": "declare void @llvm.aarch64.isb(i32)",
+    "other": "",
+}
+
+# Splits [0, total) into chunks of `grain` on one thread. Chunk borders never depend on the number of threads.
+_RUN_INLINE = """
+define internal void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args) nounwind {
+entry:
+  br label %check
+check:
+  %begin = phi i64 [ 0, %entry ], [ %end, %chunk ]
+  %more = icmp slt i64 %begin, %total
+  br i1 %more, label %chunk, label %finish
+chunk:
+  %left = sub i64 %total, %begin
+  %size = call i64 @llvm.smin.i64(i64 %left, i64 %grain)
+  %end = add i64 %begin, %size
+  call void %kernel(i64 %begin, i64 %end, ptr %args, i64 0)
+  br label %check
+finish:
+  ret void
+}
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+"""
+
+_GLOBALS = """
+@state = internal global i64 0, align 128
+@stopping = internal global i32 0
+@next = internal global i64 0, align 128
+@busy = internal global i32 0, align 128
+@sleepers = internal global i32 0, align 128
+@caller_waits = internal global i32 0
+@job_kernel = internal global ptr null, align 128
+@job_args = internal global ptr null
+@job_total = internal global i64 0
+@job_grain = internal global i64 0
+@wanted = internal global i64 1
+@started = internal global i64 0
+@spin = internal global i64 0
+@initialized = internal global i32 0
+@mutex = internal global [256 x i8] zeroinitializer, align 128
+@wake = internal global [256 x i8] zeroinitializer, align 128
+@done = internal global [256 x i8] zeroinitializer, align 128
+@handles = internal global [$max_threads x i64] zeroinitializer
+@pool_counts = global [3 x i64] zeroinitializer ; parallel runs, runs inline because the pool was taken, threads started
+
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_join(i64, ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_attr_destroy(ptr)
+$locking
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sigfillset(ptr)
+declare i32 @sigdelset(ptr, i32)
+declare i32 @sigaction(i32, ptr, ptr)
+$pause_declaration
+
+define void @pool_pause(i64 %count) nounwind {
+entry:
+  br label %again
+again:
+  %n = phi i64 [ 0, %entry ], [ %n1, %again ]
+  $pause
+  %n1 = add i64 %n, 1
+  %more = icmp slt i64 %n1, %count
+  br i1 %more, label %again, label %finish
+finish:
+  ret void
+}
+"""
+
+_WORKER = """
+define internal void @run_chunks(i64 %worker) nounwind {
+entry:
+  %kernel = load ptr, ptr @job_kernel
+  %args = load ptr, ptr @job_args
+  %total = load i64, ptr @job_total
+  %grain = load i64, ptr @job_grain
+  br label %take
+take:
+  %chunk = atomicrmw add ptr @next, i64 1 monotonic
+  %begin = mul i64 %chunk, %grain
+  %more = icmp slt i64 %begin, %total
+  br i1 %more, label %run, label %finish
+run:
+  %left = sub i64 %total, %begin
+  %size = call i64 @llvm.smin.i64(i64 %left, i64 %grain)
+  %end = add i64 %begin, %size
+  call void %kernel(i64 %begin, i64 %end, ptr %args, i64 %worker)
+  br label %take
+finish:
+  ret void
+}
+
+; Is there a job in this state that a thread which last worked on generation %last may join?
+define internal i1 @can_join(i64 %state, i64 %last) nounwind alwaysinline {
+  %open_bits = and i64 %state, 281474976710656 ; 1 << 48
+  %open = icmp ne i64 %open_bits, 0
+  %generation = lshr i64 %state, 49
+  %is_new = icmp ne i64 %generation, %last
+  %limit_bits = lshr i64 %state, 32
+  %limit = and i64 %limit_bits, 65535
+  %joined_bits = lshr i64 %state, 16
+  %joined = and i64 %joined_bits, 65535
+  %room = icmp ult i64 %joined, %limit
+  %a = and i1 %open, %is_new
+  %b = and i1 %a, %room
+  ret i1 %b
+}
+
+define internal ptr @worker_main(ptr %unused) nounwind {
+entry:
+  br label %look
+look:
+  %last = phi i64 [ -1, %entry ], [ %last, %rest ], [ %last, %join ], [ %generation, %left ], [ %last, %awake ]
+  %spun = phi i64 [ 0, %entry ], [ %spun1, %rest ], [ %spun, %join ], [ 0, %left ], [ 0, %awake ]
+  %stopping = load atomic i32, ptr @stopping acquire, align 4
+  %stop = icmp ne i32 %stopping, 0
+  br i1 %stop, label %finish, label %test
+test:
+  %state = load atomic i64, ptr @state acquire, align 8
+  %joinable = call i1 @can_join(i64 %state, i64 %last)
+  br i1 %joinable, label %join, label %idle
+join:
+  %joined = add i64 %state, 65537 ; joined + 1, active + 1
+  %attempt = cmpxchg ptr @state, i64 %state, i64 %joined acq_rel monotonic
+  %won = extractvalue { i64, i1 } %attempt, 1
+  br i1 %won, label %work, label %look
+work:
+  %joined_before = lshr i64 %state, 16
+  %rank = and i64 %joined_before, 65535
+  %worker = add i64 %rank, 1
+  %generation = lshr i64 %state, 49
+  call void @run_chunks(i64 %worker)
+  call void @leave_job()
+  br label %left
+left:
+  br label %look
+idle:
+  %spin = load i64, ptr @spin
+  %spin_on = icmp slt i64 %spun, %spin
+  br i1 %spin_on, label %rest, label %sleep
+rest:
+  %spun1 = add i64 %spun, 1
+  $pause
+  br label %look
+sleep:
+  call void @sleep_until_woken(i64 %last)
+  br label %awake
+awake:
+  br label %look
+finish:
+  ret ptr null
+}
+
+define internal void @leave_job() nounwind {
+entry:
+  %before = atomicrmw sub ptr @state, i64 1 seq_cst
+  %active = and i64 %before, 65535
+  %was_last = icmp eq i64 %active, 1
+  br i1 %was_last, label %last, label %finish
+last:
+  %waits = load atomic i32, ptr @caller_waits seq_cst, align 4
+  %tell = icmp ne i32 %waits, 0
+  br i1 %tell, label %signal, label %finish
+signal:
+  call void @pass_through_mutex()
+  call i32 @pthread_cond_signal(ptr @done)
+  br label %finish
+finish:
+  ret void
+}
+
+; After this, whoever was about to wait (and had the mutex) waits: a signal now reaches it. Signalling outside the mutex
+; spares the woken thread from blocking on it at once.
+define internal void @pass_through_mutex() nounwind {
+  call i32 @pthread_mutex_lock(ptr @mutex)
+  call i32 @pthread_mutex_unlock(ptr @mutex)
+  ret void
+}
+
+define internal void @sleep_until_woken(i64 %last) nounwind {
+entry:
+  call i32 @pthread_mutex_lock(ptr @mutex)
+  %s0 = atomicrmw add ptr @sleepers, i32 1 seq_cst
+  %stopping = load atomic i32, ptr @stopping seq_cst, align 4
+  %stop = icmp ne i32 %stopping, 0
+  %state = load atomic i64, ptr @state seq_cst, align 8
+  %joinable = call i1 @can_join(i64 %state, i64 %last)
+  %stay_awake = or i1 %stop, %joinable
+  br i1 %stay_awake, label %finish, label %wait
+wait:
+  ; One wait only, spurious wake-ups included: the caller of this function looks for itself.
+  call i32 @pthread_cond_wait(ptr @wake, ptr @mutex)
+  br label %finish
+finish:
+  %s1 = atomicrmw sub ptr @sleepers, i32 1 seq_cst
+  call i32 @pthread_mutex_unlock(ptr @mutex)
+  ret void
+}
+"""
+
+_RUN = """
+define void @pool_run(ptr %kernel, i64 %total, i64 %grain_given, ptr %args) nounwind {
+entry:
+  %grain = call i64 @llvm.smax.i64(i64 %grain_given, i64 1)
+  %one_chunk = icmp sle i64 %total, %grain
+  %wanted0 = load atomic i64, ptr @wanted monotonic, align 8
+  %one_thread = icmp sle i64 %wanted0, 1
+  %alone = or i1 %one_chunk, %one_thread
+  br i1 %alone, label %inline, label %claim
+inline:
+  call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
+  ret void
+claim:
+  %attempt = cmpxchg ptr @busy, i32 0, i32 1 acq_rel monotonic
+  %won = extractvalue { i32, i1 } %attempt, 1
+  br i1 %won, label %claimed, label %taken
+taken:
+  %c1 = atomicrmw add ptr getelementptr ([3 x i64], ptr @pool_counts, i64 0, i64 1), i64 1 monotonic
+  br label %inline
+claimed:
+  %started0 = load i64, ptr @started
+  %with_caller = add i64 %started0, 1
+  %lacking = icmp slt i64 %with_caller, %wanted0
+  br i1 %lacking, label %start, label %ready
+start:
+  call void @start_workers()
+  br label %ready
+ready:
+  %c0 = atomicrmw add ptr @pool_counts, i64 1 monotonic
+  %less = sub i64 %total, 1
+  %chunks_less = sdiv i64 %less, %grain
+  %started = load i64, ptr @started
+  %helpers = call i64 @llvm.smin.i64(i64 %started, i64 %chunks_less)
+  store ptr %kernel, ptr @job_kernel
+  store ptr %args, ptr @job_args
+  store i64 %total, ptr @job_total
+  store i64 %grain, ptr @job_grain
+  store atomic i64 0, ptr @next monotonic, align 8
+  call void @open_job(i64 %helpers)
+  call void @run_chunks(i64 0)
+  call void @close_job()
+  store atomic i32 0, ptr @busy release, align 4
+  ret void
+}
+
+define internal void @open_job(i64 %helpers) nounwind {
+entry:
+  %old = load atomic i64, ptr @state monotonic, align 8
+  %generation = lshr i64 %old, 49
+  %generation1 = add i64 %generation, 1
+  %generation_bits = shl i64 %generation1, 49
+  %limit_bits = shl i64 %helpers, 32
+  %opened = or i64 %generation_bits, 281474976710656
+  %state = or i64 %opened, %limit_bits
+  %ignored = atomicrmw xchg ptr @state, i64 %state seq_cst
+  %sleepers32 = load atomic i32, ptr @sleepers seq_cst, align 4
+  %sleepers = zext i32 %sleepers32 to i64
+  %none = icmp eq i32 %sleepers32, 0
+  br i1 %none, label %finish, label %wake
+wake:
+  call void @keep_apart()
+  call void @pass_through_mutex()
+  %all = icmp sge i64 %helpers, %sleepers
+  br i1 %all, label %wake_all, label %wake_one
+wake_all:
+  call i32 @pthread_cond_broadcast(ptr @wake)
+  br label %finish
+wake_one:
+  %n = phi i64 [ 0, %wake ], [ %n1, %wake_one ]
+  call i32 @pthread_cond_signal(ptr @wake)
+  %n1 = add i64 %n, 1
+  %more = icmp slt i64 %n1, %helpers
+  br i1 %more, label %wake_one, label %finish
+finish:
+  ret void
+}
+
+define internal void @close_job() nounwind {
+entry:
+  %before = atomicrmw and ptr @state, i64 -281474976710657 seq_cst ; not (1 << 48)
+  %spin = load i64, ptr @spin
+  br label %look
+look:
+  %spun = phi i64 [ 0, %entry ], [ %spun1, %rest ]
+  %state = load atomic i64, ptr @state seq_cst, align 8
+  %active = and i64 %state, 65535
+  %over = icmp eq i64 %active, 0
+  br i1 %over, label %finish, label %idle
+idle:
+  %spin_on = icmp slt i64 %spun, %spin
+  br i1 %spin_on, label %rest, label %sleep
+rest:
+  %spun1 = add i64 %spun, 1
+  $pause
+  br label %look
+sleep:
+  store atomic i32 1, ptr @caller_waits seq_cst, align 4
+  call i32 @pthread_mutex_lock(ptr @mutex)
+  br label %check
+check:
+  %state2 = load atomic i64, ptr @state seq_cst, align 8
+  %active2 = and i64 %state2, 65535
+  %over2 = icmp eq i64 %active2, 0
+  br i1 %over2, label %woken, label %wait
+wait:
+  call i32 @pthread_cond_wait(ptr @done, ptr @mutex)
+  br label %check
+woken:
+  call i32 @pthread_mutex_unlock(ptr @mutex)
+  store atomic i32 0, ptr @caller_waits seq_cst, align 4
+  br label %finish
+finish:
+  ret void
+}
+"""
+
+
+def pool_ir(architecture: str, system: str) -> str:
+    """Return the pool's IR for `architecture` ("x86", "arm" or "other") and `system`, a value of `sys.platform`."""
+    if system == "win32":
+        return _RUN_INLINE + SINGLE_THREADED
+    faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+    placing = KEEP_APART if system == "linux" else TRUST_SCHEDULER
+    template = Template(_RUN_INLINE + _GLOBALS + _WORKER + _RUN + LIFE + placing + INTERRUPT)
+    return template.substitute(
+        max_threads=MAX_THREADS,
+        locking=LOCKING,
+        stack_bytes=STACK_BYTES,
+        pause=_PAUSE[architecture],
+        pause_declaration=_PAUSE_DECLARATION[architecture],
+        sig_setmask=int(signal.SIG_SETMASK),
+        sigint=int(signal.SIGINT),
+        unblock_faults="\n".join(f"  call i32 @sigdelset(ptr %blocked, i32 {int(number)})" for number in faults),
+    )

@@ -1,0 +1,64 @@
+"""Trampolines: kernels of one indirect jump. Retargeting one swaps the code behind an address that callers keep.
+
+A trampoline has an address before there is code to jump to, and keeps it when the optimised tier replaces the baseline
+tier, also while threads run either. Called by `tiers.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from livegrad.runtime.cpu.native.llvm_jit import compile_kernel
+
+_IN_A_BLOCK = 16  # compiled in half a millisecond each
+# Without a lock: `append` and `pop` are whole, and trampolines come back from finalizers, which may run at any moment.
+_free: list[Trampoline] = []
+
+
+class Trampoline:
+    """One trampoline. Its target is a word in memory, written atomically."""
+
+    __slots__ = ("_target", "address")
+
+    def __init__(self, address: int, target_address: int) -> None:
+        self.address = address
+        self._target = ctypes.c_uint64.from_address(target_address)
+
+    def point_to(self, address: int) -> None:
+        self._target.value = address
+
+
+def take_trampoline() -> Trampoline:
+    """A trampoline without a target. `give_back` it when nothing can call it any more."""
+    try:
+        trampoline = _free.pop()
+    except IndexError:
+        trampoline, *others = _new_block()
+        _free.extend(others)
+    return trampoline
+
+
+def give_back(trampoline: Trampoline) -> None:
+    _free.append(trampoline)
+
+
+def _new_block() -> list[Trampoline]:
+    names = [f"trampoline{number}" for number in range(_IN_A_BLOCK)]
+    made = compile_kernel(_text(names), "targets", speed=0, also_export=tuple(names))
+    made.make_immortal()  # trampolines are reused for other kernels
+    start = made.addresses["targets"]
+    return [Trampoline(made.addresses[name], start + 8 * number) for number, name in enumerate(names)]
+
+
+def _text(names: list[str]) -> str:
+    lines = [f"@targets = global [{len(names)} x ptr] zeroinitializer, align 8"]
+    for number, name in enumerate(names):
+        lines += [
+            f"define void @{name}(i64 %begin, i64 %end, ptr %args, i64 %worker) nounwind {{",
+            f"  %place = getelementptr ptr, ptr @targets, i64 {number}",
+            "  %code = load atomic ptr, ptr %place monotonic, align 8",
+            "  musttail call void %code(i64 %begin, i64 %end, ptr %args, i64 %worker)",
+            "  ret void",
+            "}",
+        ]
+    return "\n".join(lines)

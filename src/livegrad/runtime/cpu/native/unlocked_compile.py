@@ -1,0 +1,105 @@
+"""LLVM IR text comes in and object code goes out, while other threads compile too.
+
+llvmlite lets one thread at a time into LLVM. Passes and code generation take long, and need no lock where nothing is
+shared: each compilation has a module, a context, a machine and passes of its own. Called by `tiers.py`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, host_machine, parsed_module, pass_pipeline
+
+
+class _Gate:
+    """Counts the threads inside LLVM, and keeps them out while the process forks: a child would not have them."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._closed = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while self._closed:
+                self._changed.wait()
+            self._inside += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            while self._inside:
+                self._changed.wait()
+            self._closed = True
+
+    def open(self) -> None:
+        with self._changed:
+            self._closed = False
+            self._changed.notify_all()
+
+
+_gate = _Gate()
+atexit.register(_gate.close)  # LLVM's own data go when the process ends: no thread must be using them
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_gate.close, after_in_parent=_gate.open, after_in_child=_gate.renew)
+
+_machines: dict[int, list[Any]] = {0: [], 1: [], 2: [], 3: []}  # by speed: those that nobody uses
+
+
+@contextmanager
+def own_machine(speed: int) -> Iterator[Any]:
+    """A machine that nobody else uses meanwhile."""
+    try:
+        machine = _machines[speed].pop()
+    except IndexError:
+        machine = host_machine(speed)
+    yield machine
+    _machines[speed].append(machine)  # after an exception it goes: nobody knows what state it is in
+
+
+def compile_freely(ir_text: str, speed: int) -> bytes:
+    """The object code of `ir_text`."""
+    with own_machine(speed) as machine, parsed_module(ir_text) as module, llvm.ffi.OutputString() as error:
+        if speed:
+            _run_passes(module, machine, speed)
+        with _gate:
+            buffer = unlocked(llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory)(machine, module, 1, error)
+        if not buffer:
+            raise NativeCompileError(str(error))
+        try:
+            start, size = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)
+            return ctypes.string_at(start, size)
+        finally:
+            llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _run_passes(module: Any, machine: Any, speed: int) -> None:
+    builder, prepare, simplify = pass_pipeline(machine, speed)
+    with _gate:
+        unlocked(llvm.ffi.lib.LLVMPY_RunNewModulePassManager)(prepare, module, builder)
+    if simplify is None:
+        return
+    for function in module.functions:
+        if not function.is_declaration:
+            with _gate:
+                unlocked(llvm.ffi.lib.LLVMPY_RunNewFunctionPassManager)(simplify, function, builder)
+
+
+def unlocked(locked: Any) -> Any:
+    """An LLVM function without the lock that llvmlite puts around it, if that is how llvmlite does it."""
+    return getattr(locked, "_cfn", locked)

@@ -1,0 +1,115 @@
+"""Chains of a plan's steps on the CPU: which of them to run tile by tile, and the recipe of such a run.
+
+`schedule/tile_row_chains.py` says what may be chained; here is what should (`rows_of_tile`). The recipe is made with
+that of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from livegrad.runtime.cpu.matmul_steps import native_product
+from livegrad.runtime.cpu.native.chain_kernel import HEADER, LIBRARY, MEMBER, PATCH
+from livegrad.runtime.cpu.native.matmul import goes_by_rows
+from livegrad.runtime.cpu.native.pool import default_threads
+from livegrad.runtime.cpu.serialised_plan import KernelRecipe, Word
+from livegrad.schedule.loops.cpu_nest import RowTile
+from livegrad.schedule.plan import Buffer, HostStep, RowChain
+
+_MOST_ROWS, _LEAST_ROWS = 96, 16
+_ROWS_OF_TILES = 6  # of the highest tiles of most products
+_BLOCK_BYTES = 3 << 18  # what a block of everything that a chain writes takes: about half of a second-level cache
+
+
+def _is_native(step: object) -> bool:
+    if not isinstance(step, HostStep):
+        return True
+    product = native_product(step)
+    return product is not None and goes_by_rows(product)
+
+
+def rows_of_tile(chain: RowChain) -> int | None:
+    """How many rows run together; None where products do worse that way, or threads would find too little work.
+
+    A tile never reaches from one matrix into the next.
+    """
+    total, rows = prod(chain.rows), chain.rows[-1]
+    if not total:
+        return None
+    # Twice as many blocks as processors at least. Results do not depend on it: rows are computed alike in any block.
+    processors = default_threads()
+    most = min(_MOST_ROWS, _BLOCK_BYTES // max(1, chain.row_bytes), total // max(4, 2 * processors))
+    if total == rows:
+        # As many for each processor, about alike, and of whole tiles.
+        count = _whole(-(-total // max(1, most)), processors)
+        block = min(most, _whole(-(-total // count), _ROWS_OF_TILES))
+    else:
+        block = max((size for size in range(4, most + 1, 4) if rows % size == 0), default=0)
+    return block if block >= _LEAST_ROWS and all(map(_is_native, chain.steps)) else None
+
+
+def row_tile(chain: RowChain) -> RowTile:
+    return RowTile(prod(chain.rows), chain.tile)
+
+
+@dataclass
+class ChainBuilder:
+    """Puts the kernels of a chain together; what is private to the chain lies in each worker's own memory."""
+
+    chain: RowChain
+    block: RowTile
+
+    def place(self, buffer: Buffer, shift: int) -> Word:
+        """Where a kernel finds a private buffer, so many bytes behind its start."""
+        return Word("private", buffer.number, shift)
+
+    def recipe(self, members: Sequence[tuple[KernelRecipe, int]], scratch: Word) -> tuple[KernelRecipe, int]:
+        """The chain as one kernel, from its members with their items of a block; and the bytes a worker needs."""
+        offset, copies = 0, []
+        for kernel, _ in members:
+            copies.append(offset)
+            offset += 8 * len(kernel.words)
+        regions: dict[int, int] = {}
+        offset = _lines(offset)
+        for buffer in sorted(self.chain.private, key=lambda buffer: buffer.number):
+            regions[buffer.number] = offset
+            offset = _lines(offset + self._step(buffer))
+        steps = {buffer.number: self._step(buffer) for buffer in self.chain.private}
+        patches = [
+            (copy + 8 * index, regions[word.slot] + word.value, steps[word.slot])
+            for (kernel, _), copy in zip(members, copies, strict=True)
+            for index, word in enumerate(kernel.words)
+            if isinstance(word, Word) and word.kind == "private"
+        ]
+        words: list[int | Word] = [len(members), len(patches), scratch, offset]
+        assert len(words) == len(HEADER)
+        for number, ((kernel, items), copy) in enumerate(zip(members, copies, strict=True)):
+            own = (Word("code", number, 0), Word("block", number, 0), len(kernel.words), items, kernel.total, copy)
+            assert len(own) == len(MEMBER)
+            words += own
+        for patch in patches:
+            assert len(patch) == len(PATCH)
+            words += patch
+        inner = tuple(_without_private(kernel) for kernel, _ in members)
+        made = KernelRecipe(b"", tuple(words), self.block.count, 1, False, (), LIBRARY, "run_chain", inner)
+        return made, offset
+
+    def _step(self, buffer: Buffer) -> int:
+        """Bytes of a private buffer that one block of rows takes."""
+        return buffer.bytes // self.block.rows * self.block.block
+
+
+def _without_private(kernel: KernelRecipe) -> KernelRecipe:
+    """The addresses of private memory are put in by the chain, for each block."""
+    words = [0 if isinstance(word, Word) and word.kind == "private" else word for word in kernel.words]
+    return replace(kernel, words=tuple(words))
+
+
+def _lines(size: int) -> int:
+    return _whole(size, 64)
+
+
+def _whole(size: int, unit: int) -> int:
+    return -(-size // unit) * unit

@@ -1,0 +1,87 @@
+"""What a loop remembers, as arrays with a row for each trip: a `Mapping` like any other trace, but without a copy.
+
+Loops fill one and read one (`tensor_loops.py`); host steps that know nothing of it see the values by index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.persistent_array import Entries
+from livegrad.ir.types import Type
+from livegrad.ops.trace import zero_value
+from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
+from livegrad.runtime.cpu.memory_pool import result_maker
+from livegrad.schedule.materialise import is_storable
+from livegrad.schedule.plan import storage
+
+Column = np.ndarray[Any, Any] | list[Any]  # of one leaf: an array, or a list where the leaf is a trace itself
+
+
+class Rows(Mapping[int, Any]):
+    """Values by index from 0 up to, but without, `count`; `columns` has each leaf of the element for all of them."""
+
+    __slots__ = ("columns", "count", "element")
+
+    def __init__(self, element: Type, columns: Sequence[Column], count: int) -> None:
+        self.element, self.columns, self.count = element, columns, count
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < self.count:
+            raise KeyError(index)
+        return assemble_value(iter([column[index] for column in self.columns]), self.element)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.count))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def with_entry(self, index: int, value: Any) -> Entries:
+        """The values with another at one index, as a table that can be changed further."""
+        return Entries(dict(self)).with_entry(index, value)
+
+
+def new_column(type: Type, count: int) -> Column:
+    """Room for one leaf of so many rows, not initialised."""
+    if not is_storable(type):
+        return [None] * count
+    element, shape = storage(type)
+    whole = (count, *shape)
+    return result_maker(element, whole, int(np.prod(whole)) * element.dtype.itemsize)()
+
+
+def longer_column(column: Column, type: Type, count: int) -> Column:
+    """The column with room for more rows."""
+    made = new_column(type, count)
+    made[: len(column)] = column  # type: ignore[call-overload]
+    return made
+
+
+def padded_column(column: Column, type: Type, count: int, capacity: int) -> Column:
+    """The first `count` rows of a column, and zeros behind them."""
+    made = new_column(type, capacity)
+    made[:count] = column[:count]  # type: ignore[call-overload]
+    if isinstance(made, list):
+        made[count:] = [zero_value(type)] * (capacity - count)
+    else:
+        made[count:] = np.zeros((), made.dtype)
+    return made
+
+
+def as_rows(trace: Mapping[int, Any], element: Type) -> Rows:
+    """Any trace as rows; those that were never set are zero."""
+    if isinstance(trace, Rows):
+        return trace
+    types = leaf_types(element)
+    count = max(trace, default=-1) + 1
+    missing = flatten_value(zero_value(element), element) if len(trace) < count else []
+    columns = [new_column(type, count) for type in types]
+    for index in range(count):
+        leaves = flatten_value(trace[index], element) if index in trace else missing
+        for column, leaf in zip(columns, leaves, strict=True):
+            column[index] = leaf
+    return Rows(element, columns, count)

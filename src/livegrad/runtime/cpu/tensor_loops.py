@@ -1,0 +1,238 @@
+"""Loops over tensors: the body's plan bound to memory once, and then all trips are one call of native code, or a trip
+is a few of them where the body has steps of the host.
+
+State lies in two places, and each trip reads it where the last one wrote it. What a loop remembers is written to rows
+of an array in place, and read from there. `execute.py` makes a `LoopCall` for each such loop of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import KernelCheckError
+from livegrad.ir.persistent_array import Entries
+from livegrad.ops.control import for_loop
+from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
+from livegrad.runtime.cpu.loop_body import LoopBody, MakeCall, Memory, Move, key_of, reader
+from livegrad.runtime.cpu.tape_rows import Column, Rows, as_rows, longer_column, new_column, padded_column
+from livegrad.schedule.loop_rows import RowTrace, row_loop
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
+
+_FIRST_ROWS = 16  # of a loop that may take any number of trips
+_MOST_AT_ONCE = 1 << 62  # trips of one that remembers nothing
+
+
+class LoopCall:
+    """One loop of a plan. Its body is compiled when the plan is, its memory is kept from run to run."""
+
+    def __init__(self, step: HostStep, owner: Memory, plan: Plan, make_call: MakeCall) -> None:
+        self._step, self._owner = step, owner
+        self._given = reader(step.operands, owner)
+        node = step.function.results[0]
+        self._node = node
+        self._used = _used_results(step, plan, node.attribute("carried"))
+        self._loop = row_loop(node, self._used)
+        self._body = LoopBody(self._loop, node.op is not for_loop, owner.run_nested, make_call)
+
+    def run(self, values: dict[Any, Any]) -> None:
+        """Runs all trips, and puts the tuple of carried values where the plan expects it."""
+        node, body = self._node, self._body
+        given = self._given(values)
+        operands = [given[operand.attribute("index")] for operand in node.operands]
+        is_for = node.op is for_loop
+        carried = operands[1:] if is_for else operands
+        types = node.attribute("body").parameter_types[1:]
+        leaves = [leaf for value, type in zip(carried, types, strict=True) for leaf in flatten_value(value, type)]
+        run = LoopRun(body, leaves)
+        if is_for:
+            trips = max(0, int(operands[0]))
+            run.repeat(trips, node.attribute("reverse"))
+        else:
+            trips = self._repeat_while(run, operands)
+        supply = iter(run.results(trips))
+        number = node.attribute("carried")
+        values[self._step.result] = tuple(assemble_value(supply, type) for type in types[:number])
+
+    def _repeat_while(self, run: LoopRun, operands: Sequence[Any]) -> int:
+        limit = self._node.attribute("limit")
+        goes_on = bool(self._owner.run_nested(self._node.attribute("condition"), *operands))
+        index = 0
+        while goes_on:
+            if index == limit:
+                raise KernelCheckError(f"the loop ran past its limit of {limit}", where=self._node.origin)
+            index += run.some_trips(index, limit)
+            goes_on = self._body.goes_on_word[0]
+        return index
+
+
+def _used_results(step: HostStep, plan: Plan, number: int) -> set[int]:
+    """Which of a loop's results anything reads."""
+    used: set[int] = set(range(number)) if step.result in plan.results else set()
+    for other in plan.steps:
+        if isinstance(other, HostStep) and step.result in other.operands:
+            node = other.function.results[0]
+            used |= {node.attribute("index")} if node.op.name == "get" else set(range(number))
+    return used
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+class LoopRun:
+    """One run: the state on its way from side to side, and the columns that rows are read from and written to."""
+
+    def __init__(self, body: LoopBody, leaves: Sequence[Any]) -> None:
+        self._body, self._leaves, self._side = body, leaves, 0
+        self._values: list[dict[Any, Any]] = [{}, {}]
+        body.forget_failures()
+        self._take_state()
+        self._take_fixed()
+        self._tables = [
+            _Table(row, leaves[row.leaf], *slots) for row, slots in zip(body.loop.rows, body.row_slots, strict=True)
+        ]
+        self._capacity = 0
+
+    def _take_state(self) -> None:
+        body = self._body
+        for place, slot, own in zip(body.loop.state, body.state_in, body.state[0], strict=True):
+            if own is None:
+                self._values[0][slot] = self._leaves[place]
+            else:
+                np.copyto(own, self._leaves[place])
+        for side, values in enumerate(self._values):
+            for slots, arrays in ((body.state_in, body.state[side]), (body.state_out, body.state[1 - side])):
+                for slot, own in zip(slots, arrays, strict=True):
+                    if own is not None:
+                        values[key_of(slot)] = own
+        pairs = zip(body.state_in, body.state_out, strict=True)
+        self._objects = [(into, out) for into, out in pairs if isinstance(into, ObjectSlot)]
+
+    def _take_fixed(self) -> None:
+        for place, slot in zip(self._body.loop.fixed, self._body.fixed, strict=True):
+            value = self._leaves[place]
+            if isinstance(slot, Buffer):
+                value = np.asarray(value, slot.element.dtype, order="C")
+                start = value.ctypes.data
+                for block, index, offset in self._body.fixed_words.get(slot.number, ()):
+                    block.ints[index] = start + offset
+            for values in self._values:
+                values[key_of(slot)] = value
+
+    def repeat(self, trips: int, reverse: bool) -> None:
+        """So many trips, with the index counting up or down."""
+        if not trips:
+            return
+        self._have_rows(trips)
+        if self._body.trips is not None:
+            self._run_native(trips, trips - 1 if reverse else 0, -1 if reverse else 1)
+            return
+        for index in reversed(range(trips)) if reverse else range(trips):
+            self._trip(index)
+
+    def some_trips(self, index: int, limit: int | None) -> int:
+        """Trips of a `while` from an index on, until it ends, the limit comes or the rows are full; how many."""
+        if index >= self._capacity:
+            self._have_rows(max(_FIRST_ROWS, 2 * index))
+        if self._body.trips is None:
+            self._trip(index)
+            return 1
+        last = _MOST_AT_ONCE if not self._tables else self._capacity
+        return self._run_native((last if limit is None else min(last, limit)) - index, index, 1)
+
+    def _run_native(self, trips: int, first: int, step: int) -> int:
+        assert self._body.trips is not None
+        done = self._body.trips.run(trips, first, step, self._side)
+        self._side = (self._side + done) % 2
+        return done
+
+    def _trip(self, index: int) -> None:
+        body, side = self._body, self._side
+        body.index_word[0] = index
+        for block, place, start, step in self._moving[side]:
+            block.ints[place] = start + index * step
+        values = self._values[side]
+        for key, column in self._seen_rows:
+            values[key] = column[index] if isinstance(column, list) else column[index, ...]
+        for call in body.sides[side]:
+            call.run(values)
+        for key, column in self._kept_objects:
+            column[index] = values[key]
+        self._side = 1 - side
+        for into, out in self._objects:
+            self._values[1 - side][into] = values[out]
+
+    def _have_rows(self, capacity: int) -> None:
+        """Makes room for so many rows, and works out what changes from trip to trip."""
+        self._capacity = capacity
+        self._moving: list[list[Move]] = [[], []]
+        self._seen_rows: list[tuple[Any, Column]] = []
+        self._kept_objects: list[tuple[Any, list[Any]]] = []
+        for table in self._tables:
+            table.have(capacity)
+            for slot, column in table.columns():
+                key = key_of(slot)
+                if key in self._body.host_keys or isinstance(slot, ObjectSlot):
+                    self._seen_rows.append((key, column))
+                if isinstance(column, list):
+                    continue
+                start, step = column.ctypes.data, column.strides[0]
+                for moving, words in zip(self._moving, self._body.row_words, strict=True):
+                    moving += [(block, place, start + offset, step) for block, place, offset in words.get(key, ())]
+            self._kept_objects += [(s, c) for s, c in table.written_columns() if isinstance(c, list)]
+        if self._body.trips is not None:
+            self._body.trips.move(self._moving)
+
+    def results(self, trips: int) -> list[Any]:
+        """The carried leaves after so many trips, in memory of their own."""
+        body, loop = self._body, self._body.loop
+        after = [_own_copy(leaf) for leaf in self._leaves[: loop.carried]]
+        for place, slot, own in zip(loop.state, body.state_in, body.state[self._side], strict=True):
+            after[place] = self._values[self._side][slot] if own is None else own.copy()
+        for table in self._tables:
+            if table.row.leaf < loop.carried and table.row.writes:
+                after[table.row.leaf] = table.result(trips)
+        return after
+
+
+class _Table:
+    """One trace of a loop: the columns that it is read from, and those that it is written to."""
+
+    def __init__(self, row: RowTrace, before: Mapping[int, Any], reads: list[Slot], writes: list[Slot]) -> None:
+        self.row, self._before, self._read_slots, self._write_slots = row, before, reads, writes
+        self._types = leaf_types(row.element)
+        self._count = 0
+        self._read: list[Column] = []
+        if reads:
+            rows = as_rows(before, row.element)
+            self._read, self._count = [rows.columns[number] for number in row.reads], rows.count
+        self._written: list[Column] = [new_column(type, 0) for type in self._types] if row.writes else []
+
+    def have(self, capacity: int) -> None:
+        """Rows to read and to write for this many trips; those to read that nobody wrote are zero."""
+        if self._read and self._count < capacity:
+            types = [self._types[number] for number in self.row.reads]
+            self._read = [padded_column(c, t, self._count, capacity) for c, t in zip(self._read, types, strict=True)]
+            self._count = capacity
+        if self.row.writes:
+            self._written = [longer_column(c, t, capacity) for c, t in zip(self._written, self._types, strict=True)]
+
+    def columns(self) -> list[tuple[Slot, Column]]:
+        return [*zip(self._read_slots, self._read, strict=True), *self.written_columns()]
+
+    def written_columns(self) -> list[tuple[Slot, Column]]:
+        return list(zip(self._write_slots, self._written, strict=True))
+
+    def result(self, trips: int) -> Mapping[int, Any]:
+        """The trace after so many trips: their rows, and what it held behind those."""
+        if not trips:
+            return self._before
+        made = Rows(self.row.element, self._written, trips)
+        kept = {index: value for index, value in self._before.items() if index >= trips} if len(self._before) else {}
+        return Entries({**made, **kept}) if kept else made
+
+
+def _own_copy(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value

@@ -1,0 +1,286 @@
+"""Tiered JIT: compile a kernel without optimisation now, recompile it in the background, retarget its trampoline.
+
+The baseline tier takes a third of the optimised tier's compile time. Both compute the same bits, because the module
+itself says what is fused and in which order sums are taken. `tier_up.py` recompiles. Called by `kernels.py`.
+
+LIVEGRAD_CODE chooses the tiers: `both` (the default), `good` (optimised before the first run), `quick` (baseline only).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+from livegrad.codegen.llvm.kernel_module import KernelText, module_text
+from livegrad.diagnostics import UsageError
+from livegrad.runtime.cpu.math_library import MathRequest, math_imports
+from livegrad.runtime.cpu.native.compile_thread import Compilation, is_idle
+from livegrad.runtime.cpu.native.llvm_jit import (
+    NativeFunction,
+    compile_image,
+    count,
+    link_image,
+    load_image,
+    suitable_speed,
+)
+from livegrad.runtime.cpu.native.object_cache import ObjectCache
+from livegrad.runtime.cpu.native.trampolines import give_back, take_trampoline
+from livegrad.runtime.cpu.native.unlocked_compile import compile_freely
+from livegrad.runtime.fork import renew_lock_after_fork
+
+CodeChoice = Literal["both", "good", "quick"]
+_SYMBOL = "kernel"
+# Lines held back at most: a module costs 0.3 ms besides its kernels, and those 10 to 20 µs a line; but modules compile
+# in parallel, and kernels of one module do not.
+_WORTH_A_MODULE = 100
+_MOST_STACK = 1 << 20  # bytes: baseline code spills every value
+_LENGTHS = struct.Struct("<II")  # of the description and of the object code; the rest is the optimised module
+
+
+def code_choice() -> CodeChoice:
+    """The tiers that this process uses, as LIVEGRAD_CODE says now."""
+    found = os.environ.get("LIVEGRAD_CODE") or "both"
+    for choice in get_args(CodeChoice):
+        if found == choice:
+            return choice
+    raise UsageError("LIVEGRAD_CODE chooses the tiers of compiled code", expected="both, good or quick", found=found)
+
+
+@dataclass(frozen=True)
+class OptimizedModule:
+    """What the optimised tier is compiled from: an LLVM module with the function `kernel`, and the math it calls."""
+
+    text: str
+    math: tuple[MathRequest, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel to compile: its cache key, its baseline module, and how to emit the optimised one later."""
+
+    key: bytes
+    baseline: KernelText
+    optimized: Callable[[], OptimizedModule]
+    cache: ObjectCache
+    vector_bytes: int  # of the widest values in the baseline module
+
+    @cached_property
+    def lines(self) -> int:
+        return self.baseline.definition.count("\n")
+
+    @property
+    def fits_the_stack(self) -> bool:
+        """Whether baseline code can be used: it needs stack memory for every value."""
+        return self.baseline.longest * self.vector_bytes <= _MOST_STACK
+
+
+@dataclass(frozen=True)
+class ObjectCode:
+    """Object code of several kernels, and the symbol of one of them."""
+
+    image: bytes
+    symbol: str
+    math: tuple[MathRequest, ...]
+
+
+class TieredFunction:
+    """A kernel whose address stays the same while its code is recompiled. Callers hold it like a `NativeFunction`.
+
+    They `wait` for the baseline code before the first call.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_baseline",
+        "_cache",
+        "_codes",
+        "_coming",
+        "_key",
+        "_optimized",
+        "_trampoline",
+        "address",
+        "addresses",
+    )
+
+    def __init__(self, key: bytes, optimized: Callable[[], OptimizedModule], cache: ObjectCache) -> None:
+        self._key, self._optimized, self._cache = key, optimized, cache
+        self._baseline: ObjectCode | None = None
+        self._coming: BaselineCompiler | None = None
+        self._codes: list[NativeFunction] = []
+        self._trampoline = take_trampoline()
+        self.address = self._trampoline.address
+        self.addresses = {_SYMBOL: self.address}
+        weakref.finalize(self, give_back, self._trampoline).atexit = False
+
+    @property
+    def is_optimized(self) -> bool:
+        return len(self._codes) > 1
+
+    def begin(self, coming: BaselineCompiler) -> None:
+        """Notes where its baseline code is being compiled."""
+        self._coming = coming
+
+    def start(self, baseline: ObjectCode, native: NativeFunction) -> None:
+        """Gives it its baseline code."""
+        self._baseline, self._coming = baseline, None
+        self._codes.append(native)
+        self._trampoline.point_to(native.addresses[baseline.symbol])
+
+    def wait(self) -> None:
+        """Returns when there is code to call."""
+        coming = self._coming
+        if coming is not None:
+            coming.finish()
+
+    def tier_up(self) -> None:
+        """Compiles the optimised tier, stores it on disk and retargets the trampoline.
+
+        The baseline code stays loaded: threads may still run it.
+        """
+        self.wait()
+        module = self._optimized()
+        image = compile_freely(module.text, suitable_speed(module.text))
+        native = link_image(image, (_SYMBOL,), math_imports(module.math), module.text)
+        self._cache.store(self._key, _packed(ObjectCode(image, _SYMBOL, module.math), None))
+        self._codes.append(native)
+        self._trampoline.point_to(native.address)
+
+    def leave_behind(self) -> None:
+        """Stores the baseline code on disk with the optimised module, for the next process to tier up."""
+        if not self.is_optimized:
+            self.wait()
+            assert self._baseline is not None
+            self._cache.store(self._key, _packed(self._baseline, self._optimized()))
+
+
+Code = NativeFunction | TieredFunction
+
+
+class BaselineCompiler:
+    """Compiles the baseline tier of several kernels, in a thread beside the one that adds them.
+
+    A kernel is compiled at once if the thread is idle; otherwise it waits to share a module with the next ones.
+    Baseline modules are verified only on request, which takes a twentieth of the time; optimised ones, from the same
+    emitter, always are.
+    """
+
+    def __init__(self, verified: bool) -> None:
+        self._verified = verified
+        self._open: list[Source] = []  # for the next module
+        self._modules: list[_Module] = []
+        self._functions: list[TieredFunction] = []  # those of all sources, in order
+        self._is_open = True
+        self._lock = threading.Lock()
+        renew_lock_after_fork(self, "_lock")
+
+    def add(self, source: Source) -> TieredFunction:
+        """The kernel's code, which is on its way."""
+        if self._open and self._open[0].baseline.attributes != source.baseline.attributes:
+            self._close_module()
+        self._open.append(source)
+        if is_idle() or sum(one.lines for one in self._open) >= _WORTH_A_MODULE:
+            self._close_module()
+        function = TieredFunction(source.key, source.optimized, source.cache)
+        function.begin(self)
+        self._functions.append(function)
+        return function
+
+    def go_on(self) -> None:
+        """Has what is kept back compiled if nothing waits for that by now."""
+        if self._open and is_idle():
+            self._close_module()
+
+    def close(self) -> Sequence[TieredFunction]:
+        """All functions; no more are added."""
+        self._close_module()
+        self._is_open = False
+        return tuple(self._functions)
+
+    def _close_module(self) -> None:
+        if self._open:
+            symbols = [f"{_SYMBOL}{number}" for number in range(len(self._open))]
+            text = module_text([source.baseline for source in self._open], symbols)
+            math = tuple(sorted({request for source in self._open for request in source.baseline.math}))
+            code = Compilation(text, symbols, math_imports(math), self._verified)
+            self._modules.append(_Module(code, tuple(symbols), math))
+            self._open = []
+
+    def finish(self) -> None:
+        """Returns when the functions can be called, having done what is left to do."""
+        with self._lock:
+            assert not self._is_open
+            for module in reversed(self._modules):  # the others are done in order
+                module.code.take_part()
+            while self._modules:
+                module, count_of_kernels = self._modules[0], len(self._modules[0].symbols)
+                image, native = module.code.finish()
+                for function, symbol in zip(self._functions, module.symbols, strict=False):
+                    function.start(ObjectCode(image, symbol, module.math), native)
+                count("compiled", count_of_kernels)
+                del self._modules[0], self._functions[:count_of_kernels]
+
+
+@dataclass(frozen=True)
+class _Module:
+    """Some of the kernels, which are compiled together, with their names and the math functions that they call."""
+
+    code: Compilation
+    symbols: tuple[str, ...]
+    math: tuple[MathRequest, ...]
+
+
+def compile_optimized(source: Source) -> NativeFunction:
+    """Good code for a kernel, however long that takes."""
+    module = source.optimized()
+    image = compile_image(module.text, suitable_speed(module.text))
+    native = link_image(image, (_SYMBOL,), math_imports(module.math), module.text)
+    count("compiled")
+    source.cache.store(source.key, _packed(ObjectCode(image, _SYMBOL, module.math), None))
+    return native
+
+
+def load_code(key: bytes, cache: ObjectCache) -> Code | None:
+    """Code that is on disk: good, or what an earlier process has left for this one to improve."""
+    stored = cache.load(key)
+    if stored is None:
+        return None
+    code, module = _unpacked(stored)
+    try:
+        native = load_image(code.image, (code.symbol,), math_imports(code.math))
+    except RuntimeError:
+        cache.reject(key)
+        return None
+    count("loaded_from_disk")
+    if module is None:
+        return native
+    function = TieredFunction(key, lambda: module, cache)
+    function.start(code, native)
+    return function
+
+
+def _packed(code: ObjectCode, module: OptimizedModule | None) -> bytes:
+    description = json.dumps([code.symbol, code.math, None if module is None else module.math]).encode()
+    text = b"" if module is None else module.text.encode()
+    return b"".join([_LENGTHS.pack(len(description), len(code.image)), description, code.image, text])
+
+
+def _unpacked(stored: bytes) -> tuple[ObjectCode, OptimizedModule | None]:
+    description_length, image_length = _LENGTHS.unpack_from(stored)
+    description_end = _LENGTHS.size + description_length
+    image_end = description_end + image_length
+    symbol, math, optimized_math = json.loads(stored[_LENGTHS.size : description_end])
+    code = ObjectCode(stored[description_end:image_end], symbol, _requests(math))
+    return code, None if optimized_math is None else OptimizedModule(
+        stored[image_end:].decode(), _requests(optimized_math)
+    )
+
+
+def _requests(listed: list[list[str | int]]) -> tuple[MathRequest, ...]:
+    return tuple((str(function), str(element), int(lanes)) for function, element, lanes in listed)

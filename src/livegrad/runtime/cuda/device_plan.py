@@ -1,0 +1,386 @@
+"""A plan on the device: kernels loaded and bound, one arena, graphs of launches, and steps of the host in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.codegen.cuda.launch import Word, word_value
+from livegrad.diagnostics import KernelCheckError, LivegradError
+from livegrad.ir.line_sites import Places, name_place
+from livegrad.runtime.cpu.compiled_plan import HostCall
+from livegrad.runtime.cpu.serialised_plan import ArrayRecipe
+from livegrad.runtime.cuda.cuda_graph import Graph, Launch
+from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, download, upload
+from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
+from livegrad.runtime.cuda.interrupt import interrupt_address, wait_interruptibly
+from livegrad.runtime.cuda.libraries.capture import Captured
+from livegrad.runtime.cuda.modules import loaded_code
+from livegrad.runtime.cuda.nvrtc import load_compiled
+from livegrad.runtime.cuda.serialised_device_plan import (
+    GraphRecipe,
+    LaunchRecipe,
+    LibraryRecipe,
+    PlanRecipe,
+    make_recipe,
+)
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
+
+_CLEAN = (1 << 64) - 1
+_FIRST_TRACE_BYTES = 2048
+_MOST_TRACE_BYTES = 1 << 34  # all threads together
+
+
+class _Step:
+    """A launch of the plan, and where its words come from: those of a kernel, or the addresses of a library's call."""
+
+    def __init__(self, recipe: LaunchRecipe | LibraryRecipe) -> None:
+        self.recipe, self.number = recipe, recipe.number
+        self.partials = self.counters = None
+        if isinstance(recipe, LibraryRecipe):
+            recipe.call.prepare()
+            self.words: tuple[Word, ...] = (*recipe.operands, recipe.result)
+            self.launch: Launch | Captured = Captured(recipe.call, [0] * len(recipe.operands), 0)
+            self.kernel: LaunchRecipe | None = None
+            return
+        code = load_compiled(recipe.code)
+        if code is None:
+            raise DeviceError(f"the code of `{recipe.name}` is gone from the cache", help="run it again")
+        self.words, self.kernel = recipe.words, recipe
+        self.launch = Launch(loaded_code(code, "kernel"), recipe.grid, recipe.threads, len(recipe.words))
+        if recipe.counters:
+            self.partials, self.counters = DeviceMemory(recipe.partial_bytes), DeviceMemory(4 * recipe.counters)
+            self.counters.clear()  # blocks set them to zero again themselves
+
+    def set(self, index: int, value: int) -> bool:
+        """Sets a word; whether that changed anything."""
+        if isinstance(self.launch, Launch):
+            if self.launch.words[index] == value:
+                return False
+            self.launch.words[index] = value
+            return True
+        if index < len(self.launch.operands):
+            changed, self.launch.operands[index] = self.launch.operands[index] != value, value
+        else:
+            changed, self.launch.result = self.launch.result != value, value
+        return changed
+
+
+class CudaPlan:
+    """A plan with its code and its memory on the device. One run at a time; others wait.
+
+    `plan` may be None when the recipe has no steps of the host.
+    """
+
+    def __init__(
+        self, recipe: PlanRecipe, plan: Plan | None, run_nested: Callable[..., Any], places: Places = ()
+    ) -> None:
+        self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
+        self._line_of_mark = places
+        self._lock = threading.RLock()
+        device()
+        self._steps = [_Step(launch) for launch in recipe.launches]
+        self._kernels = [step for step in self._steps if step.kernel is not None]
+        self._arena = DeviceMemory(recipe.arena_bytes)
+        self._status_host = np.full(recipe.steps + 1, _CLEAN, np.uint64)  # the last word: a trace found no room
+        self._status = DeviceMemory(self._status_host.nbytes)
+        self._status.upload(self._status_host)
+        self._watched = any(k.sites or k.remembers for k in recipe.kernels)
+        self._polls = any(k.polls for k in recipe.kernels)
+        self._own: dict[int, DeviceMemory] = {}  # for arrays of the host, made when the first comes
+        self._bound: dict[int, int] = {}
+        self._values: dict[int, int] = {}
+        self._numbers: dict[int, Any] = {}  # Python's own, which do not change: the same one needs no setting again
+        self._foreign: dict[int, Any] = {}  # kept until the next run: the device may still read it
+        self._trace_bytes = _FIRST_TRACE_BYTES
+        self._traces: DeviceMemory | None = None
+        self._scratch = self._make_scratch()
+        self._users: dict[int, list[tuple[_Step, int]]] = {}
+        self._stale: set[int] = set()
+        self._fill_words()
+        self.segments = self._make_segments()
+
+    @classmethod
+    def from_plan(cls, plan: Plan, run_nested: Callable[..., Any], ieee: bool = False, places: Places = ()) -> CudaPlan:
+        """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
+        return cls(make_recipe(plan, device().architecture, ieee), plan, run_nested, places)
+
+    # --- preparation ---
+
+    def _make_scratch(self) -> dict[int, DeviceMemory]:
+        sizes: dict[int, int] = {}
+        for kernel in self.recipe.kernels:
+            for number, wanted in kernel.scratch:
+                sizes[number] = max(sizes.get(number, 0), wanted)
+        return {number: DeviceMemory(size) for number, size in sizes.items()}
+
+    def _fill_words(self) -> None:
+        for step in self._steps:
+            for index, word in enumerate(step.words):
+                if word.kind in ("external", "cell", "value"):
+                    self._users.setdefault(word.slot, []).append((step, index))
+                self._set_word(step, index, word)
+
+    def _set_word(self, step: _Step, index: int, word: Word) -> None:
+        if step.set(index, self._word_value(step, word)):
+            self._stale.add(step.number)
+
+    def _word_value(self, step: _Step, word: Word) -> int:
+        match word.kind:
+            case "number":
+                return word.value
+            case "arena":
+                return self._arena.address + word.value
+            case "scratch":
+                return self._scratch[word.slot].address
+            case "status":
+                return self._status.address + 8 * step.number
+            case "full":
+                return self._status.address + 8 * self.recipe.steps
+            case "traces":
+                return self._trace_memory().address
+            case "trace_bytes":
+                return self._trace_bytes
+            case "interrupt":
+                return interrupt_address()
+            case "partials" | "counters":
+                memory = step.partials if word.kind == "partials" else step.counters
+                assert memory is not None
+                return memory.address
+            case "value":
+                return self._values.get(word.slot, 0)
+        return self._bound.get(word.slot, 0) + word.value
+
+    def _trace_memory(self) -> DeviceMemory:
+        wanted = max(kernel.workers for kernel in self.recipe.kernels if kernel.remembers) * self._trace_bytes
+        if wanted > _MOST_TRACE_BYTES:
+            raise DeviceError(f"what loops must remember takes more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
+        if self._traces is None or self._traces.size < wanted:
+            self._traces = DeviceMemory(wanted)
+        return self._traces
+
+    def _make_segments(self) -> list[Graph | HostCall]:
+        """Graphs of launches that follow one another, and the host's steps between them."""
+        by_number = {step.number: step for step in self._steps}
+        segments: list[Graph | HostCall] = []
+        self._places: dict[int, tuple[Graph, int]] = {}
+        for segment in self.recipe.segments:
+            if isinstance(segment, GraphRecipe):
+                graph = Graph([by_number[made.number].launch for made in segment.launches], segment.dependencies)
+                self._places.update({made.number: (graph, place) for place, made in enumerate(segment.launches)})
+                segments.append(graph)
+            else:
+                assert self.plan is not None
+                step = self.plan.steps[segment.number]
+                assert isinstance(step, HostStep)
+                segments.append(HostCall(step, self))
+        self._has_host_steps = any(isinstance(segment, HostCall) for segment in segments)
+        return segments
+
+    @property
+    def graphs(self) -> list[Graph]:
+        return [segment for segment in self.segments if isinstance(segment, Graph)]
+
+    @property
+    def step_counts(self) -> tuple[int, int]:
+        """How many kernels one run makes, and how many calls of libraries and steps of the host."""
+        return len(self._kernels), len(self._steps) - len(self._kernels) + len(self.segments) - len(self.graphs)
+
+    # --- running ---
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """The results' leaves as NumPy arrays from the arguments' leaves: arrays of the host or of the device."""
+        with self._lock:
+            for result in self.recipe.results:
+                if result is not None:
+                    self._rebind(result.number, self._own_memory(result).address)
+            values = self.start(arguments)
+            return [self._on_host(position, result, values) for position, result in enumerate(self.recipe.results)]
+
+    def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
+        """The results' leaves as arrays of the device, which later runs leave alone; nothing is waited for."""
+        with self._lock:
+            made: dict[int, DeviceArray] = {}
+            for result in self.recipe.results:
+                if result is not None and result.number not in made:
+                    made[result.number] = DeviceArray(result.element.dtype, result.shape)
+                    self._rebind(result.number, made[result.number].address)
+            values = self.start(arguments)
+            return [
+                values[self._object_slot(position)] if result is None else made[result.number]
+                for position, result in enumerate(self.recipe.results)
+            ]
+
+    def start(self, arguments: Sequence[Any]) -> dict[Any, Any]:
+        """Runs everything and raises what checks found; results stay on the device. Gives the objects of the host."""
+        try:
+            return self._start(arguments)
+        except LivegradError as error:
+            name_place(error, self._line_of_mark)
+            raise
+
+    def _start(self, arguments: Sequence[Any]) -> dict[Any, Any]:
+        device()
+        values: dict[Any, Any] = {}
+        self._foreign.clear()
+        for position, (array, argument) in enumerate(zip(self.recipe.arguments, arguments, strict=True)):
+            if array is None:
+                assert self.plan is not None
+                values[self.plan.arguments[position]] = argument
+            else:
+                self._bind_argument(array, argument)
+        self._run_segments(dict(values))
+        while self._watched and self._read_status():
+            # A trace found no room: nothing of this run counts. Again, with twice as much.
+            self._trace_bytes *= 2
+            for step in self._steps:
+                for index, word in enumerate(step.words):
+                    if word.kind in ("traces", "trace_bytes"):
+                        self._set_word(step, index, word)
+            self._run_segments(dict(values))
+        return self._last_values
+
+    def _own_memory(self, array: ArrayRecipe) -> DeviceMemory:
+        if array.number not in self._own:
+            self._own[array.number] = DeviceMemory(array.bytes)
+        return self._own[array.number]
+
+    def _object_slot(self, position: int) -> ObjectSlot:
+        assert self.plan is not None
+        slot = self.plan.results[position]
+        assert isinstance(slot, ObjectSlot)
+        return slot
+
+    def _bind_argument(self, array: ArrayRecipe, argument: Any) -> None:
+        if isinstance(argument, DeviceArray):
+            self._numbers.pop(array.number, None)
+            self._rebind(array.number, argument.address)
+        elif hasattr(argument, "__cuda_array_interface__"):
+            self._bind_foreign(array, argument)
+        elif array.shape == ():
+            if argument is not self._numbers.get(array.number):
+                self._set_scalar(array, argument)
+            return
+        else:
+            memory = self._own_memory(array)
+            self._rebind(array.number, memory.address)
+            memory.upload(np.ascontiguousarray(argument, array.element.dtype))
+        if array.shape == () and any(s.words[i].kind == "value" for s, i in self._users.get(array.number, [])):
+            # The kernel takes the number itself, with its arguments.
+            number = np.empty((), array.element.dtype)
+            download(self._bound[array.number], number)
+            self._set_value(array, number)
+
+    def _bind_foreign(self, array: ArrayRecipe, argument: Any) -> None:
+        """Another library's array of the device, after what that library has said it waits for."""
+        held = argument.__cuda_array_interface__
+        stream = held.get("stream")
+        if stream is not None and stream != int(device().stream):
+            checked(driver.cuStreamSynchronize(driver.CUstream(stream)))
+        self._numbers.pop(array.number, None)
+        self._foreign[array.number] = argument
+        self._rebind(array.number, int(held["data"][0]))
+
+    def _set_scalar(self, array: ArrayRecipe, argument: Any) -> None:
+        number = np.zeros((), array.element.dtype)
+        number[()] = argument
+        self._numbers[array.number] = argument if isinstance(argument, bool | int | float) else None
+        self._rebind(array.number, self._own_memory(array).address)
+        self._set_value(array, number)
+        users = self._users.get(array.number, [])
+        if any(step.words[index].kind != "value" for step, index in users) or self._has_host_steps:
+            self._own_memory(array).upload(number)
+
+    def _set_value(self, array: ArrayRecipe, number: np.ndarray[Any, Any]) -> None:
+        if array.element.dtype.itemsize <= 8:
+            self._values[array.number] = word_value(number)
+            for step, index in self._users.get(array.number, []):
+                if step.words[index].kind == "value":
+                    self._set_word(step, index, step.words[index])
+
+    def _rebind(self, number: int, address: int) -> None:
+        if self._bound.get(number) != address:
+            self._bound[number] = address
+            for step, index in self._users.get(number, []):
+                self._set_word(step, index, step.words[index])
+
+    def _run_segments(self, values: dict[Any, Any]) -> None:
+        for number in self._stale:
+            graph, place = self._places[number]
+            if graph.is_built:
+                graph.update(place)
+        self._stale.clear()
+        for segment in self.segments:
+            if isinstance(segment, Graph):
+                segment.launch()
+                if self._polls:
+                    wait_interruptibly()
+            elif not (self._watched and self._read_status(keep=True)):
+                self._run_on_host(segment, values)
+        self._last_values = values
+
+    def _run_on_host(self, call: HostCall, values: dict[Any, Any]) -> None:
+        """A step of the host on copies of what it reads; what it gives goes back to the device."""
+        for slot in call.step.operands:
+            if isinstance(slot, Buffer):
+                self._fetch(slot, values)
+        result = call.step.result
+        if isinstance(result, Buffer):
+            base = result.base
+            values[base.number] = np.empty(base.shape, base.element.dtype)
+        call.run(values)
+        if isinstance(result, Buffer):
+            array = values[result.base.number]
+            upload(self._address(result), array)
+
+    def _fetch(self, buffer: Buffer, values: dict[Any, Any]) -> None:
+        base = buffer.base
+        array = np.empty(base.shape, base.element.dtype)
+        download(self._address(buffer), array)
+        values[base.number] = array
+
+    def _address(self, buffer: Buffer) -> int:
+        base = buffer.base
+        if base.lifetime == "external":
+            return self._bound[base.number]
+        assert self.plan is not None
+        return self._arena.address + self.plan.places[base]
+
+    def _on_host(self, position: int, result: ArrayRecipe | None, values: Mapping[Any, Any]) -> Any:
+        if result is None:
+            return values[self._object_slot(position)]
+        array = np.empty(result.shape, result.element.dtype)
+        download(self._bound[result.number], array)
+        return array
+
+    # --- what a step of the host asks for ---
+
+    def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
+        """A buffer's copy on the host."""
+        return values[buffer.base.number].reshape(buffer.shape)
+
+    def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
+        """None: no array of the host is the same in every run."""
+        return None
+
+    # --- checks ---
+
+    def _read_status(self, keep: bool = False) -> bool:
+        """Raises the first failed check; whether a trace found no room. Clears the words unless told to keep them."""
+        host = self._status_host
+        self._status.download(host)
+        full = bool(host[-1] != _CLEAN)
+        failed = None
+        if not full:
+            failed = next((kernel for kernel in self.recipe.kernels if host[kernel.number] != _CLEAN), None)
+        word = _CLEAN if failed is None else int(host[failed.number])
+        if np.any(host != _CLEAN) and not (keep and full):
+            host.fill(_CLEAN)
+            self._status.upload(host)
+        if failed is not None:
+            site = failed.sites[word & 0xFFFF]
+            raise KernelCheckError(f"{site.message}, at element {word >> 16}", where=site.origin)
+        return full

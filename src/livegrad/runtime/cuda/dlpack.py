@@ -1,0 +1,95 @@
+"""Arrays of the device as DLPack capsules, for libraries that take no `__cuda_array_interface__`.
+
+`DeviceArray.__dlpack__` calls it. A capsule keeps the array's memory until its consumer has let go of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import count
+from typing import Any, Protocol
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.runtime.cuda.driver import checked, device, driver
+
+DEVICE = (2, 0)  # a GPU of CUDA, the first
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+_NAME = b"dltensor"
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_number", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("offset", ctypes.c_uint64),
+    )
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("number", ctypes.c_void_p), ("deleter", _Deleter))
+
+
+_lent: dict[int, Any] = {}  # by number: what a consumer may still read
+_numbers = count(1)
+
+
+@_Deleter
+def _let_go(address: int) -> None:
+    _lent.pop(_Managed.from_address(address).number, None)
+
+
+_new = ctypes.pythonapi.PyCapsule_New
+_new.restype, _new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.c_void_p, ctypes.c_char_p)
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _drop_capsule(capsule: int) -> None:
+    if _is_valid(capsule, _NAME):  # a consumer gives it another name
+        _let_go(_pointer(capsule, _NAME))
+
+
+class Lendable(Protocol):
+    """An array that can be lent: `DeviceArray`, or a view of a buffer of the engine."""
+
+    @property
+    def address(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+
+
+def capsule_of(array: Lendable, stream: int | None) -> Any:
+    """A capsule of the array's memory, ready for work on the consumer's stream (-1: it waits by itself)."""
+    kind = array.dtype.kind
+    if kind not in _CODES:
+        raise UsageError("DLPack has no such element", where=caller_origin(), found=str(array.dtype))
+    if stream != -1:
+        _wait_on(stream)
+    shape = (ctypes.c_int64 * len(array.shape))(*array.shape)
+    tensor = _Tensor(array.address, *DEVICE, len(array.shape), _CODES[kind], 8 * array.dtype.itemsize, 1, shape)
+    managed = _Managed(tensor, next(_numbers), _let_go)
+    _lent[managed.number] = (array, managed, shape)
+    return _new(ctypes.addressof(managed), _NAME, ctypes.cast(_drop_capsule, ctypes.c_void_p))
+
+
+def _wait_on(stream: int | None) -> None:
+    """The consumer's stream goes on when our work has ended; None is the default stream."""
+    event = checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+    checked(driver.cuEventRecord(event, device().stream))
+    checked(driver.cuStreamWaitEvent(driver.CUstream(1 if stream is None else stream), event, 0))
+    checked(driver.cuEventDestroy(event))

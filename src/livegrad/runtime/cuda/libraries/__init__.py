@@ -1,0 +1,30 @@
+"""Libraries of CUDA, and ours for sorting: each step of a plan that one can do becomes a call captured into the graph.
+
+`serialised_device_plan.py` asks for the call of a step; where a library is missing or cannot do it, the host does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from livegrad.ir.op import Op
+from livegrad.ops.fourier import fft, irfft, rfft
+from livegrad.ops.linalg import matmul
+from livegrad.ops.sorting import argsort, searchsorted, sort
+from livegrad.runtime.cuda.libraries.cublas import matmul_call
+from livegrad.runtime.cuda.libraries.cufft import transform_call
+from livegrad.runtime.cuda.libraries.device_sorting import search_call, sort_call
+from livegrad.runtime.cuda.libraries.library_call import LibraryCall
+from livegrad.schedule.plan import HostStep
+
+LIBRARY_CALLS: dict[Op, Callable[[HostStep], LibraryCall | None]] = {
+    matmul: matmul_call,
+    fft: transform_call,
+    rfft: transform_call,
+    irfft: transform_call,
+    sort: sort_call,
+    argsort: sort_call,
+    searchsorted: search_call,
+}
+
+__all__ = ["LIBRARY_CALLS", "LibraryCall"]

@@ -1,0 +1,166 @@
+"""Matrix products by cuBLAS: strided batches in full precision, in memory of our own so that capture takes none."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, Tensor, c64, c128, f32, f64
+from livegrad.ops.movement import permute
+from livegrad.runtime.cuda.device_memory import DeviceMemory
+from livegrad.runtime.cuda.driver import DeviceError, device
+from livegrad.runtime.cuda.libraries.library_call import LibraryCall, shared_library
+from livegrad.schedule.plan import Buffer, HostStep
+
+_WORKSPACE_BYTES = 32 << 20  # what cuBLAS recommends for Hopper and later; 4 MiB suffice before
+_FUNCTIONS = {
+    f32: "cublasSgemmStridedBatched_64",
+    f64: "cublasDgemmStridedBatched_64",
+    c64: "cublasCgemmStridedBatched_64",
+    c128: "cublasZgemmStridedBatched_64",
+}
+_NO_TRANSPOSE, _TRANSPOSE = 0, 1
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """A batch of matrices: rows are `lead` apart (columns, if transposed) and matrices `step`, in elements."""
+
+    transposed: bool
+    lead: int
+    step: int
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """C = A B for `count` pairs of matrices, in row-major order."""
+
+    element: Scalar
+    rows: int
+    columns: int
+    inner: int
+    count: int
+    first: Matrices
+    second: Matrices
+
+    @property
+    def name(self) -> str:
+        return f"matmul {self.rows}x{self.inner}x{self.columns}"
+
+    def prepare(self) -> None:
+        """Makes the handle and the memory that all products work in."""
+        _handle(device().context_number)
+        _workspace(device().context_number)
+
+    def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
+        # cuBLAS counts columns first: what it takes for C is our Cᵀ = Bᵀ Aᵀ, in the same memory.
+        a, b = self.first, self.second
+        one, zero = (np.array([value], self.element.dtype) for value in (1, 0))
+        library, handle = _handle(device().context_number)
+        _checked(library.cublasSetStream_v2(handle, ctypes.c_void_p(int(stream))), "cublasSetStream")
+        # Setting the stream takes the workspace away.
+        workspace = _workspace(device().context_number)
+        _checked(
+            library.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.address), ctypes.c_size_t(workspace.size)),
+            "cublasSetWorkspace",
+        )
+        status = getattr(library, _FUNCTIONS[self.element])(
+            handle,
+            *[_TRANSPOSE if m.transposed else _NO_TRANSPOSE for m in (b, a)],
+            *[ctypes.c_int64(size) for size in (self.columns, self.rows, self.inner)],
+            ctypes.c_void_p(one.ctypes.data),
+            *[ctypes.c_void_p(operands[1]), ctypes.c_int64(b.lead), ctypes.c_longlong(b.step)],
+            *[ctypes.c_void_p(operands[0]), ctypes.c_int64(a.lead), ctypes.c_longlong(a.step)],
+            ctypes.c_void_p(zero.ctypes.data),
+            *[ctypes.c_void_p(result), ctypes.c_int64(self.columns), ctypes.c_longlong(self.rows * self.columns)],
+            ctypes.c_int64(self.count),
+        )
+        _checked(status, self.name)
+
+
+def matmul_call(step: HostStep) -> LibraryCall | None:
+    """The product of a step; None where cuBLAS is missing or has no such product."""
+    node, result = step.function.results[0], step.result
+    if not isinstance(result, Buffer) or result.element not in _FUNCTIONS or 0 in result.shape or library() is None:
+        return None
+    batch = result.shape[:-2]
+    operands = [_matrices(operand, batch) for operand in node.operands]
+    first, second = operands
+    shape = node.operands[0].type
+    assert isinstance(shape, Tensor)
+    inner = shape.shape[-1]
+    if first is None or second is None or not isinstance(inner, int) or inner == 0:
+        return None
+    return MatrixProduct(result.element, result.shape[-2], result.shape[-1], inner, prod(batch), first, second)
+
+
+def _matrices(operand: Node, batch: tuple[int, ...]) -> Matrices | None:
+    """How an operand lies in memory: dense, perhaps with its dimensions in another order."""
+    base, order = operand, None
+    if operand.op is permute:
+        (base,) = operand.operands
+        order = operand.attribute("axes")
+    assert isinstance(base.type, Tensor)
+    shape: tuple[int, ...] = base.type.shape  # type: ignore[assignment]
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    if order is not None:
+        shape, strides = tuple(shape[axis] for axis in order), [strides[axis] for axis in order]
+    step = _batch_step(shape[:-2], strides[:-2], batch)
+    if step is None:
+        return None
+    (rows, columns), (down, across) = shape[-2:], strides[-2:]
+    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
+        return Matrices(False, max(down, columns), step)
+    if (down == 1 or rows == 1) and (across >= rows or columns == 1):
+        return Matrices(True, max(across, rows), step)
+    return None
+
+
+def _batch_step(shape: Sequence[int], strides: Sequence[int], batch: tuple[int, ...]) -> int | None:
+    """From one matrix of a batch to the next: 0 if all pairs share one; None if no single step leads through them."""
+    if prod(shape) == 1:
+        return 0
+    if tuple(shape) != batch[-len(shape) :] or prod(shape) != prod(batch):
+        return None
+    pairs = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    step = pairs[-1][1]
+    expected = step
+    for size, stride in reversed(pairs):
+        if stride != expected:
+            return None
+        expected = stride * size
+    return step
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """cuBLAS, if it is here."""
+    return shared_library("cublas", ("libcublas.so.13", "libcublas.so.12"))
+
+
+@cache
+def _handle(context_number: int) -> tuple[Any, Any]:
+    found = library()
+    if found is None:
+        raise DeviceError("cuBLAS is not here", help="install nvidia-cublas")
+    handle = ctypes.c_void_p()
+    _checked(found.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
+    return found, handle
+
+
+@cache
+def _workspace(context_number: int) -> DeviceMemory:
+    """Memory for cuBLAS alone. Calls take turns with it: steps of one graph by their order, graphs by the stream."""
+    return DeviceMemory(_WORKSPACE_BYTES)
+
+
+def _checked(status: int, what: str) -> None:
+    if status:
+        raise DeviceError(f"cuBLAS refuses `{what}`: status {status}")

@@ -1,0 +1,125 @@
+"""CUDA C comes in, machine code (cubin) goes out: NVRTC, with what it made kept on disk. `plan.py` calls it.
+
+NVRTC needs no GPU. Code is made for one architecture, never as PTX: a driver older than NVRTC refuses its PTX.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+import threading
+from functools import cache
+from typing import Any
+
+from livegrad.diagnostics import CompileError
+from livegrad.ir.lru import LruCache
+from livegrad.runtime.cpu.native.object_cache import default_cache
+from livegrad.runtime.fork import renew_lock_after_fork
+
+try:
+    nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
+except ImportError:
+    nvrtc = None
+
+# NVRTC has a cache of its own, which would keep everything twice.
+OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--no-cache")
+_MOST_CUBINS = 2048
+_cubins: LruCache[bytes, bytes] = LruCache(_MOST_CUBINS)
+_lock = threading.Lock()
+renew_lock_after_fork(sys.modules[__name__], "_lock")
+
+
+@cache
+def reason_for_no_compiler() -> str | None:
+    """Why CUDA C cannot be compiled here, or None when it can.
+
+    >>> reason_for_no_compiler() is None or isinstance(reason_for_no_compiler(), str)
+    True
+    """
+    if nvrtc is None:
+        return "cuda-bindings is not installed"
+    try:
+        _checked(nvrtc.nvrtcVersion())
+    except (RuntimeError, CompileError, OSError) as error:
+        return f"NVRTC does not start: {error}"
+    return None
+
+
+def _checked(answer: tuple[Any, ...]) -> Any:
+    status, *values = answer
+    if int(status) != 0:
+        raise CompileError(f"NVRTC answers {status.name}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def compile_source(source: str, architecture: str, name: str = "kernel") -> bytes:
+    """The cubin of CUDA C for an architecture such as `sm_90`: from memory, from the disk cache, or compiled now."""
+    key = _key_of(source, architecture)
+    return load_compiled(key) or _compile_and_keep(key, source, architecture, name)
+
+
+def compile_with_key(source: str, architecture: str, name: str = "kernel") -> bytes:
+    """As `compile_source`, but gives the key by which `load_compiled` finds the cubin."""
+    key = _key_of(source, architecture)
+    if load_compiled(key) is None:
+        _compile_and_keep(key, source, architecture, name)
+    return key
+
+
+def load_compiled(key: bytes) -> bytes | None:
+    """A cubin by its key, from memory or from the disk cache; None when it is in neither."""
+    with _lock:
+        known = _cubins.use(key)
+    if known is not None:
+        return known
+    found = default_cache().load(key)
+    if found is not None:
+        _keep(key, found)
+    return found
+
+
+def forget_cubins() -> None:
+    """Drops what was compiled or loaded from memory; what is on disk stays."""
+    with _lock:
+        _cubins.clear()
+
+
+def _options(architecture: str) -> tuple[str, ...]:
+    return (f"--gpu-architecture={architecture}", *OPTIONS)
+
+
+def _key_of(source: str, architecture: str) -> bytes:
+    if (reason := reason_for_no_compiler()) is not None:
+        raise CompileError(f"CUDA C cannot be compiled: {reason}", help="install livegrad[cuda]")
+    version = _checked(nvrtc.nvrtcVersion())
+    return hashlib.sha256("\n".join(["cubin", str(version), *_options(architecture), source]).encode()).digest()
+
+
+def _compile_and_keep(key: bytes, source: str, architecture: str, name: str) -> bytes:
+    made = _compile(source, _options(architecture), name)
+    default_cache().store(key, made)
+    _keep(key, made)
+    return made
+
+
+def _keep(key: bytes, cubin: bytes) -> None:
+    with _lock:
+        _cubins.keep(key, cubin)
+
+
+def _compile(source: str, options: tuple[str, ...], name: str) -> bytes:
+    """NVRTC itself; several threads may be in it at once."""
+    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
+    try:
+        status, *_ = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        if int(status) != 0:
+            log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
+            _checked(nvrtc.nvrtcGetProgramLog(program, log))
+            text = log.decode(errors="replace").strip("\0 \n")
+            raise CompileError(f"NVRTC refuses `{name}`: {text}")
+        cubin = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+        _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
+        return cubin
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)

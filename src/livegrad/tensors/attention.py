@@ -1,0 +1,106 @@
+"""Scaled dot-product attention: two matrix products with a masked softmax between them. Part of `lg.nn`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Size
+from livegrad.ir.node import Node
+from livegrad.ops.comparison import equal, is_finite, less_equal
+from livegrad.ops.elementwise import detach, select
+from livegrad.ops.linalg import matmul, swap_last
+from livegrad.ops.movement import broadcast_to, index_along
+from livegrad.ops.reduction import reduce, spread_back
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.transcendental import exp
+from livegrad.tensors.errors import ShapeError
+from livegrad.tensors.handle import Tensor, node_of, wrap
+from livegrad.tensors.operands import as_type, element_of, of_one_type, require_kinds
+from livegrad.tensors.products import shape_of_node
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    /,
+    *,
+    mask: Any = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """Scaled dot-product attention: `softmax(query @ keyᵀ * scale) @ value` over the last two dimensions.
+
+    `mask` is True where a query may look at a key, or numbers that are added to the scores; `causal` lets each look at
+    itself and what is before it, counted from the end. A query that may look at nothing gets zeros. The scale is
+    1/sqrt(width) unless given.
+
+    >>> import livegrad as lg
+    >>> q, k = lg.ones((2, 5, 8)), lg.ones((2, 7, 8))
+    >>> lg.nn.attention(q, k, lg.ones((2, 7, 3))).shape
+    (2, 5, 3)
+    """
+    q, k, v = of_one_type("attention", query, key, value)
+    shapes = [shape_of_node(node) for node in (q, k, v)]
+    if any(len(shape) < 2 for shape in shapes) or shapes[0][-1] != shapes[1][-1] or shapes[1][-2] != shapes[2][-2]:
+        raise ShapeError(
+            "`attention` takes queries [..., n, width], keys [..., m, width] and values [..., m, any]",
+            where=caller_origin(),
+            found=" and ".join(map(str, shapes)),
+        )
+    require_kinds(q, "attention", "float")
+    # Scaled after the product: that is part of the softmax's kernel.
+    scores = matmul(q, swap_last(k)) * (_usual_scale(shapes[0][-1]) if scale is None else float(scale))
+    allowed = _before(shape_of_node(scores)) if causal else None
+    if mask is not None:
+        given = _mask_over(mask, shape_of_node(scores))
+        if element_of(given).kind == "bool":
+            allowed = given if allowed is None else allowed & given
+        else:
+            scores = scores + as_type(given, element_of(scores))
+    return wrap(matmul(_attention_weights(scores, allowed), v))
+
+
+def _usual_scale(width: Size) -> float:
+    if not isinstance(width, int):
+        raise UsageError("`attention` needs a scale for a symbolic width", where=caller_origin(), help="pass scale=...")
+    return 1.0 / math.sqrt(max(1, width))
+
+
+def _before(shape: tuple[Size, ...]) -> Node:
+    """Where the key is not behind the query; the last query and the last key stand beside each other."""
+    rank = len(shape)
+    ahead = shape[-1] - shape[-2]
+    if not isinstance(ahead, int):
+        raise UsageError("causal `attention` needs to know how many keys there are before", where=caller_origin())
+    return less_equal(index_along(shape, rank - 1), index_along(shape, rank - 2) + ahead)
+
+
+def _mask_over(mask: Any, shape: tuple[Size, ...]) -> Node:
+    node = node_of(mask, "attention")
+    own = shape_of_node(node)
+    if len(own) > len(shape) or any(a not in (1, b) for a, b in zip(reversed(own), reversed(shape), strict=False)):
+        raise ShapeError(
+            f"`attention` cannot spread a mask of shape {own} over {shape}",
+            where=caller_origin(),
+            help="the scores are [..., queries, keys]",
+        )
+    return broadcast_to(node, shape)
+
+
+def _attention_weights(scores: Node, allowed: Node | None) -> Node:
+    """The softmax of scores along keys, zero where nothing is allowed."""
+    shape = shape_of_node(scores)
+    axes = (len(shape) - 1,)
+    if shape[-1] == 0:
+        return scores
+    if allowed is not None:
+        scores = select(allowed, scores, filled(-math.inf, scores.type))
+    largest = detach(reduce(scores, kind="max", axes=axes))
+    safe = select(is_finite(largest), largest, zero(largest.type))
+    grown = exp(scores - spread_back(safe, shape, axes))
+    total = reduce(grown, kind="sum", axes=axes)
+    some = select(equal(total, zero(total.type)), filled(1.0, total.type), total)
+    return grown / spread_back(some, shape, axes)

@@ -1,0 +1,96 @@
+"""Axes and shapes as people write them, checked and brought to one form.
+
+Every function that takes an axis or a shape asks here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.dimension import Dimension, Size
+from livegrad.ir.node import Node
+from livegrad.ops.movement import reshape
+from livegrad.tensors.errors import AxisError, ShapeError
+
+Axes = int | Sequence[int] | None
+# Complex numbers of 16 bytes each, with addresses of 64 bits.
+_MOST_ELEMENTS = 1 << 59
+
+
+def whole_number(value: Any) -> int:
+    """An integer of any kind; Python counts truth values among them, we do not."""
+    if isinstance(value, bool):
+        raise TypeError("a truth value is no number")
+    return operator.index(value)
+
+
+def one_axis(axis: Any, rank: int, user: str) -> int:
+    """An axis counted from the front; negative ones count from the back.
+
+    >>> one_axis(-1, 3, "flip")
+    2
+    """
+    try:
+        found = whole_number(axis)
+    except TypeError:
+        raise AxisError(f"`{user}` takes an integer for an axis", where=caller_origin(), found=repr(axis)) from None
+    if not -rank <= found < rank:
+        expected = f"{-rank} to {rank - 1}" if rank else "no axis: the tensor has no dimensions"
+        raise AxisError(f"`{user}`: no axis {found}", where=caller_origin(), expected=expected)
+    return found + rank if found < 0 else found
+
+
+def many_axes(axes: Any, rank: int, user: str) -> tuple[int, ...]:
+    """One axis or several, counted from the front; None stands for all of them.
+
+    >>> many_axes((0, -1), 3, "sum"), many_axes(None, 2, "sum")
+    ((0, 2), (0, 1))
+    """
+    if axes is None:
+        return tuple(range(rank))
+    listed = axes if isinstance(axes, Iterable) and not _is_index(axes) else (axes,)
+    found = tuple(one_axis(axis, rank, user) for axis in listed)
+    if len(set(found)) != len(found):
+        raise AxisError(f"`{user}` names an axis twice", where=caller_origin(), found=repr(axes))
+    return found
+
+
+def with_kept_axes(folded: Node, shape: tuple[Size, ...], axes: Iterable[int]) -> Node:
+    """What a fold of a tensor of `shape` along `axes` gave, with these axes kept at size one."""
+    gone = set(axes)
+    return reshape(folded, shape=tuple(1 if axis in gone else size for axis, size in enumerate(shape)))
+
+
+def _is_index(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, Sequence)
+
+
+def shape_from(shape: Any, user: str) -> tuple[Size, ...]:
+    """A shape from one size or several.
+
+    >>> shape_from(3, "zeros"), shape_from([2, 3], "zeros")
+    ((3,), (2, 3))
+    """
+    if shape.__class__ is tuple and all(size.__class__ is int and size >= 0 for size in shape):
+        return _addressable(shape, user)
+    if isinstance(shape, Dimension) or _is_index(shape):
+        shape = (shape,)
+    try:
+        sizes = tuple(size if isinstance(size, Dimension) else whole_number(size) for size in shape)
+    except TypeError:
+        raise ShapeError(
+            f"`{user}` takes whole numbers for a shape", where=caller_origin(), found=repr(shape)
+        ) from None
+    if any(not isinstance(size, Dimension) and size < 0 for size in sizes):
+        raise ShapeError(f"`{user}`: a size cannot be negative", where=caller_origin(), found=repr(shape))
+    return _addressable(sizes, user)
+
+
+def _addressable(sizes: tuple[Size, ...], user: str) -> tuple[Size, ...]:
+    if prod(size for size in sizes if isinstance(size, int) and size) > _MOST_ELEMENTS:
+        raise ShapeError(f"`{user}`: more elements than memory can address", where=caller_origin(), found=repr(sizes))
+    return sizes

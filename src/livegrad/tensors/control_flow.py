@@ -1,0 +1,337 @@
+"""Control flow on tensors that the graph itself carries: branches and loops whose course depends on values.
+
+Branches and bodies take and give nests of tensors; values from around them are taken along. Both modes differentiate
+through all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Node
+from livegrad.ir.scopes import Scope
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import Trace, Type, bool_, i64, scalar_of, shape_of
+from livegrad.ir.walk import substitute
+from livegrad.ops.aggregate import get
+from livegrad.ops.closing import close_branches
+from livegrad.ops.control import cond as choose
+from livegrad.ops.control import make_for_loop, make_while_loop
+from livegrad.ops.control import switch as choose_branch
+from livegrad.ops.conversion import cast
+from livegrad.ops.failing import known_integer
+from livegrad.ops.indexing import lookup
+from livegrad.ops.trace import trace_get, trace_new, trace_set, trace_stack, trace_unstack
+from livegrad.tensors.declared import declared_number, declared_numbers
+from livegrad.tensors.handle import ShapeError, are_numbers, node_of, wrap
+from livegrad.tensors.pytrees import Structure, flatten, unflatten
+from livegrad.tensors.tracing import (
+    Arguments,
+    name_of,
+    node_like,
+    placeholders,
+    require_callable,
+    result_node,
+    take_apart,
+    typed_nodes,
+)
+from livegrad.tensors.weak_types import note_loop_numbers
+
+
+def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+    """`then(*operands)` if the predicate holds, else `otherwise(*operands)`; only that one is computed.
+
+    >>> import livegrad as lg
+    >>> x = lg.asarray(-4.0)
+    >>> lg.cond(x > 0, lg.sqrt, lambda x: -x, x)
+    Tensor(4., dtype=float32)
+    """
+    given = take_apart(operands, "cond")
+    (first, second), captures, structure = _closed_branches((then, otherwise), given)
+    holds = _scalar(predicate, bool_, "cond")
+    return _results(choose(holds, *given.nodes, *captures, then=first, otherwise=second), structure)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """The branch with this number, applied to the operands; only that one is computed.
+
+    >>> import livegrad as lg
+    >>> lg.switch(1, [lambda x: x, lambda x: x * 10.0], lg.asarray(2.0))
+    Tensor(20., dtype=float32)
+    """
+    if not branches:
+        raise UsageError("`switch` needs a branch", where=caller_origin())
+    given = take_apart(operands, "switch")
+    functions, captures, structure = _closed_branches(branches, given)
+    number = _scalar(index, i64, "switch")
+    return _results(choose_branch(number, *given.nodes, *captures, branches=tuple(functions)), structure)
+
+
+def while_loop(
+    condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any, *, max_iters: int | None = None
+) -> Any:
+    """`state = body(state)` while `condition(state)` holds; running past `max_iters` is an error.
+
+    >>> import livegrad as lg
+    >>> lg.while_loop(lambda x: x < 100.0, lambda x: x * 2.0, lg.asarray(3.0))
+    Tensor(192., dtype=float32)
+    """
+
+    require_callable(condition, "while_loop")
+    require_callable(body, "while_loop")
+
+    def loop(given: list[Node], state: _State) -> Any:
+        def test(*nodes: Node) -> Node:
+            return _scalar(condition(state.inside(nodes)), bool_, "while_loop")
+
+        def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
+            return _carried(body(state.inside(nodes)), state.structure, given, name_of(body))
+
+        return unflatten(state.structure, map(wrap, make_while_loop(test, step, *given, limit=max_iters)))
+
+    return _looped(declared_number(body, 0, state), (), "while_loop", loop)
+
+
+def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
+    """`state = body(index, state)` for each index from `lower` up to, but without, `upper`.
+
+    >>> import livegrad as lg
+    >>> lg.fori_loop(0, 5, lambda i, total: total + i, lg.asarray(0))
+    Tensor(10, dtype=int64)
+    """
+    require_callable(body, "fori_loop")
+    start, end = _scalar(lower, i64, "fori_loop"), _scalar(upper, i64, "fori_loop")
+    first, last = known_integer(start), known_integer(end)
+    trips = end - start if first is None or last is None else constant(last - first, i64)
+
+    def loop(given: list[Node], state: _State) -> Any:
+        def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
+            value = body(wrap(index + start), state.inside(nodes))
+            return _carried(value, state.structure, given, name_of(body))
+
+        return unflatten(state.structure, map(wrap, make_for_loop(trips, step, *given)))
+
+    return _looped(declared_number(body, 1, state), (), "fori_loop", loop)
+
+
+def scan(
+    body: Callable[[Any, Any], tuple[Any, Any]],
+    state: Any,
+    inputs: Any = None,
+    *,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """`state, output = body(state, input)` along the first axis of the inputs: the last state, and the outputs stacked.
+
+    >>> import livegrad as lg
+    >>> lg.scan(lambda total, x: (total + x, total), lg.asarray(0.0), lg.asarray([1.0, 2.0, 3.0]))
+    (Tensor(6., dtype=float32), Tensor([0., 1., 3.], dtype=float32))
+    """
+    require_callable(body, "scan")
+    rows, row_structure = _flat_nodes(inputs, "scan")
+    size = _scan_length(rows, length)
+
+    def loop(given: list[Node], state: _State) -> tuple[Any, Any]:
+        return _scan(body, given, state, rows, row_structure, size, reverse)
+
+    return _looped(declared_number(body, 0, state), inputs, "scan", loop)
+
+
+def _scan(
+    body: Callable[[Any, Any], tuple[Any, Any]],
+    given: Sequence[Node],
+    state: _State,
+    rows: Sequence[Node],
+    row_structure: Structure,
+    size: Any,
+    reverse: bool,
+) -> tuple[Any, Any]:
+    # The body is called once, not by the loop again: loops inside loops would double the calls at each level.
+    # Rows lie in a trace, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
+    row_traces = [trace_unstack(row) for row in rows]
+    own = placeholders([*[node.type for node in given], *[trace.type.element for trace in row_traces]])  # type: ignore[attr-defined]
+    scope = Scope()
+    with scope.entered():
+        after, output = _step_once(body, state.inside(own[: len(given)]), own[len(given) :], row_structure)
+        output_leaves, output_structure = flatten(output)
+        outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]
+        results = (*_carried(after, state.structure, given, name_of(body)), *outputs)
+    traces = [trace_new(type=Trace(node.type)) for node in outputs]
+
+    def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
+        current, kept = nodes[: len(given)], nodes[len(given) :]
+        values = (*current, *[trace_get(trace, index) for trace in row_traces])
+        made = substitute(results, dict(zip(own, values, strict=True)))
+        fresh = zip(kept, made[len(given) :], strict=True)
+        return (*made[: len(given)], *[trace_set(trace, index, value) for trace, value in fresh])
+
+    found = make_for_loop(constant(size, i64), step, *given, *traces, reverse=reverse, scope=scope)
+    last = unflatten(state.structure, map(wrap, found[: len(given)]))
+    stacked = [wrap(trace_stack(trace, size=size)) for trace in found[len(given) :]]
+    return last, unflatten(output_structure, stacked)
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _flat_nodes(tree: Any, user: str) -> tuple[list[Node], Structure]:
+    leaves, structure = flatten(tree)
+    return [node_of(leaf, user) for leaf in leaves], structure
+
+
+def _scalar(value: Any, wanted: Type, user: str) -> Node:
+    """A tensor without dimensions, or a number, as a scalar of the IR."""
+    node = node_of(value, user)
+    if shape_of(node.type) != ():
+        raise ShapeError(f"`{user}` decides by one value", where=caller_origin(), found=f"shape {shape_of(node.type)}")
+    known = known_integer(node)
+    if known is not None and wanted is i64 and scalar_of(node.type) is i64:
+        return constant(known, i64)
+    scalar = lookup(node)
+    if wanted is bool_ and scalar.type is not bool_:
+        raise UsageError(f"`{user}` needs a truth value", where=caller_origin(), found=str(scalar.type))
+    if wanted is i64 and scalar_of(scalar.type).kind not in ("signed", "unsigned"):  # type: ignore[union-attr]
+        raise UsageError(f"`{user}` counts in integers", where=caller_origin(), found=str(scalar.type))
+    return scalar if scalar.type is wanted else cast(scalar, type=wanted)
+
+
+def _closed_branches(
+    branches: Sequence[Callable[..., Any]], given: Arguments
+) -> tuple[list[Function], tuple[Node, ...], Structure]:
+    """Branches on nests of tensors as functions of nodes, what they capture, and the structure of what they give.
+
+    Each is called once. Numbers that one gives take the type of the tensors that others give in their place.
+    """
+    for branch in branches:
+        require_callable(branch, "a choice")
+    inputs = placeholders([node.type for node in given.nodes])
+    structures: list[Structure] = []
+    rows: list[list[Any]] = []
+    scope = Scope()
+    for branch in branches:
+        with scope.entered():
+            leaves, structure = flatten(branch(*declared_numbers(branch, given.filled(map(wrap, inputs)), {})[0]))
+        rows.append(leaves)
+        structures.append(structure)
+        if structure != structures[0]:
+            raise UsageError(
+                "the branches return differently nested results",
+                where=caller_origin(),
+                help=f"`{name_of(branch)}` must return what the first branch returns",
+            )
+    columns = [_of_one_type(column, branches) for column in zip(*rows, strict=True)]
+    results = [tuple(column[place] for column in columns) for place in range(len(branches))]
+    functions, captures = close_branches([name_of(branch) for branch in branches], inputs, results, scope)
+    return functions, captures, structures[0]
+
+
+def _of_one_type(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) -> list[Node]:
+    """What branches give in one place, as nodes: numbers in the type of the tensors, if that is one type."""
+    tensors = [leaf for leaf in column if not are_numbers(leaf)]
+    types = {result_node(leaf, name_of(branches[0])).type for leaf in tensors}
+    wanted = types.pop() if len(types) == 1 else None
+    return [
+        result_node(leaf, name_of(branch)) if wanted is None else node_like(leaf, wanted, name_of(branch))
+        for leaf, branch in zip(column, branches, strict=True)
+    ]
+
+
+def _results(result: Node, structure: Structure) -> Any:
+    """One node that stands for all results of a branch, as a nest."""
+    if isinstance(result.type, TensorType):
+        return unflatten(structure, [wrap(result)])
+    number = len(result.type.elements)  # type: ignore[attr-defined]
+    return unflatten(structure, [wrap(get(result, index=index)) for index in range(number)])
+
+
+def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str) -> tuple[Node, ...]:
+    """What a loop's body gives, which must be of the structure and types that it was given."""
+    leaves, found = flatten(value)
+    if found != structure:
+        raise UsageError(
+            f"`{name}` must give the loop's state as it got it", where=caller_origin(), help="same nesting"
+        )
+    nodes = tuple(
+        node_like(leaf, old.type, name) if are_numbers(leaf) else result_node(leaf, name)
+        for leaf, old in zip(leaves, before, strict=True)
+    )
+    for node, old in zip(nodes, before, strict=True):
+        if node.type is not old.type:
+            raise _ChangedType([node.type for node in nodes], _changed_type(name, old.type, node.type))
+    return nodes
+
+
+def _changed_type(name: str, old: Type, new: Type) -> UsageError:
+    keeps_shape = shape_of(old) == shape_of(new)
+    return UsageError(
+        f"`{name}` changes the {'type' if keeps_shape else 'shape'} of the loop's state",
+        where=caller_origin(),
+        expected=str(old),
+        found=str(new),
+        help="cast the state before the loop, or the result inside it"
+        if keeps_shape
+        else "a loop's state keeps its shape: start with all the room it needs, or collect outputs with lg.scan",
+    )
+
+
+class _ChangedType(Exception):
+    """The types that a body gives the loop's state: one that began as Python numbers may take them, else `error`."""
+
+    def __init__(self, types: Sequence[Type], error: UsageError) -> None:
+        self.types, self.error = types, error
+
+
+@dataclass(frozen=True)
+class _State:
+    """How a loop's state nests, and which of its leaves began as Python numbers."""
+
+    structure: Structure
+    numbers: Sequence[bool]
+
+    def inside(self, nodes: Sequence[Node]) -> Any:
+        """The state as the body gets it."""
+        note_loop_numbers(node for node, is_number in zip(nodes, self.numbers, strict=True) if is_number)
+        return unflatten(self.structure, map(wrap, nodes))
+
+
+def _looped(state: Any, beside: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
+    """A loop over a state: `loop` gets its nodes. Python numbers in it take the types that the body gives them."""
+    leaves, structure = flatten(state)
+    nodes = typed_nodes(leaves, user, beside)
+    kind = _State(structure, [are_numbers(leaf) for leaf in leaves])
+    tries = 1 + 2 * len(leaves)  # one number's new type may give others theirs; some bodies never settle
+    while True:
+        try:
+            return loop(nodes, kind)
+        except _ChangedType as changed:
+            retyped = [node_like(leaf, type, user) for leaf, type in zip(leaves, changed.types, strict=True)]
+            tries -= 1
+            if not tries or all(new is old for new, old in zip(retyped, nodes, strict=True)):
+                raise changed.error from None
+            nodes = retyped
+
+
+def _step_once(body: Callable[..., Any], state: Any, rows: Sequence[Node], row_structure: Structure) -> tuple[Any, Any]:
+    returned = body(state, unflatten(row_structure, map(wrap, rows)))
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise UsageError(f"`{name_of(body)}` must return (state, output)", where=caller_origin())
+    return returned
+
+
+def _scan_length(rows: Sequence[Node], length: int | None) -> Any:
+    sizes = {shape_of(row.type)[:1] for row in rows}
+    if () in sizes or len(sizes) > 1:
+        found = ", ".join(str(shape_of(row.type)) for row in rows)
+        raise ShapeError("`scan` goes along a first axis of one size", where=caller_origin(), found=found)
+    known = next(iter(sizes))[0] if sizes else length
+    if known is None:
+        raise UsageError("`scan` does not know how many steps to take", where=caller_origin(), help="pass length=...")
+    if length is not None and length != known:
+        expected, found = f"as many steps as inputs: {known}", f"length={length}"
+        raise UsageError("`scan` has two lengths", where=caller_origin(), expected=expected, found=found)
+    return known

@@ -1,0 +1,361 @@
+"""Tensors from data and from numbers. Part of the namespace of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin, shown
+from livegrad.ir.bfloat16 import BFLOAT16, narrow, readable
+from livegrad.ir.dimension import Dimension, Size
+from livegrad.ir.types import Scalar, bf16, f32, scalar_of, scalar_of_dtype, shape_of
+from livegrad.ops.conversion import cast
+from livegrad.ops.movement import broadcast_to
+from livegrad.runtime.arguments import is_dense
+from livegrad.tensors.axes_and_shapes import shape_from
+from livegrad.tensors.dtypes import (
+    DEFAULT_COMPLEX,
+    DEFAULT_FLOAT,
+    DEFAULT_INTEGER,
+    default_type,
+    dtype_from,
+)
+from livegrad.tensors.errors import DtypeError, NumberRangeError, ShapeError
+from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.tensors.methods import namespace
+from livegrad.tensors.number_nodes import Number, number_node
+from livegrad.tensors.operands import of_one_type
+from livegrad.tensors.placement import placed
+from livegrad.tensors.weak_types import cast_number, is_weak, settled, typed
+
+# --- from data -------------------------------------------------------------------------------------------------------
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor of the given data: nested lists of numbers, a tensor, or anything that NumPy or DLPack can read.
+
+    Python floats become float32, integers int64, complex numbers complex64; arrays keep their type, in lists too. Lists
+    of tensors are stacked, lazily and with gradients. Data is copied unless `copy=False`, which shares memory or
+    raises: results below such a tensor are computed anew each time.
+
+    >>> import livegrad as lg
+    >>> lg.asarray([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    wanted = None if dtype is None else dtype_from(dtype, "asarray")
+    if isinstance(obj, np.ma.MaskedArray) and np.ma.is_masked(obj):
+        raise UsageError("a tensor has no masked elements", where=caller_origin(), help="use array.filled(value)")
+    if isinstance(obj, Tensor):
+        return placed(_retyped(obj, wanted, copy), device)
+    typed_items = list(_typed_items(obj)) if isinstance(obj, list | tuple) else []
+    if isinstance(obj, list | tuple) and any(isinstance(item, Tensor) for item in typed_items):
+        if copy is False:
+            raise UsageError("a list of tensors cannot be shared", where=caller_origin())
+        return placed(_retyped(_stacked(obj), wanted, None), device)
+    if isinstance(obj, np.ndarray | np.generic):
+        array, plain = np.asarray(obj), False
+    elif _is_read_by_numpy(obj, copy):
+        array, plain = _read(obj, wanted), not hasattr(obj, "dtype")
+        floats = [item for item in typed_items if item.dtype.kind in "fc"]
+        if floats and array.dtype.kind in "fc":  # Python's numbers take the type of the arrays beside them
+            array, plain = array.astype(np.result_type(*floats, 0.0 if array.dtype.kind == "f" else 0j)), False
+    else:
+        return placed(_retyped(from_dlpack(obj, copy=copy), wanted, copy), device)
+    if array.dtype.name == "bfloat16":  # of the package ml_dtypes
+        array = array.view(BFLOAT16)
+    if wanted is None:
+        wanted = _type_of_data(array, plain)
+    if copy is False:
+        return placed(_shared(array, obj, wanted), device)
+    return placed(wrap_array(converted_copy(array, wanted)), device)
+
+
+def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
+    """Whether NumPy takes an object, rather than DLPack; what it makes of others' arrays may be a copy."""
+    if not hasattr(obj, "__dlpack__") or hasattr(obj, "__array_interface__"):
+        return True
+    return hasattr(obj, "__array__") and copy is not False
+
+
+def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
+    own = tensor.dtype  # a tensor that was freed is refused here
+    if is_weak(tensor.node):
+        return wrap(settled(tensor.node) if wanted is None else typed(cast_number(tensor.node, wanted)))
+    if wanted is None or wanted is own:
+        return tensor.__copy__() if copy else tensor
+    if copy is False:
+        raise UsageError(
+            "another element type needs a copy", where=caller_origin(), found=f"{tensor.dtype} to {wanted}"
+        )
+    if tensor.dtype.kind == "complex" and wanted.kind != "complex":
+        raise DtypeError("complex numbers cannot become real ones", where=caller_origin(), help="take lg.real first")
+    return wrap(cast(tensor.node, type=wanted))
+
+
+def _typed_items(items: Sequence[Any]) -> Iterator[Any]:
+    """What in nested lists has an element type of its own: tensors, arrays and numbers of NumPy."""
+    for item in items:
+        if isinstance(item, list | tuple):
+            yield from _typed_items(item)
+        elif isinstance(item, Tensor | np.ndarray | np.generic):
+            yield item
+
+
+def holds_tensors(value: Any) -> bool:
+    """Whether a value is a list, or a nest of lists, with tensors in it."""
+    return isinstance(value, list | tuple) and any(isinstance(item, Tensor) for item in _typed_items(value))
+
+
+def _stacked(items: Sequence[Any]) -> Tensor:
+    """Nested lists with tensors in them as one tensor."""
+    leaves: list[Any] = []
+    shape = _collect(items, leaves)
+    nodes = [wrap(node) for node in of_one_type("asarray", *leaves)]
+    own = {node.shape for node in nodes}
+    if len(own) != 1:
+        raise UsageError("not numbers of one shape", where=caller_origin(), found=", ".join(sorted(map(str, own))))
+    stack, reshaped = namespace().stack, namespace().reshape
+    return reshaped(stack(nodes), (*shape, *own.pop()))
+
+
+def _collect(items: Any, leaves: list[Any]) -> tuple[int, ...]:
+    """The shape of nested lists, whose other items are appended to `leaves`."""
+    if not isinstance(items, list | tuple):
+        leaves.append(items)
+        return ()
+    shapes = {_collect(item, leaves) for item in items}
+    if len(shapes) != 1:
+        raise UsageError("not numbers of one shape", where=caller_origin(), found="lists of different lengths")
+    return (len(items), *shapes.pop())
+
+
+def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
+    try:
+        if wanted is not None and wanted.kind == "complex" and isinstance(obj, list | tuple | complex | float | int):
+            return np.asarray(obj, np.complex128)  # parts keep signed zeros and infinities
+        array = np.asarray(obj)
+        if array.dtype == object and wanted is not None and wanted.kind == "float" and _holds_integers(array):
+            return array.astype(np.float64)  # integers of more than 64 bits
+        return array
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # torch, of a variable
+        raise UsageError(
+            "not numbers of one shape", where=caller_origin(), found=type(obj).__name__, help=str(error)
+        ) from None
+
+
+def _type_of_data(array: np.ndarray[Any, Any], plain: bool) -> Scalar:
+    if plain and array.dtype.kind in "fc":
+        return DEFAULT_FLOAT if array.dtype.kind == "f" else DEFAULT_COMPLEX
+    if (plain and array.dtype == np.uint64) or _holds_integers(array):
+        raise _too_large(array, DEFAULT_INTEGER)
+    try:
+        return scalar_of_dtype(array.dtype.newbyteorder("="))
+    except UsageError:
+        raise DtypeError("no dtype for this data", where=caller_origin(), found=str(array.dtype)) from None
+
+
+def _holds_integers(array: np.ndarray[Any, Any]) -> bool:
+    """Whether these are Python integers too large for any type of NumPy's, which calls them objects."""
+    return array.dtype == object and all(isinstance(value, int) for value in array.reshape(-1))
+
+
+def _too_large(integers: np.ndarray[Any, Any], wanted: Scalar) -> NumberRangeError:
+    return NumberRangeError(
+        f"an integer that no {wanted.long_name} holds",
+        where=caller_origin(),
+        found=shown(max(integers.reshape(-1).tolist(), key=abs)),
+        help="pass dtype=lg.uint64 for up to 2**64 - 1, or dtype=lg.float64 for about the same number",
+    )
+
+
+def _shared(array: np.ndarray[Any, Any], obj: Any, wanted: Scalar) -> Tensor:
+    owned = isinstance(obj, np.ndarray) or hasattr(obj, "__array_interface__") or isinstance(obj, memoryview)
+    if not owned or array.dtype != wanted.dtype or not is_dense(array):
+        raise UsageError("this data cannot be shared", where=caller_origin(), expected=f"a dense array of {wanted}")
+    return wrap_array(array, external=True)
+
+
+def converted_copy(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]:
+    """A dense copy of our own, in the type that is wanted; what no integer of it can be is refused.
+
+    Floats are rounded, beyond their range to infinity, as in other libraries and by `astype`.
+    """
+    array = readable(array)
+    if wanted is bf16:
+        return narrow(converted_copy(array, f32))
+    kind = array.dtype.kind
+    if wanted.kind in ("signed", "unsigned") and _holds_integers(array):
+        raise _too_large(array, wanted)
+    if kind not in "buifc" or (kind == "c" and wanted.kind != "complex"):
+        raise DtypeError(f"this data cannot become {wanted}", where=caller_origin(), found=str(array.dtype))
+    with np.errstate(all="ignore"):
+        made = np.array(array, dtype=wanted.dtype, order="C")
+    if wanted.kind in ("signed", "unsigned") and array.dtype != wanted.dtype:
+        _require_none(made != (np.trunc(array) if kind == "f" else array), array, wanted)
+    return made
+
+
+def _require_none(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], wanted: Scalar) -> None:
+    """Refuses data in which some numbers do not fit."""
+    if wrong.any():
+        found = np.asarray(array[wrong]).reshape(-1)[0]
+        raise NumberRangeError(f"{found} is out of the range of {wanted.long_name}", where=caller_origin())
+
+
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor of the data of another library's array, which is shared unless `copy=True`.
+
+    What is computed from shared memory is computed anew each time, because its owner may write to it.
+
+    >>> import numpy as np
+    >>> import livegrad as lg
+    >>> lg.from_dlpack(np.arange(3))
+    Tensor([0, 1, 2], dtype=int64)
+    """
+    if isinstance(x, Tensor):
+        return placed(_retyped(x, None, copy), device)
+    try:
+        array = np.from_dlpack(x, copy=copy)
+    except (AttributeError, TypeError, BufferError, RuntimeError) as error:
+        raise UsageError(
+            "this array cannot be taken over", where=caller_origin(), found=type(x).__name__, help=str(error)
+        ) from None
+    if copy or not is_dense(array):
+        if copy is False:
+            raise UsageError("this data cannot be shared", where=caller_origin(), expected="a dense array")
+        return placed(wrap_array(np.array(array, order="C")), device)
+    return placed(wrap_array(array, external=True), device)
+
+
+# --- from a number ---------------------------------------------------------------------------------------------------
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor with one number everywhere.
+
+    >>> import livegrad as lg
+    >>> lg.full((2, 2), 7)
+    Tensor([[7, 7],
+            [7, 7]], dtype=int64)
+    """
+    sizes = shape_from(shape, "full")
+    if isinstance(fill_value, Tensor):
+        return placed(_spread(fill_value, sizes, dtype), device)
+    if isinstance(fill_value, np.generic):
+        fill_value = fill_value.item()
+    if not isinstance(fill_value, Number):
+        raise UsageError("`full` takes a number", where=caller_origin(), found=repr(fill_value))
+    wanted = default_type(fill_value) if dtype is None else dtype_from(dtype, "full")
+    return placed(wrap(typed(number_node(_number_for(fill_value, wanted), wanted, sizes))), device)
+
+
+def _number_for(value: Number, wanted: Scalar) -> Number:
+    """Whole floats may stand for integers, as in asarray."""
+    if wanted.kind in ("signed", "unsigned") and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return bool(value) if wanted.kind == "bool" and value in (0, 1) else value
+
+
+_RANK = {"bool": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
+
+
+def _spread(value: Tensor, sizes: tuple[Size, ...], dtype: Any) -> Tensor:
+    if value.shape != ():
+        raise ShapeError("`full` takes a single number", where=caller_origin(), found=f"shape {value.shape}")
+    wanted = None if dtype is None else dtype_from(dtype, "full")
+    if wanted is not None and _RANK[value.dtype.kind] > _RANK[wanted.kind]:
+        raise DtypeError(
+            f"`full` cannot make a {value.dtype.kind} {wanted}",
+            where=caller_origin(),
+            help="cast it first: lg.astype(value, dtype)",
+        )
+    return wrap(broadcast_to(_retyped(value, wanted, None).node, sizes))
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Zeros, in float32 unless told otherwise.
+
+    >>> import livegrad as lg
+    >>> lg.zeros(3)
+    Tensor([0., 0., 0.], dtype=float32)
+    """
+    return _constant(shape, 0, dtype, device, "zeros")
+
+
+def ones(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Ones, in float32 unless told otherwise.
+
+    >>> import livegrad as lg
+    >>> lg.ones(3, dtype=lg.int8)
+    Tensor([1, 1, 1], dtype=int8)
+    """
+    return _constant(shape, 1, dtype, device, "ones")
+
+
+def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor whose elements are yet to be set, with `fill` or by assignment. They are zeros until then.
+
+    >>> import livegrad as lg
+    >>> lg.empty((2, 3)).shape
+    (2, 3)
+    """
+    sizes = shape_from(shape, "empty")
+    if any(isinstance(size, Dimension) for size in sizes):
+        return _constant(sizes, 0, dtype, device, "empty")
+    wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "empty")
+    return placed(wrap_array(np.zeros(sizes, wanted.dtype)), device)  # type: ignore[arg-type]
+
+
+def _constant(shape: Any, value: int, dtype: Any, device: str | None, user: str) -> Tensor:
+    wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
+    number = bool(value) if wanted.kind == "bool" else value
+    return placed(wrap(typed(number_node(number, wanted, shape_from(shape, user)))), device)
+
+
+def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """One number everywhere, in the shape (and type) of another tensor.
+
+    >>> import livegrad as lg
+    >>> lg.full_like(lg.asarray([1, 2]), 5)
+    Tensor([5, 5], dtype=int64)
+    """
+    node = node_of(x, "full_like")
+    return full(shape_of(node.type), fill_value, dtype=scalar_of(node.type) if dtype is None else dtype, device=device)
+
+
+def zeros_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Zeros in the shape (and type) of another tensor.
+
+    >>> import livegrad as lg
+    >>> lg.zeros_like(lg.asarray([1, 2]))
+    Tensor([0, 0], dtype=int64)
+    """
+    return _constant_like(x, 0, dtype, device, "zeros_like")
+
+
+def ones_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Ones in the shape (and type) of another tensor.
+
+    >>> import livegrad as lg
+    >>> lg.ones_like(lg.asarray([1, 2]))
+    Tensor([1, 1], dtype=int64)
+    """
+    return _constant_like(x, 1, dtype, device, "ones_like")
+
+
+def empty_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor in the shape (and type) of another, whose elements are yet to be set. They are zeros.
+
+    >>> import livegrad as lg
+    >>> lg.empty_like(lg.asarray([1, 2])).dtype == lg.int64
+    True
+    """
+    node = node_of(x, "empty_like")
+    return empty(shape_of(node.type), dtype=scalar_of(node.type) if dtype is None else dtype, device=device)
+
+
+def _constant_like(x: Any, value: int, dtype: Any, device: str | None, user: str) -> Tensor:
+    node = node_of(x, user)
+    return _constant(shape_of(node.type), value, scalar_of(node.type) if dtype is None else dtype, device, user)

@@ -1,0 +1,261 @@
+"""Functions on tensors whose derivative the user gives, in either mode."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.function import captured_values, make_function
+from livegrad.ir.node import Node
+from livegrad.ir.types import differential_of, is_differentiable
+from livegrad.ops.aggregate import get
+from livegrad.ops.custom import make_custom_call
+from livegrad.ops.rules import zero
+from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.handle import Tensor, wrap
+from livegrad.tensors.pytrees import Structure, flatten, unflatten
+from livegrad.tensors.tracing import (
+    Arguments,
+    name_of,
+    node_like,
+    placeholders,
+    require_callable,
+    result_node,
+    take_apart,
+)
+
+# A rule may call its own function, which carries the rule again: up to this order of derivative, then plainly.
+_MOST_NESTED = 3
+
+
+class _Depth(threading.local):
+    """How many rules of one function are being traced inside each other, on this thread."""
+
+    inside = 0
+
+
+class _Custom:
+    """What both kinds share: arguments as nodes, and the call that carries the rule."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        require_callable(function, type(self).__name__)
+        self._function = function
+        self._depth = _Depth()
+        self._name = name_of(function)
+        update_wrapper(self, function, updated=())  # its name, not its attributes: those of a `jit` would replace ours
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._name}>"
+
+    def _nodes(self, tree: Any) -> list[Node]:
+        return [result_node(leaf, self._name) for leaf in flatten(tree)[0]]
+
+    def _leaves(self, tree: Any, like: Structure) -> list[Any]:
+        """What a rule gives, which nests as it should."""
+        leaves, structure = flatten(tree)
+        if structure != like:
+            what = f"the rule of `{self._name}` returns another nesting than it should"
+            raise UsageError(what, where=caller_origin())
+        return leaves
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments by position, as rules take them."""
+        if not kwargs:
+            return args
+        try:
+            bound = inspect.signature(self._function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise UsageError(f"`{self._name}` cannot be called so", where=caller_origin(), help=str(error)) from None
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise UsageError(
+                f"rules of `{self._name}` take arguments by position",
+                where=caller_origin(),
+                found=f"keywords {', '.join(bound.kwargs)}",
+            )
+        return bound.args
+
+    @staticmethod
+    def _results(result: Node, count: int, structure: Structure) -> Any:
+        nodes = [result] if count == 1 else [get(result, index=index) for index in range(count)]
+        return unflatten(structure, map(wrap, nodes))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._depth.inside >= _MOST_NESTED:
+            return self._function(*args, **kwargs)
+        self._depth.inside += 1
+        try:
+            return self._call(self._positional(args, kwargs))
+        finally:
+            self._depth.inside -= 1
+
+    def _call(self, args: tuple[Any, ...]) -> Any:
+        raise NotImplementedError
+
+    def _missing(self, method: str) -> UsageError:
+        return UsageError(f"`{self._name}` has no rule yet", where=caller_origin(), help=f"give it one with {method}")
+
+
+class custom_vjp(_Custom):
+    """A function whose reverse mode is given by two: forward(*args) → (result, saved), and backward(saved, cotangents).
+
+    `backward` gives one cotangent for each argument, None for those without one. Forward mode is derived from it.
+    Python numbers, text and truth values among the arguments are handed to both as they are, and have no cotangent.
+
+    >>> import livegrad as lg
+    >>> @lg.custom_vjp
+    ... def clipped(x):
+    ...     return x
+    >>> clipped.defvjp(lambda x: (x, None), lambda saved, ct: (lg.clip(ct, -1.0, 1.0),))
+    >>> lg.grad(lambda x: 5.0 * clipped(x))(lg.asarray(2.0))
+    Tensor(1., dtype=float32)
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._rule: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+        """Gives the rule."""
+        self._rule = forward, backward
+
+    def _call(self, args: tuple[Any, ...]) -> Any:
+        if self._rule is None:
+            raise self._missing("defvjp")
+        forward, backward = self._rule
+        given = take_apart(declared_numbers(self._function, args, {})[0], self._name)
+        inputs = placeholders([node.type for node in given.nodes])
+        returned = self._function(*given.filled(map(wrap, inputs)))
+        results = self._nodes(returned)
+        result_structure = flatten(returned)[1]
+        saved_pair = forward(*given.filled(map(wrap, inputs)))
+        if not isinstance(saved_pair, tuple) or len(saved_pair) != 2:
+            raise UsageError(f"the forward rule of `{self._name}` returns (result, saved)", where=caller_origin())
+        kept = take_apart(saved_pair[1], self._name)
+        saved = kept.nodes
+        back_saved, back_cotangents, back_results = self._trace_backward(
+            backward, kept, results, result_structure, given
+        )
+        # What the backward rule takes from around it is saved as well: a rule is a closed function.
+        extra = captured_values([*back_saved, *back_cotangents], back_results)
+        captures = captured_values(inputs, [*results, *saved, *extra])
+        parameters = [*inputs, *captures]
+        zeros = [zero(differential_of(node.type)) for node in captures if is_differentiable(node.type)]
+        call = make_custom_call(
+            make_function(self._name, parameters, results),
+            *given.nodes,
+            *captures,
+            save=make_function(f"{self._name}.save", parameters, [*saved, *extra]),
+            backward=make_function(
+                f"{self._name}.backward", [*back_saved, *extra, *back_cotangents], [*back_results, *zeros]
+            ),
+            captures=len(captures),
+        )
+        return self._results(call, len(results), result_structure)
+
+    def _trace_backward(
+        self,
+        backward: Callable[..., Any],
+        kept: Arguments,
+        results: Sequence[Node],
+        result_structure: Structure,
+        given: Arguments,
+    ) -> tuple[tuple[Node, ...], tuple[Node, ...], list[Node]]:
+        """The rule's inputs (saved values, cotangents of differentiable results), and what it gives for arguments."""
+        back_saved = placeholders([node.type for node in kept.nodes])
+        differentiable = [node for node in results if is_differentiable(node.type)]
+        back_cotangents = placeholders([differential_of(node.type) for node in differentiable])
+        supply = iter(back_cotangents)
+        cotangents = [wrap(next(supply)) if is_differentiable(node.type) else None for node in results]
+        found = backward(kept.filled(map(wrap, back_saved)), unflatten(result_structure, cotangents))
+        children = (given.structure or ())[2:]
+        if not isinstance(found, tuple) or len(found) != len(children):
+            raise UsageError(
+                f"the backward rule of `{self._name}` returns a tuple with a cotangent for each argument",
+                where=caller_origin(),
+            )
+        parts: list[Any] = []  # one for each leaf of the arguments
+        for part, child in zip(found, children, strict=True):
+            parts += [None] * _leaf_count(child) if part is None else self._leaves(part, child)
+        wanted = [part for part, stays in zip(parts, given.handed_on, strict=True) if not stays]
+        results_of_rule = [
+            zero(differential_of(node.type))
+            if part is None
+            else node_like(part, differential_of(node.type), self._name)
+            for node, part in zip(given.nodes, wanted, strict=True)
+            if is_differentiable(node.type)
+        ]
+        return back_saved, back_cotangents, results_of_rule
+
+
+class custom_jvp(_Custom):
+    """A function whose forward mode is given: `rule(primals, tangents)` → (result, its tangent).
+
+    The tangent must be linear in the tangents: reverse mode is derived from it.
+
+    >>> import livegrad as lg
+    >>> @lg.custom_jvp
+    ... def double(x):
+    ...     return x + x
+    >>> double.defjvp(lambda primals, tangents: (double(*primals), 10.0 * tangents[0]))
+    >>> lg.grad(double)(lg.asarray(1.0))
+    Tensor(10., dtype=float32)
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._rule: Callable[..., Any] | None = None
+
+    def defjvp(self, rule: Callable[..., Any]) -> None:
+        """Gives the rule."""
+        self._rule = rule
+
+    def _call(self, args: tuple[Any, ...]) -> Any:
+        if self._rule is None:
+            raise self._missing("defjvp")
+        given = take_apart(declared_numbers(self._function, args, {})[0], self._name)
+        inputs = placeholders([node.type for node in given.nodes])
+        returned = self._function(*given.filled(map(wrap, inputs)))
+        results, result_structure = self._nodes(returned), flatten(returned)[1]
+        tangents = placeholders([differential_of(node.type) for node in given.nodes if is_differentiable(node.type)])
+        found = self._rule(given.filled(map(wrap, inputs)), unflatten(given.structure, _directions(given, tangents)))
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise UsageError(f"the rule of `{self._name}` returns (result, tangent)", where=caller_origin())
+        moved = [
+            node_like(leaf, differential_of(result.type), self._name)
+            for leaf, result in zip(self._leaves(found[1], result_structure), results, strict=True)
+            if is_differentiable(result.type)
+        ]
+        captures = captured_values([*inputs, *tangents], [*results, *moved])
+        silent = placeholders([differential_of(node.type) for node in captures if is_differentiable(node.type)])
+        call = make_custom_call(
+            make_function(self._name, [*inputs, *captures], results),
+            *given.nodes,
+            *captures,
+            forward=make_function(f"{self._name}.forward", [*inputs, *captures, *tangents, *silent], moved),
+            captures=len(captures),
+        )
+        return self._results(call, len(results), result_structure)
+
+
+def _directions(given: Arguments, tangents: Sequence[Node]) -> list[Any]:
+    """A tangent for each leaf of the arguments: nothing for what has none, and zero for Python's floats."""
+    supply, nodes = iter(tangents), iter(given.nodes)
+    found: list[Any] = []
+    for leaf, stays in zip(given.leaves, given.handed_on, strict=True):
+        if stays:
+            kind = leaf.dtype.kind if isinstance(leaf, Tensor) else leaf.__class__.__name__
+            found.append(0.0 if kind in ("float", "complex") else None)
+        else:
+            found.append(wrap(next(supply)) if is_differentiable(next(nodes).type) else None)
+    return found
+
+
+def _leaf_count(structure: Structure) -> int:
+    if structure is None:
+        return 1
+    return sum(_leaf_count(child) for child in structure[2:])

@@ -1,0 +1,254 @@
+"""Functions on element types: casts, promotion, limits, and what the namespace can do.
+
+Part of the namespace of tensors. A dtype is the scalar type of the IR itself.
+"""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.bfloat16 import LARGEST
+from livegrad.ir.types import SCALARS, Scalar, bf16, f64, scalar_of
+from livegrad.lazy.devices import DEFAULT_DEVICE
+from livegrad.ops.comparison import not_equal
+from livegrad.ops.conversion import cast
+from livegrad.ops.rules import zero
+from livegrad.tensors.dtypes import (
+    DEFAULT_COMPLEX,
+    DEFAULT_FLOAT,
+    DEFAULT_INDEX,
+    DEFAULT_INTEGER,
+    common_type,
+    default_type,
+    dtype_from,
+    promoted,
+    weak_type,
+)
+from livegrad.tensors.errors import DtypeError
+from livegrad.tensors.handle import Tensor, unsettled_node_of, wrap
+from livegrad.tensors.number_nodes import number_node
+from livegrad.tensors.placement import DEVICES, device_named, placed
+from livegrad.tensors.weak_types import is_weak, typed
+
+_KINDS = {
+    "bool": ("bool",),
+    "signed integer": ("signed",),
+    "unsigned integer": ("unsigned",),
+    "integral": ("signed", "unsigned"),
+    "real floating": ("float",),
+    "complex floating": ("complex",),
+    "numeric": ("signed", "unsigned", "float", "complex"),
+}
+
+
+def astype(x: Any, dtype: Any, /, *, copy: builtins.bool = True, device: str | None = None) -> Tensor:
+    """The tensor in another element type.
+
+    NaN, infinity and numbers out of range cannot become integers: computing such a cast raises. Complex numbers do not
+    become real ones: take `lg.real` or `lg.imag`.
+
+    >>> import livegrad as lg
+    >>> lg.astype(lg.asarray([1.7, -1.7]), lg.int32)
+    Tensor([ 1, -1], dtype=int32)
+    """
+    wanted = dtype_from(dtype, "astype")
+    node = number_node(x, f64) if x.__class__ is float else unsettled_node_of(x, "astype")
+    own = scalar_of(node.type)
+    assert own is not None
+    if is_weak(node) and own.kind != "complex":
+        return placed(wrap(typed(node if own is wanted else cast(node, type=wanted))), device)
+    if own is wanted:
+        return placed(x if isinstance(x, Tensor) and not copy else wrap(node), device)
+    if own.kind == "complex" and wanted.kind == "bool":
+        return placed(wrap(not_equal(node, zero(node.type))), device)
+    if own.kind == "complex" and wanted.kind != "complex":
+        help = "take lg.real or lg.imag first"
+        raise DtypeError(f"complex numbers cannot become {name_of(wanted)}", where=caller_origin(), help=help)
+    return placed(wrap(cast(node, type=wanted)), device)
+
+
+def name_of(dtype: Scalar) -> str:
+    """A dtype's name in the Array API.
+
+    >>> from livegrad.ir.types import f32
+    >>> name_of(f32)
+    'float32'
+    """
+    return dtype.long_name
+
+
+def can_cast(from_: Any, to: Any, /) -> builtins.bool:
+    """Whether promotion can lead from one type (or tensor) to another.
+
+    >>> import livegrad as lg
+    >>> lg.can_cast(lg.int8, lg.int32), lg.can_cast(lg.float64, lg.float32)
+    (True, False)
+    """
+    source = from_.dtype if isinstance(from_, Tensor) else dtype_from(from_, "can_cast")
+    target = dtype_from(to, "can_cast")
+    return common_type(source, target) is target
+
+
+@dataclass(frozen=True)
+class FloatInfo:
+    """The limits of a floating-point type.
+
+    >>> import livegrad as lg
+    >>> lg.finfo(lg.float32).bits
+    32
+    """
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: Scalar
+
+
+@dataclass(frozen=True)
+class IntegerInfo:
+    """The limits of an integer type.
+
+    >>> import livegrad as lg
+    >>> lg.iinfo(lg.int8).max
+    127
+    """
+
+    bits: int
+    max: int
+    min: int
+    dtype: Scalar
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """The limits of a floating-point type, or of the parts of a complex one.
+
+    >>> import livegrad as lg
+    >>> lg.finfo(lg.float64).eps
+    2.220446049250313e-16
+    """
+    dtype = type.dtype if isinstance(type, Tensor) else dtype_from(type, "finfo")
+    if dtype.kind not in ("float", "complex"):
+        raise DtypeError("`finfo` takes a floating-point type", where=caller_origin(), found=name_of(dtype))
+    if dtype is bf16:
+        return FloatInfo(16, 2.0**-7, LARGEST, -LARGEST, 2.0**-126, bf16)
+    found = np.finfo(dtype.real.dtype)
+    limits = float(found.eps), float(found.max), float(found.min), float(found.smallest_normal)
+    return FloatInfo(dtype.real.bits, *limits, dtype.real)
+
+
+def iinfo(type: Any, /) -> IntegerInfo:
+    """The limits of an integer type.
+
+    >>> import livegrad as lg
+    >>> lg.iinfo(lg.uint8)
+    IntegerInfo(bits=8, max=255, min=0, dtype=u8)
+    """
+    dtype = type.dtype if isinstance(type, Tensor) else dtype_from(type, "iinfo")
+    if dtype.kind not in ("signed", "unsigned"):
+        raise DtypeError("`iinfo` takes an integer type", where=caller_origin(), found=name_of(dtype))
+    found = np.iinfo(dtype.dtype)
+    return IntegerInfo(dtype.bits, int(found.max), int(found.min), dtype)
+
+
+def isdtype(dtype: Any, kind: Any) -> builtins.bool:
+    """Whether a type is of a kind: a dtype, "bool", "integral", "real floating", "numeric" …, or one of several.
+
+    >>> import livegrad as lg
+    >>> lg.isdtype(lg.float32, "real floating"), lg.isdtype(lg.int8, ("bool", lg.int16))
+    (True, False)
+    """
+    own = dtype_from(dtype, "isdtype")
+    if isinstance(kind, tuple):
+        return any(isdtype(own, each) for each in kind)
+    if isinstance(kind, str):
+        return own.kind in _kinds_named(kind)
+    return own is dtype_from(kind, "isdtype")
+
+
+def _kinds_named(kind: str) -> tuple[str, ...]:
+    found = _KINDS.get(kind)
+    if found is None:
+        raise UsageError(f"no kind of types is called {kind!r}", where=caller_origin(), expected=", ".join(_KINDS))
+    return found
+
+
+def result_type(*arrays_and_dtypes: Any) -> Scalar:
+    """The type in which tensors, types and Python numbers meet.
+
+    >>> import livegrad as lg
+    >>> lg.result_type(lg.int8, lg.uint8) == lg.int16, lg.result_type(lg.float64, 1) == lg.float64
+    (True, True)
+    """
+    if not arrays_and_dtypes:
+        raise UsageError("`result_type` needs something to look at", where=caller_origin())
+    numbers = [item for item in arrays_and_dtypes if isinstance(item, builtins.bool | int | float | complex)]
+    strong = [
+        item.dtype if isinstance(item, Tensor) else dtype_from(item, "result_type")
+        for item in arrays_and_dtypes
+        if not any(item is number for number in numbers)
+    ]
+    if not strong:
+        return reduce(lambda a, b: promoted(a, b, "result_type"), map(default_type, numbers))
+    found = reduce(lambda a, b: promoted(a, b, "result_type"), strong)
+    return reduce(lambda own, number: weak_type(number, own), numbers, found)
+
+
+class NamespaceInfo:
+    """What this namespace can do: see `lg.__array_namespace_info__`."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Boolean masks and data-dependent shapes work: they execute what the shape depends on."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> str:
+        """Where tensors live unless told otherwise."""
+        return DEFAULT_DEVICE
+
+    def devices(self) -> tuple[str, ...]:
+        """Where tensors can live."""
+        return DEVICES
+
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, Scalar]:
+        """What Python numbers and indices become."""
+        device_named(device)
+        return {
+            "real floating": DEFAULT_FLOAT,
+            "complex floating": DEFAULT_COMPLEX,
+            "integral": DEFAULT_INTEGER,
+            "indexing": DEFAULT_INDEX,
+        }
+
+    def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, Scalar]:
+        """The types of a kind, or of several, by name; all of them for None. Only those that the standard names."""
+        device_named(device)
+        named = kind if isinstance(kind, tuple) else tuple(_KINDS) if kind is None else (kind,)
+        wanted = {each for name in named for each in _kinds_named(name)}
+        return {
+            name_of(scalar): scalar
+            for scalar in SCALARS.values()
+            if scalar.kind in wanted and name_of(scalar) in _STANDARD_NAMES
+        }
+
+
+_STANDARD_NAMES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float32", "float64", "complex64", "complex128"),
+)
+
+
+def __array_namespace_info__() -> NamespaceInfo:
+    """What this namespace can do: capabilities, devices, types.
+
+    >>> import livegrad as lg
+    >>> lg.__array_namespace_info__().default_device()
+    'cpu'
+    """
+    return NamespaceInfo()

@@ -1,0 +1,62 @@
+"""Numbers whose type the function that takes them declares: `float` is float64, `complex` complex128.
+
+Transforms, loops and blocks ask before they call a function. All other Python numbers are weak (see `weakness`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from livegrad.ir.types import Scalar, c128, f64
+from livegrad.tensors.handle import Tensor, number_node, wrap
+from livegrad.tensors.weak_types import cast_number, is_weak, typed
+
+_DECLARED: dict[Any, Scalar] = {float: f64, complex: c128, "float": f64, "complex": c128}
+_KINDS = {"float": (int, float), "complex": (int, float, complex)}
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def declared_numbers(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, traced_only: bool = False
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a function, with numbers in the types that it declares; `traced_only`: not those of Python.
+
+    >>> import livegrad as lg
+    >>> def scaled(x, by: float): return x * by
+    >>> declared_numbers(scaled, (1.0, 2.0), {})[0]
+    (1.0, Tensor(2., dtype=float64))
+    """
+    annotations = getattr(function, "__annotations__", None)
+    if not annotations or not any(_declared(annotation) for annotation in annotations.values()):
+        return tuple(args), dict(kwargs)
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return tuple(args), dict(kwargs)
+    types = {name: _declared(parameter.annotation) for name, parameter in parameters.items()}
+    places = [types[name] for name, parameter in parameters.items() if parameter.kind in _POSITIONAL]
+    places += [None] * (len(args) - len(places))
+    positional = tuple(_in_type(arg, type, traced_only) for arg, type in zip(args, places, strict=False))
+    return positional, {name: _in_type(arg, types.get(name), traced_only) for name, arg in kwargs.items()}
+
+
+def declared_number(function: Callable[..., Any], place: int, value: Any) -> Any:
+    """One argument of a function, in the type that it declares for it."""
+    return declared_numbers(function, [None] * place + [value], {})[0][place]
+
+
+def _declared(annotation: Any) -> Scalar | None:
+    try:
+        return _DECLARED.get(annotation)
+    except TypeError:  # not hashable
+        return None
+
+
+def _in_type(value: Any, type: Scalar | None, traced_only: bool) -> Any:
+    if type is None:
+        return value
+    if isinstance(value, Tensor):
+        return wrap(typed(cast_number(value.node, type))) if is_weak(value.node) else value
+    return wrap(number_node(value, type)) if value.__class__ in _KINDS[type.kind] and not traced_only else value

@@ -1,0 +1,216 @@
+"""Sums of products written with letters: `einsum("ij,jk->ik", a, b)`, contracted pair by pair through matrix products.
+
+Part of the namespace of tensors. A pair with nothing to sum is an elementwise product, which fuses with what is around.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Size, size_product
+from livegrad.ir.node import Node
+from livegrad.ops.comparison import equal
+from livegrad.ops.elementwise import select
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import broadcast, index_along, permute, reshape
+from livegrad.ops.reduction import reduce
+from livegrad.ops.rules import zero
+from livegrad.tensors.errors import ShapeError
+from livegrad.tensors.handle import Tensor, wrap
+from livegrad.tensors.products import numbers_of_one_type, shape_of_node
+
+Axis = str  # a letter, or "0", "1", … for the dimensions of an ellipsis, counted from the last one
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A factor of the product: a node and the name of each of its dimensions, no two the same."""
+
+    node: Node
+    axes: tuple[Axis, ...]
+
+
+def einsum(subscripts: str, /, *operands: Any) -> Tensor:
+    """The sum of products that the letters name: one for each dimension, those missing on the right are summed.
+
+    An ellipsis stands for dimensions that broadcast. Without `->`, the result has the ellipsis and then every letter
+    that comes once, in alphabetical order.
+
+    >>> import livegrad as lg
+    >>> lg.einsum("ij,jk->ik", lg.ones((2, 3)), lg.ones((3, 4))).shape
+    (2, 4)
+    >>> lg.einsum("ii", lg.asarray([[1.0, 5.0], [7.0, 2.0]]))
+    Tensor(3., dtype=float32)
+    """
+    nodes = numbers_of_one_type("einsum", *operands) if operands else []
+    inputs, output = _parse(subscripts, [len(shape_of_node(node)) for node in nodes])
+    sizes = _sizes(subscripts, inputs, nodes)
+    terms = [
+        _summed(_without_repeats(_spread_ones(node, axes, sizes), axes), _others(inputs, position) | set(output))
+        for position, (node, axes) in enumerate(zip(nodes, inputs, strict=True))
+    ]
+    while len(terms) > 1:
+        first, second = _cheapest_pair(terms, sizes)
+        rest = [term for position, term in enumerate(terms) if position not in (first, second)]
+        needed = set(output).union(*(term.axes for term in rest))
+        terms = [*rest, _contract(terms[first], terms[second], needed)]
+    (result,) = terms
+    return wrap(_ordered(result, output))
+
+
+# --- the letters -----------------------------------------------------------------------------------------------------
+
+
+def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[tuple[Axis, ...]], tuple[Axis, ...]]:
+    """The names of each operand's dimensions, and of the result's."""
+    text = subscripts.replace(" ", "") if isinstance(subscripts, str) else ""
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks) or not ranks:
+        raise _refuse(subscripts, f"{len(terms)} terms for {len(ranks)} operands")
+    inputs = [_axes(term, rank, subscripts) for term, rank in zip(terms, ranks, strict=True)]
+    dots = sorted({axis for axes in inputs for axis in axes if axis.isdigit()}, key=int, reverse=True)
+    if not arrow:
+        letters = [axis for axes in inputs for axis in axes if not axis.isdigit()]
+        return inputs, (*dots, *sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    before, ellipsis, behind = right.partition("...")
+    output = (*before, *(dots if ellipsis else ()), *behind)
+    known = {axis for axes in inputs for axis in axes}
+    if not re.fullmatch("[A-Za-z]*", before + behind) or len(set(output)) != len(output):
+        raise _refuse(subscripts, f"the result `{right}` names a dimension twice, or not by a letter")
+    if dots and not ellipsis:
+        raise _refuse(subscripts, "the result leaves the ellipsis out", help="write ... on the right, or sum first")
+    if not known.issuperset(output):
+        raise _refuse(subscripts, f"the result names `{min(set(output) - known)}`, which no operand has")
+    return inputs, output
+
+
+def _axes(term: str, rank: int, subscripts: str) -> tuple[Axis, ...]:
+    before, ellipsis, behind = term.partition("...")
+    letters = before + behind
+    if not re.fullmatch("[A-Za-z]*", letters):
+        raise _refuse(subscripts, f"`{term}` is not made of letters and at most one ellipsis")
+    if len(letters) > rank or (not ellipsis and len(letters) != rank):
+        raise _refuse(subscripts, f"`{term}` names {len(letters)} dimensions of a tensor with {rank}")
+    return (*before, *(str(place) for place in reversed(range(rank - len(letters)))), *behind)
+
+
+def _refuse(subscripts: Any, found: str, help: str | None = None) -> UsageError:
+    return UsageError(f"`einsum` cannot read {subscripts!r}", where=caller_origin(), found=found, help=help)
+
+
+def _sizes(subscripts: str, inputs: Sequence[tuple[Axis, ...]], nodes: Sequence[Node]) -> dict[Axis, Size]:
+    """The size of each named dimension; a size of one spreads, as everywhere in broadcasting."""
+    sizes: dict[Axis, Size] = {}
+    for axes, node in zip(inputs, nodes, strict=True):
+        for axis, size in zip(axes, shape_of_node(node), strict=True):
+            known = sizes.get(axis, 1)
+            if known != 1 and size not in (1, known):
+                name = f"dimension {axis} of the ellipsis, from the last," if axis.isdigit() else f"`{axis}`"
+                shapes = " and ".join(str(shape_of_node(each)) for each in nodes)
+                raise ShapeError(
+                    f"`einsum` finds two sizes for {name} of {subscripts!r}",
+                    where=caller_origin(),
+                    found=f"{known} and {size} in shapes {shapes}",
+                )
+            sizes[axis] = size if known == 1 else known
+    return sizes
+
+
+def _others(inputs: Sequence[tuple[Axis, ...]], position: int) -> set[Axis]:
+    return {axis for place, axes in enumerate(inputs) if place != position for axis in axes}
+
+
+# --- one term --------------------------------------------------------------------------------------------------------
+
+
+def _spread_ones(node: Node, axes: tuple[Axis, ...], sizes: dict[Axis, Size]) -> Node:
+    """The node with dimensions of one spread where its own letters repeat, so that a diagonal can be read."""
+    shape = shape_of_node(node)
+    full = tuple(sizes[a] if axes.count(a) > 1 else size for a, size in zip(axes, shape, strict=True))
+    return node if full == shape else broadcast(node, shape=full, axes=tuple(range(len(full))))
+
+
+def _without_repeats(node: Node, axes: tuple[Axis, ...]) -> _Term:
+    """The diagonal where a letter repeats: what is off it is left out, and one of the dimensions summed away."""
+    while len(set(axes)) != len(axes):
+        last = next(i for i in reversed(range(len(axes))) if axes.index(axes[i]) != i)
+        shape = shape_of_node(node)
+        diagonal = equal(index_along(shape, axes.index(axes[last])), index_along(shape, last))
+        node = reduce(select(diagonal, node, zero(node.type)), kind="sum", axes=(last,))
+        axes = axes[:last] + axes[last + 1 :]
+    return _Term(node, axes)
+
+
+def _summed(term: _Term, needed: set[Axis]) -> _Term:
+    """The term with what nobody else names summed."""
+    alone = tuple(place for place, axis in enumerate(term.axes) if axis not in needed)
+    if not alone:
+        return term
+    return _Term(reduce(term.node, kind="sum", axes=alone), tuple(axis for axis in term.axes if axis in needed))
+
+
+# --- two terms -------------------------------------------------------------------------------------------------------
+
+
+def _cheapest_pair(terms: Sequence[_Term], sizes: dict[Axis, Size]) -> tuple[int, int]:
+    """The pair with the fewest multiplications; the first two where sizes are not known."""
+    pairs = list(combinations(range(len(terms)), 2))
+    if len(pairs) == 1 or not all(isinstance(size, int) for size in sizes.values()):
+        return pairs[0]
+
+    def work(pair: tuple[int, int]) -> Any:
+        return size_product(tuple(sizes[axis] for axis in {*terms[pair[0]].axes, *terms[pair[1]].axes}))
+
+    return min(pairs, key=work)
+
+
+def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
+    """The product of two terms, summed over what nobody needs any more."""
+    # A dimension of one beside a larger one spreads: it takes no part in sums of products.
+    first, second = _without_ones(first, second), _without_ones(second, first)
+    summed = tuple(axis for axis in first.axes if axis in second.axes and axis not in needed)
+    first = _summed(first, needed | set(second.axes))
+    second = _summed(second, needed | set(first.axes))
+    batch = tuple(axis for axis in first.axes if axis in second.axes and axis in needed)
+    rows = tuple(axis for axis in first.axes if axis not in batch and axis not in summed)
+    columns = tuple(axis for axis in second.axes if axis not in batch and axis not in summed)
+    axes = (*batch, *rows, *columns)
+    own = {**_own_sizes(second), **_own_sizes(first)}
+    if not summed:
+        shape = tuple(own[axis] for axis in axes)
+        return _Term(_spread(first, batch + rows, axes, shape) * _spread(second, batch + columns, axes, shape), axes)
+
+    def total(names: tuple[Axis, ...]) -> Size:
+        return size_product(tuple(own[axis] for axis in names))
+
+    each = tuple(own[axis] for axis in batch)
+    left = reshape(_ordered(first, batch + rows + summed), shape=(*each, total(rows), total(summed)))
+    right = reshape(_ordered(second, batch + summed + columns), shape=(*each, total(summed), total(columns)))
+    return _Term(reshape(matmul(left, right), shape=tuple(own[axis] for axis in axes)), axes)
+
+
+def _spread(term: _Term, order: tuple[Axis, ...], axes: tuple[Axis, ...], shape: tuple[Size, ...]) -> Node:
+    """A term in this order of its dimensions, spread over the dimensions of the product."""
+    return broadcast(_ordered(term, order), shape=shape, axes=tuple(axes.index(axis) for axis in order))
+
+
+def _own_sizes(term: _Term) -> dict[Axis, Size]:
+    return dict(zip(term.axes, shape_of_node(term.node), strict=True))
+
+
+def _without_ones(term: _Term, other: _Term) -> _Term:
+    """The term without its dimensions of one that the other term has in full."""
+    own, their = _own_sizes(term), _own_sizes(other)
+    kept = tuple(axis for axis in term.axes if not (own[axis] == 1 and their.get(axis, 1) != 1))
+    return _Term(reshape(term.node, shape=tuple(own[axis] for axis in kept)), kept) if kept != term.axes else term
+
+
+def _ordered(term: _Term, axes: tuple[Axis, ...]) -> Node:
+    order = tuple(term.axes.index(axis) for axis in axes)
+    return term.node if order == tuple(range(len(order))) else permute(term.node, axes=order)

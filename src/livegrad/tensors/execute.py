@@ -1,0 +1,56 @@
+"""Several tensors computed at once, with progress on request."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.lazy import execution
+from livegrad.lazy.compiled_graphs import forget_programs
+from livegrad.runtime.cpu import forget_functions
+from livegrad.tensors.handle import Tensor
+from livegrad.tensors.pytrees import flatten
+from livegrad.tensors.transforms import forget_derivatives
+
+_BAR = 40
+
+
+def execute(*trees: Any, progress: bool | Callable[[int, int], None] = False) -> Any:
+    """Computes all tensors in some nests at once, so that they share work; gives them back.
+
+    With `progress=True` a bar is shown on the terminal; a function is called with (nodes done, nodes in all). Ctrl-C
+    ends the execution; what is complete by then stays known.
+
+    >>> import livegrad as lg
+    >>> x = lg.ones(3)
+    >>> total, largest = lg.execute(lg.sum(x), lg.max(x))
+    >>> total.is_computed and largest.is_computed
+    True
+    """
+    leaves = [leaf for tree in trees for leaf in flatten(tree)[0]]
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise UsageError("only tensors can be executed", where=caller_origin(), found=type(leaf).__name__)
+    execution.execute([leaf.node for leaf in leaves], _show if progress is True else progress or None)
+    return trees[0] if len(trees) == 1 else trees
+
+
+def clear_caches() -> None:
+    """Forgets all compiled programs and derivatives in memory; values of tensors stay, and so does code on disk.
+
+    >>> import livegrad as lg
+    >>> lg.clear_caches()
+    """
+    forget_programs()
+    forget_functions()
+    forget_derivatives()
+
+
+def _show(done: int, total: int) -> None:
+    filled = _BAR * done // max(1, total)
+    end = "\n" if done >= total else ""
+    print(
+        f"\r[{'#' * filled}{'.' * (_BAR - filled)}] {done:,} of {total:,} nodes", end=end, file=sys.stderr, flush=True
+    )

@@ -1,0 +1,142 @@
+"""Checks on programs: derivatives against finite differences, and the first operation that gives a NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import DifferentiationError, TypeRuleError, UsageError, caller_origin
+from livegrad.ir.function import inline
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, c128, f64
+from livegrad.lazy import execution
+from livegrad.ops.conversion import cast
+from livegrad.passes.in_double import double_scalar, in_double
+from livegrad.tensors.creation import asarray
+from livegrad.tensors.handle import Tensor, wrap
+from livegrad.tensors.operands import as_type, element_of
+from livegrad.tensors.pytrees import flatten, tree_map, unflatten
+from livegrad.tensors.tracing import name_of, trace_call
+from livegrad.tensors.transforms import jvp, vjp
+
+
+def check_gradients(
+    function: Callable[..., Any], *arguments: Any, tolerance: float = 1e-5, step: float = 1e-6, seed: int = 0
+) -> None:
+    """Compares both modes with central differences in float64, in a random direction; raises where they disagree.
+
+    Floats and complex numbers are taken to double precision first: the check is of the mathematics, not of rounding. A
+    function that makes float32 tensors of its own is computed in double precision from end to end.
+
+    >>> import livegrad as lg
+    >>> lg.check_gradients(lambda x: lg.sum(lg.sin(x) * x), lg.asarray([0.5, 1.5]))
+    """
+    primals = tree_map(_in_double, arguments)
+    generator = np.random.default_rng(seed)
+    tangents = tree_map(lambda leaf: _direction(leaf, generator), primals)
+    try:
+        value, forward = jvp(function, primals, tangents)
+    except (UsageError, TypeRuleError):
+        if all(leaf.dtype in (f64, c128) for leaf in map(_tensor, flatten(arguments)[0])):
+            raise
+        # It takes its own types only: a loop whose state it makes in float32, say.
+        function = _function_in_double(function, arguments)
+        value, forward = jvp(function, primals, tangents)
+    low = function(*tree_map(lambda p, t: p - step * t, primals, tangents))
+    high = function(*tree_map(lambda p, t: p + step * t, primals, tangents))
+    numeric = tree_map(lambda a, b: (b - a) / (2.0 * step), low, high)
+    _require_close(forward, numeric, tolerance, "forward mode", "central differences")
+    cotangents = tree_map(lambda leaf: _direction(leaf, generator), value)
+    _, pullback = vjp(function, *primals)
+    first = _inner(pullback(cotangents), tangents)
+    second = _inner(cotangents, forward)
+    if not np.isclose(first, second, rtol=tolerance, atol=tolerance):
+        raise DifferentiationError(
+            "reverse and forward mode disagree", where=caller_origin(), expected=f"{second}", found=f"{first}"
+        )
+
+
+def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
+    """The function traced with its own types, as the same function of numbers in double precision."""
+    leaves, structure = flatten(tree_map(_tensor, arguments))
+    types = [leaf.type for leaf in leaves]
+    traced = trace_call(lambda *tensors: function(*unflatten(structure, tensors)), types, name_of(function))
+    wide = in_double(traced.function)
+    captures = [_captured_in_double(node) for node in traced.captures]
+
+    def computed(*given: Any) -> Any:
+        nodes = [leaf.node for leaf in flatten(given)[0]]
+        return unflatten(traced.structure, map(wrap, inline(wide, [*nodes, *captures])))
+
+    return computed
+
+
+def _captured_in_double(node: Node) -> Node:
+    if isinstance(node.type, Scalar):  # what a branch or loop decides by
+        wide = double_scalar(node.type)
+        return node if node.type is wide else cast(node, type=wide)
+    return as_type(node, double_scalar(element_of(node)))
+
+
+def _tensor(leaf: Any) -> Tensor:
+    return leaf if isinstance(leaf, Tensor) else asarray(leaf)
+
+
+def _in_double(leaf: Any) -> Tensor:
+    tensor = _tensor(leaf)
+    if tensor.dtype.kind not in ("float", "complex"):
+        raise UsageError(
+            "gradients are checked with respect to floats",
+            where=caller_origin(),
+            found=str(tensor.dtype),
+            help="close over the other arguments",
+        )
+    return asarray(tensor, dtype=f64 if tensor.dtype.kind == "float" else c128)
+
+
+def _direction(leaf: Tensor, generator: np.random.Generator) -> Tensor:
+    """Random numbers of a tensor's type."""
+    drawn = generator.standard_normal(leaf.shape)
+    if leaf.dtype.kind == "complex":
+        drawn = drawn + 1j * generator.standard_normal(leaf.shape)
+    return asarray(drawn, dtype=leaf.dtype)
+
+
+def _inner(first: Any, second: Any) -> float:
+    """How cotangents and tangents pair: by the real part of their product, without a conjugate."""
+    pairs = zip(flatten(first)[0], flatten(second)[0], strict=True)
+    return float(sum(np.sum(a.numpy() * b.numpy()).real for a, b in pairs))
+
+
+def _require_close(found: Any, expected: Any, tolerance: float, name: str, other: str) -> None:
+    for index, (a, b) in enumerate(zip(flatten(found)[0], flatten(expected)[0], strict=True)):
+        difference = np.abs(a.numpy() - b.numpy())
+        limit = tolerance * np.maximum(1.0, np.abs(b.numpy()))
+        if not np.all(difference <= limit):
+            worst = float(np.max(difference))  # a NaN is the worst of all
+            raise DifferentiationError(
+                f"{name} and {other} disagree in result {index}",
+                where=caller_origin(),
+                found=f"a difference of {worst:.3g}",
+            )
+
+
+@contextmanager
+def debug_nans(*, infinities: bool = False) -> Iterator[None]:
+    """Inside, the first operation whose result has a NaN (or, if asked for, an infinity) raises and names its line.
+
+    Graphs are run operation by operation, which is slow: it is for finding the culprit.
+
+    >>> import livegrad as lg
+    >>> with lg.debug_nans():
+    ...     try:
+    ...         lg.log(lg.asarray([-1.0])).execute()
+    ...     except lg.KernelCheckError as error:
+    ...         print(error.what)
+    `log` gave the first NaN, at index (0,)
+    """
+    with execution.watching_for_nans(infinities=infinities):
+        yield

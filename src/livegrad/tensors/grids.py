@@ -1,0 +1,190 @@
+"""Tensors by a rule: ranges, identity matrices, triangles and grids of coordinates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin, shown
+from livegrad.ir.dimension import Size
+from livegrad.ir.node import Node
+from livegrad.ir.types import f32, f64, i32, i64, shape_of
+from livegrad.ops.comparison import greater_equal, less_equal
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import select
+from livegrad.ops.movement import broadcast_to, index_along, iota, reshape
+from livegrad.ops.rules import zero
+from livegrad.runtime.arguments import scalar_range
+from livegrad.tensors.axes_and_shapes import shape_from
+from livegrad.tensors.creation import converted_copy
+from livegrad.tensors.dtypes import (
+    DEFAULT_COMPLEX,
+    DEFAULT_FLOAT,
+    DEFAULT_INTEGER,
+    dtype_from,
+)
+from livegrad.tensors.errors import DtypeError, NumberRangeError, ShapeError
+from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.tensors.placement import placed
+
+
+def arange(
+    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """Numbers from `start` up to, but without, `stop`; with one argument from 0 up to that.
+
+    >>> import livegrad as lg
+    >>> lg.arange(2, 8, 2)
+    Tensor([2, 4, 6], dtype=int64)
+    """
+    if stop is None:
+        start, stop = 0, start
+    bounds: list[Any] = [each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop, step)]
+    first, last, stride = bounds
+    if not all(isinstance(each, int | float) for each in bounds) or not all(map(_is_finite, bounds)) or stride == 0:
+        expected = "finite numbers and a step that is not 0"
+        raise UsageError("`arange` cannot count so", where=caller_origin(), expected=expected, found=shown(bounds))
+    whole = all(isinstance(each, int) for each in bounds)
+    wanted = (DEFAULT_INTEGER if whole else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
+    if not whole:
+        count = max(0, math.ceil((last - first) / stride))
+        return placed(wrap_array(converted_copy(np.arange(count) * stride + first, wanted)), device)
+    numbers = range(first, last, stride)
+    if first == 0 and stride == 1 and len(numbers) <= scalar_range(i32)[1] and wanted in (i32, i64, f32, f64):
+        return placed(wrap(iota(shape=(len(numbers),), axis=0, type=wanted)), device)
+    kind = np.uint64 if numbers and max(numbers[0], numbers[-1]) > scalar_range(i64)[1] else np.int64
+    try:
+        values = np.arange(first, last, stride, dtype=kind)
+    except OverflowError:
+        raise NumberRangeError("an integer that no type holds", where=caller_origin(), found=shown(bounds)) from None
+    return placed(wrap_array(converted_copy(values, wanted)), device)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+    endpoint: bool = True,
+) -> Tensor:
+    """`num` numbers evenly spread from `start` to `stop`, which is the last of them unless `endpoint=False`.
+
+    >>> import livegrad as lg
+    >>> lg.linspace(0, 1, 5)
+    Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
+    first, last = (each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop))
+    if isinstance(num, bool) or not isinstance(num, int) or num < 0:
+        raise UsageError("not a number of points", where=caller_origin(), expected="num >= 0", found=repr(num))
+    default = DEFAULT_COMPLEX if isinstance(first, complex) or isinstance(last, complex) else DEFAULT_FLOAT
+    wanted = default if dtype is None else dtype_from(dtype, "linspace")
+    first, last = (_end_of_range(each) for each in (first, last))
+    with np.errstate(all="ignore"):
+        numbers = np.linspace(first, last, num, endpoint=endpoint)
+    return placed(wrap_array(converted_copy(numbers, wanted)), device)
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def _end_of_range(value: Any) -> float | complex:
+    """A number that a range begins or ends with; NumPy would take a large integer for an object."""
+    if isinstance(value, int | float | complex):
+        try:
+            return value if isinstance(value, complex) else float(value)
+        except OverflowError:
+            pass
+    raise UsageError("`linspace` goes from a number to a number", where=caller_origin(), found=shown(value))
+
+
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """Ones on the k-th diagonal, zeros elsewhere.
+
+    >>> import livegrad as lg
+    >>> lg.eye(2)
+    Tensor([[1., 0.],
+            [0., 1.]], dtype=float32)
+    """
+    shape = shape_from((n_rows, n_rows if n_cols is None else n_cols), "eye")
+    wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "eye")
+    on = _column_beyond(shape, k)
+    diagonal = greater_equal(on, 0) & less_equal(on, 0)
+    return placed(wrap(diagonal if wanted.kind == "bool" else cast(diagonal, type=wanted)), device)
+
+
+def _column_beyond(shape: tuple[Size, ...], k: int) -> Node:
+    """How far each element of a matrix lies to the right of the k-th diagonal."""
+    rank = len(shape)
+    rows, columns = shape[-2:]
+    if isinstance(rows, int) and isinstance(columns, int):
+        k = max(-rows, min(k, columns))  # diagonals beyond the corners are all alike
+    return index_along(shape, rank - 1) - index_along(shape, rank - 2) - k
+
+
+def tril(x: Any, /, *, k: int = 0) -> Tensor:
+    """The matrix (or each of several) with zeros above the k-th diagonal.
+
+    >>> import livegrad as lg
+    >>> lg.tril(lg.ones((2, 2), dtype=lg.int64))
+    Tensor([[1, 0],
+            [1, 1]], dtype=int64)
+    """
+    node = _matrices(x, "tril")
+    return wrap(select(less_equal(_column_beyond(shape_of(node.type), k), 0), node, zero(node.type)))
+
+
+def triu(x: Any, /, *, k: int = 0) -> Tensor:
+    """The matrix (or each of several) with zeros below the k-th diagonal.
+
+    >>> import livegrad as lg
+    >>> lg.triu(lg.ones((2, 2), dtype=lg.int64))
+    Tensor([[1, 1],
+            [0, 1]], dtype=int64)
+    """
+    node = _matrices(x, "triu")
+    return wrap(select(greater_equal(_column_beyond(shape_of(node.type), k), 0), node, zero(node.type)))
+
+
+def _matrices(x: Any, user: str) -> Node:
+    node = node_of(x, user)
+    if len(shape_of(node.type)) < 2:
+        raise ShapeError(f"`{user}` takes matrices", where=caller_origin(), found=f"shape {shape_of(node.type)}")
+    return node
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
+    """The coordinates of a grid from those along each axis; "xy" swaps the first two axes, "ij" does not.
+
+    >>> import livegrad as lg
+    >>> x, y = lg.meshgrid(lg.arange(3), lg.arange(2))
+    >>> x
+    Tensor([[0, 1, 2],
+            [0, 1, 2]], dtype=int64)
+    """
+    if indexing not in ("xy", "ij"):
+        raise UsageError(f"`meshgrid` has no indexing {indexing!r}", where=caller_origin(), expected="'xy' or 'ij'")
+    nodes = [node_of(each, "meshgrid") for each in arrays]
+    if any(len(shape_of(node.type)) > 1 for node in nodes):
+        raise ShapeError("`meshgrid` takes sequences", where=caller_origin(), expected="one dimension each")
+    if len({node.type.element for node in nodes}) > 1:  # type: ignore[attr-defined]
+        raise DtypeError("`meshgrid` takes sequences of one type", where=caller_origin())
+    lengths = [(shape_of(node.type) or (1,))[0] for node in nodes]
+    order = list(range(len(nodes)))
+    if indexing == "xy" and len(nodes) > 1:
+        order[0], order[1] = 1, 0
+    shape = tuple(lengths[axis] for axis in order)
+    return tuple(
+        wrap(broadcast_to(reshape(node, shape=tuple(lengths[own] if a == own else 1 for a in order)), shape))
+        for own, node in enumerate(nodes)
+    )

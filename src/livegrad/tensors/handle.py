@@ -1,0 +1,450 @@
+"""The lazy tensor: a handle on a node of the value IR. Operations make nodes; a value is computed when it is asked for.
+
+Every function of the tensor namespace takes handles, works on their nodes, and gives new handles through `wrap`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import numpy as np
+
+from livegrad.diagnostics import LivegradError, TypeRuleError, UsageError, caller_origin
+from livegrad.diagnostics.other_names import name_of_method
+from livegrad.ir.bfloat16 import readable
+from livegrad.ir.dimension import Size
+from livegrad.ir.leaves import input_op, parameter_op
+from livegrad.ir.node import Node, make_node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, f64
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.walk import toposort
+from livegrad.lazy.execution import execute
+from livegrad.lazy.lazy_values import Array, Value, hold, known_value, leaf_node, leaf_of, on_host, read_leaf
+from livegrad.ops.conversion import cast
+from livegrad.ops.linalg import broadcast_shapes
+from livegrad.ops.movement import broadcast, broadcast_to
+from livegrad.tensors import weak_types
+from livegrad.tensors.concrete import at_arguments
+from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
+from livegrad.tensors.errors import DtypeError, NoDimensionsError, NotANumberError, ShapeError
+from livegrad.tensors.interop import Interop
+from livegrad.tensors.lifecycle import Lifecycle
+from livegrad.tensors.methods import Methods, namespace
+from livegrad.tensors.number_nodes import Number, number_node
+from livegrad.tensors.tensor_operators import Operators
+from livegrad.tensors.weak_types import cast_number, is_weak, settled
+
+
+class Tensor(Interop, Lifecycle, Methods, Operators):
+    """A multi-dimensional array whose value is computed when it is needed, once.
+
+    >>> import livegrad as lg
+    >>> x = lg.asarray([1.0, 2.0, 3.0])
+    >>> y = x * x + 1.0          # adds nodes to a graph; nothing runs yet
+    >>> y
+    Tensor([ 2.,  5., 10.], dtype=float32)
+    """
+
+    __slots__ = ("__weakref__", "_extra", "_node")
+    __array_priority__: ClassVar[float] = 1000.0  # NumPy leaves `array + tensor` to the tensor
+    _node: Node | None  # None: freed
+    _extra: dict[str, Any] | None  # what few tensors have: a gradient, a wish for one
+
+    def __init__(self, *data: Any, **settings: Any) -> None:
+        raise UsageError(
+            "a Tensor is made by a function", where=caller_origin(), help="use lg.asarray(data) or lg.zeros(shape)"
+        )
+
+    if not TYPE_CHECKING:  # which knows by itself what a tensor has not
+
+        def __getattr__(self, name: str) -> NoReturn:
+            found = name_of_method(name)
+            what = f"'Tensor' object has no attribute '{name}'"
+            raise AttributeError(what if found is None else f"{what}; write {found}", name=name, obj=self)
+
+    # --- what it is ---
+
+    @property
+    def node(self) -> Node:
+        """The node of the value IR that computes this tensor."""
+        node = self._node
+        if node is None:
+            _refuse_freed()
+        return node
+
+    @property
+    def type(self) -> TensorType:
+        return self.node.type  # type: ignore[return-value]
+
+    @property
+    def dtype(self) -> Scalar:
+        """The element type.
+
+        >>> import livegrad as lg
+        >>> lg.ones(3).dtype == lg.float32
+        True
+        """
+        return self.type.element
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The size of each dimension; sizes are symbolic inside a function that is traced for any size."""
+        return self.type.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.type.rank
+
+    @property
+    def size(self) -> Any:
+        total: Size = 1
+        for size in self.shape:
+            total = total * size
+        return total
+
+    # --- its value ---
+
+    def execute(self) -> Tensor:
+        """Computes the value now, unless it is known already; gives the tensor itself.
+
+        >>> import livegrad as lg
+        >>> total = lg.sum(lg.ones((3, 4)))
+        >>> float(total.execute())
+        12.0
+        """
+        execute([self.node])
+        return self
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the value is known, so that reading it runs nothing."""
+        return leaf_of(self.node) is not None or known_value(self.node) is not None
+
+    def _value(self) -> Array:
+        """The value as a read-only array of the host, computed if need be."""
+        return on_host(self._stored())
+
+    def _stored(self) -> Value:
+        """The value where it lies, computed if need be."""
+        node = self.node
+        leaf = leaf_of(node)
+        if leaf is not None:
+            return read_leaf(leaf)
+        value = known_value(node)
+        if value is not None:
+            return value
+        known = at_arguments(node)
+        return execute([node])[0] if known is node else wrap(known)._stored()
+
+    def numpy(self) -> Array:
+        """The value as a NumPy array that cannot be written to; nothing is copied.
+
+        NumPy has no bfloat16: such a value is given as float32, which holds all of its numbers.
+
+        >>> import livegrad as lg
+        >>> lg.arange(3).numpy()
+        array([0, 1, 2])
+        """
+        value = readable(self._value()).view()
+        value.flags.writeable = False
+        return value
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        if self.size != 1:
+            raise UsageError("only one element can be an item", where=caller_origin(), found=f"shape {self.shape}")
+        return readable(self._value()).item()
+
+    def tolist(self) -> Any:
+        """The value as nested lists of Python numbers."""
+        return readable(self._value()).tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("truth value"))
+
+    def __int__(self) -> int:
+        value = self._real("integer")
+        if self.dtype.kind == "float" and not np.isfinite(value):
+            raise NotANumberError(f"{value} is no integer", where=caller_origin())
+        return int(value)
+
+    def __float__(self) -> float:
+        return float(self._real("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex number"))
+
+    def __format__(self, specification: str) -> str:
+        """One number is written as Python writes its own.
+
+        >>> import livegrad as lg
+        >>> f"{lg.asarray(2.0) / 3.0:.3f}"
+        '0.667'
+        """
+        if specification and self.shape == ():
+            return format(self.item(), specification)
+        return super().__format__(specification)
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in ("signed", "unsigned"):
+            raise UsageError("an index is an integer", where=caller_origin(), found=str(self.dtype))
+        return int(self._scalar("index"))
+
+    def _real(self, role: str) -> Any:
+        if self.dtype.kind == "complex":
+            raise DtypeError(f"a complex number is no {role}", where=caller_origin(), help="take lg.real first")
+        return self._scalar(role)
+
+    def _scalar(self, role: str) -> Any:
+        if self.shape != ():
+            help = "reduce it first, with lg.all or lg.any" if role == "truth value" else "index or reduce it first"
+            raise UsageError(
+                f"a tensor of shape {self.shape} has no {role}", where=caller_origin(), expected="shape ()", help=help
+            )
+        return readable(self._value())[()]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise NoDimensionsError("a tensor without dimensions has no length", where=caller_origin())
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise NoDimensionsError("a tensor without dimensions is no sequence", where=caller_origin())
+        return (self[index] for index in range(self.shape[0]))
+
+    def __repr__(self) -> str:
+        if self._node is None:
+            return "Tensor(freed)"
+        if not all(isinstance(size, int) for size in self.shape) or is_traced(self.node):
+            return f"Tensor(traced, shape={self.shape}, dtype={self.dtype.long_name})"
+        text = np.array2string(readable(self._value()), separator=", ", prefix="Tensor(")
+        return f"Tensor({text}, dtype={self.dtype.long_name})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: shape, type, device and state above the values.
+
+        A tensor that cannot be computed has its error shown here: notebooks ask for `repr` too, which raises it.
+        """
+        if self._node is None:
+            return "<pre>Tensor(freed)</pre>"
+        shape = " × ".join(map(str, self.shape)) or "a number"
+        state = (
+            "traced" if is_traced(self.node) else "was computed" if self.is_computed else "computed for this display"
+        )
+        try:
+            text = repr(self)
+        except LivegradError:
+            state, text = "could not be computed", ""
+        facts = f"{shape} · {self.dtype.long_name} · {self.device} · {state}"
+        return f"<div><b>Tensor</b> {facts}</div><pre>{escape(text)}</pre>"
+
+    # --- the namespace ---
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The module whose functions take this tensor."""
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
+            raise ValueError(f"no version {api_version} of the Array API here: expected 2025.12 or before")
+        return importlib.import_module("livegrad")
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return namespace().get_item(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Puts values in: this handle then stands for the updated tensor, and other handles for what they stood for."""
+        self._become(namespace().set_item(self, key, value))
+
+    def _settle(self, node: Node) -> None:
+        """The engine says: this leaf has the same value, without the history."""
+        self._node = node
+        hold(node, self)
+
+
+# --- from nodes to tensors and back ----------------------------------------------------------------------------------
+
+
+def wrap(node: Node) -> Tensor:
+    """A handle on a node; a scalar becomes a tensor without dimensions."""
+    if not isinstance(node.type, TensorType):
+        node = broadcast(node, shape=(), axes=())
+    made = object.__new__(Tensor)
+    made._node, made._extra = node, None
+    hold(node, made)
+    if weak_types.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
+        weak_types.note_result(node)
+    return made
+
+
+def wrap_array(array: Value, type: TensorType | None = None, *, external: bool = False) -> Tensor:
+    """A tensor of data that is used as it is: dense, of native byte order, and not written to by anyone."""
+    return wrap(leaf_node(array, type, external=external))
+
+
+def node_of(value: Any, user: str) -> Node:
+    """The node of a tensor, number or array-like; arrays become data of the graph."""
+    if isinstance(value, Tensor):
+        return settled(value.node) if weak_types.traces else value.node
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
+        return number_node(value, default_type(value))
+    if isinstance(value, np.ndarray | np.generic):
+        return namespace().asarray(value).node
+    kind, library = type(value).__name__, type(value).__module__.partition(".")[0]
+    raise UsageError(
+        f"`{user}` takes tensors and numbers",
+        where=caller_origin(),
+        found=f"{library}.{kind}" if hasattr(value, "__dlpack__") else kind,  # others have a class `Tensor` too
+        help="use lg.asarray",
+    )
+
+
+def unsettled_node_of(value: Any, user: str) -> Node:
+    """`node_of`, for what Python itself does with numbers: a number of a traced call stays one without a type."""
+    return value.node if isinstance(value, Tensor) else node_of(value, user)
+
+
+def is_operand(value: Any) -> bool:
+    """Whether arithmetic takes the value: a tensor, a number, or an array of NumPy."""
+    return isinstance(value, _OPERANDS)
+
+
+_NUMBERS = (bool, int, float, complex)
+_OPERANDS = (Tensor, bool, int, float, complex, np.ndarray, np.generic)
+
+
+def combine(op: Op, first: Any, second: Any) -> Node:
+    """A binary op over operands that are brought to one type and one shape."""
+    a, b = matched(op.name, first, second)
+    return op(a, b)
+
+
+def matched(user: str, first: Any, second: Any) -> tuple[Node, Node]:
+    """Two operands in one element type and one shape. Python numbers take the type of the tensor beside them."""
+    a, b = _typed(user, first, second)
+    if a.type is b.type:
+        return a, b
+    a_type, b_type = a.type, b.type
+    assert isinstance(a_type, TensorType)
+    assert isinstance(b_type, TensorType)
+    element = promoted(a_type.element, b_type.element, user)
+    shape = a_type.shape if a_type.shape == b_type.shape else shapes_joined(user, a, b)
+    return converted(a, element, shape), converted(b, element, shape)
+
+
+def shapes_joined(user: str, *nodes: Node) -> tuple[Size, ...]:
+    """The shape that tensors broadcast to, with an error that names both shapes where they do not."""
+    joined: tuple[Size, ...] = ()
+    for node in nodes:
+        assert isinstance(node.type, TensorType)
+        joined = join_shapes(user, joined, node.type.shape)
+    return joined
+
+
+def join_shapes(user: str, first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple[Size, ...]:
+    """The shape that two shapes broadcast to."""
+    try:
+        return broadcast_shapes(first, second)
+    except TypeRuleError as error:
+        raise ShapeError(
+            f"`{user}` cannot combine shapes {first} and {second}", where=caller_origin(), help=error.help
+        ) from None
+
+
+def converted(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
+    """A node in another element type, broadcast to a shape."""
+    own = node.type
+    assert isinstance(own, TensorType)
+    if own.element is not element:
+        node = cast(node, type=element)
+    return node if own.shape == shape else broadcast_to(node, shape)
+
+
+def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
+    """Both as nodes; the weaker operand in the type that it takes beside the other."""
+    first_weakness, second_weakness = _weakness(first), _weakness(second)
+    if first_weakness == second_weakness:
+        return unsettled_node_of(first, user), unsettled_node_of(second, user)
+    if second_weakness > first_weakness:
+        a = unsettled_node_of(first, user)
+        return a, _weakened(second, a)
+    b = unsettled_node_of(second, user)
+    return _weakened(first, b), b
+
+
+def _weakness(value: Any) -> int:
+    """How readily an operand takes the other's type: tensors never, numbers of a traced call, then Python numbers."""
+    if isinstance(value, Tensor):
+        return 1 if is_weak(value._node) else 0
+    return 2 if isinstance(value, _NUMBERS) and not isinstance(value, np.generic) else 0
+
+
+def are_numbers(*values: Any) -> bool:
+    """Whether all operands are numbers without a type of their own."""
+    return all(map(_weakness, values))
+
+
+def number_as(value: Any, element: Scalar) -> Node | None:
+    """A number without a type of its own in this type; None for other values, and of a call for a wider kind."""
+    if not isinstance(value, Tensor):
+        return number_node(value, element) if _weakness(value) else None
+    if not is_weak(value._node) or weak_type(example_of(value), element) is not element:
+        return None
+    return cast_number(value.node, element)
+
+
+def example_of(value: Tensor) -> Number:
+    """A Python number of the kind of this tensor's elements."""
+    return {"bool": True, "float": 1.0, "complex": 1j}.get(value.dtype.kind, 1)
+
+
+def _weakened(value: Any, beside: Node) -> Node:
+    own = beside.type
+    assert isinstance(own, TensorType)
+    if isinstance(value, Tensor):
+        return cast_number(value.node, weak_type(example_of(value), own.element))
+    element = weak_type(value, own.element)
+    if element is DEFAULT_FLOAT and own.element.kind != "float" and is_weak(beside):
+        element = f64  # nothing here has a precision yet: the tensor that they meet will say
+    return number_node(value, element, own.shape if element is own.element else ())
+
+
+def _binary(name: str, first: Any, second: Any) -> Tensor:
+    if first.__class__ is Tensor and second.__class__ is Tensor:
+        a, b = first._node, second._node
+        if a is None or b is None:
+            _refuse_freed()
+        if a.type is b.type:
+            return wrap(make_node(Op.table[name], (a, b)))
+    elif second.__class__ is float and first.__class__ is Tensor and not weak_types.traces:
+        a = first.node
+        own = a.type
+        if own.element.kind == "float":  # type: ignore[attr-defined]
+            number = number_node(second, own.element, own.shape)  # type: ignore[attr-defined]
+            return wrap(make_node(Op.table[name], (a, number)))
+    elif not (is_operand(first) and is_operand(second)):
+        return NotImplemented
+    return wrap(combine(Op.table[name], first, second))
+
+
+def _named(name: str, *operands: Any) -> Tensor:
+    if not all(map(is_operand, operands)):
+        return NotImplemented
+    return getattr(namespace(), name)(*operands)
+
+
+Tensor._binary, Tensor._named = staticmethod(_binary), staticmethod(_named)
+
+
+def is_traced(node: Node) -> bool:
+    """Whether the value depends on an argument of a function that is being traced."""
+    leaves = (below for below in toposort([node]) if below.op in (input_op, parameter_op))
+    return any(leaf_of(leaf) is None for leaf in leaves)
+
+
+def _refuse_freed() -> NoReturn:
+    raise UsageError("this tensor was freed", where=caller_origin(), help="keep it, or compute it anew")

@@ -1,0 +1,72 @@
+"""Whether a derivative is linear over the complex numbers: one number stands for it only then.
+
+`jacfwd` and `jacrev` bring what a derivative gives for directions, and for the same directions times i.
+"""
+
+from __future__ import annotations
+
+from livegrad.diagnostics import DifferentiationError, caller_origin
+from livegrad.ir.node import Node
+from livegrad.ir.types import Type, f32, scalar_of, shape_of
+from livegrad.ir.walk import nodes_of, reachable_functions, toposort
+from livegrad.ops.comparison import bit_not, greater
+from livegrad.ops.control import check
+from livegrad.ops.conversion import conj
+from livegrad.ops.elementwise import abs as magnitude
+from livegrad.ops.indexing import lookup
+from livegrad.ops.reduction import reduce
+from livegrad.tensors.handle import Tensor, wrap
+
+_HELP = "differentiate by real and imaginary parts, or use lg.jvp"
+
+
+def is_complex(tensor: Tensor) -> bool:
+    """Whether a tensor's elements are complex numbers."""
+    return _has_complex(tensor.type)
+
+
+def require_complex(derivative: Tensor, name: str) -> None:
+    """Refuses real derivatives by complex numbers: they have lost a part."""
+    if not is_complex(derivative):
+        raise DifferentiationError(
+            f"`jacfwd` of `{name}` by complex numbers takes a holomorphic function",
+            where=caller_origin(),
+            found="real results",
+            help="use lg.jacrev for real results, or lg.jvp",
+        )
+
+
+def may_conjugate(direction: Tensor, results: list[Tensor]) -> bool:
+    """Whether a direction is conjugated or taken apart anywhere on its way to the results."""
+    moving = {direction.node}
+    for node in toposort([result.node for result in results]):
+        reached = [operand for operand in node.operands if operand in moving]
+        if reached:
+            moving.add(node)
+            inside = [inner for function in reachable_functions(node.functions) for inner in nodes_of(function)]
+            if _conjugates(node, reached) or any(_conjugates(inner, list(inner.operands)) for inner in inside):
+                return True
+    return False
+
+
+def _conjugates(node: Node, operands: list[Node]) -> bool:
+    loses = any(_has_complex(operand.type) for operand in operands) and scalar_of(node.type) is not None
+    return node.op is conj or (loses and not _has_complex(node.type))
+
+
+def _has_complex(type: Type) -> bool:
+    scalar = scalar_of(type)
+    return scalar is not None and scalar.kind == "complex"
+
+
+def checked_linear(derivative: Tensor, expected: Tensor, name: str) -> Tensor:
+    """The derivative, computed only where it is as expected from i times its directions, up to rounding."""
+    value, size = derivative.node, magnitude(derivative.node)
+    axes = tuple(range(len(shape_of(value.type))))
+    if 0 in shape_of(value.type):
+        return derivative
+    largest = reduce(size, kind="max", axes=axes)
+    apart = reduce(magnitude(value - expected.node), kind="max", axes=axes)
+    tolerance = 1e-3 if scalar_of(size.type) is f32 else 1e-9
+    differs = greater(apart, largest * tolerance)
+    return wrap(check(value, lookup(bit_not(differs)), message=f"`{name}` is not holomorphic here: {_HELP}"))

@@ -1,0 +1,251 @@
+"""What stands in the brackets of `x[...]`, checked against a shape and brought to one form.
+
+`tensors.indexing` reads and assigns by it. A mask's shape depends on its data, so that it is executed here.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.dimension import Dimension, Size
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, i32, i64, shape_of
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.lazy.lazy_values import count_shape_from_data
+from livegrad.ops.comparison import less
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import minimum, select
+from livegrad.ops.movement import broadcast_to, iota, require_tensor
+from livegrad.ops.reduction import reduce
+from livegrad.ops.rules import filled
+from livegrad.tensors.errors import DtypeError, IndexRangeError
+from livegrad.tensors.handle import Tensor, node_of, wrap_array
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Evenly spaced positions along an axis: those of a slice, or (`kept` false) the one of an integer."""
+
+    start: Size
+    count: Size
+    step: int
+    kept: bool = True
+
+    def is_whole(self, size: Size) -> bool:
+        return self.kept and self.start == 0 and self.step == 1 and self.count == size
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Positions along an axis from a tensor of integers: in range, or found out of range when they are used."""
+
+    node: Node
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Truth values over `rank` axes, not looked at yet."""
+
+    value: Any
+    shape: tuple[Size, ...]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A `...` that stands for no axis, and still parts the positions before it from those after it."""
+
+
+NEW_AXIS = Span(0, 1, 1)  # of the axis of size one that stands at its place
+Item = Span | Positions | Mask | Gap
+Entry = tuple[Item, Size | None]  # with the size of the axis; None: a new axis, or a mask, which knows its own sizes
+
+
+def parse_key(key: Any, shape: tuple[Size, ...]) -> list[Entry]:
+    """The entries of a key, one for each axis of the tensor and each new axis; a mask stands for several axes."""
+    items = [_classified(item) for item in (key if isinstance(key, tuple) else (key,))]
+    used = sum(_axes_used(item) for item in items)
+    dots = [place for place, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise IndexRangeError("an index can have only one `...`", where=caller_origin())
+    if used > len(shape):
+        raise IndexRangeError(
+            "too many indices", where=caller_origin(), expected=f"{len(shape)} for shape {shape}", found=str(used)
+        )
+    place = dots[0] if dots else len(items)
+    picks = any(isinstance(item, Mask | Node | np.ndarray) for item in items)
+    missing: list[Any] = [slice(None)] * (len(shape) - used)
+    items[place : place + 1] = missing or ([Gap()] if dots and picks else [])
+    entries: list[Entry] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            entries.append((NEW_AXIS, None))
+        elif isinstance(item, Gap):
+            entries.append((item, None))
+        elif isinstance(item, Mask):
+            entries.append((_fitting(item, shape[axis : axis + len(item.shape)]), None))
+            axis += len(item.shape)
+        else:
+            entries.append((_along(item, shape[axis], axis), shape[axis]))
+            axis += 1
+    return entries
+
+
+def _classified(item: Any) -> Any:
+    """An entry as None, Ellipsis, a slice, an int, an array or node of integers, or a mask."""
+    if item is None or item is Ellipsis or item.__class__ in (slice, int):
+        return item
+    if isinstance(item, bool | np.bool):
+        return Mask(np.asarray(item), ())
+    if isinstance(item, Tensor):
+        kind = item.dtype.kind
+        if kind == "bool":
+            return Mask(item, item.shape)
+        if kind not in ("signed", "unsigned"):
+            raise _not_an_index(str(item.dtype))
+        return item.node
+    if isinstance(item, np.ndarray | list | tuple):
+        array = np.asarray(item) if np.size(item) else np.asarray(item, getattr(item, "dtype", np.int64))
+        if array.dtype == np.bool:
+            return Mask(array, array.shape)
+        if array.dtype.kind not in "iu":
+            raise _not_an_index(str(array.dtype))
+        return array
+    try:
+        return operator.index(item)
+    except TypeError:
+        raise _not_an_index(type(item).__name__) from None
+
+
+def _not_an_index(found: str) -> DtypeError:
+    return DtypeError(
+        "this cannot be an index",
+        where=caller_origin(),
+        expected="integers, slices, None, `...`, or tensors of integers or truth values",
+        found=found,
+    )
+
+
+def _axes_used(item: Any) -> int:
+    if item is None or item is Ellipsis:
+        return 0
+    return len(item.shape) if isinstance(item, Mask) else 1
+
+
+# --- one axis --------------------------------------------------------------------------------------------------------
+
+
+def _along(item: Any, size: Size, axis: int) -> Span | Positions:
+    if isinstance(item, slice):
+        return _slice_along(item, size)
+    if isinstance(item, int):
+        return _integer_along(item, size, axis)
+    if isinstance(item, Node):
+        return Positions(wrapped_positions(item, size))
+    if isinstance(size, Dimension):
+        return Positions(wrapped_positions(wrap_array(item.astype(np.int64)).node, size))
+    wrong = (item < -size) | (item >= size)
+    if wrong.any():
+        raise _out_of_range(int(item[wrong].reshape(-1)[0]), size, axis)
+    return Positions(wrap_array(np.where(item < 0, item + size, item).astype(np.int64)).node)
+
+
+def _integer_along(index: int, size: Size, axis: int) -> Span:
+    if isinstance(size, int) and not -size <= index < size:
+        raise _out_of_range(index, size, axis)
+    return Span(index if index >= 0 else size + index, 1, 1, kept=False)
+
+
+def _out_of_range(index: int, size: Size, axis: int) -> IndexRangeError:
+    return IndexRangeError(f"index {index} is out of range for axis {axis} of size {size}", where=caller_origin())
+
+
+def _slice_along(item: slice, size: Size) -> Span:
+    try:
+        if isinstance(size, int):
+            start, stop, step = item.indices(size)
+            return Span(start, len(range(start, stop, step)), step)
+        return _symbolic_slice(item, size)
+    except (TypeError, ValueError) as error:
+        raise IndexRangeError(f"{item} cannot be an index: {error}", where=caller_origin()) from None
+
+
+def _symbolic_slice(item: slice, size: Dimension) -> Span:
+    """A slice of an axis whose size is known later; that it lies inside is checked when the size is known."""
+    if item.step not in (None, 1, -1):
+        raise ValueError("an axis of symbolic size takes steps of 1 or -1")
+    if item.step == -1:
+        if item.start is not None or item.stop is not None:
+            raise ValueError("an axis of symbolic size is reversed as a whole")
+        return Span(size - 1, size, -1)
+    start, stop = (
+        default if given is None else _from_the_front(operator.index(given), size)
+        for given, default in ((item.start, 0), (item.stop, size))
+    )
+    return Span(start, stop - start, 1)
+
+
+def _from_the_front(bound: int, size: Size) -> Size:
+    return bound if bound >= 0 else size + bound
+
+
+def wrapped_positions(index: Node, size: Size) -> Node:
+    """Indices as i64 or i32, with negative ones counted from the end; the op that uses them checks the range."""
+    element = require_tensor(index.type).element
+    if element.kind == "unsigned":
+        if element.bits == 64:
+            index = minimum(index, filled((1 << 63) - 1, index.type))  # beyond any size, as before
+        return cast(index, type=i64)
+    counts_up = index.op is iota
+    if element is not i64 and not (element is i32 and isinstance(size, int) and size < 1 << 31):
+        index = cast(index, type=i64)
+    return index if counts_up else select(less(index, 0), index + size_node(size, index.type), index)
+
+
+def size_node(size: Size, like: Any) -> Node:
+    """A size in every element of a tensor of i64; a symbolic one is counted when the code runs."""
+    if isinstance(size, int):
+        return filled(size, like)
+    return broadcast_to(reduce(filled(1, TensorType(i64, (size,))), kind="sum", axes=(0,)), shape_of(like))
+
+
+# --- masks -----------------------------------------------------------------------------------------------------------
+
+
+def _fitting(mask: Mask, sizes: tuple[Size, ...]) -> Mask:
+    for own, size in zip(mask.shape, sizes, strict=True):
+        if own not in (size, 0):
+            raise IndexRangeError(
+                f"a mask of shape {mask.shape} does not fit", where=caller_origin(), expected=f"shape {sizes}"
+            )
+    return mask
+
+
+def look_at_mask(mask: Mask) -> list[Node]:
+    """The positions where a mask is true, an index for each of its axes. Executes the mask: their number is a shape."""
+    count_shape_from_data()
+    value: Array = mask.value.numpy() if isinstance(mask.value, Tensor) else mask.value
+    return [wrap_array(np.ascontiguousarray(index, np.int64)).node for index in np.nonzero(value)]
+
+
+def truth_of(mask: Mask) -> bool:
+    """A single truth value, executed: it decides whether the new axis has one element or none."""
+    count_shape_from_data()
+    return bool(mask.value)
+
+
+def node_of_mask(mask: Mask) -> Node:
+    """A mask as a node, not looked at."""
+    return node_of(mask.value, "index")
+
+
+def element_type(node: Node) -> Scalar:
+    """The element type of a tensor's node."""
+    return require_tensor(node.type).element

@@ -1,0 +1,337 @@
+"""Reading and assigning by index, and choosing between tensors. Part of the namespace of tensors.
+
+Slices and integers move; tensors of integers look up; a mask executes, because the shape of what it picks depends on
+its data. Assignment gives a new tensor with the new elements: the handle that was assigned to then stands for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.dimension import Size
+from livegrad.ir.node import Node
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import bool_, i64, shape_of
+from livegrad.ops.assignment import assign
+from livegrad.ops.comparison import equal, greater_equal, less
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import mod, select
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, broadcast_to, flip, index_along, pad, reshape, slice_
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.sorting import take_along_axis as take_along_axis_nodes
+from livegrad.tensors.axes_and_shapes import one_axis
+from livegrad.tensors.creation import asarray, holds_tensors
+from livegrad.tensors.dtypes import common_type
+from livegrad.tensors.errors import DtypeError, ShapeError
+from livegrad.tensors.handle import Tensor, join_shapes, matched, node_of, number_as, shapes_joined, wrap
+from livegrad.tensors.index_keys import (
+    Entry,
+    Gap,
+    Mask,
+    Positions,
+    Span,
+    element_type,
+    look_at_mask,
+    node_of_mask,
+    parse_key,
+    size_node,
+    truth_of,
+    wrapped_positions,
+)
+from livegrad.tensors.lifting import truth
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def get_item(x: Tensor, key: Any) -> Tensor:
+    """`x[key]`."""
+    node = x.node
+    entries = parse_key(key, shape_of(node.type))
+    if all(isinstance(item, Span) for item, _ in entries):
+        return wrap(_read_spans(node, entries))
+    picked = _Picked(node, _looked_at(entries))
+    return wrap(lookup(picked.source, *picked.indices()))
+
+
+def _read_spans(node: Node, entries: Sequence[Entry]) -> Node:
+    own = [(item, size) for item, size in entries if size is not None]
+    sizes = tuple(item.count for item, _ in own)  # type: ignore[union-attr]
+    if not all(item.is_whole(size) or item.count == size == 1 for item, size in own):  # type: ignore[union-attr]
+        start = tuple(_lowest(item) for item, _ in own)  # type: ignore[arg-type]
+        node = slice_(node, start=start, size=sizes, step=tuple(abs(item.step) for item, _ in own))  # type: ignore[union-attr]
+        backward = tuple(axis for axis, (item, _) in enumerate(own) if item.step < 0 and item.count != 1)  # type: ignore[union-attr]
+        node = flip(node, axes=backward) if backward else node
+    shape = tuple(item.count for item, _ in entries if item.kept)  # type: ignore[union-attr]
+    return node if shape == sizes else reshape(node, shape=shape)
+
+
+def _lowest(span: Span) -> Size:
+    """Where a forward slice over the same positions starts."""
+    if span.step > 0 or span.count == 0:
+        return span.start if span.count != 0 else 0
+    return span.start + (span.count - 1) * span.step
+
+
+def _looked_at(entries: Sequence[Entry]) -> list[Entry]:
+    """Masks as the positions where they are true."""
+    result: list[Entry] = []
+    for item, size in entries:
+        if not isinstance(item, Mask):
+            result.append((item, size))
+        elif item.shape:
+            result += [(Positions(node), own) for node, own in zip(look_at_mask(item), item.shape, strict=True)]
+        else:
+            # Of a new axis of size one, the only element or none.
+            result.append((Positions(filled(0, TensorType(i64, (1 if truth_of(item) else 0,)))), None))
+    return result
+
+
+class _Picked:
+    """Elements picked by tensors of positions along some axes and by spans along the others, in NumPy's order.
+
+    Integers count as positions. The dimensions of all positions together come where the first of them stands, or at
+    the front if a slice or a new axis stands between them.
+    """
+
+    def __init__(self, node: Node, entries: Sequence[Entry]) -> None:
+        places = [place for place, (item, _) in enumerate(entries) if not _is_apart(item)]
+        adjacent = places == list(range(places[0], places[0] + len(places)))
+        self.first = sum(isinstance(item, Span) for item, _ in entries[: places[0]]) if adjacent else 0
+        entries = self.entries = [(item, size) for item, size in entries if not isinstance(item, Gap)]
+        own = iter(shape_of(node.type))
+        raised = tuple(1 if size is None else next(own) for _, size in entries)
+        self.source = node if raised == shape_of(node.type) else reshape(node, shape=raised)
+        nodes = [item.node for item, _ in entries if isinstance(item, Positions)]
+        self.together = shapes_joined("index", *nodes)
+        kept = [item.count for item, _ in entries if isinstance(item, Span) and item.kept]
+        self.shape = (*kept[: self.first], *self.together, *kept[self.first :])
+
+    def indices(self) -> list[Node]:
+        """For each axis of the source, the index at every element of the result."""
+        places = TensorType(i64, self.shape)
+        result: list[Node] = []
+        end = self.first + len(self.together)
+        slot = 0
+        for item, _ in self.entries:
+            if isinstance(item, Positions):
+                rank = len(shape_of(item.node.type))
+                result.append(broadcast(item.node, shape=self.shape, axes=tuple(range(end - rank, end))))
+                continue
+            assert isinstance(item, Span)
+            if not item.kept:
+                result.append(size_node(item.start, places))
+                continue
+            axis = slot if slot < self.first else slot + len(self.together)
+            slot += 1
+            along = index_along(self.shape, axis)
+            along = along if item.step == 1 else along * item.step
+            result.append(along if item.start == 0 else along + size_node(item.start, places))
+        return result
+
+
+def _is_apart(item: Any) -> bool:
+    """Whether an item stands between positions rather than being one."""
+    return isinstance(item, Gap) or (isinstance(item, Span) and item.kept)
+
+
+# --- assigning -------------------------------------------------------------------------------------------------------
+
+
+def set_item(x: Tensor, key: Any, value: Any) -> Tensor:
+    """The tensor after `x[key] = value`. Of several assignments to one element the last one stands."""
+    node = x.node
+    new = _value_for(node, value)
+    entries = parse_key(key, shape_of(node.type))
+    if all(isinstance(item, Span) for item, _ in entries):
+        return wrap(_write_spans(node, entries, new))
+    chosen = _whole_mask(entries)
+    alike = None if chosen is None else _alike_for_all(new, chosen, entries)
+    if chosen is not None and alike is not None:
+        return wrap(_write_masked(node, chosen, entries, alike))
+    return wrap(_write_picked(node, _Picked(node, _looked_at(entries)), new))
+
+
+def _value_for(node: Node, value: Any) -> Node:
+    """What is assigned, in the tensor's own type; what that type cannot hold is refused."""
+    own = element_type(node)
+    number = number_as(value, own)
+    if number is not None:
+        return number
+    if isinstance(value, list | tuple):  # numbers with all of their digits
+        value = asarray(value) if holds_tensors(value) else np.asarray(value)
+    new = node_of(value, "assignment")
+    given = element_type(new)
+    if given is own:
+        return new
+    if common_type(given, own) is own or (given.kind == own.kind and own.kind in ("float", "complex")):
+        return cast(new, type=own)
+    raise DtypeError(
+        f"a tensor of {own.long_name} cannot take {given.long_name}",
+        where=caller_origin(),
+        help=f"cast the value with lg.astype(value, lg.{own.long_name})",
+    )
+
+
+def _spread_over(value: Node, shape: tuple[Size, ...]) -> Node:
+    own = shape_of(value.type)
+    # Leading dimensions of one may stand before what is assigned to.
+    while len(own) > len(shape) and own[0] == 1:
+        own = own[1:]
+    if own != shape_of(value.type):
+        value = reshape(value, shape=own)
+    if join_shapes("assignment", own, shape) != shape:
+        raise ShapeError(f"a value of shape {own} cannot be assigned to shape {shape}", where=caller_origin())
+    return broadcast_to(value, shape)
+
+
+def _write_spans(node: Node, entries: Sequence[Entry], value: Node) -> Node:
+    own = [(item, size) for item, size in entries if size is not None]
+    kept = tuple(item.count for item, _ in entries if item.kept)  # type: ignore[union-attr]
+    spread = _spread_over(value, kept)
+    sizes = tuple(item.count for item, _ in own)  # type: ignore[union-attr]
+    if 0 in sizes:
+        return node
+    if shape_of(value.type) == ():
+        return select(_inside(node, own), broadcast_to(value, shape_of(node.type)), node)
+    placed = spread if kept == sizes else reshape(spread, shape=sizes)
+    backward = tuple(axis for axis, (item, _) in enumerate(own) if item.step < 0)  # type: ignore[union-attr]
+    placed = flip(placed, axes=backward) if backward else placed
+    if sizes == shape_of(node.type):
+        return placed
+    low = tuple(_lowest(item) for item, _ in own)  # type: ignore[arg-type]
+    interior = tuple(0 if item.count == 1 else abs(item.step) - 1 for item, _ in own)  # type: ignore[union-attr]
+    used = [count + (count - 1) * between for count, between in zip(sizes, interior, strict=True)]
+    high = tuple(size - a - n for (_, size), a, n in zip(own, low, used, strict=True))  # type: ignore[operator]
+    padded = pad(placed, zero(element_type(node)), low=low, high=high, interior=interior)
+    return select(_inside(node, own), padded, node)
+
+
+def _inside(node: Node, own: Sequence[Entry]) -> Node:
+    """Whether each element lies in the spans."""
+    shape = shape_of(node.type)
+    inside: Node | None = None
+    for axis, (item, size) in enumerate(own):
+        assert isinstance(item, Span)
+        if item.count == size:
+            continue
+        along, low = index_along(shape, axis), _lowest(item)
+        step = 1 if item.count == 1 else abs(item.step)
+        first, end = (size_node(bound, along.type) for bound in (low, low + (item.count - 1) * step + 1))
+        conditions = [greater_equal(along, first), less(along, end)]
+        if step != 1:
+            conditions.append(equal(mod(along - first, step), 0))
+        for condition in conditions:
+            inside = condition if inside is None else inside & condition
+    return filled(True, TensorType(bool_, shape)) if inside is None else inside
+
+
+def _whole_mask(entries: Sequence[Entry]) -> Mask | None:
+    """The only mask of a key that takes everything along the other axes."""
+    masks = [item for item, _ in entries if isinstance(item, Mask)]
+    others = [(item, size) for item, size in entries if not isinstance(item, Mask | Gap)]
+    whole = all(isinstance(item, Span) and size is not None and item.is_whole(size) for item, size in others)
+    return masks[0] if len(masks) == 1 and masks[0].shape and whole else None
+
+
+def _place_of(mask: Mask, entries: Sequence[Entry]) -> int:
+    """How many axes stand before those of the only mask."""
+    items = [item for item, _ in entries if not isinstance(item, Gap)]
+    return next(place for place, item in enumerate(items) if item is mask)
+
+
+def _alike_for_all(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | None:
+    """A value with the mask's axes in place of the one for what it picks, if it has the same for all that is picked."""
+    shape = shape_of(value.type)
+    after = sum(not isinstance(item, Gap) for item, _ in entries) - _place_of(mask, entries) - 1
+    if len(shape) <= after:
+        return value
+    before, picked = shape[: len(shape) - after - 1], shape[len(shape) - after - 1]
+    if picked != 1:
+        return None
+    return reshape(value, shape=(*before, *(1 for _ in mask.shape), *shape[len(shape) - after :]))
+
+
+def _write_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) -> Node:
+    """The same where a mask is true: nothing is executed for that."""
+    shape = shape_of(node.type)
+    spread = _spread_over(value, shape)
+    if 0 in mask.shape:
+        return node
+    place = _place_of(mask, entries)
+    axes = tuple(range(place, place + len(mask.shape)))
+    return select(broadcast(node_of_mask(mask), shape=shape, axes=axes), spread, node)
+
+
+def _write_picked(node: Node, picked: _Picked, value: Node) -> Node:
+    spread = _spread_over(value, picked.shape)
+    if 0 in picked.shape:
+        return node
+    result = assign(picked.source, spread, *picked.indices())
+    return result if result.type is node.type else reshape(result, shape=shape_of(node.type))
+
+
+# --- functions -------------------------------------------------------------------------------------------------------
+
+
+def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
+    """The elements at these positions along an axis, which a tensor of one dimension need not name.
+
+    Negative positions count from the end; one out of range raises when it is computed.
+
+    >>> import livegrad as lg
+    >>> lg.take(lg.asarray([10, 20, 30]), lg.asarray([2, 0, -1]))
+    Tensor([30, 10, 30], dtype=int64)
+    """
+    tensor = wrap(node_of(x, "take"))
+    if axis is None and tensor.ndim != 1:
+        raise ShapeError("`take` needs an axis", where=caller_origin(), found=f"{tensor.ndim} dimensions")
+    place = one_axis(0 if axis is None else axis, tensor.ndim, "take")
+    positions = indices if isinstance(indices, Tensor) else np.asarray(indices)
+    if isinstance(positions, np.ndarray) and not positions.size:
+        positions = positions.astype(np.int64)
+    return get_item(tensor, (*[slice(None)] * place, positions))
+
+
+def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
+    """Along an axis, the elements at positions of their own for each row; the other dimensions broadcast.
+
+    >>> import livegrad as lg
+    >>> x = lg.asarray([[3, 1, 2], [6, 5, 4]])
+    >>> lg.take_along_axis(x, lg.asarray([[1], [-1]]), axis=1)
+    Tensor([[1],
+            [4]], dtype=int64)
+    """
+    node, positions = node_of(x, "take_along_axis"), node_of(indices, "take_along_axis")
+    own, wanted = shape_of(node.type), shape_of(positions.type)
+    place = one_axis(axis, len(own), "take_along_axis")
+    if len(own) != len(wanted):
+        raise ShapeError(
+            f"`take_along_axis` cannot combine shapes {own} and {wanted}",
+            where=caller_origin(),
+            help="give the positions as many dimensions as the tensor",
+        )
+    if element_type(positions).kind not in ("signed", "unsigned"):
+        raise DtypeError("positions are integers", where=caller_origin(), found=element_type(positions).dtype.name)
+    rest = [tuple(1 if axis == place else size for axis, size in enumerate(shape)) for shape in (own, wanted)]
+    join_shapes("take_along_axis", *rest)
+    wrapped = wrapped_positions(positions, own[place])
+    wrapped = wrapped if element_type(wrapped) is i64 else cast(wrapped, type=i64)
+    return wrap(take_along_axis_nodes(node, wrapped, place))
+
+
+def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
+    """x1 where the condition is true, x2 elsewhere; all three broadcast.
+
+    >>> import livegrad as lg
+    >>> lg.where(lg.asarray([True, False]), lg.asarray([1, 2]), 0)
+    Tensor([1, 0], dtype=int64)
+    """
+    chosen = truth(node_of(condition, "where"))
+    first, second = matched("where", x1, x2)
+    shape = shapes_joined("where", chosen, first)
+    return wrap(select(broadcast_to(chosen, shape), broadcast_to(first, shape), broadcast_to(second, shape)))

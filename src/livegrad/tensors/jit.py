@@ -1,0 +1,340 @@
+"""Functions on tensors compiled once for each signature, and then called without building a graph."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import update_wrapper
+from types import MethodType
+from typing import Any, NoReturn
+from weakref import ref
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics.explain_calls import call_users
+from livegrad.ir.lru import LruCache
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.walk import nodes_of, toposort
+from livegrad.lazy.counts import RepeatedRun
+from livegrad.lazy.devices import run_where_data_lies
+from livegrad.lazy.execution import execute, is_watching
+from livegrad.lazy.gradient_variables import may_be_differentiated
+from livegrad.lazy.lazy_values import holders_of, known_value, leaf_of, read_leaf
+from livegrad.runtime.arguments import is_dense
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.cpu.compiled_plan import CompiledPlan
+from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.errors import NumberRangeError
+from livegrad.tensors.handle import Tensor, is_traced, node_of, wrap, wrap_array
+from livegrad.tensors.pytrees import Structure, flatten, unflatten
+from livegrad.tensors.tracing import close, name_of, placeholders
+from livegrad.tensors.weak_types import weak_numbers
+
+_MOST_SIGNATURES = 256
+_INTEGERS = 1 << 63
+# Python numbers are arguments like tensors, but weak: inside, they take the type of the tensor beside them.
+_NUMBERS: dict[type, Type] = {
+    float: TensorType(f64, ()),
+    int: TensorType(i64, ()),
+    complex: TensorType(c128, ()),
+}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What one signature was compiled to; `captures` are the tensors that the function took from around it.
+
+    `read` are the handles behind the captures, each with the node that it stood for when the function was traced.
+    """
+
+    function: Function
+    captures: tuple[Tensor, ...]
+    read: tuple[tuple[ref[Tensor], Node], ...]
+    structure: Structure
+    plan: CompiledPlan
+    runs: RepeatedRun  # for the statistics
+
+    def is_current(self) -> bool:
+        """Whether none of the tensors that the function read has been updated in place since."""
+        for reference, node in self.read:
+            handle = reference()
+            if handle is not None and handle._node is not node:
+                return False
+        return True
+
+    def reads_variables(self) -> bool:
+        """Whether the function read a tensor that wants a gradient, which can only go through a graph."""
+        for reference, _ in self.read:
+            handle = reference()
+            if handle is not None and handle._extra is not None:
+                return True
+        return False
+
+
+class Jitted:
+    """A function that is traced once for each signature: nesting, element types and shapes of its arguments.
+
+    Made by `jit`.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], static_argnums: int | Iterable[int], static_argnames: str | Iterable[str]
+    ) -> None:
+        if not callable(function):
+            raise UsageError("`jit` takes a function", where=caller_origin(), found=type(function).__name__)
+        self.function = function
+        self._static_places, self._static_names = _static_parameters(function, static_argnums, static_argnames)
+        self._entries: LruCache[Any, _Entry] = LruCache(_MOST_SIGNATURES)
+        self._lock = threading.RLock()
+        self.traces = 0  # how often the function itself was called
+        update_wrapper(self, function, updated=())  # its name, not its attributes: those of a `jit` would replace ours
+
+    def __repr__(self) -> str:
+        times = {0: "not traced yet", 1: "traced once"}.get(self.traces, f"traced {self.traces} times")
+        return f"<jit of {getattr(self.function, '__name__', repr(self.function))}, {times}>"
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """What the function was traced to: a function of the value IR for each signature, the oldest first.
+
+        >>> import livegrad as lg
+        >>> double = lg.jit(lambda x: 2.0 * x)
+        >>> _ = double(lg.ones(3)), double(lg.ones((2, 2)))
+        >>> [function.parameters[0].type for function in double.functions]
+        [tensor<f32, [3]>, tensor<f32, [2, 2]>]
+        """
+        return tuple(entry.function for entry in self._entries.values())
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method: the object that it is called on is the first argument."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_watching():
+            return self._run_watched(args, kwargs)
+        leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
+        parts: list[Any] = []
+        arrays: list[Any] = []
+        away = False  # whether some data lies on a device
+        for leaf in leaves:
+            kind = leaf.__class__
+            if kind is Tensor:
+                node = leaf.node
+                data = leaf_of(node)
+                if _belongs_to_a_graph(leaf, node) if data is None else leaf._extra is not None:
+                    return self.function(*args, **kwargs)
+                parts.append(node.type)
+                stored = leaf._stored() if data is None else read_leaf(data)
+                if stored.__class__ is not np.ndarray:
+                    away = True
+                arrays.append(stored)
+            elif kind in _NUMBERS:
+                if kind is int and not -_INTEGERS <= leaf < _INTEGERS:
+                    _refuse_integer()
+                parts.append(kind)
+                arrays.append(leaf)
+            elif _is_static(leaf):
+                parts.append(_Static(leaf))
+            else:
+                array = _native(leaf)
+                parts.append((array.dtype, array.shape))
+                arrays.append(array)
+        key = (structure, tuple(parts))
+        entry = self._entries.get(key)
+        if entry is None or not entry.is_current():
+            entry = self._compile(key, args, kwargs)
+        if entry is None or entry.reads_variables():
+            return self.function(*args, **kwargs)
+        for tensor in entry.captures:
+            stored = tensor._stored()
+            if stored.__class__ is not np.ndarray:
+                away = True
+            arrays.append(stored)
+        if away:
+            results = run_where_data_lies(entry.function, arrays)
+        else:
+            results = entry.plan.run(arrays)
+        entry.runs.times += 1
+        return unflatten(entry.structure, map(_result, results, entry.function.result_types))
+
+    def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function as a graph that is run node by node, so that the first NaN is found inside it too."""
+        result = self.function(*args, **kwargs)
+        found = [leaf.node for leaf in flatten(result)[0] if isinstance(leaf, Tensor)]
+        execute([node for node in found if not is_traced(node)])
+        return result
+
+    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
+        given = tuple(_Static(arg) if place in self._static_places else arg for place, arg in enumerate(args))
+        named = {name: _Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
+        return flatten((given, named))
+
+    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+        """The entry for a signature; None if the function uses values that an enclosing function is traced with."""
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None and found.is_current():
+                return found
+            function, captures, structure = self._trace(args, kwargs)
+            if any(map(is_traced, captures)):
+                return None
+            read = tuple((ref(holder), node) for node in toposort(captures) for holder in holders_of(node))
+            tensors = tuple(map(wrap, captures))
+            plan = compile_function(function).plan()
+            kernels, library_calls = plan.step_counts
+            each = {"executions": 1, "kernels_run": kernels, "library_calls": library_calls}
+            each["nodes_computed"] = sum(bool(node.operands) for node in nodes_of(function))
+            runs = RepeatedRun({**each, "programs_compiled": 1}, {**each, "programs_reused": 1})
+            return self._entries.keep(key, _Entry(function, tensors, read, structure, plan, runs))
+
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Function, Any, Structure]:
+        self.traces += 1
+        leaves, structure = self._take_apart(args, kwargs)
+        dynamic = [leaf for leaf in leaves if not _is_static(leaf)]
+        inputs = placeholders([_type_of(leaf) for leaf in dynamic])
+        tensors = map(wrap, inputs)
+        given = [
+            leaf.value if isinstance(leaf, _Static) else leaf if _is_static(leaf) else next(tensors) for leaf in leaves
+        ]
+        positional, named = unflatten(structure, given)
+        with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
+            positional, named = declared_numbers(self.function, positional, named, traced_only=True)
+            returned = call_users(self.function, positional, named)
+            traced = close(name_of(self.function), inputs, returned, _can_be_held)
+        for result in traced.function.result_types:
+            if not isinstance(result, TensorType):
+                raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))
+        return traced.function, traced.captures, traced.structure
+
+    def forget(self) -> None:
+        """Drops all compiled signatures."""
+        with self._lock:
+            self._entries.clear()
+
+
+class _Static:
+    """An argument that is part of the signature by its value."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value.value if isinstance(value, _Static) else value
+        self.key = _exact_key(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and self.key == other.key
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self.key)
+        except TypeError:
+            raise UsageError(
+                "an argument that is neither a tensor nor hashable",
+                where=caller_origin(),
+                found=type(self.value).__name__,
+                help="pass tensors, numbers, or nests of them",
+            ) from None
+
+
+def _exact_key(value: Any) -> Any:
+    """Equal only for values that a trace cannot tell apart: 1 is not True, nor 1.0, and 0.0 is not -0.0."""
+    if isinstance(value, tuple):
+        return value.__class__, tuple(map(_exact_key, value))
+    if isinstance(value, frozenset):
+        return value.__class__, frozenset(map(_exact_key, value))
+    if isinstance(value, float | complex):
+        return value.__class__, repr(value)
+    return value.__class__, value
+
+
+def _static_parameters(
+    function: Callable[..., Any], numbers: int | Iterable[int], names: str | Iterable[str]
+) -> tuple[frozenset[int], frozenset[str]]:
+    """Places and names of static parameters: one that is named by either is static however it is passed."""
+    places = {numbers} if isinstance(numbers, int) else set(numbers)
+    named = {names} if isinstance(names, str) else set(names)
+    if not places and not named:
+        return frozenset(), frozenset()
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a function of C without a signature
+        return frozenset(places), frozenset(named)
+    places = {place + len(parameters) if place < 0 else place for place in places}
+    named |= {parameters[place] for place in places if place < len(parameters)}
+    return frozenset(places | {place for place, name in enumerate(parameters) if name in named}), frozenset(named)
+
+
+def _can_be_held(node: Node) -> bool:
+    """Whether a tensor can stand for the value from call to call: not for what a loop remembers on the way back."""
+    return isinstance(node.type, TensorType | Scalar)
+
+
+def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
+    """Whether a tensor that is no data stands for an argument of an enclosing trace, or is on the way to a variable."""
+    if tensor._extra is not None or (known_value(node) is None and is_traced(node)):
+        return True
+    return may_be_differentiated(node)
+
+
+def _refuse_integer() -> NoReturn:
+    raise NumberRangeError(
+        "an argument that no int64 can hold",
+        where=caller_origin(),
+        help="pass a tensor: lg.asarray(number, dtype=lg.uint64)",
+    )
+
+
+def _native(value: Any) -> Any:
+    """An array as compiled code can read it: in one piece, and in the machine's order of bytes."""
+    if value.__class__ is np.ndarray and is_dense(value) and value.dtype.isnative:
+        return value
+    return np.array(value, value.dtype.newbyteorder("="), order="C")
+
+
+def _is_static(leaf: Any) -> bool:
+    kind = leaf.__class__
+    return not (kind is Tensor or kind in _NUMBERS or kind is np.ndarray or isinstance(leaf, np.number))
+
+
+def _type_of(leaf: Any) -> Type:
+    if isinstance(leaf, np.ndarray | np.number):
+        return TensorType(scalar_of_dtype(leaf.dtype.newbyteorder("=")), leaf.shape)
+    return _NUMBERS.get(leaf.__class__) or node_of(leaf, "jit").type
+
+
+def _result(array: Any, type: Type) -> Tensor:
+    if array.__class__ is np.ndarray:
+        array.setflags(write=False)
+    return wrap_array(array, type)  # type: ignore[arg-type]
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Iterable[int] = (),
+    static_argnames: str | Iterable[str] = (),
+) -> Any:
+    """The function, compiled: traced once for each signature, then run as native code without building a graph.
+
+    Python numbers may change from call to call without tracing again; truth values, strings and other hashable objects
+    are part of the signature. Tensors from around the function are read anew at each call; if one of them was updated
+    in place, the function is traced again. A name around it that stands for something else by now is not looked at.
+    With tensors that want a gradient it runs as it is, and adds to their graph.
+
+    >>> import livegrad as lg
+    >>> @lg.jit
+    ... def step(x, rate):
+    ...     return x - rate * x
+    >>> step(lg.asarray([1.0, 2.0]), 0.5)
+    Tensor([0.5, 1. ], dtype=float32)
+    >>> step(lg.asarray([1.0, 2.0]), 0.25), step.traces
+    (Tensor([0.75, 1.5 ], dtype=float32), 1)
+    """
+    if function is None:
+        return lambda given: Jitted(given, static_argnums, static_argnames)
+    return Jitted(function, static_argnums, static_argnames)

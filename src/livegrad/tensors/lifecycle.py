@@ -1,0 +1,257 @@
+"""What a tensor's handle can do besides arithmetic: be filled, moved, freed, shown, and gather a gradient.
+
+A mixin of `Tensor`. Functions on tensors are looked up when they are called: they are made of tensors themselves.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from functools import cache
+from secrets import randbits
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
+from livegrad.ir.leaves import input_op, parameter_op
+from livegrad.ir.node import Node
+from livegrad.ir.op import exact_value
+from livegrad.ir.types import shape_of
+from livegrad.ir.walk import toposort
+from livegrad.lazy.devices import assign_devices
+from livegrad.lazy.gradient_variables import ends_gradients, note_variable, wants_gradient
+from livegrad.lazy.lazy_values import Leaf, hold, holders_of, leaf_node, leaf_of, read_leaf, replace_data
+from livegrad.lazy.truncate_history import has_long_history, settle
+from livegrad.ops.movement import broadcast
+from livegrad.ops.placement import transfer
+
+if TYPE_CHECKING:
+    from livegrad.tensors.handle import Tensor
+    from livegrad.tensors.tensor_graph import Graph
+
+
+@cache
+def _module(name: str) -> Any:
+    return importlib.import_module(f"livegrad.tensors.{name}")
+
+
+class Lifecycle:
+    """Data, place, graph and gradient of a tensor."""
+
+    __slots__ = ()
+
+    # --- data ---
+
+    def fill(self: Any, value: bool | int | float | complex) -> None:
+        """Gives a leaf this number everywhere; what was computed from it is computed anew when it is next asked for.
+
+        >>> import livegrad as lg
+        >>> x = lg.empty(2)
+        >>> y = x + 1.0
+        >>> x.fill(2.0); y
+        Tensor([3., 3.], dtype=float32)
+        >>> x.fill(5.0); y
+        Tensor([6., 6.], dtype=float32)
+        """
+        leaf = self._leaf("fill")
+        number = exact_value(value, self.dtype, "fill")
+        replace_data(leaf, np.full(self.shape, self.dtype(number), self.dtype.dtype))
+
+    def fill_random(self: Any, seed: int | None = None) -> None:
+        """Gives a leaf uniform random numbers from 0 to 1; the same seed gives the same numbers, none gives new ones.
+
+        >>> import livegrad as lg
+        >>> x = lg.empty(3)
+        >>> x.fill_random(seed=1)
+        >>> bool(lg.all((x >= 0.0) & (x < 1.0)))
+        True
+        """
+        leaf = self._leaf("fill_random")
+        if self.dtype.kind != "float":
+            raise UsageError("random numbers are floats", where=caller_origin(), found=str(self.dtype))
+        random = _module("random")
+        drawn = random.uniform(random.key(randbits(63) if seed is None else seed), self.shape, dtype=self.dtype)
+        replace_data(leaf, drawn._value())
+
+    def _leaf(self: Any, user: str) -> Leaf:
+        leaf = leaf_of(self.node)
+        if leaf is None or leaf.external or (leaf.settled and self._extra is None):
+            raise UsageError(
+                f"`{user}` gives other data to a leaf, and this tensor is "
+                + ("somebody else's memory" if leaf is not None and leaf.external else "computed"),
+                where=caller_origin(),
+                help="make it with lg.empty or lg.asarray; or update it with x[...] = value",
+            )
+        return leaf
+
+    # --- place ---
+
+    @property
+    def device(self: Any) -> str:
+        """Where the tensor is computed."""
+        return assign_devices(toposort([self.node]))[self.node]
+
+    def to(self: Any, device: str) -> Tensor:
+        """The tensor on a device: `cpu`, `cuda`, or `reference` for NumPy. Graphs over several copy where they must.
+
+        >>> import livegrad as lg
+        >>> x = lg.asarray([1.0, 2.0]).to("reference")
+        >>> (x + 1.0).device
+        'reference'
+        """
+        _module("placement").device_named(device)
+        wrap = _module("handle").wrap
+        return wrap(self.node) if self.device == device else wrap(transfer(self.node, device=device))
+
+    def to_device(self: Any, device: Any, /, *, stream: Any = None) -> Tensor:
+        """`to`, under the name of the Array API."""
+        if stream is not None:
+            raise UsageError("these devices have no streams", where=caller_origin())
+        return self.to(device)
+
+    # --- graph ---
+
+    @property
+    def graph(self: Any) -> Graph:
+        """The graph that computes this tensor: nodes, inputs, summaries and pictures."""
+        return _module("tensor_graph").Graph([self])
+
+    def free(self: Any) -> None:
+        """Lets go of the tensor now: using it later is an error. Tensors made from it keep what they need.
+
+        >>> import livegrad as lg
+        >>> x = lg.ones(3)
+        >>> x.free()
+        >>> x
+        Tensor(freed)
+        """
+        self._node = None
+        self._extra = None
+
+    # --- gradient ---
+
+    def requires_grad_(self: Any, wanted: bool = True) -> Tensor:
+        """Makes the tensor a variable: `backward` leaves its gradient in `.grad`, and goes no further than that.
+
+        A variable that was computed from other variables thus stands beside them: through it they get no gradient.
+
+        >>> import livegrad as lg
+        >>> first, second = lg.ones(1).requires_grad_(), lg.ones(1).requires_grad_()
+        >>> lg.sum(first * 2.0 + second * 3.0).backward()
+        >>> first.grad, second.grad
+        (Tensor([2.], dtype=float32), Tensor([3.], dtype=float32))
+        """
+        if wanted and self.dtype.kind not in ("float", "complex"):
+            raise DifferentiationError(
+                "only floats have a gradient", where=caller_origin(), found=str(self.dtype), help="cast it first"
+            )
+        if wanted:
+            self._stand_alone()
+        self._extra = {"grad": self.grad} if wanted else None
+        if wanted:
+            note_variable(self)
+        if wanted and has_long_history(self.node):
+            self._settle(settle(self.node, self._stored()))
+        return self
+
+    def _stand_alone(self: Any) -> None:
+        """The same expression written twice is one node, but two variables are two: each gets a leaf of its own."""
+        node = self.node
+        rivals = any(variable is not self for variable in _variables(node))
+        if rivals or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
+            self._settle(self._snapshot() if leaf_of(node) is not None else settle(node, self._stored()))
+
+    def _snapshot(self: Any) -> Node:
+        """A leaf with the same data, which later fills of this one do not reach; a computed tensor's own node."""
+        leaf = leaf_of(self.node)
+        if leaf is None:
+            return self.node
+        data = read_leaf(leaf)
+        return leaf_node(np.array(data, order="C") if leaf.external else data, self.type)
+
+    @property
+    def requires_grad(self: Any) -> bool:
+        return self._extra is not None
+
+    @property
+    def grad(self: Any) -> Tensor | None:
+        """What `backward` found so far; set it to None to start anew."""
+        return None if self._extra is None else self._extra["grad"]
+
+    @grad.setter
+    def grad(self: Any, value: Tensor | None) -> None:
+        if self._extra is None:
+            raise UsageError("not a variable", where=caller_origin(), help="call requires_grad_() first")
+        self._extra["grad"] = value
+
+    def backward(self: Any) -> None:
+        """Adds the gradient of this number to `.grad` of every variable that it was computed from.
+
+        >>> import livegrad as lg
+        >>> w = lg.asarray([1.0, 2.0]).requires_grad_()
+        >>> lg.sum(w * w).backward()
+        >>> w.grad
+        Tensor([2., 4.], dtype=float32)
+        """
+        if self.shape != () or self.dtype.kind != "float":
+            raise DifferentiationError(
+                "`backward` starts from one real number",
+                where=caller_origin(),
+                found=f"{self.dtype} of shape {self.shape}",
+                help="call it on lg.sum(...) or lg.mean(...)",
+            )
+        nodes = [node for node in toposort([self.node], stop=ends_gradients) if wants_gradient(node)]
+        if not nodes:
+            raise DifferentiationError(
+                "nothing here wants a gradient", where=caller_origin(), help="call requires_grad_() on a tensor first"
+            )
+        transforms = _module("transforms")
+        for node, gradient in zip(nodes, transforms.gradient_by_nodes(self, nodes), strict=True):
+            for variable in _variables(node):
+                # A gradient is data for whoever updates the variable: it is no part of what is differentiated later.
+                found = transforms.stop_gradient(_module("handle").wrap(gradient))
+                variable.grad = found if variable.grad is None else variable.grad + found
+
+    def detach(self: Any) -> Tensor:
+        """The same value, through which no gradient flows."""
+        return _module("transforms").stop_gradient(self)
+
+    # --- storage ---
+
+    def __reduce__(self: Any) -> tuple[Any, ...]:
+        return _from_pickle, (np.array(self._value()), self.requires_grad)
+
+    def __copy__(self: Any) -> Tensor:
+        # A variable's copy is computed from it, so that gradients find their way back.
+        same = _the_same(self.node) if wants_gradient(self.node) else self._snapshot()
+        return _module("handle").wrap(same)
+
+    def __deepcopy__(self: Any, memo: dict[int, Any]) -> Tensor:
+        made = self.__copy__()
+        if self.requires_grad:
+            made.requires_grad_()
+            made.grad = copy.deepcopy(self.grad, memo)
+        return made
+
+    def _become(self: Any, other: Tensor) -> None:
+        """The handle stands for another tensor from here on."""
+        self._node = other.node
+        hold(other.node, self)
+
+
+def _the_same(node: Node) -> Node:
+    """A node of its own for the same value."""
+    shape = shape_of(node.type)
+    return broadcast(node, shape=shape, axes=tuple(range(len(shape))))
+
+
+def _variables(node: Node) -> list[Any]:
+    return [holder for holder in holders_of(node) if holder._extra is not None]
+
+
+def _from_pickle(array: Any, is_variable: bool = False) -> Tensor:
+    # Out-of-band buffers belong to whoever unpickles, who may write to them.
+    own = array if array.flags.owndata and array.flags.c_contiguous else np.array(array, order="C")
+    made = _module("handle").wrap_array(own)
+    return made.requires_grad_() if is_variable else made

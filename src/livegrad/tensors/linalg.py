@@ -1,0 +1,325 @@
+"""Linear algebra on batches of matrices, the last two dimensions: the `linalg` extension of the Array API.
+
+`lg.linalg` is this module. Factorisations run as steps of the plan by NumPy's LAPACK, real and complex; they
+differentiate where the mathematics allows. Integers count as float32. Norms are beside it, in `norms`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ops.comparison import equal, greater
+from livegrad.ops.conversion import cast
+from livegrad.ops.decompositions import svdvals as svdvals_op
+from livegrad.ops.elementwise import select
+from livegrad.ops.linalg import matmul as matmul_op
+from livegrad.ops.matrices import diagonal_mask, smaller
+from livegrad.ops.movement import broadcast, index_along, reshape, slice_
+from livegrad.ops.reduction import reduce, spread_back
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.solving import determinant, solve_vector
+from livegrad.ops.solving import inv as inv_op
+from livegrad.ops.solving import pinv as pinv_op
+from livegrad.ops.solving import slogdet as slogdet_op
+from livegrad.ops.solving import solve as solve_op
+from livegrad.tensors.axes_and_shapes import one_axis
+from livegrad.tensors.dtypes import DEFAULT_INTEGER
+from livegrad.tensors.errors import ShapeError
+from livegrad.tensors.factorisations import (
+    cholesky,
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    matrices,
+    members,
+    qr,
+    svd,
+    svdvals,
+)
+from livegrad.tensors.handle import Tensor, matched, node_of, wrap
+from livegrad.tensors.norms import matrix_norm, vector_norm
+from livegrad.tensors.operands import as_type, element_of, whole_number
+from livegrad.tensors.products import (
+    matmul,
+    matrix_transpose,
+    numbers_of_one_type,
+    shape_of_node,
+    tensordot,
+    vecdot,
+)
+from livegrad.tensors.reductions import sum as sum_along
+
+__all__ = [
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "inv",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
+
+
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
+
+
+class SlogdetResult(NamedTuple):
+    """The sign (or phase) of a determinant, and the logarithm of its magnitude."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+# --- systems, inverses, determinants ---------------------------------------------------------------------------------
+
+
+def solve(x1: Any, x2: Any, /) -> Tensor:
+    """The solution X of `x1 @ X = x2`. An `x2` of one dimension is a vector, else a batch of matrices.
+
+    A matrix that is singular to the last bit raises when the solution is computed.
+
+    >>> import livegrad as lg
+    >>> lg.linalg.solve(lg.asarray([[2.0, 0.0], [0.0, 4.0]]), lg.asarray([2.0, 8.0]))
+    Tensor([1., 2.], dtype=float32)
+    """
+    a, b = numbers_of_one_type("solve", x1, x2)
+    a = matrices(a, "solve", square=True)
+    b = as_type(b, element_of(a))
+    first, second = shape_of_node(a), shape_of_node(b)
+    if not second or second[-1 if len(second) == 1 else -2] != first[-1]:
+        raise ShapeError(
+            f"`solve` cannot solve for shapes {first} and {second}",
+            where=caller_origin(),
+            help="the right-hand sides must have as many rows as the matrices",
+        )
+    return wrap(solve_vector(a, b) if len(second) == 1 else solve_op(a, b))
+
+
+def inv(x: Any, /) -> Tensor:
+    """The inverse of each matrix. A matrix that is singular to the last bit raises when it is computed.
+
+    >>> import livegrad as lg
+    >>> lg.linalg.inv(lg.asarray([[2.0, 0.0], [0.0, 4.0]]))
+    Tensor([[0.5 , 0.  ],
+            [0.  , 0.25]], dtype=float32)
+    """
+    return wrap(inv_op(matrices(x, "inv", square=True)))
+
+
+def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
+    """The pseudo-inverse of each matrix: singular values up to `rtol` times the largest count as zero.
+
+    The tolerance is `max(M, N)` times the type's precision unless it is given. The derivative is that of matrices of
+    the same rank.
+
+    >>> import livegrad as lg
+    >>> lg.linalg.pinv(lg.asarray([[2.0, 0.0], [0.0, 0.0]]))
+    Tensor([[0.5, 0. ],
+            [0. , 0. ]], dtype=float32)
+    """
+    node = matrices(x, "pinv")
+    return wrap(pinv_op(node, _tolerance(node, rtol, "pinv")))
+
+
+def _tolerance(node: Node, rtol: Any, user: str) -> Node:
+    """The relative size of singular values that count as zero, one for each matrix."""
+    shape, element = shape_of_node(node), element_of(node).real
+    type = TensorType(element, shape[:-2])
+    if rtol is None:
+        rows, columns = shape[-2:]
+        larger = rows + columns - smaller(rows, columns)
+        precision = {"f32": 2.0**-23, "f64": 2.0**-52}[element.name]
+        if isinstance(larger, int):
+            return filled(larger * precision, type)
+        raise UsageError(f"`{user}` needs a tolerance for symbolic sizes", where=caller_origin(), help="pass rtol=...")
+    given, _ = matched(user, rtol, wrap(zero(type)))
+    if shape_of_node(given) != shape[:-2]:
+        raise ShapeError(
+            f"`{user}` takes one tolerance for each matrix",
+            where=caller_origin(),
+            expected=f"a number, or what broadcasts to {shape[:-2]}",
+            found=f"shape {node_of(rtol, user).type}",
+        )
+    return as_type(given, element)
+
+
+def det(x: Any, /) -> Tensor:
+    """The determinant of each matrix.
+
+    >>> import livegrad as lg
+    >>> lg.linalg.det(lg.asarray([[2.0, 0.0], [0.0, 4.0]]))
+    Tensor(8., dtype=float32)
+    """
+    return wrap(determinant(matrices(x, "det", square=True)))
+
+
+def slogdet(x: Any, /) -> SlogdetResult:
+    """The sign of each determinant and the logarithm of its magnitude, for determinants that no float can hold.
+
+    >>> import livegrad as lg
+    >>> lg.linalg.slogdet(lg.asarray([[0.0, 1.0], [1.0, 0.0]]))
+    SlogdetResult(sign=Tensor(-1., dtype=float32), logabsdet=Tensor(0., dtype=float32))
+    """
+    return SlogdetResult(*members(slogdet_op(matrices(x, "slogdet", square=True)), 2))
+
+
+def matrix_power(x: Any, n: int, /) -> Tensor:
+    """Each matrix multiplied with itself, `n` factors in all; for negative `n` the inverse is.
+
+    >>> import livegrad as lg
+    >>> lg.linalg.matrix_power(lg.asarray([[1.0, 1.0], [0.0, 1.0]]), 5)
+    Tensor([[1., 5.],
+            [0., 1.]], dtype=float32)
+    """
+    node = matrices(x, "matrix_power", square=True)
+    n = whole_number(n, "matrix_power", "the exponent")
+    if n == 0:
+        return wrap(select(diagonal_mask(node), filled(1.0, node.type), zero(node.type)))
+    square, rest = (inv_op(node) if n < 0 else node), abs(n)
+    power: Node | None = None
+    while rest:
+        if rest & 1:
+            power = square if power is None else matmul_op(power, square)
+        rest >>= 1
+        square = matmul_op(square, square) if rest else square
+    assert power is not None
+    return wrap(power)
+
+
+def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
+    """How many singular values of each matrix are above `rtol` times the largest one.
+
+    >>> import livegrad as lg
+    >>> lg.linalg.matrix_rank(lg.ones((3, 3)))
+    Tensor(1, dtype=int64)
+    """
+    node = matrices(x, "matrix_rank")
+    values = svdvals_op(node)
+    shape = shape_of_node(values)
+    if shape[-1] == 0:
+        return wrap(filled(0, TensorType(DEFAULT_INTEGER, shape[:-1])))
+    last = (len(shape) - 1,)
+    largest = reduce(values, kind="max", axes=last)
+    limit = spread_back(_tolerance(node, rtol, "matrix_rank") * largest, shape, last)
+    return wrap(reduce(cast(greater(values, limit), type=DEFAULT_INTEGER), kind="sum", axes=last))
+
+
+# --- diagonals and products ------------------------------------------------------------------------------------------
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
+    """The diagonal of each matrix, `offset` places above the main one (below, if it is negative).
+
+    >>> import livegrad as lg
+    >>> lg.linalg.diagonal(lg.asarray([[1, 2], [3, 4]]))
+    Tensor([1, 4], dtype=int64)
+    """
+    return wrap(_diagonal(node_of(x, "diagonal"), offset, "diagonal"))
+
+
+def _diagonal(node: Node, offset: int, user: str) -> Node:
+    """Read as a slice of the matrix laid out as one row: each step goes one row and one column on."""
+    shape = shape_of_node(node)
+    if len(shape) < 2:
+        expected = "at least two dimensions"
+        raise ShapeError(f"`{user}` takes matrices", where=caller_origin(), expected=expected, found=f"shape {shape}")
+    *batch, rows, columns = shape
+    offset = whole_number(offset, user, "the offset")
+    if not (isinstance(rows, int) and isinstance(columns, int)):
+        found = f"{rows} rows and {columns} columns"
+        raise UsageError(f"`{user}` needs to know the size of matrices", where=caller_origin(), found=found)
+    size = max(0, min(rows, columns, rows + offset, columns - offset))
+    start = offset if offset >= 0 else -offset * columns
+    flat = reshape(node, shape=(*batch, rows * columns))
+    first = (*(0 for _ in batch), start if size else 0)
+    return slice_(flat, start=first, size=(*batch, size), step=(*(1 for _ in batch), columns + 1))
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Scalar | None = None) -> Tensor:
+    """The sum of the diagonal of each matrix, `offset` places above the main one.
+
+    >>> import livegrad as lg
+    >>> lg.linalg.trace(lg.asarray([[1, 2], [3, 4]]))
+    Tensor(5, dtype=int64)
+    """
+    return sum_along(wrap(_diagonal(node_of(x, "trace"), offset, "trace")), axis=-1, dtype=dtype)
+
+
+def outer(x1: Any, x2: Any, /) -> Tensor:
+    """The products of every element of one vector with every element of another.
+
+    >>> import livegrad as lg
+    >>> lg.linalg.outer(lg.asarray([1, 2]), lg.asarray([10, 20, 30]))
+    Tensor([[10, 20, 30],
+            [20, 40, 60]], dtype=int64)
+    """
+    a, b = numbers_of_one_type("outer", x1, x2)
+    first, second = shape_of_node(a), shape_of_node(b)
+    if len(first) != 1 or len(second) != 1:
+        raise ShapeError(
+            "`outer` takes vectors", where=caller_origin(), expected="one dimension", found=f"{first} and {second}"
+        )
+    shape = (*first, *second)
+    return wrap(broadcast(a, shape=shape, axes=(0,)) * broadcast(b, shape=shape, axes=(1,)))
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+    """The cross product of vectors of three components along an axis; the other dimensions broadcast.
+
+    >>> import livegrad as lg
+    >>> lg.linalg.cross(lg.asarray([1, 0, 0]), lg.asarray([0, 1, 0]))
+    Tensor([0, 0, 1], dtype=int64)
+    """
+    a, b = numbers_of_one_type("cross", x1, x2)
+    first, second = shape_of_node(a), shape_of_node(b)
+    places = [one_axis(axis, len(shape), "cross") - len(shape) for shape in (first, second)]
+    if first[places[0]] != 3 or second[places[1]] != 3 or places[0] != places[1]:
+        raise ShapeError(
+            f"`cross` takes vectors of three components along axis {axis}",
+            where=caller_origin(),
+            found=f"shapes {first} and {second}",
+        )
+    a, b = matched("cross", wrap(a), wrap(b))
+    shape = shape_of_node(a)
+    position = len(shape) + places[0]
+    (a0, a1, a2), (b0, b1, b2) = _components(a, position), _components(b, position)
+    # Chosen by place instead of joined, so that all of it is one kernel.
+    place = index_along(shape, position)
+    last = select(equal(place, 1), a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
+    return wrap(select(equal(place, 0), a1 * b2 - a2 * b1, last))
+
+
+def _components(x: Node, axis: int) -> list[Node]:
+    """The three components along an axis, each spread over it."""
+    shape = shape_of_node(x)
+    size, axes = tuple(1 if i == axis else n for i, n in enumerate(shape)), tuple(range(len(shape)))
+    parts = []
+    for component in range(3):
+        start = tuple(component if i == axis else 0 for i in axes)
+        parts.append(broadcast(slice_(x, start=start, size=size, step=(1,) * len(shape)), shape=shape, axes=axes))
+    return parts

@@ -1,0 +1,376 @@
+"""Shapes and places: functions that move elements without changing them. Part of the namespace of tensors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Dimension, Size, divide_exactly, size_product
+from livegrad.ir.node import Node
+from livegrad.ir.types import shape_of
+from livegrad.lazy.lazy_values import count_shape_from_data
+from livegrad.ops import movement
+from livegrad.tensors.axes_and_shapes import many_axes, one_axis, shape_from
+from livegrad.tensors.errors import AxisError, ShapeError
+from livegrad.tensors.handle import Tensor, join_shapes, node_of, shapes_joined, wrap
+from livegrad.tensors.indexing import take
+from livegrad.tensors.operands import of_one_type, whole_number
+
+# --- broadcasting ----------------------------------------------------------------------------------------------------
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[Size, ...]:
+    """The shape that shapes broadcast to.
+
+    >>> import livegrad as lg
+    >>> lg.broadcast_shapes((4, 1), (3,))
+    (4, 3)
+    """
+    sizes = [shape_from(shape, "broadcast_shapes") for shape in shapes]
+    return reduce(lambda first, second: join_shapes("broadcast_shapes", first, second), sizes, ())
+
+
+def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
+    """The tensors spread to one shape.
+
+    >>> import livegrad as lg
+    >>> [x.shape for x in lg.broadcast_arrays(lg.ones((4, 1)), lg.ones(3))]
+    [(4, 3), (4, 3)]
+    """
+    nodes = [node_of(array, "broadcast_arrays") for array in arrays]
+    shape = shapes_joined("broadcast_arrays", *nodes)
+    return tuple(wrap(movement.broadcast_to(node, shape)) for node in nodes)
+
+
+def broadcast_to(x: Any, /, shape: Any) -> Tensor:
+    """The tensor spread to a shape.
+
+    >>> import livegrad as lg
+    >>> lg.broadcast_to(lg.asarray([1, 2]), (2, 2))
+    Tensor([[1, 2],
+            [1, 2]], dtype=int64)
+    """
+    node, wanted = node_of(x, "broadcast_to"), shape_from(shape, "broadcast_to")
+    own = shape_of(node.type)
+    if join_shapes("broadcast_to", own, wanted) != wanted:
+        raise ShapeError(f"shape {own} does not spread to {wanted}", where=caller_origin())
+    return wrap(movement.broadcast_to(node, wanted))
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
+    """The elements in another shape; one size may be -1, and follows from the others. Nothing is ever copied.
+
+    >>> import livegrad as lg
+    >>> lg.reshape(lg.arange(6), (2, -1)).shape
+    (2, 3)
+    """
+    node = node_of(x, "reshape")
+    own = shape_of(node.type)
+    sizes = _with_inferred_size(shape, own)
+    if size_product(sizes) != size_product(own):
+        raise ShapeError(
+            f"a tensor of shape {own} cannot take shape {sizes}",
+            where=caller_origin(),
+            expected=f"{size_product(own)} elements",
+            found=str(size_product(sizes)),
+        )
+    return wrap(node if sizes == own else movement.reshape(node, shape=sizes))
+
+
+def _with_inferred_size(shape: Any, own: tuple[Size, ...]) -> tuple[Size, ...]:
+    listed = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, Tensor) else (shape,)
+    open_places = [i for i, size in enumerate(listed) if not isinstance(size, Dimension) and _is_minus_one(size)]
+    if not open_places:
+        return shape_from(listed, "reshape")
+    if len(open_places) > 1:
+        raise ShapeError("only one size can follow from the others", where=caller_origin(), found=repr(shape))
+    (place,) = open_places
+    others = shape_from(listed[:place] + listed[place + 1 :], "reshape")
+    rest = size_product(others)
+    inferred = None if rest == 0 else divide_exactly(size_product(own), rest)
+    if inferred is None:
+        raise ShapeError(f"a tensor of shape {own} cannot take shape {listed}", where=caller_origin())
+    return (*others[:place], inferred, *others[place:])
+
+
+def _is_minus_one(size: Any) -> bool:
+    try:
+        return operator.index(size) == -1
+    except TypeError:
+        return False
+
+
+def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
+    """The tensor with new dimensions of size one at these places of the result.
+
+    >>> import livegrad as lg
+    >>> lg.expand_dims(lg.ones((2, 3)), axis=-1).shape
+    (2, 3, 1)
+    """
+    node = node_of(x, "expand_dims")
+    axes = axis if isinstance(axis, Sequence) else (axis,)
+    own, count = shape_of(node.type), len(axes)
+    places = many_axes(axes, len(own) + count, "expand_dims")
+    sizes = iter(own)
+    shape = tuple(1 if place in places else next(sizes) for place in range(len(own) + count))
+    return wrap(movement.reshape(node, shape=shape))
+
+
+def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
+    """The tensor without these dimensions, which must be of size one; without all such ones if none are named.
+
+    >>> import livegrad as lg
+    >>> lg.squeeze(lg.ones((1, 3, 1)), axis=0).shape
+    (3, 1)
+    """
+    node = node_of(x, "squeeze")
+    own = shape_of(node.type)
+    if axis is None:
+        gone = tuple(place for place, size in enumerate(own) if size == 1)
+    else:
+        gone = many_axes(axis, len(own), "squeeze")
+    for place in gone:
+        if own[place] != 1:
+            raise ShapeError(
+                f"`squeeze` cannot remove axis {place}", where=caller_origin(), expected="size 1", found=f"shape {own}"
+            )
+    return wrap(movement.reshape(node, shape=tuple(size for place, size in enumerate(own) if place not in gone)))
+
+
+# --- order of axes and elements --------------------------------------------------------------------------------------
+
+
+def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
+    """The tensor with its dimensions in another order.
+
+    >>> import livegrad as lg
+    >>> lg.permute_dims(lg.ones((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    node = node_of(x, "permute_dims")
+    rank = len(shape_of(node.type))
+    order = many_axes(tuple(axes), rank, "permute_dims")
+    if len(order) != rank:
+        raise AxisError("`permute_dims` takes each axis once", where=caller_origin(), found=f"{axes} for {rank} axes")
+    return wrap(movement.permute(node, axes=order))
+
+
+def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
+    """The tensor with some dimensions moved to other places; the rest keep their order.
+
+    >>> import livegrad as lg
+    >>> lg.moveaxis(lg.ones((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    node = node_of(x, "moveaxis")
+    rank = len(shape_of(node.type))
+    sources, targets = many_axes(source, rank, "moveaxis"), many_axes(destination, rank, "moveaxis")
+    if len(sources) != len(targets):
+        raise AxisError(
+            "`moveaxis` takes as many places as axes", where=caller_origin(), found=f"{source} and {destination}"
+        )
+    order = [axis for axis in range(rank) if axis not in sources]
+    for target, axis in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, axis)
+    return wrap(movement.permute(node, axes=tuple(order)))
+
+
+def transpose_matrix(x: Any) -> Tensor:
+    """`x.T`, which the standard has for matrices only."""
+    node = node_of(x, "T")
+    if len(shape_of(node.type)) != 2:
+        help = "use .mT for stacks of matrices, lg.permute_dims for other orders"
+        raise ShapeError("`.T` is for matrices", where=caller_origin(), found=f"shape {shape_of(node.type)}", help=help)
+    return wrap(movement.permute(node, axes=(1, 0)))
+
+
+def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
+    """The elements in reverse order along axes, or along all of them.
+
+    >>> import livegrad as lg
+    >>> lg.flip(lg.arange(3))
+    Tensor([2, 1, 0], dtype=int64)
+    """
+    node = node_of(x, "flip")
+    axes = many_axes(axis, len(shape_of(node.type)), "flip")
+    return wrap(movement.flip(node, axes=axes) if axes else node)
+
+
+def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
+    """The elements moved along axes (or through the flattened tensor); what passes the end comes back at the start.
+
+    >>> import livegrad as lg
+    >>> lg.roll(lg.arange(5), 2)
+    Tensor([3, 4, 0, 1, 2], dtype=int64)
+    """
+    node = node_of(x, "roll")
+    own = shape_of(node.type)
+    listed = shift if isinstance(shift, Sequence) else (shift,)
+    shifts = tuple(whole_number(each, "roll", "a shift") for each in listed)
+    if axis is None:
+        flat = movement.reshape(node, shape=(size_product(own),))
+        return wrap(movement.reshape(_rolled(flat, sum(shifts), 0), shape=own))
+    # An axis may be named several times here: the shifts add up.
+    axes = [one_axis(each, len(own), "roll") for each in (axis if isinstance(axis, Sequence) else (axis,))]
+    if len(shifts) == 1:
+        shifts = shifts * len(axes)
+    if len(axes) == 1:
+        axes = axes * len(shifts)
+    if len(shifts) != len(axes):
+        raise UsageError("`roll` takes a shift for each axis", where=caller_origin(), found=f"{shift} and {axis}")
+    for amount, place in zip(shifts, axes, strict=True):
+        node = _rolled(node, amount, place)
+    return wrap(node)
+
+
+def _rolled(node: Node, shift: int, axis: int) -> Node:
+    size = shape_of(node.type)[axis]
+    if isinstance(size, int):
+        shift = shift % size if size else 0
+    if shift == 0:
+        return node
+    cut = size - shift if shift > 0 else -shift
+    return movement.concatenate(_part(node, axis, cut, size - cut), _part(node, axis, 0, cut), axis=axis)
+
+
+def _part(node: Node, axis: int, start: Size, count: Size) -> Node:
+    own = shape_of(node.type)
+    starts = tuple(start if place == axis else 0 for place in range(len(own)))
+    sizes = tuple(count if place == axis else size for place, size in enumerate(own))
+    return movement.slice_(node, start=starts, size=sizes, step=(1,) * len(own))
+
+
+# --- joining, splitting, repeating -----------------------------------------------------------------------------------
+
+
+def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
+    """Tensors joined along an axis that they have; flattened first if the axis is None.
+
+    >>> import livegrad as lg
+    >>> lg.concat([lg.asarray([1, 2]), lg.asarray([3])])
+    Tensor([1, 2, 3], dtype=int64)
+    """
+    nodes = _tensors(arrays, "concat")
+    if axis is None:
+        nodes = [movement.reshape(node, shape=(size_product(shape_of(node.type)),)) for node in nodes]
+        axis = 0
+    first = shape_of(nodes[0].type)
+    place = one_axis(axis, len(first), "concat")
+    for node in nodes[1:]:
+        other = shape_of(node.type)
+        if len(other) != len(first) or any(
+            a != b for i, (a, b) in enumerate(zip(first, other, strict=True)) if i != place
+        ):
+            raise ShapeError(
+                f"`concat` cannot join shapes {first} and {other}",
+                where=caller_origin(),
+                expected=f"equal sizes in all but axis {place}",
+            )
+    return wrap(nodes[0] if len(nodes) == 1 else movement.concatenate(*nodes, axis=place))
+
+
+def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
+    """Tensors of one shape joined along a new axis.
+
+    >>> import livegrad as lg
+    >>> lg.stack([lg.asarray([1, 2]), lg.asarray([3, 4])])
+    Tensor([[1, 2],
+            [3, 4]], dtype=int64)
+    """
+    nodes = _tensors(arrays, "stack")
+    first = shape_of(nodes[0].type)
+    for node in nodes[1:]:
+        if shape_of(node.type) != first:
+            raise ShapeError(f"`stack` cannot join shapes {first} and {shape_of(node.type)}", where=caller_origin())
+    place = one_axis(axis, len(first) + 1, "stack")
+    raised = [movement.reshape(node, shape=(*first[:place], 1, *first[place:])) for node in nodes]
+    return wrap(raised[0] if len(raised) == 1 else movement.concatenate(*raised, axis=place))
+
+
+def _tensors(arrays: Any, user: str) -> list[Node]:
+    listed = list(arrays) if isinstance(arrays, Iterable) else []
+    if not listed:
+        raise UsageError(f"`{user}` needs tensors to join", where=caller_origin(), expected="a list of them")
+    return of_one_type(user, *listed)
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The tensors that `stack` would join to this one.
+
+    >>> import livegrad as lg
+    >>> lg.unstack(lg.asarray([[1, 2], [3, 4]]))
+    (Tensor([1, 2], dtype=int64), Tensor([3, 4], dtype=int64))
+    """
+    node = node_of(x, "unstack")
+    own = shape_of(node.type)
+    place = one_axis(axis, len(own), "unstack")
+    count = own[place]
+    if isinstance(count, Dimension):
+        raise ShapeError("the number of parts must be known", where=caller_origin(), found=f"size {count}")
+    rest = (*own[:place], *own[place + 1 :])
+    return tuple(wrap(movement.reshape(_part(node, place, index, 1), shape=rest)) for index in range(count))
+
+
+def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
+    """The tensor repeated as a whole along each axis.
+
+    >>> import livegrad as lg
+    >>> lg.tile(lg.asarray([1, 2]), (2, 2))
+    Tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]], dtype=int64)
+    """
+    node, times = node_of(x, "tile"), shape_from(repetitions, "tile")
+    own = shape_of(node.type)
+    rank = max(len(own), len(times))
+    sizes = (1,) * (rank - len(own)) + own
+    times = (1,) * (rank - len(times)) + times
+    pairs = tuple(zip(times, sizes, strict=True))
+    spread = movement.reshape(node, shape=tuple(size for _, own_size in pairs for size in (1, own_size)))
+    spread = movement.broadcast_to(spread, tuple(size for pair in pairs for size in pair))
+    return wrap(movement.reshape(spread, shape=tuple(count * size for count, size in pairs)))
+
+
+def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+    """Each element repeated along an axis, or in the flattened tensor.
+
+    Numbers of repetitions that are given as a tensor are executed: the shape of the result depends on them.
+
+    >>> import livegrad as lg
+    >>> lg.repeat(lg.asarray([1, 2]), 2)
+    Tensor([1, 1, 2, 2], dtype=int64)
+    """
+    node = node_of(x, "repeat")
+    if axis is None:
+        node = movement.reshape(node, shape=(size_product(shape_of(node.type)),))
+    own = shape_of(node.type)
+    place = one_axis(0 if axis is None else axis, len(own), "repeat")
+    if isinstance(repeats, Tensor):
+        count_shape_from_data()
+    counts = repeats.numpy() if isinstance(repeats, Tensor) else np.asarray(repeats)
+    if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
+        raise UsageError("`repeat` takes numbers of repetitions", where=caller_origin(), found=repr(repeats))
+    if counts.size == 1:
+        return wrap(_repeated(node, int(counts.reshape(-1)[0]), place))
+    if counts.shape != (own[place],):
+        raise ShapeError(
+            "`repeat` takes one number, or one for each element",
+            where=caller_origin(),
+            expected=f"shape ({own[place]},)",
+            found=f"shape {counts.shape}",
+        )
+    return take(wrap(node), np.repeat(np.arange(counts.size), counts), axis=place)
+
+
+def _repeated(node: Node, count: int, axis: int) -> Node:
+    own = shape_of(node.type)
+    raised = movement.reshape(node, shape=(*own[: axis + 1], 1, *own[axis + 1 :]))
+    spread = movement.broadcast_to(raised, (*own[: axis + 1], count, *own[axis + 1 :]))
+    return movement.reshape(spread, shape=(*own[:axis], own[axis] * count, *own[axis + 1 :]))

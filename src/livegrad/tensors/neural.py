@@ -1,0 +1,301 @@
+"""Functions of neural networks: activations, softmax, cross entropy, normalisation, convolution, pooling, attention.
+
+`lg.nn` is this module; the most common ones are in `lg` itself too. They are written in elementary ops, so a softmax or
+a layer norm is one kernel, forward and backward.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, f32, f64, i64
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ops.comparison import equal
+from livegrad.ops.elementwise import detach, maximum, select
+from livegrad.ops.floating import gap, logaddexp
+from livegrad.ops.movement import broadcast, index_along, reshape
+from livegrad.ops.reduction import reduce, spread_back
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.sorting import take_along_axis as take_along_axis_nodes
+from livegrad.ops.transcendental import erf as erf_op
+from livegrad.ops.transcendental import exp, log, rsqrt, tanh
+from livegrad.tensors.attention import attention
+from livegrad.tensors.axes_and_shapes import Axes, one_axis, shape_from, with_kept_axes
+from livegrad.tensors.convolution import average_pool, conv, max_pool
+from livegrad.tensors.dtypes import DEFAULT_FLOAT, dtype_from
+from livegrad.tensors.errors import ShapeError
+from livegrad.tensors.handle import Tensor, matched, node_of, wrap
+from livegrad.tensors.operands import (
+    as_type,
+    element_of,
+    floats,
+    real_number,
+    require_kinds,
+    sorted_axes,
+    whole_number,
+)
+from livegrad.tensors.products import shape_of_node
+from livegrad.tensors.reductions import mean_along
+
+__all__ = [
+    "attention",
+    "average_pool",
+    "conv",
+    "cross_entropy",
+    "erf",
+    "gelu",
+    "layer_norm",
+    "log_softmax",
+    "logsumexp",
+    "max_pool",
+    "one_hot",
+    "relu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+]
+
+
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
+
+
+# --- activations -----------------------------------------------------------------------------------------------------
+
+
+def erf(x: Any, /) -> Tensor:
+    """The error function of each element.
+
+    >>> import livegrad as lg
+    >>> lg.erf(lg.asarray([0.0, 10.0]))
+    Tensor([0., 1.], dtype=float32)
+    """
+    return wrap(erf_op(floats(x, "erf")))
+
+
+def relu(x: Any, /) -> Tensor:
+    """Each element, or zero if it is below; the derivative at zero is zero.
+
+    >>> import livegrad as lg
+    >>> lg.relu(lg.asarray([-1.0, 2.0]))
+    Tensor([0., 2.], dtype=float32)
+    """
+    node = require_kinds(node_of(x, "relu"), "relu", "signed", "unsigned", "float")
+    nothing = zero(node.type)
+    # Asked so that NaN stays NaN.
+    return wrap(select(node <= nothing, nothing, node))
+
+
+def sigmoid(x: Any, /) -> Tensor:
+    """1 / (1 + exp(-x)), without overflow on the way.
+
+    >>> import livegrad as lg
+    >>> lg.nn.sigmoid(lg.asarray([0.0, 1000.0]))
+    Tensor([0.5, 1. ], dtype=float32)
+    """
+    node, own = _computable(x, "sigmoid")
+    return wrap(as_type(_sigmoid(node), own))
+
+
+def _computable(x: Any, user: str) -> tuple[Node, Scalar]:
+    """A node of floats to compute with, and the type of the result: half floats are computed as float32."""
+    node = floats(x, user)
+    own = element_of(node)
+    return as_type(node, f32 if own.bits == 16 else own), own
+
+
+def _sigmoid(x: Node) -> Node:
+    # Below this the exponential of the negative would overflow, and the result is nothing but zero.
+    least = filled(-708.0 if element_of(x) is f64 else -87.0, x.type)
+    return select(x > least, 1.0 / (1.0 + exp(-maximum(x, least))), zero(x.type))
+
+
+def silu(x: Any, /) -> Tensor:
+    """x * sigmoid(x), also called swish.
+
+    >>> import livegrad as lg
+    >>> lg.nn.silu(lg.asarray([0.0, 100.0]))
+    Tensor([  0., 100.], dtype=float32)
+    """
+    node, own = _computable(x, "silu")
+    return wrap(as_type(node * _sigmoid(node), own))
+
+
+def softplus(x: Any, /) -> Tensor:
+    """log(1 + exp(x)), without overflow on the way.
+
+    >>> import livegrad as lg
+    >>> lg.nn.softplus(lg.asarray([-1000.0, 1000.0]))
+    Tensor([   0., 1000.], dtype=float32)
+    """
+    node, own = _computable(x, "softplus")
+    return wrap(as_type(logaddexp(node, zero(node.type)), own))
+
+
+def gelu(x: Any, /, *, approximate: bool = False) -> Tensor:
+    """x times the probability that a normal number is below x; approximately, the tanh formula of the first papers.
+
+    >>> import livegrad as lg
+    >>> lg.gelu(lg.asarray([-10.0, 0.0, 10.0]))
+    Tensor([-0.,  0., 10.], dtype=float32)
+    """
+    node, own = _computable(x, "gelu")
+    if approximate:
+        share = tanh(math.sqrt(2.0 / math.pi) * (node + 0.044715 * (node * node * node)))
+    else:
+        share = erf_op(node * math.sqrt(0.5))
+    return wrap(as_type(0.5 * node * (1.0 + share), own))
+
+
+# --- along an axis ---------------------------------------------------------------------------------------------------
+
+
+def softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
+    """exp(x) scaled to a sum of one along an axis (or several), without overflow on the way.
+
+    >>> import livegrad as lg
+    >>> lg.softmax(lg.asarray([0.0, 0.0, -1000.0]))
+    Tensor([0.5, 0.5, 0. ], dtype=float32)
+    """
+    node, own = _computable(x, "softmax")
+    axes = sorted_axes(axis, len(shape_of_node(node)), "softmax")
+    if _is_nothing(node, axes):
+        return wrap(as_type(node, own))
+    grown = exp(node - _largest(node, axes))
+    total = spread_back(reduce(grown, kind="sum", axes=axes), shape_of_node(node), axes)
+    return wrap(as_type(grown / total, own))
+
+
+def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
+    """The logarithm of the softmax along an axis (or several), with all digits for unlikely elements.
+
+    >>> import livegrad as lg
+    >>> lg.nn.log_softmax(lg.asarray([0.0, -1000.0]))
+    Tensor([    0., -1000.], dtype=float32)
+    """
+    node, own = _computable(x, "log_softmax")
+    axes = sorted_axes(axis, len(shape_of_node(node)), "log_softmax")
+    if _is_nothing(node, axes):
+        return wrap(as_type(node, own))
+    shifted = node - _largest(node, axes)
+    total = log(reduce(exp(shifted), kind="sum", axes=axes))
+    return wrap(as_type(shifted - spread_back(total, shape_of_node(node), axes), own))
+
+
+def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The logarithm of the sum of exponentials along axes, without overflow on the way; of nothing, minus infinity.
+
+    Elements that are all minus infinity share the derivative evenly, and so do those that are infinity.
+
+    >>> import livegrad as lg
+    >>> lg.logsumexp(lg.asarray([1000.0, 0.0]))
+    Tensor(1000., dtype=float32)
+    """
+    node, own = _computable(x, "logsumexp")
+    shape = shape_of_node(node)
+    axes = sorted_axes(axis, len(shape), "logsumexp")
+    if _is_nothing(node, axes):
+        kept = tuple(size for i, size in enumerate(shape) if i not in axes)
+        result = filled(-math.inf, TensorType(element_of(node), kept))
+    else:
+        largest = detach(reduce(node, kind="max", axes=axes))
+        below = gap(node, spread_back(largest, shape, axes))  # those that are infinite themselves are none below
+        result = log(reduce(exp(below), kind="sum", axes=axes)) + largest
+    return wrap(as_type(with_kept_axes(result, shape, axes) if keepdims else result, own))
+
+
+def cross_entropy(scores: Any, target: Any, /, *, axis: int = -1) -> Tensor:
+    """Minus the logarithm of the probability that softmax gives the right class; of each example, for you to average.
+
+    `target` holds the numbers of the classes, one for each row of scores, or probabilities in the shape of the scores.
+
+    >>> import livegrad as lg
+    >>> scores = lg.asarray([[0.0, 0.0], [0.0, 10.0]])
+    >>> lg.nn.cross_entropy(scores, lg.asarray([0, 0]))
+    Tensor([ 0.6931472, 10.000046 ], dtype=float32)
+    >>> lg.nn.cross_entropy(scores, lg.asarray([[0.5, 0.5], [0.5, 0.5]]))
+    Tensor([0.6931472, 5.000046 ], dtype=float32)
+    """
+    node, own = _computable(scores, "cross_entropy")
+    shape = shape_of_node(node)
+    place = one_axis(axis, len(shape), "cross_entropy")
+    goal = require_kinds(node_of(target, "cross_entropy"), "cross_entropy", "signed", "unsigned", "float")
+    by_number = element_of(goal).kind != "float"
+    rows = (*shape[:place], *shape[place + 1 :])
+    if shape_of_node(goal) != (rows if by_number else shape):
+        raise ShapeError(
+            "`cross_entropy` takes a class for each row of scores, or a probability for each score",
+            where=caller_origin(),
+            expected=f"integers of shape {rows}, or floats of shape {shape}",
+            found=str(goal.type),
+        )
+    total = logsumexp(wrap(node), axis=place).node
+    if by_number:
+        positions = reshape(as_type(goal, i64), shape=(*shape[:place], 1, *shape[place + 1 :]))
+        return wrap(as_type(total - reshape(take_along_axis_nodes(node, positions, place), shape=rows), own))
+    weights = as_type(goal, element_of(node))
+    terms = weights * (spread_back(total, shape, (place,)) - node)
+    # What cannot happen, and is not wanted, costs nothing: its logarithm is infinite.
+    costs = select(equal(weights, zero(weights.type)), zero(terms.type), terms)
+    return wrap(as_type(reduce(costs, kind="sum", axes=(place,)), own))
+
+
+def _is_nothing(x: Node, axes: tuple[int, ...]) -> bool:
+    return any(shape_of_node(x)[axis] == 0 for axis in axes)
+
+
+def _largest(x: Node, axes: tuple[int, ...]) -> Node:
+    """The largest elements, spread out again. What is shifted by them does not depend on them: they are held fixed."""
+    return spread_back(detach(reduce(x, kind="max", axes=axes)), shape_of_node(x), axes)
+
+
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, *, axis: Axes = -1, epsilon: float = 1e-5) -> Tensor:
+    """Elements along axes, shifted and scaled to mean 0 and variance 1; then times `weight`, plus `bias`.
+
+    >>> import livegrad as lg
+    >>> lg.nn.layer_norm(lg.asarray([1.0, 3.0]), epsilon=0.0)
+    Tensor([-1.,  1.], dtype=float32)
+    """
+    node, own = _computable(x, "layer_norm")
+    shape = shape_of_node(node)
+    axes = sorted_axes(axis, len(shape), "layer_norm")
+    distance = node - spread_back(mean_along(node, axes), shape, axes)
+    scale = rsqrt(mean_along(distance * distance, axes) + real_number(epsilon, "layer_norm", "epsilon"))
+    normed: Any = wrap(as_type(distance * spread_back(scale, shape, axes), own))
+    if weight is not None:
+        first, second = matched("layer_norm", normed, weight)
+        normed = wrap(first * second)
+    if bias is not None:
+        first, second = matched("layer_norm", normed, bias)
+        normed = wrap(first + second)
+    if normed.shape != shape:
+        raise ShapeError(
+            "`layer_norm` takes weight and bias that broadcast to the tensor",
+            where=caller_origin(),
+            expected=f"shape {shape}",
+            found=f"shape {normed.shape}",
+        )
+    return normed
+
+
+def one_hot(x: Any, classes: int, /, *, axis: int = -1, dtype: Scalar | None = None) -> Tensor:
+    """One along a new axis where its position is the element, zero elsewhere; a number out of range has no one.
+
+    >>> import livegrad as lg
+    >>> lg.nn.one_hot(lg.asarray([2, 0]), 3)
+    Tensor([[0., 0., 1.],
+            [1., 0., 0.]], dtype=float32)
+    """
+    node = as_type(require_kinds(node_of(x, "one_hot"), "one_hot", "signed", "unsigned"), i64)
+    own = shape_of_node(node)
+    position = one_axis(axis, len(own) + 1, "one_hot")
+    count = whole_number(classes, "one_hot", "the number of classes", least=0)
+    shape = shape_from((*own[:position], count, *own[position:]), "one_hot")
+    spread = broadcast(node, shape=shape, axes=tuple(i for i in range(len(shape)) if i != position))
+    element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "one_hot")
+    return wrap(as_type(equal(spread, index_along(shape, position)), element))

@@ -1,0 +1,72 @@
+"""Python numbers as nodes: one number everywhere in a tensor. The handle and the creation functions ask here."""
+
+from __future__ import annotations
+
+from cmath import isfinite
+from functools import lru_cache
+from math import copysign
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.bfloat16 import narrow, widen
+from livegrad.ir.dimension import Size
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, bf16
+from livegrad.ops.movement import broadcast
+from livegrad.runtime.arguments import scalar_range
+from livegrad.tensors.errors import NumberRangeError
+
+Number = bool | int | float | complex
+
+# The constants of the Array API.
+e = 2.718281828459045
+pi = 3.141592653589793
+inf = float("inf")
+nan = float("nan")
+newaxis = None
+
+
+def number_node(number: Number, element: Scalar, shape: tuple[Size, ...] = ()) -> Node:
+    """A Python number everywhere in a tensor; one that the type cannot hold is refused.
+
+    >>> from livegrad.ir.types import f32
+    >>> number_node(0.5, f32, (2, 3)).type
+    tensor<f32, [2, 3]>
+    """
+    kind = number.__class__
+    if kind is float:
+        # Zeros of different signs are equal, and not the same constant.
+        return _known_node(number, kind, number == 0.0 and copysign(1.0, number) < 0.0, element, shape)  # type: ignore[arg-type]
+    if kind is complex:
+        return _known_node.__wrapped__(number, kind, False, element, shape)
+    return _known_node(number, kind, False, element, shape)
+
+
+# Training loops use the same few numbers at each step.
+@lru_cache(maxsize=2048)
+def _known_node(number: Number, kind: type, negative_zero: bool, element: Scalar, shape: tuple[Size, ...]) -> Node:
+    if not _in_range(number, element):
+        text = str(number) if isinstance(number, float | complex) or abs(number) < 1 << 99 else "this integer"
+        raise NumberRangeError(f"{text} is out of the range of {element.long_name}", where=caller_origin())
+    return broadcast(constant(number, element), shape=shape, axes=())
+
+
+def _in_range(number: Number, element: Scalar) -> bool:
+    """Whether a number fits a type by size; whether it does by kind is for `constant` to say."""
+    if element.kind == "bool" or (not isinstance(number, int) and not isfinite(number)):
+        return True
+    low, high = scalar_range(element.real)
+    with np.errstate(over="ignore"):
+        return all(low <= _rounded(part, element.real) <= high for part in (number.real, number.imag))
+
+
+def _rounded(number: Any, element: Scalar) -> Any:
+    if element.kind != "float":
+        return number
+    try:
+        return float(widen(narrow(number))) if element is bf16 else element.dtype.type(number)
+    except OverflowError:  # an integer beyond all floats
+        return inf

@@ -1,0 +1,403 @@
+"""Optimizers over nests of tensors: pure functions from parameters, gradients and state to new parameters and state.
+
+They work inside `jit` and are differentiable themselves; `minimize` runs one with a compiled step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin, shown
+from livegrad.ir.types import Scalar
+from livegrad.tensors import creation
+from livegrad.tensors.data_types import astype
+from livegrad.tensors.dtypes import DEFAULT_FLOAT
+from livegrad.tensors.errors import ShapeError
+from livegrad.tensors.handle import Tensor
+from livegrad.tensors.jit import jit
+from livegrad.tensors.pytrees import flatten, tree_map, unflatten
+from livegrad.tensors.transcendental import expm1, sqrt
+from livegrad.tensors.transforms import value_and_grad
+
+__all__ = ["LBFGS", "SGD", "Adam", "Minimum", "Optimizer", "minimize"]
+
+Tree = Any
+
+
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
+
+
+class Optimizer(Protocol):
+    """What an optimizer offers: a first state, and one step.
+
+    >>> import livegrad as lg
+    >>> optimizer: Optimizer = lg.optim.SGD(0.5)
+    >>> x = lg.asarray([4.0])
+    >>> optimizer.update(x, 2.0 * x, optimizer.init(x))[0]
+    Tensor([0.], dtype=float32)
+    """
+
+    def init(self, parameters: Tree) -> Tree:
+        """The state before the first step."""
+        ...
+
+    def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
+        """(new parameters, new state) after one step down the gradients."""
+        ...
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Gradient descent, with momentum and weight decay if asked for.
+
+    >>> import livegrad as lg
+    >>> optimizer, x = lg.optim.SGD(0.25), lg.asarray([4.0])
+    >>> optimizer.update(x, 2.0 * x, optimizer.init(x))[0]
+    Tensor([2.], dtype=float32)
+    """
+
+    rate: float = 0.01
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_settings(rate=self.rate, weight_decay=self.weight_decay)
+        _require_decays(momentum=self.momentum)
+
+    def init(self, parameters: Tree) -> Tree:
+        return None if not self.momentum else tree_map(creation.zeros_like, parameters)
+
+    def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
+        _require_alike(parameters, gradients)
+        if self.weight_decay:
+            gradients = tree_map(lambda g, p: g + self.weight_decay * p, gradients, parameters)
+        if not self.momentum:
+            return tree_map(lambda p, g: p - self.rate * g, parameters, gradients), state
+        velocity = tree_map(lambda v, g: self.momentum * v + g, state, gradients)
+        if self.nesterov:
+            gradients = tree_map(lambda g, v: g + self.momentum * v, gradients, velocity)
+        else:
+            gradients = velocity
+        return tree_map(lambda p, g: p - self.rate * g, parameters, gradients), velocity
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam, with decoupled weight decay (AdamW) if asked for.
+
+    >>> import livegrad as lg
+    >>> optimizer, x = lg.optim.Adam(0.5), lg.asarray([4.0])
+    >>> optimizer.update(x, 2.0 * x, optimizer.init(x))[0]
+    Tensor([3.5], dtype=float32)
+    """
+
+    rate: float = 0.001
+    decay: float = 0.9
+    square_decay: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_settings(rate=self.rate, epsilon=self.epsilon, weight_decay=self.weight_decay)
+        _require_decays(decay=self.decay, square_decay=self.square_decay)
+
+    def init(self, parameters: Tree) -> Tree:
+        zeros = tree_map(lambda p: creation.zeros_like(p, dtype=_computed_in(p)), parameters)
+        return {"step": creation.asarray(0), "mean": zeros, "square": zeros}
+
+    def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
+        _require_alike(parameters, gradients)
+        gradients = tree_map(lambda g: astype(g, _computed_in(g)), gradients)
+        step = state["step"] + 1
+        mean = tree_map(lambda m, g: self.decay * m + (1.0 - self.decay) * g, state["mean"], gradients)
+        square = tree_map(
+            lambda s, g: self.square_decay * s + (1.0 - self.square_decay) * g * g, state["square"], gradients
+        )
+
+        def move(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
+            count = astype(step, m.dtype)
+            # The two averages start at zero, which these undo.
+            m = m / _share_gathered(self.decay, count)
+            s = s / _share_gathered(self.square_decay, count)
+            return astype(p - self.rate * (m / (sqrt(s) + self.epsilon) + self.weight_decay * p), p.dtype)
+
+        return tree_map(move, parameters, mean, square), {"step": step, "mean": mean, "square": square}
+
+
+def _computed_in(x: Any) -> Scalar:
+    """The type of averages: half floats, in which an epsilon is zero and squares vanish, are averaged as float32."""
+    own = x.dtype if isinstance(x, Tensor) else DEFAULT_FLOAT
+    return DEFAULT_FLOAT if own.kind == "float" and own.bits == 16 else own
+
+
+def _require_alike(parameters: Tree, gradients: Tree) -> None:
+    """A gradient has the shape of its parameter: broadcasting one would change the other's."""
+    for own, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
+        if _shape(own) != _shape(gradient):
+            raise ShapeError(
+                "a gradient has the shape of its parameter",
+                where=caller_origin(),
+                expected=f"shape {_shape(own)}",
+                found=f"shape {_shape(gradient)}",
+            )
+
+
+def _shape(leaf: Any) -> tuple[Any, ...]:
+    return leaf.shape if isinstance(leaf, Tensor) else np.shape(leaf)
+
+
+def _share_gathered(decay: Any, count: Tensor) -> Tensor | float:
+    """1 - decay ** count, without the digits that a decay near one would lose in float32."""
+    if isinstance(decay, Tensor):
+        return 1.0 - decay**count
+    return 1.0 if decay == 0.0 else -expm1(count * math.log(decay))
+
+
+def _require_settings(**settings: Any) -> None:
+    """Numbers that are finite and not negative; a tensor is taken as it is, and may change from step to step."""
+    for name, value in settings.items():
+        if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < np.inf):
+            raise UsageError(
+                f"`{name}` cannot be {value!r}", where=caller_origin(), expected="a finite number from 0 up"
+            )
+
+
+def _require_decays(**settings: Any) -> None:
+    """What is left of an average after a step: a share below one."""
+    for name, value in settings.items():
+        if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < 1.0):
+            raise UsageError(f"`{name}` cannot be {value!r}", where=caller_origin(), expected="0 up to, but not, 1")
+
+
+def _require_count(value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UsageError(
+            "not a number of steps", where=caller_origin(), expected="an integer from 0 up", found=repr(value)
+        )
+
+
+def _require_optimizer(optimizer: Any) -> Any:
+    is_class = isinstance(optimizer, type)
+    if not is_class and callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
+        return optimizer
+    raise UsageError(
+        "not an optimizer",
+        where=caller_origin(),
+        expected="an object with `init` and `update`, such as lg.optim.Adam()",
+        found=f"the class {optimizer.__name__}" if is_class else shown(optimizer),
+        help=f"call it to make one: {optimizer.__name__}()" if is_class else None,
+    )
+
+
+def _require_arguments(arguments: Any) -> None:
+    if not isinstance(arguments, tuple | list):
+        raise UsageError(
+            "the arguments of a loss come as a tuple",
+            where=caller_origin(),
+            found=type(arguments).__name__,
+            help="write arguments=(x,) for one",
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _as_float_tensor(leaf: Any) -> Tensor:
+    tensor = leaf if isinstance(leaf, Tensor) else creation.asarray(leaf)
+    if tensor.dtype.kind != "float":
+        raise UsageError(
+            "a loss is minimised over floats",
+            where=caller_origin(),
+            found=tensor.dtype.long_name,
+            help="pass the others as arguments=(...), or real and imaginary parts",
+        )
+    return tensor
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """What a minimisation found: the parameters, the loss at each step, and whether it converged.
+
+    >>> import livegrad as lg
+    >>> found = lg.optim.minimize(lambda x: (x - 3.0) ** 2, lg.asarray(0.0), lg.optim.SGD(0.5), steps=3)
+    >>> found.parameters
+    Tensor(3., dtype=float32)
+    """
+
+    parameters: Tree
+    losses: list[float]
+    converged: bool
+
+    def __repr__(self) -> str:
+        course = f", loss {self.losses[0]:.3g} → {self.losses[-1]:.3g}" if self.losses else ""
+        ended = ", converged" if self.converged else ""
+        return f"<minimum after {len(self.losses)} steps{course}{ended}: {self.parameters!r}>"
+
+
+def minimize(
+    loss: Callable[..., Any],
+    parameters: Tree,
+    optimizer: Optimizer | LBFGS | None = None,
+    *,
+    steps: int | None = None,
+    arguments: tuple[Any, ...] = (),
+    progress: Callable[[int, float], None] | None = None,
+) -> Minimum:
+    """Steps down `loss(parameters, *arguments)` with an optimizer (Adam, unless told), as one compiled function a step.
+
+    It takes 100 steps unless told otherwise; `LBFGS` takes as many as it needs, up to its own `steps`.
+
+    >>> import livegrad as lg
+    >>> found = lg.optim.minimize(lambda x: lg.sum((x - 3.0) ** 2), lg.zeros(2), lg.optim.SGD(0.25), steps=20)
+    >>> round(float(found.parameters[0]), 4)
+    3.0
+    """
+    _require_arguments(arguments)
+    if isinstance(optimizer, LBFGS):
+        descent = optimizer if steps is None else replace(optimizer, steps=steps)
+        return descent.minimize(loss, parameters, arguments, progress=progress)
+    chosen: Optimizer = Adam() if optimizer is None else _require_optimizer(optimizer)
+    parameters = tree_map(_as_float_tensor, parameters)
+    steps = 100 if steps is None else steps
+    _require_count(steps)
+
+    @jit
+    def step(current: Tree, state: Tree, *given: Any) -> tuple[Any, Tree, Tree]:
+        value, gradients = value_and_grad(loss)(current, *given)
+        return value, *chosen.update(current, gradients, state)
+
+    state, losses = chosen.init(parameters), []
+    for index in range(steps):
+        value, parameters, state = step(parameters, state, *arguments)
+        losses.append(float(value))
+        if progress is not None:
+            progress(index, losses[-1])
+    return Minimum(parameters, losses, False)
+
+
+@dataclass(frozen=True)
+class LBFGS:
+    """Limited-memory BFGS with a line search: few, well-aimed steps for smooth losses.
+
+    >>> import livegrad as lg
+    >>> def rosenbrock(p):
+    ...     return (1.0 - p[0]) ** 2 + 100.0 * (p[1] - p[0] ** 2) ** 2
+    >>> found = lg.optim.LBFGS().minimize(rosenbrock, lg.asarray([-1.0, 2.0], dtype=lg.float64))
+    >>> found.converged, [round(x, 4) for x in found.parameters.tolist()]
+    (True, [1.0, 1.0])
+    """
+
+    history: int = 10
+    steps: int = 200
+    tolerance: float = 1e-6
+    most_tries: int = 30  # of the line search
+
+    def __post_init__(self) -> None:
+        _require_settings(tolerance=self.tolerance)
+        for count in (self.history, self.steps, self.most_tries):
+            _require_count(count)
+
+    def minimize(
+        self,
+        loss: Callable[..., Any],
+        parameters: Tree,
+        arguments: tuple[Any, ...] = (),
+        *,
+        progress: Callable[[int, float], None] | None = None,
+    ) -> Minimum:
+        """Steps down `loss(parameters, *arguments)` until the gradient is small, or no step helps."""
+        _require_arguments(arguments)
+        leaves, structure = flatten(tree_map(_as_float_tensor, parameters))
+        compiled = jit(value_and_grad(loss))
+
+        def evaluate(point: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
+            value, gradients = compiled(unflatten(structure, _split(point, leaves)), *arguments)
+            return float(value), _join(flatten(gradients)[0])
+
+        point, losses, converged = self._descend(evaluate, _join(leaves), progress)
+        return Minimum(unflatten(structure, _split(point, leaves)), losses, converged)
+
+    def _descend(
+        self,
+        evaluate: Callable[[Any], tuple[float, Any]],
+        point: np.ndarray[Any, Any],
+        progress: Callable[[int, float], None] | None,
+    ) -> tuple[np.ndarray[Any, Any], list[float], bool]:
+        value, gradient = evaluate(point)
+        losses, pairs = [value], []
+        for index in range(self.steps):
+            if np.max(np.abs(gradient), initial=0.0) <= self.tolerance:
+                return point, losses, True
+            direction = -_precondition(gradient, pairs)
+            found = self._search(evaluate, point, value, gradient, direction)
+            if found is None:
+                return point, losses, False
+            moved, value, slope = found
+            difference, change = moved - point, slope - gradient
+            if difference @ change > 1e-12 * np.linalg.norm(difference) * np.linalg.norm(change):
+                pairs = [*pairs, (difference, change)][-self.history :]
+            point, gradient = moved, slope
+            losses.append(value)
+            if progress is not None:
+                progress(index, value)
+        return point, losses, False
+
+    def _search(self, evaluate: Any, point: Any, value: float, gradient: Any, direction: Any) -> Any:
+        """A step along the direction that lowers the loss enough (Armijo) and flattens it enough (Wolfe)."""
+        slope = float(gradient @ direction)
+        if slope >= 0.0:
+            direction, slope = -gradient, -float(gradient @ gradient)
+        low, high, size, best = 0.0, np.inf, 1.0, None
+        for _ in range(self.most_tries):
+            moved = point + size * direction
+            found, gradient_there = evaluate(moved)
+            if not np.isfinite(found) or found > value + 1e-4 * size * slope:
+                high = size
+            else:
+                best = (moved, found, gradient_there)
+                if gradient_there @ direction >= 0.9 * slope:
+                    return best
+                low = size
+            size = 2.0 * low if np.isinf(high) else (low + high) / 2.0
+        return best
+
+
+def _precondition(gradient: Any, pairs: list[Any]) -> Any:
+    """The two-loop recursion: the inverse Hessian's estimate, applied to the gradient."""
+    result, weights = gradient.copy(), []
+    for difference, change in reversed(pairs):
+        weight = (difference @ result) / (difference @ change)
+        result -= weight * change
+        weights.append(weight)
+    if pairs:
+        difference, change = pairs[-1]
+        result *= (difference @ change) / (change @ change)
+    else:
+        result /= max(1.0, float(np.linalg.norm(gradient)))
+    for (difference, change), weight in zip(pairs, reversed(weights), strict=True):
+        result += difference * (weight - (change @ result) / (difference @ change))
+    return result
+
+
+def _join(leaves: list[Any]) -> np.ndarray[Any, Any]:
+    if not leaves:
+        raise UsageError("there is nothing to minimise over", where=caller_origin(), help="give a tensor or a nest")
+    return np.concatenate([np.asarray(leaf.numpy(), np.float64).reshape(-1) for leaf in leaves])
+
+
+def _split(point: np.ndarray[Any, Any], leaves: list[Any]) -> list[Tensor]:
+    parts, start = [], 0
+    for leaf in leaves:
+        size = int(np.prod(leaf.shape))
+        parts.append(creation.asarray(point[start : start + size].reshape(leaf.shape), dtype=leaf.dtype))
+        start += size
+    return parts

@@ -1,0 +1,29 @@
+"""Where tensors live: the devices by name, and tensors placed on one. Creation functions ask here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.lazy.devices import DEFAULT_DEVICE, RUNNERS
+from livegrad.tensors.handle import Tensor
+
+DEVICES = tuple(name for name in RUNNERS if name != "cuda")  # those that every machine has
+
+
+def device_named(device: Any) -> str:
+    """A device's name, checked; None stands for the default.
+
+    >>> device_named(None)
+    'cpu'
+    """
+    if device is None:
+        return DEFAULT_DEVICE
+    if not isinstance(device, str) or device not in RUNNERS:
+        raise UsageError(f"no device {device!r}", where=caller_origin(), expected=" or ".join(RUNNERS))
+    return device
+
+
+def placed(tensor: Tensor, device: Any) -> Tensor:
+    """The tensor on a device; None leaves it where it is."""
+    return tensor if device is None or device_named(device) == tensor.device else tensor.to(device)

@@ -1,0 +1,336 @@
+"""Random numbers as pure functions of a key: the same key gives the same numbers, in any order, on any backend.
+
+`lg.random` is this module. A key is a tensor of one 64-bit number; `split` and `fold_in` make new keys of it. Nothing
+is hidden: to draw other numbers, use another key. The generator is Threefry-2x32 with twenty rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin
+from livegrad.ir.dimension import Size, size_product
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, f64
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.lazy.execution import execute
+from livegrad.ops.comparison import less, shift_right
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import select
+from livegrad.ops.indexing import lookup
+from livegrad.ops.linalg import broadcast_shapes
+from livegrad.ops.movement import broadcast, broadcast_to, index_along, iota, permute, reshape
+from livegrad.ops.random import random_bits, random_normal, random_uniform
+from livegrad.ops.reduction import arg_reduce
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.sorting import argsort
+from livegrad.ops.transcendental import log
+from livegrad.tensors.axes_and_shapes import one_axis, shape_from
+from livegrad.tensors.dtypes import DEFAULT_FLOAT, DEFAULT_INTEGER, dtype_from, uint64
+from livegrad.tensors.errors import DtypeError, ShapeError
+from livegrad.tensors.handle import Tensor, converted, is_traced, node_of, wrap, wrap_array
+from livegrad.tensors.operands import as_type, element_of, is_number, require_kinds, whole_number
+from livegrad.tensors.products import shape_of_node
+
+__all__ = [
+    "bernoulli",
+    "bits",
+    "categorical",
+    "fold_in",
+    "integers",
+    "key",
+    "normal",
+    "permutation",
+    "split",
+    "uniform",
+]
+
+
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
+
+
+Shape = int | Sequence[int]
+
+# Counters of different purposes never meet, so that a key that is split and also drawn from gives unrelated numbers.
+_SPLIT, _FOLD, _SECOND_WORD = 1 << 63, 1 << 62, 1 << 61
+_LOW_HALF = 0xFFFFFFFF
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def key(seed: int | Tensor, /) -> Tensor:
+    """A key from a whole number: where all random numbers come from.
+
+    >>> import livegrad as lg
+    >>> lg.random.uniform(lg.random.key(7), 2).shape
+    (2,)
+    """
+    if isinstance(seed, Tensor):
+        require_kinds(seed.node, "key", "signed", "unsigned")
+        if seed.shape != ():
+            raise ShapeError("`key` takes one seed", where=caller_origin(), found=f"shape {seed.shape}")
+        return wrap(as_type(seed.node, uint64))
+    return wrap(_seed(seed, "key"))
+
+
+def _seed(number: Any, user: str) -> Node:
+    """A whole number as 64 bits of data: it is no constant, so another number runs the same code."""
+    return wrap_array(np.asarray(whole_number(number, user, "the seed") % (1 << 64), np.uint64)).node
+
+
+def split(key: Tensor, /, number: int = 2) -> Tensor:
+    """Several new keys from one, along a new first dimension. The old one should not be used again.
+
+    >>> import livegrad as lg
+    >>> first, second = lg.random.split(lg.random.key(0))
+    >>> first.shape
+    ()
+    """
+    (count,) = shape_from(number, "split")
+    return _as_data(random_bits(_spread_key(key, (count,), "split"), _counters((count,)) + _SPLIT))
+
+
+def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
+    """A new key from a key and a number, such as the number of a step.
+
+    >>> import livegrad as lg
+    >>> lg.random.fold_in(lg.random.key(0), 3).shape
+    ()
+    """
+    node = _seed(data, "fold_in") if is_number(data) else node_of(data, "fold_in")
+    require_kinds(node, "fold_in", "signed", "unsigned")
+    folded = _spread_key(key, (), "fold_in")
+    inner = random_bits(folded, filled(_FOLD, folded.type))
+    return _as_data(random_bits(broadcast_to(inner, shape_of_node(node)), as_type(node, uint64)))
+
+
+def _as_data(keys: Node) -> Tensor:
+    """New keys, computed at once unless they are traced: a loop that splits its key at each step would otherwise go
+    through all the keys before, of which nobody holds any.
+    """
+    return wrap(keys) if is_traced(keys) else wrap_array(execute([wrap(keys).node])[0])
+
+
+def _spread_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
+    """The key, checked, over a shape."""
+    node = node_of(key, user) if isinstance(key, Tensor | Node) else None
+    if node is None or element_of(node) is not uint64 or shape_of_node(node) != ():
+        found = type(key).__name__ if node is None else str(node.type)
+        raise UsageError(
+            f"`{user}` takes a key first", where=caller_origin(), found=found, help="make one with lg.random.key(seed)"
+        )
+    return broadcast(node, shape=shape, axes=())
+
+
+def _counters(shape: tuple[Size, ...]) -> Node:
+    """0, 1, 2, … over a shape, in row-major order."""
+    if not all(isinstance(size, int) for size in shape[1:]):
+        return reshape(iota(shape=(size_product(shape),), axis=0, type=uint64), shape=shape)
+    # A sum over axes and not one count that is laid out anew: that would have to go to memory first.
+    total, stride = zero(TensorType(uint64, shape)), 1
+    for axis in reversed(range(len(shape))):
+        total = iota(shape=shape, axis=axis, type=uint64) * stride + total
+        stride = stride * shape[axis]
+    return total
+
+
+def bits(key: Tensor, /, shape: Shape = ()) -> Tensor:
+    """Random 64-bit numbers.
+
+    >>> import livegrad as lg
+    >>> lg.random.bits(lg.random.key(0), 3).dtype == lg.uint64
+    True
+    """
+    sizes = shape_from(shape, "bits")
+    return wrap(random_bits(_spread_key(key, sizes, "bits"), _counters(sizes)))
+
+
+# --- distributions ---------------------------------------------------------------------------------------------------
+
+
+def uniform(
+    key: Tensor, shape: Shape = (), /, *, low: Any = 0.0, high: Any = 1.0, dtype: Scalar | None = None
+) -> Tensor:
+    """Numbers spread evenly from `low` up to, but not including, `high`; derivatives pass to both.
+
+    >>> import livegrad as lg
+    >>> x = lg.random.uniform(lg.random.key(0), (2, 3), low=-1.0)
+    >>> x.shape, bool(lg.all(x >= -1.0)), bool(lg.all(x < 1.0))
+    ((2, 3), True, True)
+    """
+    sizes, element = shape_from(shape, "uniform"), _float(dtype, "uniform")
+    unit = random_uniform(_spread_key(key, sizes, "uniform"), _counters(sizes), element)
+    if is_number(low) and is_number(high) and (low, high) == (0, 1):
+        return wrap(unit)
+    first, last = (_parameter(value, element, sizes, "uniform") for value in (low, high))
+    drawn = first + unit * (last - first)
+    # Rounding may reach the upper end, which is not part of the range.
+    return wrap(select(less(drawn, last), drawn, first))
+
+
+def normal(
+    key: Tensor, shape: Shape = (), /, *, mean: Any = 0.0, std: Any = 1.0, dtype: Scalar | None = None
+) -> Tensor:
+    """Numbers of the normal distribution; derivatives pass to its mean and standard deviation.
+
+    >>> import livegrad as lg
+    >>> lg.random.normal(lg.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    sizes, element = shape_from(shape, "normal"), _float(dtype, "normal")
+    drawn = random_normal(_spread_key(key, sizes, "normal"), _counters(sizes), element)
+    if is_number(mean) and is_number(std) and (mean, std) == (0, 1):
+        return wrap(drawn)
+    middle, spread = (_parameter(value, element, sizes, "normal") for value in (mean, std))
+    return wrap(middle + spread * drawn)
+
+
+def bernoulli(key: Tensor, /, p: Any = 0.5, shape: Shape | None = None) -> Tensor:
+    """True with probability `p`, each by itself; of the shape of `p` unless one is given.
+
+    >>> import livegrad as lg
+    >>> lg.random.bernoulli(lg.random.key(0), 1.0, 3)
+    Tensor([ True,  True,  True], dtype=bool)
+    """
+    chance = node_of(p, "bernoulli")
+    sizes = shape_of_node(chance) if shape is None else shape_from(shape, "bernoulli")
+    element = element_of(chance) if element_of(chance).kind == "float" else DEFAULT_FLOAT
+    unit = random_uniform(_spread_key(key, sizes, "bernoulli"), _counters(sizes), element)
+    return wrap(less(unit, _parameter(wrap(chance), element, sizes, "bernoulli")))
+
+
+def _float(dtype: Scalar | None, user: str) -> Scalar:
+    element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
+    if element.kind != "float":
+        raise DtypeError(f"`{user}` draws floats", where=caller_origin(), found=str(element))
+    return element
+
+
+def _parameter(value: Any, element: Scalar, shape: tuple[Size, ...], user: str) -> Node:
+    """A parameter of a distribution, for each number that is drawn."""
+    if is_number(value):
+        return broadcast(constant(float(value), element), shape=shape, axes=())
+    node = node_of(value, user)
+    own = shape_of_node(node)
+    try:
+        fits = broadcast_shapes(own, shape) == shape
+    except LivegradError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"`{user}` cannot spread shape {own} over {shape}", where=caller_origin())
+    return converted(node, element, shape)
+
+
+# --- whole numbers ---------------------------------------------------------------------------------------------------
+
+
+def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: Scalar | None = None) -> Tensor:
+    """Whole numbers spread evenly from `low` up to, but not including, `high`.
+
+    How often two numbers come differs by less than one part in 2**32.
+
+    >>> import livegrad as lg
+    >>> x = lg.random.integers(lg.random.key(0), 1, 7, 100)
+    >>> int(lg.min(x)), int(lg.max(x))
+    (1, 6)
+    """
+    sizes = shape_from(shape, "integers")
+    element = DEFAULT_INTEGER if dtype is None else dtype_from(dtype, "integers")
+    first, last = whole_number(low, "integers", "low"), whole_number(high, "integers", "high")
+    _require_range(first, last, element)
+    place = _scaled_bits(_spread_key(key, sizes, "integers"), _counters(sizes), last - first)
+    # Arithmetic on 64 bits wraps, and so do casts: a negative start is its two's complement.
+    return wrap(as_type(place + first % (1 << 64), element))
+
+
+def _require_range(first: int, last: int, element: Scalar) -> None:
+    if element.kind not in ("signed", "unsigned"):
+        raise DtypeError("`integers` draws whole numbers", where=caller_origin(), found=str(element))
+    lowest = -(1 << (element.bits - 1)) if element.kind == "signed" else 0
+    highest = (1 << (element.bits - 1 if element.kind == "signed" else element.bits)) - 1
+    if not lowest <= first < last <= highest + 1:
+        raise UsageError(
+            f"`integers` cannot draw from {first} up to {last}",
+            where=caller_origin(),
+            expected=f"an increasing range within {lowest} to {highest + 1} for {element}",
+        )
+
+
+def _scaled_bits(key: Node, counters: Node, span: int) -> Node:
+    """Random bits as a fraction of one, times `span`, rounded down: 64 bits for small spans, 128 for large ones."""
+    bits = random_bits(key, counters)
+    if span <= 1 << 32:
+        return _product(bits, span)[0]
+    if span == 1 << 64:
+        return bits
+    high, low = _product(bits, span)
+    carried, _ = _product(random_bits(key, counters + _SECOND_WORD), span)
+    total = low + carried
+    return high + cast(less(total, low), type=uint64)
+
+
+def _product(bits: Node, span: int) -> tuple[Node, Node]:
+    """The upper and lower 64 bits of a product, from products of halves."""
+    low, high = bits & _LOW_HALF, shift_right(bits, 32)
+    below, above = span & _LOW_HALF, span >> 32
+    low_low, high_low = low * below, high * below
+    middle = high_low + shift_right(low_low, 32)
+    if not above:
+        return shift_right(middle, 32), bits * span
+    cross = low * above + (middle & _LOW_HALF)
+    return high * above + shift_right(middle, 32) + shift_right(cross, 32), bits * span
+
+
+def categorical(key: Tensor, /, logits: Any, *, axis: int = -1, shape: Shape | None = None) -> Tensor:
+    """Positions along an axis, each drawn with a probability proportional to `exp(logits)`.
+
+    `shape` is that of the result, which `logits` without the axis must broadcast to.
+
+    >>> import livegrad as lg
+    >>> lg.random.categorical(lg.random.key(0), lg.asarray([-100.0, 0.0]), shape=3)
+    Tensor([1, 1, 1], dtype=int64)
+    """
+    node = require_kinds(node_of(logits, "categorical"), "categorical", "float")
+    own = shape_of_node(node)
+    position = one_axis(axis, len(own), "categorical")
+    rest = own[:position] + own[position + 1 :]
+    sizes = rest if shape is None else shape_from(shape, "categorical")
+    full = (*sizes, own[position])
+    last = permute(node, axes=(*(i for i in range(len(own)) if i != position), position))
+    scores = _parameter(wrap(last), f64, full, "categorical")
+    # The largest of scores with Gumbel noise is at each position with the probability that its score says.
+    noise = _gumbel(_spread_key(key, full, "categorical"), _counters(full))
+    return wrap(arg_reduce(scores + noise, kind="argmax", axis=len(sizes)))
+
+
+def _gumbel(key: Node, counters: Node) -> Node:
+    """-log(-log(u)) for u evenly spread inside of (0, 1)."""
+    bits = shift_right(random_bits(key, counters), 12)
+    return -log(-log((cast(bits, type=f64) + 0.5) * 2.0**-52))
+
+
+def permutation(key: Tensor, /, x: int | Tensor, *, axis: int = 0) -> Tensor:
+    """A random order: of the numbers below `x`, or of the slices of a tensor along an axis.
+
+    >>> import livegrad as lg
+    >>> lg.sort(lg.random.permutation(lg.random.key(0), 4))
+    Tensor([0, 1, 2, 3], dtype=int64)
+    """
+    if not isinstance(x, Tensor):
+        return wrap(_order(key, whole_number(x, "permutation", "x", least=0)))
+    shape = x.shape
+    position = one_axis(axis, len(shape), "permutation")
+    order = broadcast(_order(key, shape[position]), shape=shape, axes=(position,))
+    return wrap(lookup(x.node, *(order if i == position else index_along(shape, i) for i in range(len(shape)))))
+
+
+def _order(key: Tensor, size: Size) -> Node:
+    """The numbers below a size in the order of random bits."""
+    drawn = random_bits(_spread_key(key, (size,), "permutation"), _counters((size,)))
+    return argsort(drawn, axis=0, descending=False, stable=True)

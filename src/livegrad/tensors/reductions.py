@@ -1,0 +1,347 @@
+"""Folds of tensors along axes: sums, products, extrema, means, counts, truth; running folds and differences.
+
+Part of the namespace of tensors. Each builds nodes of the value IR, so that a chain of them becomes one kernel.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Size, size_product
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, Type, f32
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ops.comparison import equal, not_equal
+from livegrad.ops.conversion import cast, imag, make_complex, real
+from livegrad.ops.elementwise import maximum, minimum, select
+from livegrad.ops.movement import broadcast, concatenate, pad, require_tensor, slice_
+from livegrad.ops.reduction import cumulative, reduce, spread_back
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.transcendental import sqrt
+from livegrad.tensors.axes_and_shapes import Axes, one_axis, with_kept_axes
+from livegrad.tensors.dtypes import DEFAULT_FLOAT, DEFAULT_INDEX, DEFAULT_INTEGER, dtype_from, uint64
+from livegrad.tensors.errors import DtypeError, ShapeError
+from livegrad.tensors.handle import Tensor, converted, matched, node_of, wrap
+from livegrad.tensors.operands import as_type, element_of, real_number, sorted_axes, whole_number
+
+# --- sums and products -----------------------------------------------------------------------------------------------
+
+
+def sum(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims: bool = False) -> Tensor:
+    """The sum along axes. Small integers are added as 64-bit ones unless `dtype` says otherwise.
+
+    >>> import livegrad as lg
+    >>> lg.sum(lg.asarray([[1, 2], [3, 4]]), axis=0)
+    Tensor([4, 6], dtype=int64)
+    """
+    return _fold("sum", _accumulated(node_of(x, "sum"), dtype, "sum"), axis, keepdims)
+
+
+def prod(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims: bool = False) -> Tensor:
+    """The product along axes. Small integers are multiplied as 64-bit ones unless `dtype` says otherwise.
+
+    >>> import livegrad as lg
+    >>> lg.prod(lg.asarray([2.0, 3.0, 4.0]))
+    Tensor(24., dtype=float32)
+    """
+    return _fold("prod", _accumulated(node_of(x, "prod"), dtype, "prod"), axis, keepdims)
+
+
+def _fold(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | None = None) -> Tensor:
+    shape = require_tensor(node.type).shape
+    axes = sorted_axes(axis, len(shape), user or kind)
+    folded = reduce(node, kind=kind, axes=axes)
+    return wrap(with_kept_axes(folded, shape, axes) if keepdims else folded)
+
+
+def _accumulated(node: Node, dtype: Any, user: str) -> Node:
+    """In the type that sums are taken in: as asked for, or wide enough not to overflow at once."""
+    own = element_of(node)
+    wide = {"signed": DEFAULT_INTEGER, "bool": DEFAULT_INTEGER, "unsigned": uint64}.get(own.kind, own)
+    return as_type(node, wide if dtype is None else dtype_from(dtype, user))
+
+
+# --- extrema ---------------------------------------------------------------------------------------------------------
+
+
+def max(x: Any, other: Any = None, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The largest element along axes; of two tensors, the larger of each pair of elements. NaN is passed on.
+
+    Equal largest elements share the derivative. There is no largest element of nothing: that is an error.
+
+    >>> import livegrad as lg
+    >>> lg.max(lg.asarray([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    Tensor([5., 7.], dtype=float32)
+    """
+    return _extremum("max", x, other, axis, keepdims)
+
+
+def min(x: Any, other: Any = None, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The smallest element along axes; of two tensors, the smaller of each pair of elements. NaN is passed on.
+
+    >>> import livegrad as lg
+    >>> lg.min(lg.asarray([3, 1, 2])), lg.min(lg.asarray([3, 1, 2]), 2)
+    (Tensor(1, dtype=int64), Tensor([2, 1, 2], dtype=int64))
+    """
+    return _extremum("min", x, other, axis, keepdims)
+
+
+def _extremum(kind: str, x: Any, other: Any, axis: Axes, keepdims: bool) -> Tensor:
+    if other is not None:
+        if axis is not None or keepdims:
+            raise UsageError(
+                f"`{kind}` of two tensors compares element by element",
+                where=caller_origin(),
+                found="an axis or keepdims",
+                help=f"write lg.{kind}(x, axis=...) for the {kind} along an axis",
+            )
+        return wrap((maximum if kind == "max" else minimum)(*matched(kind, x, other)))
+    node = node_of(x, kind)
+    if element_of(node).kind == "bool":
+        return _fold("any" if kind == "max" else "all", node, axis, keepdims, kind)
+    return _fold(kind, node, axis, keepdims)
+
+
+# --- means and spreads -----------------------------------------------------------------------------------------------
+
+
+def mean(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The arithmetic mean along axes; of integers a float32, of nothing a NaN.
+
+    >>> import livegrad as lg
+    >>> lg.mean(lg.asarray([1.0, 2.0, 6.0]))
+    Tensor(3., dtype=float32)
+    """
+    node, back = _measurable(node_of(x, "mean"))
+    shape = require_tensor(node.type).shape
+    axes = sorted_axes(axis, len(shape), "mean")
+    middle = mean_along(node, axes)
+    return wrap(as_type(with_kept_axes(middle, shape, axes) if keepdims else middle, back))
+
+
+def var(x: Any, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """The variance along axes: squared distances from the mean, summed and divided by `count - correction`.
+
+    >>> import livegrad as lg
+    >>> lg.var(lg.asarray([1.0, 2.0, 3.0]), correction=1)
+    Tensor(1., dtype=float32)
+    """
+    return wrap(_variance(x, axis, correction, keepdims, "var"))
+
+
+def std(x: Any, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """The standard deviation along axes: the root of the variance.
+
+    Where all elements are equal, its derivative is zero.
+
+    >>> import livegrad as lg
+    >>> lg.std(lg.asarray([1.0, 3.0, 1.0, 3.0]))
+    Tensor(1., dtype=float32)
+    """
+    return wrap(rooted(_variance(x, axis, correction, keepdims, "std"), sqrt))
+
+
+def rooted(total: Node, root: Callable[[Node], Node]) -> Node:
+    """A root of a sum of squares. At zero its slope is infinite; it is taken as zero instead, as that of `abs`."""
+    nothing = equal(total, zero(total.type))
+    return select(nothing, root(zero(total.type)), root(select(nothing, filled(1.0, total.type), total)))
+
+
+def _variance(x: Any, axis: Axes, correction: float, keepdims: bool, user: str) -> Node:
+    node, back = _measurable(node_of(x, user))
+    shape = require_tensor(node.type).shape
+    axes = sorted_axes(axis, len(shape), user)
+    correction = real_number(correction, user, "the correction")
+    distance = node - spread_back(mean_along(node, axes), shape, axes)
+    total = reduce(_square(distance), kind="sum", axes=axes)
+    spread = total / _spread_over(_freedom(shape, axes, correction, total.type), total.type)
+    return as_type(with_kept_axes(spread, shape, axes) if keepdims else spread, back.real)
+
+
+def _square(x: Node) -> Node:
+    """|x|²."""
+    if element_of(x).kind != "complex":
+        return x * x
+    re, im = real(x), imag(x)
+    return re * re + im * im
+
+
+def _freedom(shape: tuple[Size, ...], axes: tuple[int, ...], correction: float, like: Type) -> Node:
+    """How many degrees of freedom are left, and NaN if none is."""
+    element = require_tensor(like).element
+    count = size_product(tuple(shape[axis] for axis in axes))
+    if isinstance(count, int):
+        left = count - correction
+        return constant(float(left) if left > 0 else math.nan, element)
+    left_over = count_along(shape, axes, element) - float(correction)
+    return select(left_over > 0.0, left_over, filled(math.nan, left_over.type))
+
+
+def mean_along(x: Node, axes: tuple[int, ...]) -> Node:
+    """The mean of a float or complex node along axes; parts of complex numbers are averaged by themselves."""
+    tensor = require_tensor(x.type)
+    if tensor.element.kind == "complex":
+        return make_complex(mean_along(real(x), axes), mean_along(imag(x), axes))
+    total = reduce(x, kind="sum", axes=axes)
+    count = size_product(tuple(tensor.shape[axis] for axis in axes))
+    if isinstance(count, int):
+        return total / filled(float(count), total.type)
+    return total / _spread_over(count_along(tensor.shape, axes, tensor.element), total.type)
+
+
+def count_along(shape: tuple[Size, ...], axes: tuple[int, ...], element: Scalar) -> Node:
+    """How many elements are folded into one, when that is only known at run time."""
+    sizes = tuple(shape[axis] for axis in axes)
+    ones = filled(1.0, TensorType(element, sizes))
+    return reduce(ones, kind="sum", axes=tuple(range(len(sizes))))
+
+
+def _spread_over(value: Node, type: Type) -> Node:
+    return broadcast(value, shape=require_tensor(type).shape, axes=())
+
+
+def _measurable(node: Node) -> tuple[Node, Scalar]:
+    """In a type that means are taken in, and the type of the result. Half floats are averaged as float32."""
+    own = element_of(node)
+    result = own if own.kind in ("float", "complex") else DEFAULT_FLOAT
+    return as_type(node, f32 if result.bits == 16 else result), result
+
+
+# --- truth and counts ------------------------------------------------------------------------------------------------
+
+
+def all(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Whether all elements along axes are nonzero; of nothing, True.
+
+    >>> import livegrad as lg
+    >>> lg.all(lg.asarray([[True, False], [True, True]]), axis=1)
+    Tensor([False,  True], dtype=bool)
+    """
+    return _fold("all", is_nonzero(node_of(x, "all")), axis, keepdims)
+
+
+def any(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Whether some element along axes is nonzero; of nothing, False.
+
+    >>> import livegrad as lg
+    >>> lg.any(lg.asarray([0.0, 2.0]))
+    Tensor(True, dtype=bool)
+    """
+    return _fold("any", is_nonzero(node_of(x, "any")), axis, keepdims)
+
+
+def count_nonzero(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """How many elements along axes are nonzero.
+
+    >>> import livegrad as lg
+    >>> lg.count_nonzero(lg.asarray([0, 3, 0, 4]))
+    Tensor(2, dtype=int64)
+    """
+    counted = cast(is_nonzero(node_of(x, "count_nonzero")), type=DEFAULT_INDEX)
+    return _fold("sum", counted, axis, keepdims, "count_nonzero")
+
+
+def is_nonzero(node: Node) -> Node:
+    """Where elements are nonzero; NaN is."""
+    return node if element_of(node).kind == "bool" else not_equal(node, zero(node.type))
+
+
+# --- running folds and differences -----------------------------------------------------------------------------------
+
+
+def cumulative_sum(
+    x: Any, /, *, axis: int | None = None, dtype: Scalar | None = None, include_initial: bool = False
+) -> Tensor:
+    """The sums of the first elements along an axis: one, two, three of them and so on.
+
+    >>> import livegrad as lg
+    >>> lg.cumulative_sum(lg.asarray([1, 2, 3]), include_initial=True)
+    Tensor([0, 1, 3, 6], dtype=int64)
+    """
+    return _running("sum", x, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: Any, /, *, axis: int | None = None, dtype: Scalar | None = None, include_initial: bool = False
+) -> Tensor:
+    """The products of the first elements along an axis: one, two, three of them and so on.
+
+    >>> import livegrad as lg
+    >>> lg.cumulative_prod(lg.asarray([1, 2, 3]))
+    Tensor([1, 2, 6], dtype=int64)
+    """
+    return _running("prod", x, axis, dtype, include_initial)
+
+
+def _running(kind: str, x: Any, axis: int | None, dtype: Scalar | None, include_initial: bool) -> Tensor:
+    user = f"cumulative_{kind}"
+    node = _accumulated(node_of(x, user), dtype, user)
+    tensor = require_tensor(node.type)
+    if axis is None and tensor.rank != 1:
+        raise UsageError(
+            f"`{user}` of {tensor.rank} dimensions needs an axis", where=caller_origin(), help="pass axis=..."
+        )
+    position = one_axis(0 if axis is None else axis, tensor.rank, user)
+    result = cumulative(node, kind=kind, axis=position, reverse=False, exclusive=False)
+    if include_initial:
+        nothing = (0,) * tensor.rank
+        one = tuple(int(each == position) for each in range(tensor.rank))
+        first = filled(1 if kind == "prod" else 0, tensor.element)
+        result = pad(result, first, low=one, high=nothing, interior=nothing)
+    return wrap(result)
+
+
+def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
+    """Differences of neighbours along an axis, taken `n` times, after putting values before and behind.
+
+    >>> import livegrad as lg
+    >>> lg.diff(lg.asarray([1, 4, 9, 16]), n=2)
+    Tensor([2, 2], dtype=int64)
+    """
+    node = node_of(x, "diff")
+    tensor = require_tensor(node.type)
+    position = one_axis(axis, tensor.rank, "diff")
+    n = whole_number(n, "diff", "n", least=0)
+    ends = [None if end is None else _typed_end(end, tensor, position) for end in (prepend, append)]
+    parts = [part for part in (ends[0], node, ends[1]) if part is not None]
+    node = parts[0] if len(parts) == 1 else concatenate(*parts, axis=position)
+    size = require_tensor(node.type).shape[position]
+    for _ in range(builtins.min(n, size) if isinstance(size, int) else n):  # nothing is left after as many as there are
+        node = _differences(node, position)
+    return wrap(node)
+
+
+def _typed_end(end: Any, tensor: TensorType, axis: int) -> Node:
+    """Values to put before or behind, in the tensor's element type; a number counts as one value each."""
+    node = node_of(end, "diff")
+    own = require_tensor(node.type)
+    if own.element is not tensor.element and own.rank:
+        raise DtypeError(
+            "`diff` puts values of the tensor's own type before or behind it",
+            where=caller_origin(),
+            expected=str(tensor.element),
+            found=str(own.element),
+        )
+    if not own.rank:
+        return converted(node, tensor.element, tuple(1 if i == axis else s for i, s in enumerate(tensor.shape)))
+    others = [[s for i, s in enumerate(shape) if i != axis] for shape in (own.shape, tensor.shape)]
+    if own.rank != tensor.rank or others[0] != others[1]:
+        raise ShapeError(
+            f"`diff` cannot put shape {own.shape} beside {tensor.shape} along axis {axis}", where=caller_origin()
+        )
+    return node
+
+
+def _differences(node: Node, axis: int) -> Node:
+    shape = require_tensor(node.type).shape
+    if shape[axis] == 0:
+        return node
+    size = tuple(extent - 1 if i == axis else extent for i, extent in enumerate(shape))
+    step = (1,) * len(shape)
+    later = tuple(int(i == axis) for i in range(len(shape)))
+    return slice_(node, start=later, size=size, step=step) - slice_(node, start=(0,) * len(shape), size=size, step=step)

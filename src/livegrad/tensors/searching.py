@@ -1,0 +1,102 @@
+"""Where things are in tensors: positions of extrema, of nonzero elements, and in sorted sequences.
+
+Part of the namespace of tensors. How many elements are nonzero is known only after computing: `nonzero` executes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import size_product
+from livegrad.lazy.lazy_values import count_shape_from_data
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import require_tensor, reshape
+from livegrad.ops.reduction import arg_reduce
+from livegrad.ops.sorting import searchsorted as searchsorted_op
+from livegrad.tensors.axes_and_shapes import one_axis, with_kept_axes
+from livegrad.tensors.dtypes import DEFAULT_INDEX
+from livegrad.tensors.errors import ShapeError
+from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.tensors.operands import as_type, of_one_type
+
+
+def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The position of the largest element along an axis, or in the flattened tensor; of equals the first.
+
+    >>> import livegrad as lg
+    >>> lg.argmax(lg.asarray([[1, 9], [8, 2]]), axis=1)
+    Tensor([1, 0], dtype=int64)
+    """
+    return _position("argmax", x, axis, keepdims)
+
+
+def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The position of the smallest element along an axis, or in the flattened tensor; of equals the first.
+
+    >>> import livegrad as lg
+    >>> lg.argmin(lg.asarray([3.0, 1.0, 2.0]))
+    Tensor(1, dtype=int64)
+    """
+    return _position("argmin", x, axis, keepdims)
+
+
+def _position(kind: str, x: Any, axis: int | None, keepdims: bool) -> Tensor:
+    node = node_of(x, kind)
+    shape = require_tensor(node.type).shape
+    if axis is None:
+        found = arg_reduce(reshape(node, shape=(size_product(shape),)), kind=kind, axis=0)
+        axes = tuple(range(len(shape)))
+    else:
+        position = one_axis(axis, len(shape), kind)
+        found, axes = arg_reduce(node, kind=kind, axis=position), (position,)
+    return wrap(with_kept_axes(found, shape, axes) if keepdims else found)
+
+
+def nonzero(x: Any, /) -> tuple[Tensor, ...]:
+    """The positions of the nonzero elements, in order: one tensor of indices for each dimension.
+
+    The number of them depends on the data, so this executes `x`; a function that is traced cannot use it.
+
+    >>> import livegrad as lg
+    >>> lg.nonzero(lg.asarray([[0, 7], [5, 0]]))
+    (Tensor([0, 1], dtype=int64), Tensor([1, 0], dtype=int64))
+    """
+    tensor = wrap(node_of(x, "nonzero"))
+    if tensor.ndim == 0:
+        raise ShapeError(
+            "`nonzero` takes a tensor with dimensions",
+            where=caller_origin(),
+            found="shape ()",
+            help="reshape it to (1,) first",
+        )
+    count_shape_from_data()
+    positions = np.nonzero(tensor.numpy())
+    return tuple(wrap_array(np.ascontiguousarray(each, np.int64)) for each in positions)
+
+
+def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
+    """Where each of `x2` would have to be put into the sorted `x1`: before its equals ("left") or after ("right").
+
+    `sorter` gives the order that sorts `x1`, if it is not sorted itself. NaN counts as the greatest number.
+
+    >>> import livegrad as lg
+    >>> lg.searchsorted(lg.asarray([1.0, 2.0, 2.0, 5.0]), lg.asarray([2.0, 9.0]), side="right")
+    Tensor([3, 4], dtype=int64)
+    """
+    if side not in ("left", "right"):
+        raise UsageError(f"`searchsorted` has no side {side!r}", where=caller_origin(), expected="'left' or 'right'")
+    ordered = node_of(x1, "searchsorted")
+    if require_tensor(ordered.type).rank != 1:
+        raise ShapeError(
+            "`searchsorted` looks into a sequence",
+            where=caller_origin(),
+            expected="one dimension",
+            found=str(ordered.type),
+        )
+    if sorter is not None:
+        ordered = lookup(ordered, as_type(node_of(sorter, "searchsorted"), DEFAULT_INDEX))
+    first, values = of_one_type("searchsorted", wrap(ordered), x2)
+    return wrap(searchsorted_op(first, values, side=side))

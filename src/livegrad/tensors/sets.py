@@ -1,0 +1,156 @@
+"""Tensors as sets: their different elements, and membership. Part of the namespace of tensors.
+
+How many different elements there are is known only after computing, so the functions `unique_*` execute; a function
+that is traced cannot use them. Which elements are taken is fixed then: derivatives pass to those.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from livegrad.ir.dimension import Size, size_product
+from livegrad.ir.node import Node
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.lazy.lazy_values import Array, count_shape_from_data
+from livegrad.ops.comparison import bit_not, equal
+from livegrad.ops.elementwise import minimum
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, broadcast_to, require_tensor, reshape
+from livegrad.ops.reduction import reduce
+from livegrad.ops.rules import filled
+from livegrad.ops.sorting import searchsorted, sort
+from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.tensors.operands import element_of, of_one_type
+
+# Up to so many elements, comparing with each of them is cheaper than sorting them.
+_FEW = 32
+
+
+class UniqueAll(NamedTuple):
+    """The different elements, where each comes first, which of them each element is, and how often each comes."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """The different elements, and how often each comes."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """The different elements, and which of them each element is."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def unique_all(x: Any, /) -> UniqueAll:
+    """The different elements in order, where each comes first, which of them each element is, and their counts.
+
+    Executes `x`: the number of different elements depends on the data. Every NaN is different from all others.
+
+    >>> import livegrad as lg
+    >>> lg.unique_all(lg.asarray([5, 3, 5])).counts
+    Tensor([1, 2], dtype=int64)
+    """
+    node, found = _unique(x, "unique_all")
+    indices, inverse, counts = (wrap_array(part) for part in found)
+    return UniqueAll(_elements(node, indices), indices, inverse, counts)
+
+
+def unique_counts(x: Any, /) -> UniqueCounts:
+    """The different elements in order, and how often each comes. Executes `x`.
+
+    >>> import livegrad as lg
+    >>> lg.unique_counts(lg.asarray([5, 3, 5])).values
+    Tensor([3, 5], dtype=int64)
+    """
+    node, (indices, _, counts) = _unique(x, "unique_counts")
+    return UniqueCounts(_elements(node, wrap_array(indices)), wrap_array(counts))
+
+
+def unique_inverse(x: Any, /) -> UniqueInverse:
+    """The different elements in order, and which of them each element is. Executes `x`.
+
+    >>> import livegrad as lg
+    >>> lg.unique_inverse(lg.asarray([5, 3, 5])).inverse_indices
+    Tensor([1, 0, 1], dtype=int64)
+    """
+    node, (indices, inverse, _) = _unique(x, "unique_inverse")
+    return UniqueInverse(_elements(node, wrap_array(indices)), wrap_array(inverse))
+
+
+def unique_values(x: Any, /) -> Tensor:
+    """The different elements in order. Executes `x`: their number depends on the data.
+
+    >>> import livegrad as lg
+    >>> lg.unique_values(lg.asarray([[2, 1], [1, 2]]))
+    Tensor([1, 2], dtype=int64)
+    """
+    node, (indices, _, _) = _unique(x, "unique_values")
+    return _elements(node, wrap_array(indices))
+
+
+def _unique(x: Any, user: str) -> tuple[Node, tuple[Array, Array, Array]]:
+    """The flattened node, and of its different elements the first positions, the inverse and the counts."""
+    tensor = wrap(node_of(x, user))
+    count_shape_from_data()
+    value = tensor.numpy()
+    _, indices, inverse, counts = np.unique(
+        value, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
+    )
+    parts = indices, inverse.reshape(value.shape), counts
+    flat = reshape(tensor.node, shape=(size_product(tensor.shape),))
+    first, back, often = (np.ascontiguousarray(part, np.int64).reshape(part.shape) for part in parts)
+    return flat, (first, back, often)
+
+
+def _elements(flat: Node, indices: Tensor) -> Tensor:
+    """The elements themselves, read from the tensor, so that they have its derivative."""
+    return wrap(lookup(flat, indices.node))
+
+
+def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
+    """Whether each element of `x1` is somewhere in `x2`; with `invert`, whether it is not. NaN is in nothing.
+
+    >>> import livegrad as lg
+    >>> lg.isin(lg.asarray([1, 2, 3]), lg.asarray([3, 1]))
+    Tensor([ True, False,  True], dtype=bool)
+    """
+    elements, among = of_one_type("isin", x1, x2)
+    count = size_product(require_tensor(among.type).shape)
+    among = reshape(among, shape=(count,))
+    few = isinstance(count, int) and count <= _FEW
+    search = _compare_with_each if few or element_of(among).kind == "complex" else _search_sorted
+    found = search(elements, among, count)
+    return wrap(bit_not(found) if invert else found)
+
+
+def _compare_with_each(elements: Node, among: Node, count: Size) -> Node:
+    shape = require_tensor(elements.type).shape
+    full = (*shape, count)
+    axes = tuple(range(len(shape)))
+    return reduce(
+        equal(broadcast(elements, shape=full, axes=axes), broadcast_to(among, full)), kind="any", axes=(len(shape),)
+    )
+
+
+def _search_sorted(elements: Node, among: Node, count: Size) -> Node:
+    ordered = sort(among, axis=0, descending=False, stable=False)
+    places = searchsorted(ordered, elements, side="left")
+    type = require_tensor(places.type)
+    last = filled(count - 1, type) if isinstance(count, int) else _last_place(among, type)
+    return equal(lookup(ordered, minimum(places, last)), elements)
+
+
+def _last_place(among: Node, type: TensorType) -> Node:
+    """The last position of a sequence whose length is only known at run time."""
+    ones = filled(1, TensorType(type.element, require_tensor(among.type).shape))
+    return broadcast(reduce(ones, kind="sum", axes=(0,)), shape=type.shape, axes=()) - filled(1, type)

@@ -1,0 +1,208 @@
+"""Nests of tensors in files: NumPy's npz, which others read too, with the layout of the nest beside the data.
+
+`lg.save` and `lg.load` are these. A file is replaced as a whole or not at all; what a file claims is never trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin, file_error, missing_folder
+from livegrad.ir.types import scalar_of_dtype
+from livegrad.tensors.handle import Tensor, wrap_array
+
+_LAYOUT = "layout.json"
+_PLAIN = (bool, int, float, str, type(None))
+_Layout = dict[str, Any]
+
+# What readers of damaged or hostile files raise.
+_DAMAGE = (
+    UsageError,  # an element type that is not ours
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    ValueError,  # also of the JSON reader and of text that is no UTF-8
+    TypeError,
+    LookupError,
+    EOFError,
+    OverflowError,
+    RecursionError,
+    SyntaxError,  # a header of an array is a Python literal
+    NotImplementedError,  # kinds of compression
+    RuntimeError,  # encryption
+    MemoryError,
+)
+
+
+def save(path: str | os.PathLike[str], tree: Any) -> None:
+    """Writes a nest of dicts, lists, tuples, tensors and numbers to an npz file; an older file is replaced as a whole.
+
+    Values are written, not graphs: a tensor comes back as data.
+
+    >>> import livegrad as lg, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> lg.save(path, {"weights": [lg.ones(2)], "steps": 3})
+    >>> lg.load(path)
+    {'weights': [Tensor([1., 1.], dtype=float32)], 'steps': 3}
+    """
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise missing_folder(folder)
+    arrays: dict[str, Any] = {}
+    try:
+        layout = _describe(tree, "", arrays)
+    except RecursionError:
+        raise UsageError(
+            "this nest is too deep to be saved", where=caller_origin(), help="is it part of itself?"
+        ) from None
+    with _replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for label, array in arrays.items():
+            with archive.open(f"{label}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+        archive.writestr(_LAYOUT, json.dumps(layout))
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Reads what `save` wrote; any other npz file becomes a dict of tensors. Nothing in a file is run.
+
+    >>> import livegrad as lg, numpy as np, os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "data.npz")
+    >>> np.savez(path, x=np.arange(3))
+    >>> lg.load(path)
+    {'x': Tensor([0, 1, 2], dtype=int64)}
+    """
+    try:
+        opened = open(path, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise file_error(error, os.fspath(path), "lg.save(path, tree) writes one") from None
+    with opened as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                names = archive.namelist()
+                tensors = {name.removesuffix(".npy"): _read(archive, name) for name in names if name != _LAYOUT}
+                layout = json.loads(archive.read(_LAYOUT)) if _LAYOUT in names else None
+            return tensors if layout is None else _rebuild(layout, tensors)
+        except _DAMAGE as error:
+            raise UsageError(
+                f"{os.fspath(path)} is no npz file of tensors",
+                where=caller_origin(),
+                found=f"{type(error).__name__}: {error}",
+            ) from None
+
+
+@contextmanager
+def _replacing(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """A file to write that takes the place of `path` when all is written; a link stays a link."""
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(partial, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # else a crash of the machine could leave an empty file under the old name
+        os.replace(partial, target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _describe(tree: Any, name: str, arrays: dict[str, Any]) -> _Layout:
+    kind = type(tree)
+    if isinstance(tree, Tensor):
+        label = _free_label(name or "value", arrays)
+        arrays[label] = tree._value()
+        return {"tensor": label}
+    if kind is dict:
+        if not all(isinstance(key, str) for key in tree):
+            raise UsageError("keys must be strings to be saved", where=caller_origin(), found=repr(list(tree)))
+        return {"dict": [[key, _describe(value, _below(name, key), arrays)] for key, value in tree.items()]}
+    if kind is list or kind is tuple:
+        return {kind.__name__: [_describe(value, _below(name, str(i)), arrays) for i, value in enumerate(tree)]}
+    if kind is complex:
+        return {"complex": [tree.real, tree.imag]}
+    if kind in _PLAIN:
+        return {"plain": tree}
+    raise UsageError(
+        "cannot be saved",
+        where=caller_origin(),
+        expected="tensors, numbers, strings, or dicts, lists and tuples of them",
+        found=kind.__name__,
+        help="use lg.asarray for data, and a dict for a class of your own",
+    )
+
+
+def _below(name: str, part: str) -> str:
+    return f"{name}.{part}" if name else part
+
+
+def _free_label(name: str, arrays: dict[str, Any]) -> str:
+    """A name for an array that others can read; `a.b` may be a key of its own or `b` in `a`."""
+    label = base = name.replace("\\", "_").replace("/", "_").replace("\0", "_")
+    number = 2
+    while label in arrays:
+        label, number = f"{base}~{number}", number + 1
+    return label
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> Tensor:
+    """One array. Its header is held against the bytes that are there before memory is taken for it."""
+    with archive.open(name) as member:
+        version = np.lib.format.read_magic(member)
+        header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+        if header is None:
+            raise ValueError(f"version {version} of the npy format")
+        shape, in_columns, dtype = header(member)
+        scalar_of_dtype(dtype.newbyteorder("="))
+        size = math.prod(shape) * dtype.itemsize
+        if any(extent < 0 for extent in shape) or archive.getinfo(name).file_size - member.tell() != size:
+            raise ValueError(f"{name} claims to be {dtype} of shape {shape}")
+        content = member.read(size)
+    if len(content) != size:
+        raise EOFError(f"{name} ends early")
+    array = np.frombuffer(content, dtype).reshape(shape, order="F" if in_columns else "C")
+    return wrap_array(np.array(array, dtype.newbyteorder("="), order="C"))
+
+
+def _rebuild(layout: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(layout, dict) or len(layout) != 1:
+        raise ValueError(f"{_LAYOUT} describes no nest")
+    ((kind, content),) = layout.items()
+    match kind:
+        case "tensor":
+            return tensors[content]
+        case "dict":
+            return {_text(key): _rebuild(value, tensors) for key, value in content}
+        case "list":
+            return [_rebuild(value, tensors) for value in content]
+        case "tuple":
+            return tuple(_rebuild(value, tensors) for value in content)
+        case "complex":
+            real, imaginary = content
+            return complex(real, imaginary)
+        case "plain" if isinstance(content, _PLAIN):
+            return content
+    raise ValueError(f"an unknown kind {kind!r} in {_LAYOUT}")
+
+
+def _text(key: Any) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"a key that is no text: {key!r}")
+    return key

@@ -1,0 +1,373 @@
+"""The graph behind tensors, for people and tools: its nodes in order, their inputs by slot, pictures, summaries.
+
+`Tensor.graph` makes one. A graph is a view: it holds its tensors, and what it shows is what they compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from livegrad.diagnostics import Place, UsageError, caller_origin
+from livegrad.ir.dimension import Size
+from livegrad.ir.drawing import Box, draw_graph
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, scalar_of, shape_of
+from livegrad.ir.walk import toposort
+from livegrad.lazy.execution import execute
+from livegrad.lazy.lazy_values import holders_of, is_held, known_value, leaf_of
+from livegrad.runtime.cpu import compile_function
+from livegrad.schedule.plan import Plan
+from livegrad.tensors.errors import GraphMergeError, GraphOrderError
+from livegrad.tensors.handle import Tensor, wrap
+
+_MOST_PRINTED = 200
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """One node of a graph: what it computes, and what is known of its value.
+
+    >>> import livegrad as lg
+    >>> graph = (lg.asarray([1.0, 2.0]) + lg.asarray([3.0, 4.0])).graph
+    >>> node = graph.nodes[-1]
+    >>> node.name, node.op, node.shape, node.is_computed, node.bytes
+    ('%2', 'add', (2,), False, 8)
+    """
+
+    number: int
+    node: Node
+    origin: Place | None = None
+    """The line of the program that made the node; of a constant, which is one wherever it is written, its user's."""
+
+    @property
+    def name(self) -> str:
+        return f"%{self.number}"
+
+    @property
+    def op(self) -> str:
+        """The operation's name; `data` for a leaf that was given."""
+        return "data" if leaf_of(self.node) is not None else self.node.op.name
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return shape_of(self.node.type)
+
+    @property
+    def dtype(self) -> Scalar | None:
+        """The element type; None for a node that stands for several values."""
+        return scalar_of(self.node.type)
+
+    @property
+    def kind(self) -> str:
+        """Element type and shape, as pictures have them."""
+        return f"{self.dtype} {list(self.shape)}" if self.dtype is not None else str(self.node.type)
+
+    @property
+    def label(self) -> str:
+        """The operation's name; of a constant, its value."""
+        return str(self.attributes["value"]) if self.op == "constant" else self.op
+
+    @property
+    def color(self) -> str:
+        """How a picture fills it: a kind of `livegrad.ir.drawing.COLORS`."""
+        return "leaf" if leaf_of(self.node) is not None else "known" if self.is_computed else "plain"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The operation's parameters, such as axes."""
+        return {} if leaf_of(self.node) is not None else dict(self.node.attributes)
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the value is known."""
+        return leaf_of(self.node) is not None or known_value(self.node) is not None
+
+    @property
+    def bytes(self) -> int | None:
+        """The size of the value; None while it is symbolic."""
+        size = 1 if self.dtype is None else self.dtype.dtype.itemsize
+        for extent in self.shape:
+            if not isinstance(extent, int):
+                return None
+            size *= extent
+        return size
+
+    def __str__(self) -> str:
+        state = "computed" if self.is_computed else "not computed"
+        known = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items() if not callable(value))
+        size = "symbolic size" if self.bytes is None else f"{self.bytes:,} bytes"
+        return f"{self.name} {self.op}({known}): {self.node.type}, {size}, {state}, {self.origin or 'no origin'}"
+
+
+def _origins(order: list[Node]) -> dict[Node, Place | None]:
+    """Where each node was written; equal constants are one node, so those stand where they are first used."""
+    fixed: set[Node] = set()
+    for node in order:
+        if node.op is constant_op or (node.operands and fixed.issuperset(node.operands)):
+            fixed.add(node)
+    origins: dict[Node, Place | None] = {}
+    for node in reversed(order):
+        if node not in fixed:
+            origins[node] = node.origin
+        place = origins.setdefault(node, node.origin)
+        origins |= {operand: place for operand in node.operands if operand in fixed}
+    return origins
+
+
+class Graph:
+    """All nodes that some tensors need, operands first.
+
+    >>> import livegrad as lg
+    >>> x, y = lg.asarray([1.0, 2.0]), lg.asarray([3.0, 4.0])
+    >>> graph = (x - y).graph
+    >>> [node.op for node in graph.nodes]
+    ['data', 'data', 'sub']
+    >>> [(slot, node.name) for slot, node in graph.inputs(graph.nodes[-1])]
+    [(0, '%0'), (1, '%1')]
+    """
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._tensors = list(tensors)
+        self._freed = False
+        self._nodes: tuple[GraphNode, ...] | None = None  # found when they are first asked for
+        self._numbers: dict[Node, int] = {}
+
+    # --- what is in it ---
+
+    @property
+    def nodes(self) -> tuple[GraphNode, ...]:
+        """Every node, operands before what uses them."""
+        self._require_alive()
+        if self._nodes is None:
+            order = toposort([tensor.node for tensor in self._tensors])
+            self._numbers = {node: number for number, node in enumerate(order)}
+            origins = _origins(order)
+            self._nodes = tuple(GraphNode(number, node, origins[node]) for number, node in enumerate(order))
+        return self._nodes
+
+    @property
+    def tensors(self) -> Sequence[Tensor]:
+        """The tensors that the graph was made for."""
+        self._require_alive()
+        return tuple(self._tensors)
+
+    def node(self, which: int | str | Tensor | GraphNode) -> GraphNode:
+        """A node by its number, its name (`%3`), a tensor, or a node of another graph that is in this one too.
+
+        >>> import livegrad as lg
+        >>> x = lg.asarray([1.0])
+        >>> (x + x).graph.node("%1").op, (x + x).graph.node(x).op
+        ('add', 'data')
+        """
+        nodes = self.nodes
+        if isinstance(which, Tensor | GraphNode):
+            number = self._numbers.get(which.node)
+        else:
+            text = str(which).removeprefix("%")
+            number = int(text) if text.isdecimal() else None
+        if number is None or number >= len(nodes):
+            found = type(which).__name__ if isinstance(which, Tensor) else str(which)
+            raise UsageError(
+                "no such node in this graph", where=caller_origin(), expected=f"%0 to %{len(nodes) - 1}", found=found
+            )
+        return nodes[number]
+
+    def inputs(self, node: GraphNode | int | str | Tensor) -> list[tuple[int, GraphNode]]:
+        """What a node takes: (slot, node) for each operand."""
+        found = self.node(node)
+        return [(slot, self.nodes[self._numbers[operand]]) for slot, operand in enumerate(found.node.operands)]
+
+    @property
+    def leaves(self) -> tuple[GraphNode, ...]:
+        """The nodes without inputs."""
+        return tuple(node for node in self.nodes if not node.node.operands)
+
+    def topological_sort(self, edges: Iterable[tuple[Any, Any]] = ()) -> list[GraphNode]:
+        """The nodes in an order of execution, which also obeys further edges (first, then); a cycle is an error.
+
+        >>> import livegrad as lg
+        >>> graph = (lg.ones(2).execute() + 1.0).graph
+        >>> [node.number for node in graph.topological_sort()] == list(range(len(graph)))
+        True
+        """
+        after: dict[int, list[int]] = {node.number: [] for node in self.nodes}
+        waiting = dict.fromkeys(after, 0)
+        own = [(source.number, node.number) for node in self.nodes for _, source in self.inputs(node)]
+        for source, target in (*own, *map(self._edge, edges)):
+            after[source].append(target)
+            waiting[target] += 1
+        ready = [number for number, count in waiting.items() if not count]
+        order: list[GraphNode] = []
+        for number in ready:
+            order.append(self.nodes[number])
+            for target in after[number]:
+                waiting[target] -= 1
+                if not waiting[target]:
+                    ready.append(target)
+        if len(order) < len(self.nodes):
+            stuck = ", ".join(f"%{number}" for number, count in waiting.items() if count)
+            raise GraphOrderError("the graph has a cycle", where=caller_origin(), found=f"a cycle among {stuck}")
+        return order
+
+    def _edge(self, edge: Any) -> tuple[int, int]:
+        if not isinstance(edge, tuple) or len(edge) != 2:
+            raise UsageError("an edge goes from one node to another", where=caller_origin(), found=repr(edge))
+        source, target = edge
+        return self.node(source).number, self.node(target).number
+
+    def merge(self, other: Graph) -> Graph:
+        """One graph with the nodes of both; what they share is in it once.
+
+        >>> import livegrad as lg
+        >>> x = lg.asarray([1.0])
+        >>> len((x + 1.0).graph.merge((x * 2.0).graph)) < len((x + 1.0).graph) + len((x * 2.0).graph)
+        True
+        """
+        for graph in (self, other):
+            if not isinstance(graph, Graph):
+                raise GraphMergeError("only a graph can be merged", where=caller_origin(), found=type(graph).__name__)
+            if graph._freed:
+                raise GraphMergeError("a graph that was freed cannot be merged", where=caller_origin())
+        return Graph([*self._tensors, *other._tensors])
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    # --- running and letting go ---
+
+    def execute(self) -> Graph:
+        """Computes all tensors of the graph."""
+        execute([tensor.node for tensor in self.tensors])
+        return self
+
+    def plan(self) -> Plan:
+        """What `execute` would run now, on the CPU: kernels, library calls and buffers. Print it to read it.
+
+        Known values are read, tensors that somebody holds are results, and the rest is fused away. A graph of more than
+        2,000 nodes runs in pieces; this is the plan of the whole.
+
+        >>> import livegrad as lg
+        >>> x = lg.asarray([[1.0, 2.0], [3.0, 4.0]])
+        >>> print(lg.softmax(x * 2.0).graph.plan())
+        plan graph: 1 step, 1 kernel, 32 bytes moved, peak 0 bytes of 0 without reuse
+          0: kernel reduce+div [2 over 2](b0:argument0) -> b1:result0
+        """
+        return compile_function(self.function()).schedule()
+
+    def function(self) -> Function:
+        """What is still to be computed, as a function of the values that are known.
+
+        >>> import livegrad as lg
+        >>> x = lg.asarray([1.0, 2.0])
+        >>> print(lg.print_function((x + x).graph.function()).strip())
+        function @graph(%p0: tensor<f32, [2]>) -> tensor<f32, [2]> {
+          %0 = add(%p0, %p0): tensor<f32, [2]>
+          return %0
+        }
+        """
+        known, wanted = [], []
+        for listed in self.nodes:
+            if listed.is_computed:
+                known.append(listed.node)
+            elif is_held(listed.node):
+                wanted.append(listed.node)
+        return make_function("graph", known, wanted)
+
+    def free(self) -> None:
+        """Frees every tensor of the graph, leaves and intermediate ones included: their later use is an error."""
+        for node in self.nodes:
+            for holder in list(holders_of(node.node)):
+                holder.free()
+        self._freed = True
+        self._tensors, self._nodes, self._numbers = [], None, {}
+
+    def _require_alive(self) -> None:
+        if self._freed:
+            raise UsageError("this graph was freed", where=caller_origin(), help="make it anew from a tensor")
+
+    # --- seeing it ---
+
+    def __str__(self) -> str:
+        computed = sum(node.is_computed for node in self.nodes)
+        lines = [f"graph of {len(self.nodes):,} nodes, {computed:,} computed"]
+        shown = self.nodes if len(self.nodes) <= _MOST_PRINTED else self.nodes[-_MOST_PRINTED:]
+        if len(shown) < len(self.nodes):
+            lines.append(f"  ... {len(self.nodes) - len(shown):,} nodes before these")
+        for node in shown:
+            operands = ", ".join(source.name for _, source in self.inputs(node))
+            state = "computed" if node.is_computed else "-"
+            size = "?" if node.bytes is None else f"{node.bytes:,}"
+            lines.append(
+                f"  {node.name:>6} = {node.op}({operands})  {node.node.type}  {size} B  {state}  {node.origin or ''}"
+            )
+        return "\n".join(lines)
+
+    def print(self) -> None:
+        """Prints a summary with one line a node."""
+        print(self)
+
+    def to_dot(self, path: str | Path | None = None) -> str:
+        """The graph in Graphviz' language; written to a file if one is named. Edges carry their slot.
+
+        >>> import livegrad as lg
+        >>> print((lg.asarray([1.0]) + lg.asarray([2.0])).graph.to_dot())
+        digraph {
+          rankdir=BT; node [shape=box, fontname="sans-serif"];
+          n0 [label="%0 data\\nf32 [1]\\n4 B", style=filled, fillcolor="#cfe8cf"];
+          n1 [label="%1 data\\nf32 [1]\\n4 B", style=filled, fillcolor="#cfe8cf"];
+          n2 [label="%2 add\\nf32 [1]\\n4 B"];
+          n0 -> n2 [label="0"];
+          n1 -> n2 [label="1"];
+        }
+        """
+        lines = ["digraph {", '  rankdir=BT; node [shape=box, fontname="sans-serif"];']
+        for node in self.nodes:
+            size = "?" if node.bytes is None else f"{node.bytes:,}"
+            style = ', style=filled, fillcolor="#cfe8cf"' if node.is_computed else ""
+            lines.append(f'  n{node.number} [label="{node.name} {node.op}\\n{node.kind}\\n{size} B"{style}];')
+        for node in self.nodes:
+            lines += [f'  n{s.number} -> n{node.number} [label="{slot}"];' for slot, s in self.inputs(node)]
+        text = "\n".join([*lines, "}"])
+        if path is not None:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        return text
+
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """The graph as a picture: leaves blue, what is computed green; written to a file if one is named.
+
+        >>> import livegrad as lg
+        >>> (lg.asarray([1.0]) + lg.asarray([2.0])).graph.to_svg().count("<rect")
+        3
+        """
+        boxes = [Box(node.name, (f"{node.name} {node.label}", node.kind), node.color) for node in self.nodes]
+        edges = [(source.name, node.name) for node in self.nodes for _, source in self.inputs(node)]
+        drawn = draw_graph(boxes, edges, f"graph of {len(self.nodes):,} nodes")
+        if path is not None:
+            Path(path).write_text(drawn, encoding="utf-8")
+        return drawn
+
+    def __repr__(self) -> str:
+        if self._freed:
+            return "<graph, freed>"
+        return f"<graph of {len(self.nodes):,} nodes, {sum(node.is_computed for node in self.nodes):,} computed>"
+
+    def _repr_svg_(self) -> str | None:
+        """What notebooks show; a graph too large to be read in a picture is shown as text."""
+        return self.to_svg() if not self._freed and len(self.nodes) <= _MOST_PRINTED else None
+
+
+def graph_of(*tensors: Tensor) -> Graph:
+    """The graph behind several tensors."""
+    return Graph(tensors)
+
+
+def tensor_at(node: GraphNode) -> Tensor:
+    """A tensor on a node of a graph, to read or to go on from."""
+    if not hasattr(node.node.type, "shape"):
+        raise UsageError("this node stands for several values", where=caller_origin(), found=str(node.node.type))
+    return wrap(node.node)

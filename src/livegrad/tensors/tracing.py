@@ -1,0 +1,157 @@
+"""Python functions on tensors as closed functions of the value IR.
+
+Transforms, `jit` and control flow call a function once with placeholders and take the graph that it built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.function import captured_values, make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import Type
+from livegrad.tensors.dtypes import DEFAULT_FLOAT
+from livegrad.tensors.handle import Tensor, are_numbers, node_of, number_as, wrap
+from livegrad.tensors.pytrees import LEAF_CLASSES, Structure, flatten, unflatten
+
+LEAF_CLASSES.add(Tensor)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What a call built: a function of the inputs and of the values it took from around it, and how results nest."""
+
+    function: Function
+    captures: tuple[Node, ...]
+    structure: Structure
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What to call a function in messages and in the IR."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def require_callable(function: Any, user: str) -> None:
+    """Refuses what is no function: the result of one, most often."""
+    if not callable(function):
+        raise UsageError(
+            f"`{user}` takes a function",
+            where=caller_origin(),
+            found=type(function).__name__,
+            help="pass the function itself, not what it gives",
+        )
+
+
+def placeholders(types: Sequence[Type]) -> tuple[Node, ...]:
+    """Inputs without a value, for a function to be traced with."""
+    return tuple(input_node(Key(f"argument{index}"), type) for index, type in enumerate(types))
+
+
+def trace_call(call: Callable[..., Any], types: Sequence[Type], name: str) -> Traced:
+    """Calls `call` with placeholder tensors of these types."""
+    inputs = placeholders(types)
+    return close(name, inputs, call(*map(wrap, inputs)))
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A nest of arguments taken apart: the nodes that a traced function has parameters for, and all leaves.
+
+    Leaves that are not tensors are handed on to the function as they are.
+    """
+
+    nodes: tuple[Node, ...]
+    leaves: tuple[Any, ...]
+    handed_on: tuple[bool, ...]
+    structure: Structure
+
+    def filled(self, tensors: Iterable[Tensor]) -> Any:
+        """The nest with these tensors in place of those that have parameters."""
+        supply = iter(tensors)
+        pairs = zip(self.leaves, self.handed_on, strict=True)
+        return unflatten(self.structure, [leaf if stays else next(supply) for leaf, stays in pairs])
+
+
+def take_apart(tree: Any, user: str, may_hand_on: Sequence[bool] | None = None) -> Arguments:
+    """The arguments of a function that is to be traced; `may_hand_on` says of each leaf whether it may be no tensor."""
+    leaves, structure = flatten(tree)
+    allowed = may_hand_on or [True] * len(leaves)
+    stays = tuple(may and is_handed_on(leaf) for may, leaf in zip(allowed, leaves, strict=True))
+    nodes = tuple(node_of(leaf, user) for leaf, own in zip(leaves, stays, strict=True) if not own)
+    return Arguments(nodes, tuple(leaves), stays, structure)
+
+
+def is_handed_on(leaf: Any) -> bool:
+    """Whether a function that is traced gets an argument as it is: a Python number, which takes the type of the tensor
+    beside it there too, text, a truth value, or an object that holds no array.
+    """
+    if isinstance(leaf, Tensor):
+        return are_numbers(leaf)
+    return not (
+        isinstance(leaf, Node | np.ndarray | np.generic) or hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__")
+    )
+
+
+def typed_nodes(leaves: Sequence[Any], user: str, beside: Any = ()) -> list[Node]:
+    """Leaves as nodes. Python floats take the type of the tensors of floats among them and in the nest beside them, if
+    that is one type.
+    """
+    if not any(map(_is_float, leaves)):
+        return [node_of(leaf, user) for leaf in leaves]
+    tensors = [leaf for leaf in (*leaves, *flatten(beside)[0]) if isinstance(leaf, Tensor) and not are_numbers(leaf)]
+    wanted = {tensor.dtype.real for tensor in tensors if tensor.dtype.kind in ("float", "complex")}
+    element = wanted.pop() if len(wanted) == 1 else DEFAULT_FLOAT
+    return [number_as(leaf, element) if _is_float(leaf) else node_of(leaf, user) for leaf in leaves]  # type: ignore[misc]
+
+
+def _is_float(leaf: Any) -> bool:
+    """Whether a leaf is a float without a type of its own."""
+    return leaf.__class__ is float or (isinstance(leaf, Tensor) and are_numbers(leaf) and leaf.dtype.kind == "float")
+
+
+def node_like(leaf: Any, type: Type, user: str) -> Node:
+    """A leaf as a node; a number without a type of its own in the type that is wanted, if it is one of numbers."""
+    if isinstance(type, TensorType) and not type.shape and are_numbers(leaf):
+        made = number_as(leaf, type.element) if type.element.kind in _TAKES.get(_kind(leaf), ()) else None
+        if made is not None:
+            return made
+    return node_of(leaf, user)
+
+
+_TAKES = {
+    "signed": ("signed", "unsigned", "float", "complex"),
+    "float": ("float", "complex"),
+    "complex": ("complex",),
+}
+
+
+def _kind(number: Any) -> str:
+    if isinstance(number, Tensor):
+        return number.dtype.kind
+    return {int: "signed", float: "float", complex: "complex"}.get(number.__class__, "bool")
+
+
+def close(
+    name: str, inputs: Sequence[Node], result: Any, can_be_passed: Callable[[Node], bool] | None = None
+) -> Traced:
+    """The function from inputs to a nest of tensors; captures are what can be passed to it, if there is a limit."""
+    leaves, structure = flatten(result)
+    results = tuple(result_node(leaf, name) for leaf in leaves)
+    captures = captured_values(inputs, results, can_be_passed)
+    return Traced(make_function(name, (*inputs, *captures), results), captures, structure)
+
+
+def result_node(leaf: Any, name: str) -> Node:
+    """A leaf of what a traced function returned, as a node."""
+    if isinstance(leaf, Tensor | bool | int | float | complex) or hasattr(leaf, "__array__"):
+        return node_of(leaf, name)
+    raise UsageError(
+        f"`{name}` must return tensors", where=caller_origin(), found=type(leaf).__name__, help="or nests of them"
+    )

@@ -1,0 +1,422 @@
+"""Derivatives of functions on tensors: both modes, any order, over any nest of arguments.
+
+A transform calls the function once with placeholders, differentiates the graph, and puts the derivative's graph at
+the arguments: the results are lazy tensors like any others.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, wraps
+from typing import Any, Protocol, TypeVar, overload, runtime_checkable
+
+from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
+from livegrad.diagnostics.explain_calls import call_users
+from livegrad.ir.function import inline
+from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import cached_derivation, forget_derivations, keeps_places
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import bool_, is_differentiable, scalar_of
+from livegrad.lazy.lazy_values import compute_together
+from livegrad.ops.custom import recompute_call
+from livegrad.ops.elementwise import detach
+from livegrad.ops.rules import filled, zero
+from livegrad.passes.differentiate import forward, reverse
+from livegrad.passes.differentiate.lower import with_derivatives_written
+from livegrad.passes.differentiate.tangents import result_nodes
+from livegrad.tensors.concrete import standing_for
+from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.handle import Tensor, node_of, wrap
+from livegrad.tensors.operands import whole_number
+from livegrad.tensors.pytrees import flatten, tree_map, unflatten
+from livegrad.tensors.tracing import (
+    Traced,
+    close,
+    name_of,
+    node_like,
+    placeholders,
+    require_callable,
+    take_apart,
+    trace_call,
+    typed_nodes,
+)
+from livegrad.tensors.weak_types import typed
+
+Arguments = int | Sequence[int]
+GradientBlock = TypeVar("GradientBlock", covariant=True)
+
+
+@runtime_checkable
+class HasGradient(Protocol[GradientBlock]):
+    """A block, a pin or an engine: `grad` asks it for the block that computes its gradient."""
+
+    def gradient_block(self, *, of: Any, by: Any, name: str) -> GradientBlock: ...
+
+
+Pins = Sequence[HasGradient[Any] | str] | Mapping[str, HasGradient[Any] | str] | HasGradient[Any] | str
+
+
+@overload
+def grad(
+    function: HasGradient[GradientBlock], *, of: HasGradient[Any] | str | None = None, by: Pins, name: str = ...
+) -> GradientBlock: ...
+@overload
+def grad(*, of: HasGradient[GradientBlock], by: Pins, name: str = ...) -> GradientBlock: ...
+@overload
+def grad(function: Callable[..., Any], argnums: Arguments = 0, *, has_aux: bool = False) -> Callable[..., Any]: ...
+def grad(
+    function: Any = None,
+    argnums: Arguments = 0,
+    *,
+    has_aux: bool = False,
+    of: HasGradient[Any] | str | None = None,
+    by: Pins | None = None,
+    name: str = "gradient",
+) -> Any:
+    """The gradient of a function that returns one real number, or of an output of a graph of blocks.
+
+    Of a function: by the arguments at `argnums`, which may be nests of dicts, lists, tuples and data classes; the
+    gradient has the same structure. The function may decide by their values as Python does (`if x > 0`, masks): they
+    are known.
+
+    >>> import livegrad as lg
+    >>> lg.grad(lambda x: lg.sum(x**3))(lg.asarray([1.0, 2.0]))
+    Tensor([ 3., 12.], dtype=float32)
+
+    Of a live graph: a block with an output for each of the pins `by` which `of`, one real number, is differentiated.
+    Its pin `seed` (1 unless it is fed) is the cotangent of `of`; with a seed of its shape `of` may be any tensor.
+
+    >>> engine = lg.Engine()
+    >>> square = engine.add(lg.block(lambda x, gain=2.0: gain * x * x, name="square"))
+    >>> loss = engine.add(lg.block(lambda x: lg.sum(x), name="loss"))
+    >>> engine.connect(square, loss["x"])
+    >>> engine.set(square["x"], [1.0, 2.0])
+    >>> slope = engine.add(lg.grad(of=loss, by=[square["x"], square["gain"]]))
+    >>> _ = engine.step()
+    >>> engine.read(slope["x"]).tolist(), float(engine.read(slope["gain"]))
+    ([4.0, 8.0], 5.0)
+    """
+    if by is not None:
+        owner = of if function is None else function
+        if not isinstance(owner, HasGradient):
+            raise UsageError("of what? A gradient is of an output", where=caller_origin(), found=repr(owner))
+        return owner.gradient_block(of=of, by=by, name=name)
+    if of is not None:
+        help = "write lg.grad(of=output, by=[block['pin']])"
+        raise UsageError("`grad` of an output needs the pins to differentiate by", where=caller_origin(), help=help)
+    with_value = value_and_grad(function, argnums, has_aux=has_aux)
+
+    @wraps(function, updated=())
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, found = with_value(*args, **kwargs)
+        return (found, value[1]) if has_aux else found
+
+    return of_captured(function, "grad", gradient, argnums=argnums, has_aux=has_aux)
+
+
+def value_and_grad(
+    function: Callable[..., Any], argnums: Arguments = 0, *, has_aux: bool = False
+) -> Callable[..., tuple[Any, Any]]:
+    """The value and the gradient together; with `has_aux` the function returns (value, anything else).
+
+    >>> import livegrad as lg
+    >>> lg.value_and_grad(lambda x: x * x)(lg.asarray(3.0))
+    (Tensor(9., dtype=float32), Tensor(6., dtype=float32))
+    """
+    require_callable(function, "grad")
+
+    @wraps(function, updated=())
+    def derived(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        call = _Call(function, args, kwargs, argnums)
+        returned = call.returned
+        if has_aux and not (isinstance(returned, tuple) and len(returned) == 2):
+            raise UsageError(f"`{call.name}` must return (value, auxiliary)", where=caller_origin())
+        value, auxiliary = returned if has_aux else (returned, None)
+        loss = call.close(value)
+        _require_loss(call.name, loss)
+        one = filled(1.0, loss.function.result_types[0])
+        number, *gradients = call.pull_back(loss, [one], with_value=True)
+        result, *slopes = (wrap(typed(node)) for node in (number, *gradients))
+        compute_together([result, *slopes])
+        if has_aux:
+            return (result, call.at_arguments(auxiliary)), call.like_arguments(slopes)
+        return result, call.like_arguments(slopes)
+
+    return of_captured(function, "value_and_grad", derived, argnums=argnums, has_aux=has_aux)
+
+
+def of_captured(function: Any, name: str, lazily: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """A transform by a function's own `__livegrad_transform__`, if it has one: functions that are compiled from their
+    source take plain numbers and structs too, and go the way of tensors where tensors are among the arguments.
+    """
+    own = getattr(function, "__livegrad_transform__", None)
+    return lazily if own is None else own(name, lazily, **options)
+
+
+@overload
+def vjp(function: Function, /) -> Function: ...
+@overload
+def vjp(function: Callable[..., Any], /, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]: ...
+def vjp(function: Any, /, *primals: Any) -> Any:
+    """The value at `primals` and the pullback: from cotangents of the results to cotangents of the arguments.
+
+    Given a `Function` of the IR alone, its derivative as a `Function`: (arguments, cotangents) → cotangents.
+
+    >>> import livegrad as lg
+    >>> value, pullback = lg.vjp(lambda x, y: x * y, lg.asarray(2.0), lg.asarray(3.0))
+    >>> pullback(lg.asarray(1.0))
+    (Tensor(3., dtype=float32), Tensor(2., dtype=float32))
+    """
+    if isinstance(function, Function):
+        return reverse.vjp(with_derivatives_written(function))
+    require_callable(function, "vjp")
+    return of_captured(function, "vjp", partial(_vjp, function))(*primals)
+
+
+def _vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    call = _Call(function, primals, {}, tuple(range(len(primals))))
+    traced = call.close(call.returned)
+
+    def pullback(cotangents: Any) -> tuple[Any, ...]:
+        given = _matching(cotangents, traced, "cotangent")
+        return call.like_arguments(wrap(typed(node)) for node in call.pull_back(traced, given))
+
+    return call.at_arguments(call.returned), pullback
+
+
+@overload
+def jvp(function: Function, /) -> Function: ...
+@overload
+def jvp(function: Callable[..., Any], /, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]: ...
+def jvp(function: Any, /, primals: Any = None, tangents: Any = None) -> Any:
+    """The value at `primals` and its derivative in the direction `tangents`.
+
+    Given a `Function` of the IR alone, its derivative as a `Function`: (arguments, tangents) → (results, tangents).
+
+    >>> import livegrad as lg
+    >>> lg.jvp(lambda x: x * x, [lg.asarray(3.0)], [lg.asarray(1.0)])
+    (Tensor(9., dtype=float32), Tensor(6., dtype=float32))
+    """
+    if isinstance(function, Function):
+        return forward.jvp(with_derivatives_written(function))
+    require_callable(function, "jvp")
+    return of_captured(function, "jvp", partial(_jvp, function))(primals, tangents)
+
+
+def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    if not (isinstance(primals, Sequence) and isinstance(tangents, Sequence)):
+        raise UsageError(
+            "`jvp` takes a sequence of arguments and one of tangents",
+            where=caller_origin(),
+            found=f"{type(primals).__name__} and {type(tangents).__name__}",
+            help="write lg.jvp(f, (x,), (dx,))",
+        )
+    call = _Call(function, tuple(primals), {}, tuple(range(len(primals))))
+    traced = call.close(call.returned)
+    leaves, structure = flatten(tuple(tangents))
+    if structure != call.structure:
+        raise UsageError("tangents nest otherwise than the primals", where=caller_origin())
+    directions = [node_like(leaf, node.type, "jvp") for leaf, node in zip(leaves, call.nodes, strict=True)]
+    _require_types(directions, [node.type for node in call.nodes], "tangent")
+    derived = _push_forward(traced.function, call.active(traced))
+    found = [typed(node) for node in inline(derived, [*call.nodes, *traced.captures, *directions])]
+    number = len(traced.function.results)
+    value, tangent = (unflatten(traced.structure, map(wrap, part)) for part in (found[:number], found[number:]))
+    return value, tangent
+
+
+def stop_gradient(tree: Any) -> Any:
+    """The same values, for which every derivative is zero.
+
+    >>> import livegrad as lg
+    >>> lg.grad(lambda x: x * lg.stop_gradient(x))(lg.asarray(3.0))
+    Tensor(3., dtype=float32)
+    """
+    return tree_map(lambda leaf: wrap(detach(node_of(leaf, "stop_gradient"))), tree)
+
+
+def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, of which reverse mode stores the arguments alone and computes the rest again on the way back.
+
+    >>> import livegrad as lg
+    >>> layer = lg.checkpoint(lambda x: lg.tanh(lg.sin(x)))
+    >>> lg.grad(lambda x: lg.sum(layer(x)))(lg.asarray([0.0]))
+    Tensor([1.], dtype=float32)
+    """
+    require_callable(function, "checkpoint")
+
+    @wraps(function, updated=())
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        given = take_apart(declared_numbers(function, args, kwargs), name_of(function))
+
+        def call(*tensors: Tensor) -> Any:
+            positional, named = given.filled(tensors)
+            return call_users(function, positional, named)
+
+        traced = trace_call(call, [node.type for node in given.nodes], name_of(function))
+        value = recompute_call(*given.nodes, *traced.captures, function=traced.function)
+        return unflatten(traced.structure, map(wrap, result_nodes(value, len(traced.function.results))))
+
+    return recomputed
+
+
+# --- one call under differentiation ----------------------------------------------------------------------------------
+
+
+class _Call:
+    """A call of a function with placeholders in place of the arguments that it is differentiated by."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, argnums: Arguments) -> None:
+        self.name = name_of(function)
+        self.single = not isinstance(argnums, Iterable)
+        args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
+        places = argument_places(argnums, len(args), self.name)
+        leaves, self.structure = flatten(tuple(args[place] for place in places))
+        self.nodes = typed_nodes(leaves, self.name, (args, kwargs))
+        for node in self.nodes:
+            require_differentiable(node, self.name)
+        self.inputs = placeholders([node.type for node in self.nodes])
+        given = list(args)
+        for place, part in zip(places, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
+            given[place] = part
+        with standing_for(self.inputs, self.nodes):
+            self.returned = call_users(function, given, kwargs)
+
+    def close(self, result: Any) -> Traced:
+        """A part of what was returned as a function of the inputs."""
+        return close(self.name, self.inputs, result)
+
+    def active(self, traced: Traced) -> tuple[bool, ...]:
+        return (True,) * len(self.inputs) + (False,) * len(traced.captures)
+
+    def pull_back(self, traced: Traced, cotangents: Sequence[Node], *, with_value: bool = False) -> list[Node]:
+        derived = _pull_back(traced.function, self.active(traced), with_value)
+        return list(inline(derived, [*self.nodes, *traced.captures, *cotangents]))
+
+    def like_arguments(self, tensors: Iterable[Tensor]) -> Any:
+        parts = unflatten(self.structure, tensors)
+        return parts[0] if self.single else parts
+
+    def at_arguments(self, result: Any) -> Any:
+        """A part of what was returned, at the arguments themselves."""
+        traced = self.close(result)
+        found = inline(traced.function, [*self.nodes, *traced.captures])
+        return unflatten(traced.structure, (wrap(typed(node)) for node in found))
+
+
+# Differentiation is repeated for the same graph whenever a transform is called in a loop.
+@cached_derivation(256)
+def _pull_back(function: Function, active: tuple[bool, ...], with_value: bool) -> Function:
+    return reverse.pull_back(with_derivatives_written(function), active, with_value=with_value)
+
+
+@cached_derivation(256)
+@keeps_places
+def _push_forward(function: Function, active: tuple[bool, ...]) -> Function:
+    """(arguments, tangents of the active ones) → (results, a tangent for each)."""
+    derived, flags = forward.push_forward(with_derivatives_written(function), active)
+    number = len(function.results)
+    supply = iter(derived.results[number:])
+    tangents = [
+        next(supply) if flag else zero(result.type) for flag, result in zip(flags, function.results, strict=True)
+    ]
+    return Function(derived.name, derived.parameters, (*derived.results[:number], *tangents))
+
+
+def forget_derivatives() -> None:
+    """Drops the derivatives that are kept for the next call, and their parts."""
+    forget_derivations()
+
+
+def by_position(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call whose named arguments that `argnums` counts are passed by position.
+
+    >>> by_position(lambda x, y, z: x, (1.0,), {"z": 3.0, "y": 2.0}, 1)
+    ((1.0, 2.0, 3.0), {})
+    """
+    listed = argnums if isinstance(argnums, Iterable) else (argnums,)
+    if not kwargs or all(isinstance(place, int) and place < len(args) for place in listed):
+        return args, kwargs
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a callable without a signature
+        return args, kwargs
+    rest, moved = dict(kwargs), list(args)
+    for parameter in list(parameters)[len(args) :]:
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in rest:
+            break
+        moved.append(rest.pop(parameter.name))
+    return tuple(moved), rest
+
+
+def argument_places(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
+    """The positions of arguments, counted from the front; one that there is not is refused."""
+    listed = argnums if isinstance(argnums, Iterable) and not isinstance(argnums, str) else (argnums,)
+    places = tuple(whole_number(place, name, "argnums") for place in listed)
+    for place in places:
+        if not -number <= place < number:
+            raise UsageError(
+                f"`{name}` was called with {number} arguments by position",
+                where=caller_origin(),
+                found=f"argnums {argnums}",
+                help="argnums counts the arguments from 0",
+            )
+    return tuple(place % number for place in places)
+
+
+def require_differentiable(node: Node, name: str) -> None:
+    if not is_differentiable(node.type):
+        element = scalar_of(node.type)
+        raise DifferentiationError(
+            f"cannot differentiate `{name}` with respect to {'truth values' if element is bool_ else 'integers'}",
+            where=caller_origin(),
+            expected="floats",
+            found=str(element) if element is None else element.long_name,
+            help="write 1.0 for 1, convert it with lg.astype(x, lg.float32), or leave it out of argnums",
+        )
+
+
+def _require_loss(name: str, loss: Traced) -> None:
+    types = loss.function.result_types
+    if (
+        len(types) == 1
+        and isinstance(types[0], TensorType)
+        and types[0].shape == ()
+        and types[0].element.kind == "float"
+    ):
+        return
+    raise DifferentiationError(
+        f"the gradient of `{name}` needs one real number",
+        where=caller_origin(),
+        found=", ".join(map(str, types)) or "nothing",
+        help="return lg.sum(...) or another scalar, or use lg.vjp",
+    )
+
+
+def _matching(tree: Any, traced: Traced, role: str) -> list[Node]:
+    leaves, structure = flatten(tree)
+    if structure != traced.structure:
+        raise UsageError(f"the {role}s nest otherwise than the results", where=caller_origin())
+    types = traced.function.result_types
+    nodes = [node_like(leaf, type, role) for leaf, type in zip(leaves, types, strict=True)]
+    _require_types(nodes, types, role)
+    return nodes
+
+
+def _require_types(nodes: Sequence[Node], types: Sequence[Any], role: str) -> None:
+    for node, type in zip(nodes, types, strict=True):
+        if node.type is not type:
+            raise UsageError(
+                f"a {role} of the wrong type", where=caller_origin(), expected=str(type), found=str(node.type)
+            )
+
+
+def gradient_by_nodes(loss: Tensor, variables: Sequence[Node]) -> list[Node]:
+    """The gradient of a computed graph with respect to nodes inside it: what `backward` uses."""
+    traced = close("loss", variables, loss)
+    active = (True,) * len(variables) + (False,) * len(traced.captures)
+    derived = _pull_back(traced.function, active, False)
+    return list(inline(derived, [*variables, *traced.captures, filled(1.0, loss.type)]))

@@ -1,0 +1,279 @@
+"""Functions on single values applied to whole batches, and the matrices of derivatives that are made with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin, shown
+from livegrad.diagnostics.explain_calls import call_users
+from livegrad.ir.dimension import Size
+from livegrad.ir.function import inline
+from livegrad.ir.node import Function
+from livegrad.ir.propagate_lines import cached_derivation
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import shape_of
+from livegrad.ops.conversion import make_complex
+from livegrad.ops.rules import zero
+from livegrad.passes.batch import batch
+from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.grids import eye
+from livegrad.tensors.handle import ShapeError, Tensor, node_of, wrap
+from livegrad.tensors.holomorphic import checked_linear, is_complex, may_conjugate, require_complex
+from livegrad.tensors.manipulation import moveaxis, reshape
+from livegrad.tensors.pytrees import Structure, dict_keys, flatten, tree_map, unflatten
+from livegrad.tensors.tracing import name_of, require_callable, take_apart, trace_call
+from livegrad.tensors.transforms import (
+    Arguments,
+    argument_places,
+    by_position,
+    grad,
+    jvp,
+    of_captured,
+    require_differentiable,
+    vjp,
+)
+
+Axes = int | None | Sequence[Any] | dict[str, Any]
+
+
+def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
+    """The function applied to each member of a batch, as one computation.
+
+    `in_axes` gives the batch axis of each argument, None for one that all members share; one number stands for all.
+    Named arguments have the batch first. `out_axes` says where the batch goes in each result.
+
+    >>> import livegrad as lg
+    >>> rows = lg.asarray([[1.0, 2.0], [3.0, 4.0]])
+    >>> lg.vmap(lambda row, scale: lg.sum(row) * scale, in_axes=(0, None))(rows, lg.asarray(10.0))
+    Tensor([30., 70.], dtype=float32)
+    """
+    require_callable(function, "vmap")
+
+    @wraps(function, updated=())
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = declared_numbers(function, args, kwargs)
+        axes = _leaf_axes(in_axes, args, name_of(function)) + [0] * len(flatten(kwargs)[0])
+        given = take_apart((args, kwargs), name_of(function), [axis is None for axis in axes])
+        nodes = given.nodes
+        axes = [axis for axis, stays in zip(axes, given.handed_on, strict=True) if not stays]
+        places = [
+            None if axis is None else _place(axis, node.type, function) for axis, node in zip(axes, nodes, strict=True)
+        ]
+        size = _batch_size([(node.type, place) for node, place in zip(nodes, places, strict=True)], function)
+        types = [_without_axis(node.type, place) for node, place in zip(nodes, places, strict=True)]
+
+        def call(*tensors: Tensor) -> Any:
+            positional, named = given.filled(tensors)
+            return call_users(function, positional, named)
+
+        traced = trace_call(call, types, name_of(function))
+        shared = (None,) * len(traced.captures)
+        batched = _batch(traced.function, (*places, *shared), size)
+        results = unflatten(traced.structure, map(wrap, inline(batched, [*nodes, *traced.captures])))
+        return _with_batch_at(out_axes, results, name_of(function)) if out_axes != 0 else results
+
+    return mapped
+
+
+@cached_derivation(256)
+def _batch(function: Function, axes: tuple[int | None, ...], size: Size) -> Function:
+    return batch(function, axes, size=size)
+
+
+def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
+    """Results that have the batch first, with the batch where it is wanted."""
+    leaves, structure = flatten(results)
+    axes: list[int | None] = []
+    _spread_axes(out_axes, results, axes, "out_axes", name)
+    placed = [leaf if axis is None else moveaxis(leaf, 0, axis) for leaf, axis in zip(leaves, axes, strict=True)]
+    if None in axes:
+        raise UsageError(f"each result of `{name}` has the batch", where=caller_origin(), help="give it an axis")
+    return unflatten(structure, placed)
+
+
+def _leaf_axes(in_axes: Axes, args: tuple[Any, ...], name: str) -> list[int | None]:
+    """An axis for each leaf; an axis that stands for a nest holds for all of its leaves."""
+    given = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
+    if len(given) != len(args):
+        raise UsageError(
+            f"`{name}` needs an axis for each of {len(args)} arguments", where=caller_origin(), found=str(in_axes)
+        )
+    found: list[int | None] = []
+    for axes, argument in zip(given, args, strict=True):
+        _spread_axes(axes, argument, found, "in_axes", name)
+    return found
+
+
+def _spread_axes(axes: Any, tree: Any, found: list[int | None], role: str, name: str) -> None:
+    if axes is None or isinstance(axes, int):
+        found += [axes] * len(flatten(tree)[0])
+    elif isinstance(axes, dict) and isinstance(tree, dict) and set(axes) == set(tree):
+        for key in dict_keys(tree):
+            _spread_axes(axes[key], tree[key], found, role, name)
+    elif isinstance(axes, list | tuple) and isinstance(tree, list | tuple) and len(axes) == len(tree):
+        for inner, part in zip(axes, tree, strict=True):
+            _spread_axes(inner, part, found, role, name)
+    else:
+        raise UsageError(f"{role} does not nest like the values of `{name}`", where=caller_origin(), found=repr(axes))
+
+
+def _place(axis: int, type: Any, function: Callable[..., Any]) -> int:
+    rank = len(shape_of(type))
+    if not -rank <= axis < rank:
+        raise ShapeError(f"`{name_of(function)}` has no axis {axis} to map", where=caller_origin(), found=str(type))
+    return axis % rank
+
+
+def _batch_size(places: Sequence[tuple[Any, int | None]], function: Callable[..., Any]) -> Size:
+    sizes = {shape_of(type)[place] for type, place in places if place is not None}
+    if len(sizes) != 1:
+        found = ", ".join(map(str, sorted(map(str, sizes)))) or "none"
+        raise ShapeError(f"`{name_of(function)}` is mapped over one batch size", where=caller_origin(), found=found)
+    return sizes.pop()
+
+
+def _without_axis(type: Any, place: int | None) -> Any:
+    if place is None:
+        return type
+    shape = shape_of(type)
+    return TensorType(type.element, (*shape[:place], *shape[place + 1 :]))
+
+
+# --- matrices of derivatives -----------------------------------------------------------------------------------------
+
+
+def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
+    """The Jacobian, column by column in forward mode: results' shapes followed by the argument's.
+
+    By complex numbers it takes holomorphic functions.
+
+    >>> import livegrad as lg
+    >>> lg.jacfwd(lambda x: x * x)(lg.asarray([1.0, 2.0]))
+    Tensor([[2., 0.],
+            [0., 4.]], dtype=float32)
+    """
+    require_callable(function, "jacfwd")
+
+    @wraps(function, updated=())
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        point, of_point = _by_arguments(function, args, kwargs, argnums)
+        leaves, structure = flatten(point)
+        tensors = [wrap(node_of(leaf, name_of(function))) for leaf in leaves]
+        if not tensors:
+            what = f"`{name_of(function)}` has nothing to be differentiated by"
+            raise UsageError(what, where=caller_origin(), expected="a tensor, or a pytree of them", found=shown(point))
+        for tensor in tensors:
+            require_differentiable(tensor.node, name_of(function))
+
+        def of_leaf(position: int) -> Any:
+            """The derivative by one leaf, for every direction of it."""
+            own = tensors[position]
+
+            def along(direction: Tensor) -> Any:
+                def moved(x: Tensor) -> Any:
+                    return of_point(unflatten(structure, [*tensors[:position], x, *tensors[position + 1 :]]))
+
+                tangent = jvp(moved, [own], [direction])[1]
+                if is_complex(own):
+                    leaves = flatten(tangent)[0]
+                    for leaf in leaves:
+                        require_complex(leaf, name_of(function))
+                    nonlocal conjugates
+                    conjugates = may_conjugate(direction, leaves)
+                return tangent
+
+            conjugates, basis = False, _basis(own)
+            columns = vmap(along, out_axes=-1)(basis)
+            if conjugates:
+                turned = vmap(along, out_axes=-1)(basis * 1j)
+                columns = tree_map(lambda c, t: checked_linear(c, t * -1j, name_of(function)), columns, turned)
+            return tree_map(lambda c: reshape(c, (*c.shape[:-1], *own.shape)), columns)
+
+        return _transposed([of_leaf(position) for position in range(len(tensors))], structure)
+
+    return jacobian
+
+
+def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
+    """The Jacobian, row by row in reverse mode: results' shapes followed by the argument's.
+
+    Complex results by complex numbers need a holomorphic function.
+
+    >>> import livegrad as lg
+    >>> lg.jacrev(lambda x: lg.sum(x * x))(lg.asarray([1.0, 2.0]))
+    Tensor([2., 4.], dtype=float32)
+    """
+    require_callable(function, "jacrev")
+
+    @wraps(function, updated=())
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        point, of_point = _by_arguments(function, args, kwargs, argnums)
+        of_point.__name__ = name_of(function)
+        value, pullback = vjp(of_point, point)
+        leaves, structure = flatten(value)
+        silent = [wrap(zero(leaf.type)) for leaf in leaves]
+
+        def of_result(position: int) -> Any:
+            own = leaves[position]
+
+            def pulled(direction: Tensor) -> Any:
+                return pullback(unflatten(structure, [*silent[:position], direction, *silent[position + 1 :]]))[0]
+
+            def joined(row: Tensor, turned: Tensor) -> Tensor:
+                """Behind a real argument a cotangent is real: the imaginary part was pulled back by itself."""
+                if is_complex(row):
+                    return checked_linear(row, turned * 1j, name_of(function))
+                return wrap(make_complex(row.node, turned.node))
+
+            basis = _basis(own)
+            rows = vmap(pulled)(basis)
+            if is_complex(own):
+                rows = tree_map(joined, rows, vmap(pulled)(basis * -1j))
+            return tree_map(lambda r: reshape(r, (*own.shape, *r.shape[1:])), rows)
+
+        return unflatten(structure, [of_result(position) for position in range(len(leaves))])
+
+    return jacobian
+
+
+def hessian(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
+    """The matrix of second derivatives of a function that returns one real number.
+
+    >>> import livegrad as lg
+    >>> lg.hessian(lambda x: x[0] ** 2 * x[1])(lg.asarray([3.0, 5.0]))
+    Tensor([[10.,  6.],
+            [ 6.,  0.]], dtype=float32)
+    """
+    return of_captured(function, "hessian", jacfwd(grad(function, argnums), argnums), argnums=argnums)
+
+
+def _by_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
+) -> tuple[Any, Callable[[Any], Any]]:
+    """The arguments at `argnums` as one nest, and the function of that nest."""
+    args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
+    places = argument_places(argnums, len(args), name_of(function))
+    single = not isinstance(argnums, Iterable)
+
+    def of_point(point: Any) -> Any:
+        given = dict(zip(places, [point] if single else point, strict=True))
+        return call_users(function, [given.get(place, arg) for place, arg in enumerate(args)], kwargs)
+
+    return args[places[0]] if single else tuple(args[place] for place in places), of_point
+
+
+def _basis(tensor: Tensor) -> Tensor:
+    """One direction for each element of a tensor."""
+    return reshape(eye(tensor.size, dtype=tensor.dtype), (tensor.size, *tensor.shape))
+
+
+def _transposed(parts: list[Any], structure: Structure) -> Any:
+    """From one nest of results for each leaf of the argument to results whose leaves nest like the argument."""
+    if structure is None:
+        return parts[0]
+    leaves = [flatten(part)[0] for part in parts]
+    result_structure = flatten(parts[0])[1]
+    rows = [unflatten(structure, [column[place] for column in leaves]) for place in range(len(leaves[0]))]
+    return unflatten(result_structure, rows)

@@ -1,0 +1,133 @@
+"""Python numbers inside a traced function: like the numbers themselves, they take the type of the tensor beside them.
+
+`jit` says for how long; `handle` asks at every operation, so asking costs next to nothing when nobody traces.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, bool_, c128, f64, i64, scalar_of, shape_of
+from livegrad.ops.comparison import bit_and, greater_equal, less_equal
+from livegrad.ops.control import check
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import add
+from livegrad.ops.indexing import lookup
+from livegrad.ops.rules import filled
+from livegrad.runtime.arguments import scalar_range
+from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.tensors.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT
+
+# What Python computes with, and what its numbers become where they stand alone.
+_SETTLED: dict[Scalar, Scalar] = {bool_: bool_, i64: i64, f64: DEFAULT_FLOAT, c128: DEFAULT_COMPLEX}
+
+# What can be added to any number without changing a bit of it.
+_NOTHING: dict[str, int | float | complex] = {"signed": 0, "float": -0.0, "complex": complex(-0.0, -0.0)}
+
+# The numbers that functions being traced were called with, and what was computed from them and from constants alone.
+_weak: WeakSet[Node] = WeakSet()
+# Python numbers that a loop began with, inside its body: they have a type, and like all numbers cannot be changed.
+_in_loops: WeakSet[Node] = WeakSet()
+# Such numbers in a type that the program asked for.
+_typed: WeakSet[Node] = WeakSet()
+_lock = threading.Lock()
+renew_lock_after_fork(sys.modules[__name__], "_lock")
+traces = 0  # how many functions are being traced with such numbers now, on any thread
+
+
+@contextmanager
+def weak_numbers(nodes: Iterable[Node]) -> Iterator[None]:
+    """Inside, these nodes are numbers without a type of their own."""
+    global traces
+    for node in nodes:
+        _weak.add(node)
+    with _lock:
+        traces += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            traces -= 1
+
+
+def is_weak(node: Node | None) -> bool:
+    """Whether a node is a number without a type of its own."""
+    return traces > 0 and node in _weak
+
+
+def note_loop_numbers(nodes: Iterable[Node]) -> None:
+    """These nodes stand for Python numbers inside a loop's body."""
+    for node in nodes:
+        _in_loops.add(node)
+
+
+def is_python_number(node: Node | None) -> bool:
+    """Whether a node stands for a Python number: `+=` then gives its name to the result, and changes nothing."""
+    if is_weak(node):
+        return True
+    return bool(_in_loops) and node is not None and shape_of(node.type) == () and _is_from_numbers(node, _in_loops)
+
+
+def settled(node: Node) -> Node:
+    """The node; a number without a type of its own gets the one of a Python number that stands alone."""
+    if not is_weak(node):
+        return node
+    own = scalar_of(node.type)
+    assert own is not None
+    return node if _SETTLED[own] is own else cast(node, type=_SETTLED[own])
+
+
+def cast_number(node: Node, element: Scalar) -> Node:
+    """A number of a traced call in a type that it takes; an integer that the type cannot hold ends the run."""
+    own = scalar_of(node.type)
+    assert own is not None
+    if own is element:
+        return node
+    if own is i64 and element.kind in ("signed", "unsigned"):
+        low, high = scalar_range(element)
+        fits = bit_and(greater_equal(node, low), less_equal(node, min(high, scalar_range(i64)[1])))
+        node = check(node, lookup(fits), message=f"a number out of the range of {element.long_name}")
+    return cast(node, type=element)
+
+
+def typed(node: Node) -> Node:
+    """A number whose type the program asked for, or that a transform gives: it has this type from then on."""
+    element = scalar_of(node.type)
+    if element is None or not traces or shape_of(node.type) or element not in _SETTLED or element is bool_:
+        return node
+    # As wide as Python's own numbers: adding nothing makes it another node, of which the compiler leaves no trace.
+    made = add(node, filled(_NOTHING[element.kind], node.type))
+    _typed.add(made)
+    return made
+
+
+def note_result(node: Node) -> None:
+    """A node computed as Python computes, from weak numbers and constants alone, is weak as well."""
+    if _is_from_numbers(node, _weak, _SETTLED):
+        _weak.add(node)
+
+
+def _is_from_numbers(node: Node, numbers: WeakSet[Node], types: Container[Any] | None = None) -> bool:
+    """Whether a node is one of the numbers or computed from them and constants alone, in these types if given."""
+    pending, seen, found = [node], set(), False
+    while pending:
+        below = pending.pop()
+        if below in _typed:
+            return False
+        if below in numbers:
+            found = True
+        elif below in seen or below.op is constant_op:
+            continue  # numbers that the program wrote; tensors that it made of them are `typed`, or have a shape
+        elif not below.operands or (types is not None and scalar_of(below.type) not in types) or shape_of(below.type):
+            return False
+        else:
+            seen.add(below)
+            pending += below.operands
+    return found  # constants alone have the type that they were written in

@@ -1,0 +1,123 @@
+"""The emitter of the C family: one text for each dialect, CUDA C compiled by NVRTC where that is installed."""
+
+from typing import Any
+
+import pytest
+
+import livegrad as lg
+from livegrad import ops
+from livegrad.codegen.c import CUDA, OPENCL, function_source, kernel_source
+from livegrad.codegen.c.identifiers import identifier
+from livegrad.diagnostics import CompileError
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.expression import add_expression
+from livegrad.implicit.nodes.node_types import ARITHMETIC
+from livegrad.implicit.nodes.ports import PortType
+from livegrad.implicit.nodes.resources import TriangleMesh
+from livegrad.ir.types import Tensor, Vector, f16, f32, f64, i8, i32, i64, u64
+from livegrad.runtime.cuda.nvrtc import compile_source, reason_for_no_compiler
+from tests.implicit.gradient_graphs import with_gradient
+from tests.runtime.cuda.test_kernels import kernels
+from tests.runtime.test_opencl import all_nodes, branching, integers
+
+needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
+V = Vector(f32, 3)
+DIALECTS = pytest.mark.parametrize("dialect", [OPENCL, CUDA], ids=lambda dialect: dialect.name)
+
+
+def compiled(function: lg.Function, lifted: tuple[bool, ...] | None = None) -> bytes:
+    text = kernel_source(function, lifted or (True,) * len(function.parameters), CUDA).text
+    return compile_source(text, "sm_90", function.name)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("kind", [*ARITHMETIC, None])
+def test_every_node_type_compiles_as_cuda_c(kind: PortType | None) -> None:
+    _, function, _ = all_nodes(kind)
+    assert compiled(function).startswith(b"\x7fELF")
+
+
+@needs_nvrtc
+def test_integers_branches_and_checks_compile_as_cuda_c() -> None:
+    for element in (i8, i32, i64, u64):
+        assert compiled(lg.trace(integers, element, element))
+    assert compiled(lg.trace(branching, i32, f32))
+
+
+@needs_nvrtc
+def test_what_an_assembly_gives_for_cuda_compiles() -> None:
+    """Central differences, exact derivatives, and the loops that look through a mesh."""
+    made = with_gradient("inputs.h").add_resource(TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=8)
+    made = made.add_function("d", {"pos": PortType.VECTOR}, {"m": PortType.SCALAR})
+    made = made.add_node("d", "Mesh", "mesh", pos="inputs.pos", mesh=8).link("d", "mesh.distance", "outputs.m")
+    texts = [made.to_cuda("main"), made.to_cuda("main", exact=True, element=f64), made.to_cuda("d")]
+    for number, text in enumerate(texts):
+        # An unused device function is parsed and checked, and leaves nothing behind.
+        assert compile_source(text, "sm_90", f"text{number}").startswith(b"\x7fELF")
+    assert "FunctionGradient" not in texts[0]
+
+
+def test_both_dialects_write_the_same_lines() -> None:
+    """Scalars are written alike, but for the names of functions of single precision."""
+    function = lg.trace(lambda x, y: ops.sqrt(x * y) + ops.min(x, y) / 3.0, f64, f64, name="same")
+    opencl, cuda = function_source(function, OPENCL), function_source(function, CUDA)
+    assert opencl.removeprefix(f"{OPENCL.double_pragma}\n") == cuda.removeprefix("__device__ inline ")
+
+
+def test_a_method_of_assemblies_gives_cuda_text() -> None:
+    made = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    assert made.to_cuda("ball").startswith("__device__ inline float ball(float3 p0)")
+
+
+@DIALECTS
+def test_a_function_may_have_any_name(dialect: Any) -> None:
+    """Names of the language, of the kernel around it and of values would hide what the text needs."""
+    words = ("v0", "p0", "i", "value", "evaluate", "float3", "make_float3", "sinf", "class", "template", "__x")
+    for number, name in enumerate(words):
+        # Functions of one meaning are one function, whatever they are called: each has a number of its own.
+        inner = lg.trace(lambda x, number=number: x * (5000.0 + number), f32, name=name)
+        outer = lg.trace(lambda x, inner=inner: ops.call(x, function=inner) + x, f32)
+        text = kernel_source(outer, (True,), dialect).text
+        assert f"float {identifier(name)}(float p0)" in text
+        assert identifier(name) != name
+
+
+@DIALECTS
+def test_vectors_of_any_width_are_structs_where_the_language_has_none(dialect: Any) -> None:
+    text = function_source(lg.trace(lambda x: x + x, Vector(f32, 5)), dialect)
+    assert "typedef struct { float r0; float r1; float r2; float r3; float r4; } lg_tuple0;" in text
+    assert "(p0.r4 + p0.r4)" in text
+
+
+@DIALECTS
+def test_what_a_language_has_not_is_refused_by_name(dialect: Any) -> None:
+    with pytest.raises(CompileError, match=f"{dialect.name} has no f16"):
+        function_source(lg.trace(lambda x: x, f16), dialect)
+
+
+@DIALECTS
+def test_constants_are_the_shortest_that_read_as_the_same_number(dialect: Any) -> None:
+    assert dialect.literal(0.1, f64) == "0.1"
+    assert dialect.literal(0.10000000149011612, f32) == "0.1f"
+    assert dialect.literal(-2.0, f32) == "(-2.0f)"
+    assert dialect.literal(1e-8, f32) == "1e-08f"
+    assert dialect.literal(-(2**63), i64) == f"(-9223372036854775807{dialect.long_suffix} - 1)"
+
+
+@DIALECTS
+def test_an_index_that_is_used_again_is_checked_once_in_its_block(dialect: Any) -> None:
+    def read(table: Any, n: Any) -> Any:
+        total = ops.lookup(table, n, lg.constant(0, i32)) + ops.lookup(table, n, lg.constant(2, i32))
+        inner = ops.cond(
+            total > 1.0,
+            table,
+            n,
+            then=lg.trace(lambda table, n: ops.lookup(table, n, lg.constant(1, i32)), table.type, i32),
+            otherwise=lg.trace(lambda table, n: lg.constant(0.0, f32), table.type, i32),
+        )
+        return total, inner
+
+    kernel = kernel_source(lg.trace(read, Tensor(f32, (4, 3)), i32), (False, True), dialect)
+    assert [site.message for site in kernel.sites] == ["index out of range for axis 0"] * 2
+    (plan_kernel,) = kernels(lg.map_over(lg.trace(read, Tensor(f32, (4, 3)), i32), (False, True)))
+    assert [site.message for site in plan_kernel.sites].count("index out of range for axis 0") == 1

@@ -1,0 +1,91 @@
+"""Long straight-line kernels with many roots run in two waves of lanes: the same bits, and for few kernels only."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad import ops
+from livegrad.codegen.llvm.kernel_module import emit_kernel
+from livegrad.compiler import lower_loops
+from livegrad.runtime.cpu import CpuFunction, kernel_code
+from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.plan import KernelStep
+
+
+def _spheres(count: int) -> lg.Function:
+    """Spheres in a row, each joined smoothly with those before."""
+
+    def distance(x: lg.Node, y: lg.Node, radius: lg.Node) -> lg.Node:
+        total = x
+        for number in range(count):
+            offset = x - 0.1 * number
+            sphere = ops.sqrt(offset * offset + y * y) - radius
+            blend = ops.max(0.2 - ops.abs(total - sphere), lg.constant(0.0, lg.f32))
+            total = ops.min(total, sphere) - blend * blend * 1.25
+        return total
+
+    return lg.map_over(lg.trace(distance, lg.f32, lg.f32, lg.f32))
+
+
+def _text(function: lg.Function, vector_bytes: int, quick: bool = False) -> str:
+    (step,) = CpuFunction(function).schedule({"n": 1 << 16}).steps
+    assert isinstance(step, KernelStep)
+    nest = lower_loops(CpuNest(step, vector_bytes), CPU)
+    return emit_kernel(nest.kernel, nest.layout, quick).text
+
+
+def _many_values(x: lg.Node) -> lg.Node:
+    values = [ops.sqrt(x * number + 1.0) for number in range(1, 40)]
+    total = x
+    for first, second in zip(values, reversed(values), strict=True):
+        total = ops.max(total, first * second)
+    return total
+
+
+def test_square_roots_of_the_second_half_follow_behind_those_of_the_first() -> None:
+    text = _text(_spheres(12), 64)
+    assert "load <64 x float>" in text
+    assert "store <64 x float>" in text
+    assert text.count("call <32 x float> @llvm.sqrt.v32f32") == 24
+
+
+@pytest.mark.parametrize(
+    ("function", "vector_bytes", "quick"),
+    [
+        (_spheres(3), 64, False),
+        (_spheres(12), 32, False),
+        (_spheres(12), 64, True),
+        (lg.map_over(lg.trace(_many_values, lg.f32)), 64, False),
+    ],
+    ids=["short", "few registers", "quickly compiled", "many values alive"],
+)
+def test_other_kernels_run_in_step(function: lg.Function, vector_bytes: int, quick: bool) -> None:
+    assert "<64 x float>" not in _text(function, vector_bytes, quick)
+
+
+@pytest.fixture
+def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    before = set_default_cache(ObjectCache(CacheSettings(None)))
+
+    def choose(code: str) -> None:
+        monkeypatch.setenv("LIVEGRAD_CODE", code)
+        kernel_code.forget_kernels()
+
+    yield choose
+    set_default_cache(before)
+    kernel_code.forget_kernels()
+
+
+def test_waves_do_not_change_a_bit_for_any_number_of_points(compiled_anew: Callable[[str], None]) -> None:
+    random = np.random.default_rng(1)
+    results: dict[str, list[bytes]] = {"good": [], "quick": []}
+    points = [random.uniform(-2.0, 2.0, (2, size)).astype(np.float32) for size in (1, 31, 33, 64, 65, 100, 5003)]
+    for code, found in results.items():
+        compiled_anew(code)
+        run = CpuFunction(_spheres(12))
+        found += [run(x, y, np.full_like(x, 0.3)).tobytes() for x, y in points]
+    assert results["good"] == results["quick"]

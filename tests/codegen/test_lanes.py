@@ -1,0 +1,71 @@
+"""Functions on lanes that quick texts call: loads, stores and folds of as many lanes as there are."""
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad import ops
+from livegrad.codegen.llvm.kernel_module import KernelText, emit_kernel
+from livegrad.compiler import lower_loops
+from livegrad.ir.types import SCALARS, Scalar, Tensor
+from livegrad.runtime.cpu import CpuFunction
+from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.runtime.cpu.kernel_code import forget_kernels
+from livegrad.runtime.cpu.native.llvm_jit import compile_image, host_target
+from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.plan import KernelStep
+
+ELEMENTS = [SCALARS[name] for name in ("f32", "f64", "f16", "i8", "u16", "i32", "i64", "bool")]
+LENGTHS = (1, 15, 16, 33, 64, 67, 300)  # of rows that lanes fill, fill several times, and do not fill
+
+
+def _folds(x: lg.Node) -> tuple[lg.Node, ...]:
+    """Folds along the lanes, and what is stored beside them."""
+    if x.type.element.kind == "bool":  # type: ignore[attr-defined]
+        return ops.reduce(x, kind="any", axes=(1,)), ops.reduce(x, kind="all", axes=(1,)), x
+    sums = [ops.reduce(x, kind=kind, axes=(1,)) for kind in ("sum", "max", "min")]
+    return *sums, ops.arg_reduce(x, kind="argmax", axis=1), x + x
+
+
+def _text(function: lg.Function) -> list[KernelText]:
+    steps = [step for step in CpuFunction(function).schedule().steps if isinstance(step, KernelStep)]
+    nests = [lower_loops(CpuNest(step, host_target().vector_bytes), CPU) for step in steps]
+    return [emit_kernel(nest.kernel, nest.layout, quick=True) for nest in nests]
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_quick_and_good_code_fold_load_and_store_the_same_lanes(
+    element: Scalar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for length in LENGTHS:
+        function = lg.trace(_folds, Tensor(element, (5, length)))
+        values = np.random.default_rng(length).integers(0, 2 if element.kind == "bool" else 50, (5, length))
+        found = {}
+        for choice in ("quick", "good"):
+            monkeypatch.setenv("LIVEGRAD_CODE", choice)
+            forget_kernels()
+            found[choice] = [np.asarray(r).tobytes() for r in CpuFunction(function)(values.astype(element.dtype))]
+        assert found["quick"] == found["good"], length
+
+
+def test_a_quick_text_has_calls_in_the_place_of_masks_and_constants() -> None:
+    (kernel,) = _text(lg.trace(lambda x: ops.sqrt(x) * 0.75 + 1.5, Tensor(lg.f32, (100,))))
+    assert {function for function, _, _ in kernel.math} == {"load", "store"}
+    assert "masked" not in kernel.text
+    operations = [line for line in kernel.definition.splitlines() if "sqrt" in line or "fmul" in line]
+    assert operations
+    assert not any("splat" in line for line in operations)
+    compile_image(kernel.text, 0)  # which verifies it
+
+
+def test_a_conversion_that_cannot_fail_needs_no_mask() -> None:
+    exact, checked = (
+        _text(
+            lg.trace(lambda x, to=to: ops.reduce(ops.cast(x, type=to), kind="sum", axes=(1,)), Tensor(source, (9, 70)))
+        )
+        for source, to in ((lg.i32, lg.f32), (lg.f32, lg.i32))
+    )
+    assert not exact[0].sites
+    assert "icmp ult" not in exact[0].text
+    assert checked[0].sites
+    assert "icmp ult" in checked[0].text

@@ -1,0 +1,97 @@
+"""The work of compiling functions of lists grows with the lists, not with their squares."""
+
+import cProfile
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import livegrad as lg
+from livegrad.frontend.function.captured import CapturedFunction, Slot
+from livegrad.frontend.function.function_types import ArrayType
+from livegrad.ir.node import Function
+from livegrad.ir.types import f64
+from livegrad.passes.differentiate.forward import jvp
+from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import compile_function
+from livegrad.schedule.plan import KernelStep
+from tests.long_forms import LONG
+
+
+def over_elements(x: list[float]) -> float:
+    total = 0.0
+    for v in x:
+        total += v * v
+    return total
+
+
+def until_enough(x: list[float]) -> float:
+    total = 0.0
+    for i in range(len(x)):
+        if total > 10.0:
+            break
+        total += x[i] * x[i]
+    return total
+
+
+def changed_in_place(x: list[float]) -> float:
+    y = [0.0] * len(x)
+    for i, v in enumerate(x):
+        y[i] = v * 2.0
+    return sum(v * v for v in y)
+
+
+def written_out(x: list[float]) -> float:
+    total = 1.0
+    for v in lg.unroll(x):
+        total = total * (v + 1.0)
+    return total
+
+
+def comprehended(x: list[float]) -> float:
+    return sum([v * 2.0 for v in x])
+
+
+def mapped(x: list[float]) -> list[float]:
+    return [v * v for v in x]
+
+
+pytestmark = pytest.mark.own_process  # calls are counted, and clearing up after other tests would count
+PROGRAMS = [over_elements, until_enough, changed_in_place, written_out, comprehended, mapped]
+DERIVATIVES: dict[str, Callable[[Function], Function]] = {"value": lambda f: f, "vjp": vjp, "jvp": jvp}
+
+
+def calls_of(program: Any, derivative: Callable[[Function], Function], size: int) -> int:
+    """How many calls of functions it takes to compile a program for lists of a size, up to kernels."""
+    gc.collect()
+    gc.disable()
+    profile = cProfile.Profile()
+    profile.enable()
+    captured = CapturedFunction(program).specialize((Slot(ArrayType(f64, size)),)).function
+    compile_function(derivative(captured)).schedule()
+    profile.disable()
+    gc.enable()
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_the_work_of_compiling_is_linear_in_the_length_of_a_list(program, derivative):
+    calls_of(program, DERIVATIVES[derivative], 3)  # what is done once
+    sizes = (21, 41, 81) if LONG else (11, 21, 41)
+    small, middle, large = (calls_of(program, DERIVATIVES[derivative], size) for size in sizes)
+    # Twice as many elements more; a square would make it four times.
+    assert large - middle < 2.3 * (middle - small)
+
+
+def test_the_gradient_of_a_list_is_one_kernel():
+    function = CapturedFunction(over_elements).specialize((Slot(ArrayType(f64, 50)),)).function
+    plan = compile_function(vjp(function)).schedule()
+    assert sum(isinstance(step, KernelStep) for step in plan.steps) == 1
+
+
+def test_a_gradient_of_a_long_list_is_right():
+    x = [0.01 * k for k in range(300)]
+    (found,) = lg.bwd_diff(lg.differentiable(over_elements))(x, 1.0)
+    assert found == [2.0 * v for v in x]

@@ -1,0 +1,62 @@
+"""Every program of the corpus: compiled code gives what Python gives, and all derivatives agree with differences."""
+
+import importlib
+import math
+import pkgutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.function.dispatch import prepare
+from livegrad.frontend.function.function_types import from_result, to_argument
+from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.reference import evaluate
+from tests.differentiate.checks import assert_near, check_orders, random_differentials, results_of
+from tests.frontend.function import programs
+from tests.frontend.function.programs.registry import PROGRAMS, Program
+
+for _module in pkgutil.iter_modules(programs.__path__, "tests.frontend.function.programs."):
+    importlib.import_module(_module.name)
+
+
+def same(actual: Any, expected: Any) -> bool:
+    if isinstance(expected, tuple | list):
+        return len(actual) == len(expected) and all(map(same, actual, expected))
+    return math.isclose(actual, expected, rel_tol=1e-12, abs_tol=1e-13)
+
+
+def prepared(program: Program, arguments: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    call = prepare(CapturedFunction(program.function), arguments, {})  # type: ignore[arg-type]
+    types = [slot.type for slot in call.made.runtime_slots if slot.type is not None]
+    return call.made, [to_argument(type, value) for type, value in zip(types, call.arguments, strict=True)]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=repr)
+def test_the_reference_gives_what_python_gives(program: Program) -> None:
+    for arguments in program.arguments:
+        made, given = prepared(program, arguments)
+        value = from_result(made.result_type, evaluate(made.function, *given))
+        assert same(value, program.function(*arguments)), (value, program.function(*arguments))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=repr)
+def test_native_value_and_gradient(program: Program) -> None:
+    """One native function with the value and the gradient, beside Python's value and the reference's gradient."""
+    rng = np.random.default_rng(3)
+    for arguments in program.arguments[:1]:
+        made, given = prepared(program, arguments)
+        both = vjp(made.function, with_value=True)
+        cotangents = random_differentials(made.function.result_types, rng)
+        value, *gradient = results_of(both, compile_function(both)(*given, *cotangents))
+        assert same(from_result(made.result_type, value), program.function(*arguments))
+        expected = results_of(vjp(made.function), evaluate(vjp(made.function), *given, *cotangents))
+        assert_near(tuple(gradient), expected, 1e-11)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=repr)
+def test_all_derivatives_agree_with_differences(program: Program) -> None:
+    made, given = prepared(program, program.arguments[0])
+    check_orders(made.function, given, order=program.order, tolerance=1e-6)

@@ -1,0 +1,56 @@
+"""Animations: every frame that goes in can be taken out of the file again."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from livegrad.implicit.formats import FormatError, read_png, save_animation
+from livegrad.implicit.formats.animation import filtered_rows
+from livegrad.implicit.formats.png import SIGNATURE, chunk
+
+
+def chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+    found, at = [], len(SIGNATURE)
+    while at < len(data):
+        (size,) = struct.unpack(">I", data[at : at + 4])
+        found.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + size]))
+        assert data[at + 8 + size : at + 12 + size] == struct.pack(">I", zlib.crc32(data[at + 4 : at + 8 + size]))
+        at += 12 + size
+    return found
+
+
+def test_every_frame_can_be_taken_out_again(tmp_path):
+    frames = np.random.default_rng(0).integers(0, 256, (3, 7, 5, 3), np.uint8)
+    save_animation(list(frames), tmp_path / "a.png", frames_per_second=20)
+    parts = chunks((tmp_path / "a.png").read_bytes())
+    header = next(body for kind, body in parts if kind == b"IHDR")
+    data = [body for kind, body in parts if kind == b"IDAT"] + [body[4:] for kind, body in parts if kind == b"fdAT"]
+    for frame, packed in zip(frames, data, strict=True):
+        single = SIGNATURE + chunk(b"IHDR", header) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+        np.testing.assert_array_equal(read_png(single)[0], frame)
+    controls = [struct.unpack(">IIIIIHHBB", body) for kind, body in parts if kind == b"fcTL"]
+    numbers = [control[0] for control in controls] + [struct.unpack(">I", b[:4])[0] for k, b in parts if k == b"fdAT"]
+    assert sorted(numbers) == list(range(5))
+    assert {control[5] / control[6] for control in controls} == {1 / 20}
+    assert struct.unpack(">II", next(body for kind, body in parts if kind == b"acTL")) == (3, 0)
+
+
+def test_a_reader_that_knows_no_animations_sees_the_first_frame(tmp_path):
+    save_animation([np.zeros((2, 2, 3)), np.ones((2, 2, 3))], tmp_path / "a.png")
+    assert not read_png((tmp_path / "a.png").read_bytes())[0].any()
+
+
+def test_smooth_pictures_take_less_room_than_their_bytes():
+    ramp = np.broadcast_to(np.arange(200, dtype=np.uint8)[:, None, None], (200, 300, 3))
+    assert len(zlib.compress(filtered_rows(np.ascontiguousarray(ramp)))) < 2000
+
+
+@pytest.mark.parametrize("pictures", [[], [np.zeros((2, 2))], [np.zeros((2, 2, 3)), np.zeros((3, 2, 3))]])
+def test_what_is_no_animation_is_refused(pictures, tmp_path):
+    with pytest.raises(FormatError):
+        save_animation(pictures, tmp_path / "a.png")
+    assert not list(tmp_path.iterdir())

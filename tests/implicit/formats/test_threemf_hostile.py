@@ -1,0 +1,229 @@
+"""Files from strangers: a clear error, in bounded time and memory, and never a partial result."""
+
+import random
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from livegrad.diagnostics import LivegradError
+from livegrad.implicit.formats.errors import FormatError
+from livegrad.implicit.formats.mesh_files import load_stl
+from livegrad.implicit.formats.package import Limits
+from livegrad.implicit.formats.png import read_png
+from livegrad.implicit.formats.threemf import load_3mf, save_3mf
+from livegrad.implicit.formats.vm import load_vm, parse_vm
+from tests.implicit.formats.test_threemf import CORE, everything, model, package
+
+
+def refused(path: Path, message: str, limits: Limits | None = None) -> None:
+    with pytest.raises(FormatError, match=message):
+        load_3mf(path, limits=limits)
+
+
+def node(identifier: str, source: str) -> str:
+    return (
+        f'<i:sin identifier="{identifier}"><i:in><i:scalarref identifier="A" ref="{source}"/></i:in>'
+        '<i:out><i:scalar identifier="result"/></i:out></i:sin>'
+    )
+
+
+def function(body: str, number: int = 3) -> str:
+    named = f'id="{number}" displayname="f{number}"'
+    return f"<i:implicitfunction {named}><i:in/>{body}<i:out></i:out></i:implicitfunction>"
+
+
+def calling(number: int, callee: int) -> str:
+    port = '<i:out><i:resourceid identifier="value"/></i:out>'
+    held = f'<i:constresourceid identifier="r" value="{callee}">{port}</i:constresourceid>'
+    which = '<i:in><i:resourceref identifier="functionID" ref="r.value"/></i:in>'
+    return function(f'{held}<i:functioncall identifier="c">{which}</i:functioncall>', number)
+
+
+IMAGE = '<v:image3d id="1"><v:imagestack rowcount="{}" columncount="{}" sheetcount="{}">{}</v:imagestack></v:image3d>'
+
+SHEET = '<v:imagesheet path="/nothing.png"/>'
+BAD_MODELS = {
+    "not well-formed": "<model",
+    "not a 3MF model": "<html/>",
+    "unknown unit": f'<model xmlns="{CORE}" unit="parsec"/>',
+    "is used twice": model(function("") + function("")),
+    "is no resource id": model('<i:implicitfunction id="-1"/>'),
+    "attribute `id` is missing": model("<i:implicitfunction/>"),
+    "unknown kind of node": model(function('<i:bomb identifier="b"/>')),
+    "is there twice": model(function(node("a", "") + node("a", ""))),
+    "go round in a circle": model(function(node("a", "b.result") + node("b", "a.result"))),
+    "calls itself": model(calling(3, 4) + calling(4, 3)),
+    "function 99 is not there": model(calling(3, 99)),
+    "not a reference": model(function(node("a", "no-dot"))),
+    "is no number": model(function('<i:constant identifier="c" value="one"/>')),
+    "is not finite": model(function('<i:constant identifier="c" value="1e999"/>')),
+    "expected 16 numbers": model(function('<i:constmat identifier="c" matrix="1 2 3"/>')),
+    "cannot tell whether": model(function('<i:sin identifier="s"/>')),
+    "not there": model('<object id="1"><v:levelset functionid="7" channel="s" meshid="8"/></object>'),
+    "object 1 is not there, or comes later": model(
+        '<object id="1"><components><component objectid="1"/></components></object>'
+    ),
+    "an object without mesh": model('<object id="1"/>'),
+    "names a vertex that is not there": model(
+        '<object id="1"><mesh><vertices><vertex x="0" y="0" z="0"/></vertices>'
+        '<triangles><triangle v1="0" v2="1" v3="2"/></triangles></mesh></object>'
+    ),
+    "is no numbers": model('<object id="1"><mesh><vertices><vertex x="a" y="0" z="0"/></vertices></mesh></object>'),
+    "attribute 'z' is missing": model(
+        '<object id="1"><mesh><vertices><vertex x="0" y="0"/></vertices></mesh></object>'
+    ),
+    "document type is not allowed": '<!DOCTYPE model [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]>'
+    f'<model xmlns="{CORE}">&b;</model>',
+    "nested too deeply": f'<model xmlns="{CORE}">' + "<a>" * 100 + "</a>" * 100 + "</model>",
+}
+
+
+BAD_IMAGES = {
+    "impossible size": model(IMAGE.format(1 << 30, 1 << 30, 1, SHEET)),
+    "sheets are missing": model(IMAGE.format(2, 2, 3, SHEET)),
+    "has no part": model(IMAGE.format(2, 2, 1, '<v:imagesheet path="/nothing.png"/>')),
+}
+
+
+@pytest.mark.parametrize("message", BAD_IMAGES)
+def test_an_image_that_makes_no_sense_is_refused_whatever_is_checked(tmp_path: Path, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        load_3mf(package(tmp_path, BAD_IMAGES[message]), check=False)
+    refused(package(tmp_path, BAD_IMAGES[message]), "no relationship to")
+
+
+@pytest.mark.parametrize("message", BAD_MODELS)
+def test_a_model_that_makes_no_sense_is_refused(tmp_path: Path, message: str) -> None:
+    refused(package(tmp_path, BAD_MODELS[message]), message)
+
+
+def test_an_error_names_the_file_and_the_line(tmp_path: Path) -> None:
+    with pytest.raises(FormatError) as caught:
+        load_3mf(package(tmp_path, model("\n\n" + function('<i:bomb identifier="b"/>'))))
+    assert "(hand.3mf:3)" in str(caught.value)
+
+
+def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
+    refused(tmp_path / "nothing.3mf", "there is no file")
+    (tmp_path / "text.3mf").write_text("not a zip file")
+    refused(tmp_path / "text.3mf", "`text.3mf` is no 3MF file: expected a whole zip package")
+    with zipfile.ZipFile(tmp_path / "empty.3mf", "w"):
+        pass
+    refused(tmp_path / "empty.3mf", "has no content types")
+
+
+def test_a_bomb_is_refused_before_it_goes_off(tmp_path: Path) -> None:
+    path = package(tmp_path, "")
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in {**parts, "3D/3dmodel.model": b" " * (1 << 24)}.items():
+            archive.writestr(name, data)
+    assert path.stat().st_size < 1 << 16
+    refused(path, "is too large", Limits(part_bytes=1 << 20))
+
+
+def test_counts_are_limited(tmp_path: Path) -> None:
+    path = package(tmp_path, model(function("".join(node(f"n{i}", "") for i in range(100)))))
+    refused(path, "too many elements", Limits(elements=50))
+    with zipfile.ZipFile(path, "a") as archive:
+        for index in range(20):
+            archive.writestr(f"part{index}", "")
+    refused(path, "too many parts", Limits(parts=10))
+
+
+def test_a_long_chain_of_calls_is_no_problem(tmp_path: Path) -> None:
+    count = 2000
+    chain = "".join(calling(number, number + 1) for number in range(1, count)) + function("", count)
+    assert len(load_3mf(package(tmp_path, model(chain))).functions) == count
+
+
+def test_damaged_bytes_never_give_a_part_of_a_file(tmp_path: Path) -> None:
+    """Every change either is an error of livegrad or gives an assembly that is whole: graphs and references checked."""
+    save_3mf(everything(), tmp_path / "good.3mf")
+    good = (tmp_path / "good.3mf").read_bytes()
+    generator = random.Random(5)
+    outcomes = {"refused": 0, "read": 0}
+    for _ in range(300):
+        data = bytearray(good)
+        kind = generator.randrange(3)
+        if kind == 0:
+            data = data[: generator.randrange(len(data))]
+        else:
+            for _ in range(generator.randrange(1, 6)):
+                data[generator.randrange(len(data))] = generator.randrange(256)
+        (tmp_path / "bad.3mf").write_bytes(data)
+        outcomes[outcome(tmp_path / "bad.3mf")] += 1
+    assert outcomes["refused"] > 200
+
+
+def test_damaged_markup_is_refused_by_name(tmp_path: Path) -> None:
+    """The same on the text of the model, which a zip file's checksum would otherwise hide from the reader."""
+    save_3mf(everything(), tmp_path / "good.3mf")
+    with zipfile.ZipFile(tmp_path / "good.3mf") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    text = parts["3D/3dmodel.model"].decode()
+    generator = random.Random(6)
+    outcomes = set()
+    for _ in range(200):
+        at = generator.randrange(len(text))
+        length = generator.randrange(1, 12)
+        replacement = generator.choice(["", "0", "-1", "999999999999", "nan", '"', "<", "</i:in>", "inputs.pos"])
+        damaged = text[:at] + replacement + text[at + length :]
+        with zipfile.ZipFile(tmp_path / "bad.3mf", "w") as archive:
+            for name, data in {**parts, "3D/3dmodel.model": damaged.encode()}.items():
+                archive.writestr(name, data)
+        outcomes.add(outcome(tmp_path / "bad.3mf"))
+    assert outcomes == {"refused", "read"}
+
+
+def outcome(path: Path) -> str:
+    """Read, or refused by an error of livegrad; any other error goes through."""
+    try:
+        load_3mf(path)
+    except LivegradError:
+        return "refused"
+    return "read"
+
+
+def test_damaged_images_are_refused() -> None:
+    header = struct.pack(">IIBBBBB", 1 << 31, 1 << 31, 8, 6, 0, 0, 0)
+    for data in (b"", b"\x89PNG\r\n\x1a\n", b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + header):
+        with pytest.raises(FormatError):
+            read_png(data)
+
+
+BAD_TAPES = {
+    "is empty": "# nothing\n",
+    "not a line": "x",
+    "no operation `explode`": "a explode",
+    "takes 2 operands": "x var-x\ny add x",
+    "is used before it is made": "y sqrt x",
+    "not a constant": "c const one",
+    "not a constant ": "c const 1e999",
+}
+
+
+@pytest.mark.parametrize("message", BAD_TAPES)
+def test_a_tape_that_makes_no_sense_is_refused(message: str) -> None:
+    with pytest.raises(FormatError, match=message.strip()):
+        parse_vm(BAD_TAPES[message])
+
+
+def test_a_name_that_is_made_twice_is_refused_with_its_line() -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_vm("x var-x\nx var-y", "twice.vm")
+    assert "(twice.vm:2)" in str(caught.value)
+
+
+def test_files_that_are_no_text_or_no_mesh_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    with pytest.raises(FormatError, match="is no text"):
+        load_vm(tmp_path / "binary")
+    with pytest.raises(FormatError, match="is no binary STL"):
+        load_stl(tmp_path / "binary")
+    for load in (load_vm, load_stl):
+        with pytest.raises(FormatError, match="there is no file"):
+            load(tmp_path / "nothing")

@@ -1,0 +1,172 @@
+"""Files as people have them: what is unfinished but unused, or stated wrongly, is not in the way."""
+
+import re
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.implicit.formats.errors import FormatError, FormatWarning
+from livegrad.implicit.formats.png import write_png
+from livegrad.implicit.formats.threemf import load_3mf, save_3mf
+from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.expression import add_expression
+from livegrad.implicit.nodes.ports import PortType
+from livegrad.implicit.nodes.resources import ImageStack, LevelSet, TriangleMesh
+from livegrad.tools import cli
+from tests.implicit.formats.own_part import own_part
+
+SCALAR, VECTOR = PortType.SCALAR, PortType.VECTOR
+
+
+def rewritten(path: Path, changes: dict[str, bytes], old: str = "", new: str = "") -> Path:
+    """A package with other parts, and with another text in its model."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    model = parts["3D/3dmodel.model"].decode()
+    assert old in model
+    parts["3D/3dmodel.model"] = model.replace(old, new).encode()
+    out = path.with_name("changed.3mf")
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in {**parts, **changes}.items():
+            archive.writestr(name, data)
+    return out
+
+
+def ball() -> Assembly:
+    made = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    made = made.add_resource(TriangleMesh.box((-2, -2, -2), (2, 2, 2)), id=5)
+    return made.add_resource(LevelSet(1, "shape", 5, name="ball"), id=6).build(6)
+
+
+def with_unfinished(assembly: Assembly) -> Assembly:
+    made = assembly.add_function("draft", {"pos": VECTOR}, {"shape": SCALAR}, id=9)
+    made = made.add_node("draft", "Sin", "open")
+    made = made.add_node("draft", "FunctionGradient", "slope")
+    return made.add_node("draft", "FunctionCall", "call")
+
+
+def test_an_unused_unfinished_function_is_not_in_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "draft.3mf"
+    save_3mf(with_unfinished(ball()), path)
+    read = load_3mf(path)
+    assert [problem.function for problem in read.problems()] == ["draft"] * len(read.problems())
+    (part,) = lg.parts(read)
+    assert part([0, 0, 0]) == -1
+    assert lg.part_of_function(read, "ball", ((-1,) * 3, (1,) * 3))([0, 0, 0]) == -1
+    assert cli.main(["render", str(path), "-o", str(tmp_path / "a.png"), "--size", "16x16"]) == 0
+    assert cli.main(["info", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "part 1 ball" in out
+    assert "problem: function `draft`" in out
+
+
+def test_an_unfinished_function_is_refused_where_it_is_used(tmp_path: Path) -> None:
+    made = with_unfinished(ball())
+    made = made.link("ball", 1.0, "outputs.shape").add_node("ball", "FunctionCall", "needs", functionID=9)
+    save_3mf(made, tmp_path / "draft.3mf")
+    with pytest.raises(FormatError, match="function `draft`, node `open`: input `A` is not connected"):
+        load_3mf(tmp_path / "draft.3mf")
+    with pytest.raises(AssemblyError):
+        lg.parts(load_3mf(tmp_path / "draft.3mf", check=False))
+
+
+def with_step(step: float | None) -> Assembly:
+    made = ball().add_function("even", {"pos": VECTOR}, {"shape": SCALAR}, id=2)
+    inputs = {} if step is None else {"step": step}
+    made = made.add_node(
+        "even", "NormalizeDistance", "n", {"functionID": 1, "pos": "inputs.pos", **inputs},
+        scalar_output="shape", vector_input="pos",
+    )  # fmt: skip
+    made = made.link("even", "n.result", "outputs.shape")
+    return made.add_resource(LevelSet(2, "shape", 5), id=8).build(8)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_gradient_without_a_step_takes_the_default_everywhere(tmp_path: Path, exact: bool) -> None:
+    made = with_step(None)
+    assert not made.problems()
+    save_3mf(made, tmp_path / "a.3mf")
+    read = load_3mf(tmp_path / "a.3mf")
+    assert "step" not in read.node("even", "n").inputs
+    points = np.random.default_rng(0).uniform(-1, 1, (50, 3))
+    for assembly in (made, read):
+        found = lg.parts(assembly, exact=exact)[1](points)
+        np.testing.assert_array_equal(found, lg.parts(with_step(1e-3), exact=exact)[1](points))
+
+
+def images(folder: Path, sheets: list[bytes], columns: int, rows: int) -> Path:
+    """A part that reads an image whose sheets are these, whatever the file says of their size."""
+    samples = np.ones((len(sheets), 2, 3, 4), np.float32)
+    made = Assembly().add_resource(ImageStack(samples), id=10).add_image_function("picture", 10, id=4)
+    save_3mf(made, folder / "a.3mf")
+    parts = {f"3D/volumetric/image10/sheet{index:04}.png": data for index, data in enumerate(sheets)}
+    return rewritten(
+        folder / "a.3mf", parts, 'rowcount="2" columncount="3"', f'rowcount="{rows}" columncount="{columns}"'
+    )
+
+
+def test_a_size_that_differs_from_that_of_the_sheets_is_a_warning(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 4)).astype(np.uint16)
+    path = images(tmp_path, [write_png(pixels, 8)] * 2, 100, 200)
+    text = r"100 × 200 pixels large, its sheets are 5 × 4 \(changed.3mf:\d+\)"
+    with pytest.warns(FormatWarning, match=text) as found:
+        read = load_3mf(path)
+    assert found[0].filename == __file__
+    stack = read.resources[10]
+    assert isinstance(stack, ImageStack)
+    np.testing.assert_allclose(stack.samples[1], pixels / 255, atol=1e-7)
+
+
+def test_sheets_of_different_depths_are_a_warning(tmp_path: Path) -> None:
+    deep = np.random.default_rng(0).integers(0, 65536, (2, 3, 4)).astype(np.uint16)
+    flat = np.random.default_rng(1).integers(0, 256, (2, 3, 1)).astype(np.uint16)
+    with pytest.warns(FormatWarning, match="different depths or channels"):
+        read = load_3mf(images(tmp_path, [write_png(deep, 16), write_png(flat, 8)], 3, 2))
+    stack = read.resources[10]
+    assert isinstance(stack, ImageStack)
+    assert (stack.depth, stack.channels) == (16, 4)
+    np.testing.assert_allclose(stack.samples[0], deep / 65535, atol=1e-7)
+    np.testing.assert_allclose(stack.samples[1, ..., :3], np.repeat(flat / 255, 3, -1), atol=1e-7)
+    save_3mf(read, tmp_path / "again.3mf")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = load_3mf(tmp_path / "again.3mf").resources[10]
+    assert isinstance(again, ImageStack)
+    np.testing.assert_allclose(again.samples, stack.samples, atol=1e-5)
+
+
+def test_sheets_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    sheets = [write_png(np.zeros((2, columns, 4), np.uint16), 8) for columns in (3, 4)]
+    with pytest.raises(FormatError, match=r"sheets of different sizes.*3 × 2, 4 × 2"):
+        load_3mf(images(tmp_path, sheets, 3, 2))
+
+
+def test_a_name_of_a_part_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """Every byte of every name in the zip file, in its directory and before the data."""
+    save_3mf(own_part(), tmp_path / "good.3mf")
+    good = (tmp_path / "good.3mf").read_bytes()
+    places = [m.start() for m in re.finditer(b"3D/3dmodel.model", good)]
+    flagged = bytearray(good)
+    for header, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # names are said to be UTF-8
+        for found in re.finditer(re.escape(header), good):
+            flagged[found.start() + offset + 1] |= 0x08
+    for start in [good, bytes(flagged)]:
+        for place in places:
+            data = bytearray(start)
+            data[place + 3] = 0xFF
+            (tmp_path / "bad.3mf").write_bytes(data)
+            with pytest.raises(FormatError):
+                load_3mf(tmp_path / "bad.3mf")
+
+
+def test_a_function_that_reads_images_says_what_to_do_by_a_public_name() -> None:
+    with pytest.raises(AssemblyError, match="reads meshes or images") as caught:
+        lg.to_function(own_part(), "density")
+    names = re.findall(r"lg\.(\w+)", str(caught.value))
+    assert names
+    assert all(hasattr(lg, name) for name in names)

@@ -1,0 +1,91 @@
+"""Parts in use: derivatives by parameters, parts as assemblies, OpenCL by method, images differentiated in reverse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad import ops
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.resources import ImageStack
+from livegrad.implicit.nodes.to_ir import convert
+
+shapes = lg.shapes
+WIDE = ((-3, -3, -3), (3, 3, 3))
+POINTS = np.random.default_rng(5).uniform(-2.5, 2.5, (200, 3))
+
+
+def capsule() -> lg.Part:
+    """Two balls melted together: smooth but for the middle plane far from both, so that differences have a limit."""
+    radius, place = shapes.Parameter("radius", 0.7), shapes.Parameter("place", 1.0)
+    moved = shapes.sphere(radius).translate((place, 0.0, 0.0))
+    return shapes.union(moved, shapes.sphere(1.0), blend=shapes.Parameter("blend", 6.0)).part(WIDE, "capsule")
+
+
+def test_derivatives_by_parameters_are_those_of_differences() -> None:
+    part = capsule()
+    weights = np.random.default_rng(6).normal(size=len(POINTS))
+    found = part.parameter_gradient(POINTS, weights)
+    assert set(found) == {"radius", "place", "blend"}
+    for name, slope in found.items():
+        value, step = float(part.parameters[name]), 1e-2
+        more, less = (part.with_parameters(**{name: np.float32(value + s)})(POINTS) for s in (step, -step))
+        expected = (weights * (more.astype(np.float64) - less)).sum() / (2 * step)
+        assert slope == pytest.approx(expected, abs=1e-4 * np.abs(weights).sum())
+
+
+def test_a_part_without_parameters_has_no_derivatives_by_them() -> None:
+    assert shapes.sphere(1.0).part(WIDE).parameter_gradient(POINTS) == {}
+
+
+def test_a_part_becomes_an_assembly_with_its_parameters_by_name(tmp_path) -> None:
+    part = capsule()
+    made = lg.assembly_of_part(part, min_feature_size=0.25)
+    assert not made.problems()
+    lg.save_3mf(made, tmp_path / "capsule.3mf")
+    (read,) = lg.parts(lg.load_3mf(tmp_path / "capsule.3mf"), parameters={"radius": (2, "radius")})
+    assert read.min_feature_size == 0.25
+    np.testing.assert_allclose(read(POINTS), part(POINTS), atol=2e-6)
+    np.testing.assert_allclose(
+        read.with_parameters(radius=0.5)(POINTS), part.with_parameters(radius=0.5)(POINTS), atol=2e-6
+    )
+
+
+def test_a_part_that_reads_meshes_is_no_assembly_by_itself() -> None:
+    made = lg.add_expression(lg.Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    made = made.add_resource(lg.TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=8)
+    made = made.add_resource(lg.LevelSet(1, "shape", 8), id=9).build(9)
+    (part,) = lg.parts(made)
+    with pytest.raises(AssemblyError, match="save the assembly that the part came from"):
+        lg.assembly_of_part(part)
+
+
+def test_an_assembly_gives_its_opencl_text() -> None:
+    made = lg.add_expression(lg.Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    assert made.to_opencl("ball") == lg.to_opencl(made, "ball")
+    assert "float ball(float3 p0)" in made.to_opencl("ball")
+    assert "double ball(double3 p0)" in made.to_opencl("ball", element=lg.f64)
+
+
+def test_images_are_differentiated_in_reverse_as_forwards() -> None:
+    samples = np.random.default_rng(7).random((3, 4, 5, 4)).astype(np.float32)
+    made = lg.Assembly().add_resource(ImageStack(samples), id=1)
+    made = made.add_image_function("picture", 1, id=2, tile_styles=("wrap", "mirror", "clamp"))
+    converted = convert(made, "picture", outputs=["red"], element=lg.f64)
+    points = np.random.default_rng(8).uniform(0.1, 0.9, (50, 3))
+    lifted = (True, *[False] * len(converted.tables))
+    value = lg.compile(lg.map_over(converted.function, lifted))
+    types = converted.function.parameter_types
+
+    def slope(position: lg.Node, table: lg.Node) -> lg.Node:
+        one = lg.constant(1.0, lg.f64)
+        return ops.get(ops.bwd_diff(position, table, one, function=converted.function), index=0)
+
+    found = lg.compile(lg.map_over(lg.trace(slope, *types), lifted))(points, *converted.tables)
+    step = 1e-6
+    expected = [
+        (value(points + step * axis, *converted.tables) - value(points - step * axis, *converted.tables)) / (2 * step)
+        for axis in np.eye(3)
+    ]
+    np.testing.assert_allclose(found, np.stack(expected, -1), atol=1e-6)

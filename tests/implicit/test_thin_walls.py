@@ -1,0 +1,91 @@
+"""Walls thinner than a fiftieth of a part are found, or what is lost of them is told."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.implicit.meshing.meshing import _lattice
+from livegrad.implicit.meshing.thin_walls import sample
+from livegrad.implicit.parts.clipping import close_body
+from livegrad.implicit.parts.pruning import bounded, find_blocks
+
+WRISTBAND = Path(__file__).parents[4] / "shared" / "samples" / "wristband_003.3mf"
+
+
+def tube(wall: float) -> lg.Part:
+    """A pipe of radius 1 and length 2 with a thin wall; its volume is 4π times the wall."""
+    pipe = lg.shapes.cylinder(1.0).shell(wall) & lg.shapes.box((4, 4, 2))
+    return pipe.part(((-1.5, -1.5, -1.5), (1.5, 1.5, 1.5)), "tube")
+
+
+def test_a_thin_wall_is_meshed_whole_without_being_asked() -> None:
+    plate = lg.shapes.box((0.5, 0.5, 0.004)).rotate((1, 2, 0.5), 0.4)  # cells are 0.005 wide unless walls are thinner
+    part = plate.part(((-1, -1, -1), (1, 1, 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = lg.mesh(part)
+    assert made.is_closed()
+    assert made.volume() == pytest.approx(0.5 * 0.5 * 0.004, rel=0.05)
+
+
+def test_a_mesh_that_is_coarser_than_its_wall_says_what_it_lost() -> None:
+    with pytest.warns(lg.PartWarning, match=r"the mesh has a volume of .*, the part 0\.1.* by sampling") as told:
+        lg.mesh(tube(0.012), feature_size=0.1)
+    assert told[0].filename == __file__
+
+
+def test_a_slice_finds_thin_walls_or_says_what_it_lost() -> None:
+    area = 2 * np.pi * 0.006
+    assert lg.slice(tube(0.006), 0.1).area() == pytest.approx(area, rel=0.05)
+    with pytest.warns(lg.PartWarning, match="the slice has an area of"):
+        lg.slice(tube(0.006), 0.1, feature_size=0.1)
+
+
+def test_thick_parts_are_neither_refined_nor_warned_of() -> None:
+    part = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = lg.mesh(part)
+    assert made.volume() == pytest.approx(4 / 3 * np.pi, rel=0.01)
+    body = close_body(part)
+    lattice = _lattice(body, 0.04)
+    sampled = sample(
+        lambda points: body(points) < 0,
+        lattice,
+        find_blocks(bounded(body.function, body.arguments, body.element.dtype), lattice),
+    )
+    assert sampled.thin < 0.02
+    assert abs(sampled.size - 4 / 3 * np.pi) < 5 * sampled.error
+
+
+@pytest.mark.skipif(not WRISTBAND.exists(), reason="the sample files are not here")
+def test_most_of_a_wristband_is_not_lost() -> None:
+    (part,) = lg.parts(lg.load_3mf(WRISTBAND))
+    cut = lg.slice(part, 105.0)
+    body = close_body(part)
+    generator = np.random.default_rng(0)
+    places = body.low + (body.high - body.low) * generator.random((400_000, 3))
+    places[:, 2] = 105.0
+    expected = (body(places) < 0).mean() * np.prod((body.high - body.low)[:2])
+    assert cut.area() == pytest.approx(expected, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lg.shapes.sphere(-1),
+        lambda: lg.shapes.sphere(0),
+        lambda: lg.shapes.box((1, -2, 1)),
+        lambda: lg.shapes.cylinder(-1.0),
+        lambda: lg.shapes.cylinder(1.0, -2.0),
+        lambda: lg.shapes.torus(2.0, -0.5),
+        lambda: lg.shapes.sphere(1).shell(-0.1),
+        lambda: lg.shapes.sphere(1).scale(0.0),
+    ],
+)
+def test_shapes_of_no_size_are_refused_where_they_are_written(make: object) -> None:
+    with pytest.raises(lg.AssemblyError, match=r"\(test_thin_walls.py:\d+:\d+\): expected above 0, found"):
+        make()  # type: ignore[operator]

@@ -1,0 +1,412 @@
+"""Gradients of live graphs: against central differences in float64, the composed function's derivative, and edits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.ir.dimension import Dimension
+from livegrad.ir.function import trace
+from livegrad.ir.types import Tensor, f64
+from livegrad.live.blocks import append_block, block, captured_block, compose, edit
+from livegrad.live.compile.network import Network
+from livegrad.live.compile.topological_sort import sort_nodes
+from livegrad.live.engine import Engine
+from livegrad.live.graph.append_buffer import AppendBuffer
+from livegrad.live.graph.description import Composite, Pin, State
+from livegrad.live.graph.regions import For, If, IfElse, Switch, While
+from livegrad.live.update.diff_plans import Level
+
+START = np.array([0.3, -0.7, 1.1, 0.4])
+
+
+def check_by_differences(engine: Engine, loss: Any, pin: Pin, at: np.ndarray, found: np.ndarray) -> None:
+    """The derivative of a graph's own output, by setting a pin a little higher and lower."""
+    width = 1e-5
+    expected = np.empty_like(at)
+    for index in np.ndindex(at.shape):
+        values = []
+        for sign in (1, -1):
+            moved = at.copy()
+            moved[index] += sign * width
+            engine.set(pin, moved if at.shape else float(moved))
+            engine.step()
+            values.append(float(engine.read(loss)))
+        expected[index] = (values[0] - values[1]) / (2 * width)
+    engine.set(pin, at if at.shape else float(at))
+    engine.step()
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
+
+
+def diamond(executor_name: str = "cpu"):
+    """x → bend → (grow, shrink) → loss: two ways that join again, with a parameter on the first block."""
+    engine = Engine(executor_name)
+    bend = engine.add(block(lambda x, gain=1.5: lg.sin(x * gain), name="bend"))
+    grow = engine.add(block(lambda x: lg.exp(x), name="grow"))
+    shrink = engine.add(block(lambda x: x / (1.0 + x * x), name="shrink"))
+    loss = engine.add(block(lambda a, b: lg.sum(a * b), name="loss"))
+    engine.set(bend["x"], START)
+    engine.connect(bend, grow["x"])
+    engine.connect(bend, shrink["x"])
+    engine.connect(grow, loss["a"])
+    engine.connect(shrink, loss["b"])
+    return engine, bend, grow, shrink, loss
+
+
+def composed(x, gain):
+    bent = lg.sin(x * gain)
+    return lg.sum(lg.exp(bent) * (bent / (1.0 + bent * bent)))
+
+
+def test_a_gradient_is_a_block_with_an_output_for_each_pin(executor_name):
+    engine, bend, *_, loss = diamond(executor_name)
+    slope = engine.add(lg.grad(of=loss, by=[bend["x"], bend["gain"]]))
+    after = engine.add(block(lambda x, slope, rate=0.1: x - rate * slope, name="after"))
+    engine.set(after["x"], START)
+    engine.connect(slope["x"], after["slope"])
+    frame = engine.step()
+    assert frame.ok, frame.problems
+    assert {key for key in frame.ran if key.startswith("gradient")} == {
+        "gradient", "gradient/bend", "gradient/grow", "gradient/shrink", "gradient/loss",
+    }  # fmt: skip
+    by_x, by_gain = lg.grad(composed, argnums=(0, 1))(lg.asarray(START), lg.asarray(1.5, dtype=lg.float64))
+    np.testing.assert_allclose(engine.read(slope["x"]), by_x.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(engine.read(slope["gain"]), by_gain.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(engine.read(after), START - 0.1 * by_x.numpy(), rtol=1e-12)
+
+
+def test_a_gradient_agrees_with_central_differences():
+    engine, bend, *_, loss = diamond()
+    slope = engine.add(lg.grad(of=loss, by=[bend["x"], bend["gain"]]))
+    engine.step()
+    by_x, by_gain = engine.read(slope["x"]), engine.read(slope["gain"])
+    check_by_differences(engine, loss, bend["x"], START, by_x)
+    check_by_differences(engine, loss, bend["gain"], np.asarray(1.5), by_gain)
+
+
+def test_a_gradient_follows_numbers_code_and_connections(executor_name):
+    engine, bend, grow, shrink, loss = diamond(executor_name)
+    slope = engine.add(lg.grad(of=loss, by=[bend["x"]]))
+    engine.step()
+    engine.set(bend["gain"], 2.0)
+    assert engine.step().level is Level.HOT
+    expected = lg.grad(composed)(lg.asarray(START), 2.0).numpy()
+    np.testing.assert_allclose(engine.read(slope), expected, rtol=1e-12)
+    edit(engine, shrink, lambda x: x * x)
+    frame = engine.step()
+    assert frame.level is Level.CODE
+    assert frame.prepared == 2  # the block and its derivative
+    bent = np.sin(START * 2.0)
+    expected = np.exp(bent) * (bent**2 + 2 * bent) * np.cos(START * 2.0) * 2.0
+    np.testing.assert_allclose(engine.read(slope), expected, rtol=1e-12)
+    engine.connect(grow, loss["b"])
+    assert engine.step().level is Level.COLD
+    expected = 2 * np.exp(2 * bent) * np.cos(START * 2.0) * 2.0
+    np.testing.assert_allclose(engine.read(slope), expected, rtol=1e-12)
+    engine.set(bend["x"], START[:2])
+    engine.step()
+    np.testing.assert_allclose(engine.read(slope), expected[:2], rtol=1e-12)
+
+
+def test_gradients_by_outputs_states_and_of_no_effect():
+    engine = Engine()
+    position = engine.add(State("position", START))
+    pull = engine.add(block(lambda x: lg.sum(x**4.0), name="pull"))
+    keep = engine.add(block(lambda x: x * 0.5, name="keep"))
+    apart = engine.add(block(lambda y=3.0: y * 2.0, name="apart"))
+    engine.connect(position, pull["x"])
+    engine.connect(position, keep["x"])
+    engine.connect(keep, position["next"])
+    slope = engine.add(lg.grad(of=pull, by={"force": position["value"], "nothing": apart["y"], "one": pull["result"]}))
+    engine.step()
+    np.testing.assert_allclose(engine.read(slope["force"]), 4 * START**3, rtol=1e-12)
+    assert (float(engine.read(slope["nothing"])), float(engine.read(slope["one"]))) == (0.0, 1.0)
+    engine.step()
+    np.testing.assert_allclose(engine.read(slope["force"]), 4 * (START / 2) ** 3, rtol=1e-12)
+
+
+def test_a_seed_pulls_back_any_cotangent():
+    engine, bend, grow, *_ = diamond()
+    pulled = engine.add(lg.grad(of=grow, by=[bend["x"]], name="pulled"))
+    (problem,) = engine.step().problems
+    assert problem.block is pulled
+    assert "differentiate one real number, or feed `seed`" in str(problem)
+    seed = np.array([1.0, 0.0, -2.0, 0.5])
+    engine.set(pulled["seed"], seed)
+    assert engine.step().ok, engine.frame.problems
+    bent = np.sin(1.5 * START)
+    np.testing.assert_allclose(engine.read(pulled), seed * np.exp(bent) * np.cos(1.5 * START) * 1.5, rtol=1e-12)
+
+
+def test_a_gradient_of_a_gradient():
+    engine, bend, *_, loss = diamond()
+    slope = engine.add(lg.grad(of=loss, by=[bend["x"]], name="slope"))
+    length = engine.add(block(lambda g: lg.sum(g * g), name="length"))
+    engine.connect(slope, length["g"])
+    # Added before what it differentiates could be expanded alone: the order of adding does not matter.
+    second = engine.add(lg.grad(of=length, by=[bend["x"]], name="second"))
+    assert engine.step().ok, engine.frame.problems
+    found = engine.read(second)
+    check_by_differences(engine, length, bend["x"], START, found)
+
+
+def test_a_gradient_of_a_composite_by_names():
+    engine = Engine()
+    whole = Composite("whole")
+    first = whole.graph.add(block(lambda x, k=2.0: x * k, name="first"))
+    second = whole.graph.add(block(lambda x, y: lg.sum(lg.tanh(x) * y), name="second"))
+    whole.graph.connect(first, second["x"])
+    whole.expose(first["x"], "x")
+    whole.expose(second["y"], "x")  # one pin, two inputs: their derivatives are summed
+    whole.expose(first["k"])
+    whole.expose(second["result"], "loss")
+    engine.add(whole)
+    engine.set(whole["x"], START)
+    engine.set(whole["k"], 2.0)
+    slope = engine.add(lg.grad(whole, of="loss", by=["x", "k"]))
+    assert engine.step().ok, engine.frame.problems
+    by_x, by_k = engine.read(slope["x"]), engine.read(slope["k"])
+    check_by_differences(engine, whole["loss"], whole["x"], START, by_x)
+    check_by_differences(engine, whole["loss"], whole["k"], np.asarray(2.0), by_k)
+
+
+# --- through regions -------------------------------------------------------------------------------------------------
+
+
+def body_of(function, **names) -> Composite:
+    body = Composite("body")
+    inner = body.graph.add(block(function, name="inner", outputs=tuple(names.pop("outputs", ("result",)))))
+    for pin in (*inner.inputs.values(), *inner.outputs.values()):
+        body.expose(pin)
+    return body
+
+
+def with_loss(region, **settings):
+    """A region that reads a block's result, and a loss of what it gives."""
+    engine = Engine()
+    before = engine.add(block(lambda x: x * 1.25, name="before"))
+    engine.add(region)
+    loss = engine.add(block(lambda y: lg.sum(y * lg.cos(y)), name="loss"))
+    engine.set(before["x"], START)
+    engine.connect(before, region["x"])
+    for name, value in settings.items():
+        engine.set(region[name], value)
+    engine.connect(region["y"], loss["y"])
+    by = {"x": before["x"], **{name: region[name] for name in settings if name == "k"}}
+    slope = engine.add(lg.grad(of=loss, by=by))
+    assert engine.step().ok, engine.frame.problems
+    return engine, before, region, loss, slope
+
+
+REGIONS = {
+    "for": lambda: (For("loop", body_of(lambda x, k, index: lg.sin(x) * k + 0.1 * lg.astype(index, lg.float64),
+                                        outputs=("y",)), {"x": "y"}), {"count": 3, "k": 1.3}),
+    "if": lambda: (If("gate", body_of(lambda x, k: x * x * k, outputs=("y",))), {"condition": True, "k": 1.3}),
+    "if a number": lambda: (If("gate", body_of(lambda x, k: x * k, outputs=("y",))), {"condition": 2, "k": 1.3}),
+    "if not a number": lambda: (If("gate", body_of(lambda x, k: x * k, outputs=("y",))), {"condition": 0.0, "k": 1.3}),
+    "if not": lambda: (If("gate", body_of(lambda x, k: x * x * k, outputs=("y",))), {"condition": False, "k": 1.3}),
+    "if else": lambda: (IfElse("gate", body_of(lambda x, k: x * k, outputs=("y",)),
+                               body_of(lambda x, k: x**3.0 * k, outputs=("y",))), {"condition": False, "k": 1.3}),
+    "switch": lambda: (Switch("choice", body_of(lambda x, k: x * k, outputs=("y",)),
+                              body_of(lambda x, k: lg.exp(x) * k, outputs=("y",))), {"index": 1, "k": 1.3}),
+    "switch to none": lambda: (Switch("choice", body_of(lambda x, k: x * k, outputs=("y",))), {"index": 5, "k": 1.3}),
+    "while": lambda: (While("loop", body_of(lambda x, k: (x * k, lg.sum(lg.abs(x)) < 20.0),
+                                            outputs=("y", "condition")), {"x": "y"}), {"condition": True, "k": 1.7}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REGIONS)
+def test_gradients_go_through_regions(kind):
+    region, settings = REGIONS[kind]()
+    engine, before, region, loss, slope = with_loss(region, **settings)
+    by_x, by_k = engine.read(slope["x"]), engine.read(slope["k"])
+    assert ("not" in kind or "none" in kind) == (not np.any(by_x))
+    check_by_differences(engine, loss, before["x"], START, by_x)
+    check_by_differences(engine, loss, region["k"], np.asarray(settings["k"]), by_k)
+
+
+def test_a_gradient_goes_through_nested_regions():
+    body = Composite("body")
+    gate = body.graph.add(If("gate", body_of(lambda x, k: lg.sin(x * k), outputs=("y",))))
+    test = body.graph.add(block(lambda index: index % 2 == 0, name="test"))
+    add = body.graph.add(block(lambda x, y: x + 0.5 * y, name="add"))
+    body.graph.connect(test, gate["condition"])
+    body.graph.connect(gate["y"], add["y"])
+    for pin in (gate["x"], gate["k"], test["index"], add["x"]):
+        body.expose(pin)
+    body.expose(add["result"], "y")
+    engine, before, region, loss, slope = with_loss(For("loop", body, {"x": "y"}), count=4, k=1.3)
+    by_x, by_k = engine.read(slope["x"]), engine.read(slope["k"])
+    check_by_differences(engine, loss, before["x"], START, by_x)
+    check_by_differences(engine, loss, region["k"], np.asarray(1.3), by_k)
+
+
+UNUSED = {
+    "if": lambda: (If("region", body_of(lambda x, k: x * lg.sqrt(k), outputs=("y",))), 0.0),
+    "if else": lambda: (IfElse("region", body_of(lambda x, k: x * lg.sqrt(k), outputs=("y",)),
+                               body_of(lambda x: x * 2.0, outputs=("y",))), 2.0),
+    "switch": lambda: (Switch("region", body_of(lambda x: x * 2.0, outputs=("y",)),
+                              body_of(lambda x, k: x * lg.sqrt(k), outputs=("y",))), 2.0),
+    "for": lambda: (For("region", body_of(lambda x, k: x * lg.sqrt(k), outputs=("y",)), {"x": "y"}), 1.0),
+    "for that carries nothing": lambda: (For("region", body_of(lambda x, k: x * lg.sqrt(k), outputs=("y",)), {}), 0.0),
+    "while": lambda: (While("region", body_of(lambda x, k: (x * lg.sqrt(k), lg.sum(x) > 0.0),
+                                              outputs=("y", "condition")), {"x": "y"}), 1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNUSED)
+def test_a_body_that_does_not_run_gives_a_gradient_of_zero_where_its_own_is_infinite(kind):
+    """Zero times infinity is not a number: what is not computed may not take part in the gradient either."""
+    region, slope_by_x = UNUSED[kind]()
+    engine = Engine()
+    engine.add(region)
+    engine.set(region[region.control_name], 0)
+    engine.set(region["x"], np.array([3.0, 4.0]))
+    engine.set(region["k"], np.array([0.0, 4.0]))
+    loss = engine.add(block(lambda y: lg.sum(y), name="loss"))
+    engine.connect(region["y"], loss["y"])
+    slope = engine.add(lg.grad(of=loss, by=[region["x"], region["k"]]))
+    assert engine.step().ok, engine.frame.problems
+    np.testing.assert_array_equal(engine.read(slope["x"]), [slope_by_x] * 2)
+    np.testing.assert_array_equal(engine.read(slope["k"]), [0.0, 0.0])
+
+
+def nested_regions(kind: str, depth: int) -> Composite:
+    """So many regions in one another around a body that squares."""
+    inner = body_of(lambda x: x * x * 0.75, outputs=("y",))
+    for _ in range(depth):
+        region = If("region", inner) if kind == "if" else For("region", inner, {"x": "y"})
+        inner = Composite("around")
+        inner.graph.add(region)
+        inner.graph.set(region[region.control_name], 1)
+        for pin in (region["x"], region["y"]):
+            inner.expose(pin)
+    return inner
+
+
+@pytest.mark.parametrize("kind", ["if", "for"])
+def test_the_gradient_of_nested_regions_looks_into_each_body_once(kind, monkeypatch):
+    looked: list[Network] = []
+    monkeypatch.setattr(compose, "sort_nodes", lambda network: looked.append(network) or sort_nodes(network))
+    for depth in (4, 8, 16):
+        looked.clear()
+        engine = Engine()
+        regions = engine.add(nested_regions(kind, depth))
+        engine.set(regions["x"], START)
+        loss = engine.add(block(lambda y: lg.sum(y), name="loss"))
+        engine.connect(regions["y"], loss["y"])
+        slope = engine.add(lg.grad(of=loss, by=[regions["x"]]))
+        assert engine.step().ok, engine.frame.problems
+        np.testing.assert_allclose(engine.read(slope), 1.5 * START)
+        assert len(looked) == depth
+
+
+def test_a_whole_optimisation_with_its_gradient_block_is_one_step():
+    """Forward, gradient, update and the test of convergence are blocks in the body of a loop."""
+    body = Composite("body")
+    forward = body.graph.add(block(lambda x, target: lg.sum((x - target) ** 2.0), name="forward"))
+    slope = body.graph.add(lg.grad(of=forward, by=[forward["x"]], name="slope"))
+    update = body.graph.add(block(lambda x, slope: x - 0.25 * slope, name="update"))
+    test = body.graph.add(block(lambda slope: lg.max(lg.abs(slope)) > 1e-6, name="test"))
+    body.graph.connect(slope, update["slope"])
+    body.graph.connect(slope, test["slope"])
+    for pin in (forward["x"], forward["target"], update["x"]):
+        body.expose(pin)
+    body.expose(update["result"], "better")
+    body.expose(test["result"], "condition")
+    engine = Engine()
+    fit = engine.add(While("fit", body, {"x": "better"}))
+    engine.set(fit["x"], START)
+    engine.set(fit["target"], START[::-1].copy())
+    engine.set(fit["condition"], True)
+    frame = engine.step()
+    assert frame.ok, frame.problems
+    assert frame.ran == ("fit",)
+    assert frame.calls["fit/slope"] == frame.calls["fit/update"] > 20
+    np.testing.assert_allclose(engine.read(fit["better"]), START[::-1], atol=1e-6)
+
+
+# --- what blocks may wrap --------------------------------------------------------------------------------------------
+
+
+def test_a_gradient_goes_through_append_buffers():
+    engine = Engine()
+    writers = [
+        engine.add(append_block(lambda x: (x > 0.0, x * x), capacity=3, name="above")),
+        engine.add(append_block(lambda x: (x < 0.35, lg.exp(x)), capacity=3, name="below")),
+    ]
+    both = engine.add(AppendBuffer("both", capacity=4, writers=("first", "second")))
+    spread = engine.add(block(lambda x: x + 0.0, name="spread"))
+    loss = engine.add(block(lambda v: lg.sum(v * lg.asarray([1.0, 2.0, 3.0, 4.0], dtype=lg.float64)), name="loss"))
+    engine.set(spread["x"], START)
+    for writer, pin in zip(writers, ("first", "second"), strict=True):
+        engine.connect(spread, writer["x"])
+        engine.connect(writer["values"], both[pin])
+    engine.connect(both["values"], loss["v"])
+    slope = engine.add(lg.grad(of=loss, by=[spread["x"]]))
+    assert engine.step().ok, engine.frame.problems
+    assert engine.frame.warnings == ("both: 5 elements, room for 4",)
+    check_by_differences(engine, loss, spread["x"], START, engine.read(slope))
+
+
+def test_a_gradient_goes_through_functions_of_the_ir_at_other_sizes():
+    row = Tensor(f64, (Dimension.symbol("n"),))
+    product = trace(lambda x, y: (x * y, x + y), row, row, name="both")
+    engine = Engine()
+    both = engine.add(block(product, inputs=("x", "y"), outputs=("product", "sum")))
+    loss = engine.add(block(lambda p, s: lg.sum(p * s), name="loss", inputs={"p": row, "s": row}))
+    engine.connect(both["product"], loss["p"])
+    engine.connect(both["sum"], loss["s"])
+    slope = engine.add(lg.grad(of=loss, by=[both["x"]]))
+    for x in (START, START[:3], START):
+        engine.set(both["x"], x)
+        engine.set(both["y"], x * 0.5)
+        assert engine.step().ok, engine.frame.problems
+        np.testing.assert_allclose(engine.read(slope), 2 * x * (x * 0.5) + (x * 0.5) ** 2, rtol=1e-12)
+    assert engine.frame.level is Level.WARM
+
+
+def test_a_gradient_goes_through_assembly_functions():
+    text = "length(p) - 1 + sin(4 * p.x) / 4"
+    assembly = lg.add_expression(lg.Assembly(), "blob", text, {"p": "vector"})
+    engine = Engine()
+    blob = engine.add(block(lg.to_function(assembly, "blob"), inputs=("p",), name="blob"))
+    engine.set(blob["p"], np.array([0.3, -0.7, 1.1], np.float32))
+    slope = engine.add(lg.grad(of=blob, by=[blob["p"]]))
+    assert engine.step().ok, engine.frame.problems
+    p = np.array([0.3, -0.7, 1.1])
+    expected = p / np.linalg.norm(p) + np.array([np.cos(4 * p[0]), 0, 0])
+    np.testing.assert_allclose(engine.read(slope), expected, rtol=1e-5)
+
+
+def test_what_has_no_derivative_is_an_error_of_the_gradient():
+    engine = Engine()
+    call = engine.add(captured_block(lambda stream, x, y: np.negative(x, out=y), outputs={"y": "same(0)"}, name="call"))
+    loss = engine.add(block(lambda y: lg.sum(y), name="loss"))
+    whole = engine.add(block(lambda n, x=1.0: n * x, name="whole"))
+    engine.set(call["x"], START)
+    engine.set(whole["n"], 3)
+    engine.connect(call, loss["y"])
+    engine.add(lg.grad(of=loss, by=[call["x"]], name="opaque"))
+    engine.add(lg.grad(of=whole, by=[whole["n"]], name="integer"))
+    messages = {problem.block.name: str(problem) for problem in engine.step().problems}
+    assert "calls a library, which has no derivative" in messages["opaque"]
+    assert "no derivative by `n`" in messages["integer"]
+
+
+def test_a_gradient_by_a_pin_that_an_edit_takes_away_is_a_problem_until_the_pin_is_back(executor_name):
+    engine = Engine(executor_name)
+    power = engine.add(block(lambda x=2.0, k=3.0: x * x * k, name="power"))
+    slope = engine.add(lg.grad(of=power, by=[power["x"], power["k"]], name="slope"))
+    assert engine.step().ok
+    lg.edit(engine, power, lambda x=2.0, gain=1.0: x * gain)
+    frame = engine.step()
+    assert [(problem.block, "has no input `k` any more" in str(problem.error)) for problem in frame.problems] == [
+        (slope, True)
+    ]
+    lg.edit(engine, power, lambda x=2.0, k=5.0: x * k)
+    assert engine.step().ok
+    assert (float(engine.read(slope["x"])), float(engine.read(slope["k"]))) == (5.0, 2.0)

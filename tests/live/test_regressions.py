@@ -1,0 +1,143 @@
+"""What once went wrong in the execution of lazy graphs, each as the program that showed it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.lazy import execution, lazy_values
+
+
+def long_chain(x: lg.Tensor, steps: int) -> lg.Tensor:
+    for _ in range(steps):
+        x = x + 0.5
+    return x
+
+
+def test_a_value_that_is_known_survives_a_long_execution_that_needs_it():
+    first = (lg.asarray([1.0, 2.0]) * 1.5).execute()
+    last = long_chain(first, execution._MOST_NODES + 500)
+    again, end = lg.execute(first, last)
+    assert again.tolist() == [1.5, 3.0]
+    assert end.tolist() == [1.5 + 0.5 * (execution._MOST_NODES + 500), 3.0 + 0.5 * (execution._MOST_NODES + 500)]
+
+
+def test_progress_may_ask_for_the_value_that_is_being_computed():
+    end = long_chain(lg.asarray([1.0]), execution._MOST_NODES + 100)
+    seen: list[float] = []
+    worker = threading.Thread(
+        target=lambda: lg.execute(end, progress=lambda done, total: seen.append(float(end[0]))), daemon=True
+    )
+    worker.start()
+    worker.join(60)
+    assert not worker.is_alive()
+    assert set(seen) == {1.0 + 0.5 * (execution._MOST_NODES + 100)}
+
+
+def test_an_interrupted_claim_leaves_nothing_pending(monkeypatch):
+    result = lg.asarray([1.0, 2.0]) * 3.0
+
+    claim = execution._claim
+
+    def interrupted(work):
+        claim(work)
+        assert result.node.cell.pending is not None
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(execution, "_claim", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            result.execute()
+    assert result.node.cell.pending is None
+    assert result.tolist() == [3.0, 6.0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have():
+    result = lg.asarray([1.0, 2.0]) * 7.0
+    done = threading.Event()
+
+    def claim() -> None:
+        result.node.cell.pending = lazy_values.Claim()
+        done.wait()
+
+    worker = threading.Thread(target=claim)
+    worker.start()
+    while result.node.cell.pending is None:
+        pass
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os._exit(0 if result.tolist() == [7.0, 14.0] else 1)
+    result.node.cell.pending = None
+    done.set()
+    worker.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_piece_of_something_that_nobody_holds_is_computed_once():
+    x = lg.asarray(np.arange(6.0))
+    part = lg.sin(x)[2:4]
+    lg.execute(part * 2.0)
+    assert part.is_computed
+    assert np.allclose((part + 1.0).numpy(), np.sin([2.0, 3.0]) + 1.0)
+
+
+def test_the_next_batch_of_a_data_set_runs_the_same_program():
+    data = lg.asarray(np.arange(200.0).reshape(20, 10))
+    lg.reset_stats()
+    for step in range(8):
+        assert float(lg.sum(data[step * 2 : step * 2 + 2] * 2.5)) == np.arange(step * 20, step * 20 + 20).sum() * 2.5
+        assert float(lg.sum(data[:, step] * 2.25)) == np.arange(step, 200, 10).sum() * 2.25
+    assert lg.stats().programs_compiled == 2
+
+
+def test_a_number_that_is_counted_up_is_no_part_of_the_code():
+    data = lg.arange(10)
+    lg.reset_stats()
+    for step in range(100, 120):
+        assert int(lg.sum(data * step)) == 45 * step
+    assert lg.stats().programs_compiled <= 2
+
+
+def test_a_fill_looks_at_each_node_below_once(monkeypatch):
+    x = lg.asarray([1.0])
+    held = [x * 1.5]
+    for _ in range(60):
+        held.append(held[-1] + 0.25)
+    lg.execute(held)
+    walks = 0
+    plain = lazy_values.toposort
+
+    def counted(*args, **kwargs):
+        nonlocal walks
+        walks += 1
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(lazy_values, "toposort", counted)
+    x.fill(2.0)
+    assert float(held[-1][0]) == 3.0 + 60 * 0.25
+    assert walks <= 3
+
+
+def test_a_fill_by_another_thread_during_the_check_of_a_value_is_noticed(monkeypatch):
+    x = lg.asarray([1.0])
+    y = (x + 1.0).execute()
+    lg.asarray([0.0]).fill(1.0)  # some other change, so that the value is looked at again
+    plain = lazy_values.leaf_of
+
+    def fill_behind(node):
+        if node is y.node:  # the last one that the check comes to: it has passed `x` already
+            monkeypatch.undo()
+            x.fill(5.0)
+        return plain(node)
+
+    monkeypatch.setattr(lazy_values, "leaf_of", fill_behind)
+    lazy_values.known_value(y.node)
+    assert y.tolist() == [6.0]

@@ -1,0 +1,215 @@
+"""Watched files: any file that a person can save leaves the engine running, and says what is wrong with it."""
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import livegrad as lg
+from livegrad.live.engine import Engine
+
+GOOD = "def shade(x=2.0):\n    return x + 1.0\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose modules are forgotten afterwards."""
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if file.startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def watched(folder: Path, text: str = GOOD) -> tuple[Engine, lg.Block, Path]:
+    file = folder / "shade.py"
+    file.write_text(text)
+    engine = Engine()
+    return engine, lg.watch(engine, file, "shade"), file
+
+
+BAD = {
+    "not_utf8": (b"def shade(x=2.0):\n    return x # \xff\n", "is no Python"),
+    "null": (b"def shade(x=2.0):\n    return x\0\n", "is no Python"),
+    "unknown_coding": (b"# coding: no-such-coding\n", "is no Python"),
+    "exit": (b"import sys\nsys.exit(3)\n", "raised SystemExit: 3"),
+    "raises": (b"1 / 0\n", "raised ZeroDivisionError"),
+    "syntax": (b"def shade(x=2.0)\n", "is no Python"),
+    "exit_in_body": (b"import sys\ndef shade(x=2.0):\n    sys.exit(3)\n", "raised SystemExit: 3"),
+    "other": (b"def other(x=2.0):\n    return x\n", "has no function `shade`"),
+    "deep": (b"(" * 5_000 + b")" * 5_000, "is no Python"),
+    "directory": (None, "cannot read"),
+}
+
+
+@pytest.mark.parametrize("frames_before", [0, 1, 2])
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_a_problem_of_every_frame_while_the_last_code_runs_on(
+    name: str, frames_before: int, folder: Path
+) -> None:
+    text, message = BAD[name]
+    engine, shade, file = watched(folder)
+    for _ in range(max(frames_before, name == "exit_in_body")):  # a body is called when a frame is made
+        engine.step()
+    file.unlink()
+    file.mkdir() if text is None else file.write_bytes(text)
+    for _ in range(3):
+        frame = engine.step()
+        assert not frame.ok
+        assert [(problem.node, message in str(problem.error)) for problem in frame.problems] == [("shade", True)]
+        assert message in engine.explain()
+        assert len(shade.debug.errors) == 1
+        assert float(engine.read(shade, running=name == "exit_in_body")) == 3.0
+    if text is None:
+        file.rmdir()
+    file.write_text("def shade(x=2.0):\n    return x * 4.0\n")
+    assert engine.step().ok
+    assert shade.debug.errors == []
+    assert float(engine.read(shade)) == 8.0
+
+
+def test_the_errors_of_a_frame_are_those_of_the_file_as_it_is_now(folder: Path) -> None:
+    """One bad file after another, in every order: nothing is left of the one before."""
+    files = {name: file for name, file in BAD.items() if file[0] is not None and name != "deep"}
+    engine, shade, file = watched(folder)
+    engine.step()
+    for first in files:
+        for second in files:
+            for name in (first, second):
+                text, message = files[name]
+                assert text is not None
+                file.unlink()
+                file.write_bytes(text + b"#" * (name == first))  # of another size: a clock may be too slow to tell
+                frame = engine.step()
+                assert [message in str(problem.error) for problem in frame.problems] == [True], (first, second)
+                assert [message in str(error) for error in shade.debug.errors] == [True], (first, second)
+    file.write_text("def shade(x=2.0):\n    return x * 4.0\n")
+    assert engine.step().ok
+    assert shade.debug.errors == []
+
+
+@pytest.mark.parametrize(
+    ("path", "function", "said"),
+    [
+        ("missing.py", "shade", "cannot read `missing.py`"),
+        ("", "shade", "cannot read"),
+        ("shade.py", "shadow", "`shade.py` has no function `shadow`"),
+        ("shade.py", 3, "takes an engine, a file and the name of a function"),
+        (None, "shade", "takes an engine, a file and the name of a function"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused_at_the_line_that_asks_for_it(path, function, said, folder) -> None:
+    (folder / "shade.py").write_text(GOOD)
+    engine = Engine()
+    with pytest.raises(lg.LivegradError) as caught:
+        lg.watch(engine, path if path is None else folder / path, function)  # type: ignore[arg-type]
+    assert said in str(caught.value)
+    assert "test_watched_files.py" in str(caught.value.where)
+    assert "runs on" not in str(caught.value)  # nothing runs yet
+    assert not engine.graph.blocks
+
+
+@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"# coding: latin-1\n# \xe9\n", b"\r\n"])
+def test_a_file_is_decoded_as_python_decodes_it(start: bytes, folder: Path) -> None:
+    engine, shade, file = watched(folder)
+    engine.step()
+    file.write_bytes(start + b"def shade(x=2.0):\n    return x * 5.0\n")
+    assert engine.step().ok, engine.frame.problems
+    assert float(engine.read(shade)) == 10.0
+
+
+def test_modules_beside_the_file_are_followed_also_those_that_they_import(folder: Path) -> None:
+    (folder / "lg_watch_inner.py").write_text("BASE = 1.0\n")
+    (folder / "lg_watch_outer.py").write_text("from lg_watch_inner import BASE\ndef gain():\n    return BASE * 10.0\n")
+    text = "from lg_watch_outer import gain\ndef shade(x=2.0):\n    return x * gain()\n"
+    engine, shade, _ = watched(folder, text)
+    assert engine.step().ok
+    assert float(engine.read(shade)) == 20.0
+    assert engine.step().ran == ()
+    (folder / "lg_watch_inner.py").write_text("BASE = 2.0\n")  # as long as before: bytecode files must not count
+    assert engine.step().ran == ("shade",)
+    assert float(engine.read(shade)) == 40.0
+    (folder / "lg_watch_inner.py").write_text("BASE = \n")
+    assert "lg_watch_inner.py:1" in str(engine.step().problems[0])
+    assert float(engine.read(shade)) == 40.0
+    assert sys.modules["lg_watch_inner"].BASE == 2.0
+    (folder / "lg_watch_inner.py").write_text("BASE = 3.0\n")
+    assert engine.step().ok
+    assert float(engine.read(shade)) == 60.0
+
+
+def test_a_module_that_the_file_comes_to_import_is_followed(folder: Path) -> None:
+    engine, shade, file = watched(folder)
+    engine.step()
+    (folder / "lg_watch_late.py").write_text("GAIN = 5.0\n")
+    file.write_text("import lg_watch_late\ndef shade(x=2.0):\n    return x * lg_watch_late.GAIN\n")
+    engine.step()
+    (folder / "lg_watch_late.py").write_text("GAIN = 6.0\n")
+    engine.step()
+    assert float(engine.read(shade)) == 12.0
+
+
+def test_a_removed_block_is_no_longer_followed_and_one_that_is_added_again_is(folder: Path) -> None:
+    engine, shade, file = watched(folder)
+    engine.step()
+    engine.remove(shade)
+    engine.step()
+    assert engine._watches == []
+    file.write_text("no Python at all")
+    assert engine.step().ok
+    engine.add(shade)
+    assert not engine.step().ok
+    file.write_text("def shade(x=2.0):\n    return x * 4.0\n")
+    assert engine.step().ok
+    assert float(engine.read(shade)) == 8.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_saves_give_what_the_last_good_version_computes(seed: int, folder: Path) -> None:
+    """The model: a file that does not run changes nothing; one that runs decides the value."""
+    choose = random.Random(seed)
+    helper = folder / f"lg_watch_random_{seed}.py"
+    helper.write_text("GAIN = 1\n")
+    text = f"from {helper.stem} import GAIN\ndef shade(x=2.0):\n    return x * GAIN + {{}}\n"
+    engine, shade, file = watched(folder, text.format("0.0"))
+    gain, offset = 1, 0
+    good_gain, good_offset = 1, 0
+    for _ in range(12):
+        kind = choose.choice(["file", "helper", "break file", "break helper", "nothing"])
+        if kind == "file":
+            offset = choose.randrange(9)
+            file.write_text(text.format(f"{offset}.0"))
+        elif kind == "helper":
+            gain = choose.randrange(9)
+            helper.write_text(f"GAIN = {gain}\n")
+        elif kind == "break file":
+            offset = None
+            file.write_bytes(choose.choice([b"\xff", b"def", b"raise SystemExit", b"import no_such_module_at_all"]))
+        elif kind == "break helper":
+            gain = None
+            helper.write_bytes(choose.choice([b"GAIN = ", b"\0", b"1/0"]))
+        if gain is not None and offset is not None:
+            good_gain, good_offset = gain, offset
+        frame = engine.step()
+        assert frame.ok == (gain is not None and offset is not None), frame.problems
+        assert float(engine.read(shade)) == 2.0 * good_gain + good_offset
+
+
+def test_a_module_that_was_saved_while_the_file_did_not_import_it_is_run_anew(folder: Path) -> None:
+    helper = folder / "helper_that_comes_back.py"
+    helper.write_text("OFFSET = 1.0\n")
+    text = "from helper_that_comes_back import OFFSET\ndef shade(x=2.0):\n    return x + OFFSET\n"
+    engine, shade, file = watched(folder, text)
+    engine.step()
+    file.write_text("def other(x=2.0):\n    return x\n")
+    assert not engine.step().ok
+    helper.write_text("OFFSET = 1 / 0\n")
+    file.write_text(text + "#\n")
+    (problem,) = engine.step().problems
+    assert "raised ZeroDivisionError" in str(problem)
+    helper.write_text("OFFSET = 10.0  # again\n")
+    assert engine.step().ok
+    assert float(engine.read(shade)) == 12.0

@@ -1,0 +1,50 @@
+"""Livegrad on a simulated CUDA driver: `with simulated() as driver:` for as long as the block lasts."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from livegrad.ir.lru import LruCache
+from livegrad.live.cuda import pinned, step_code
+from livegrad.runtime.cuda import cuda_function, modules, serialised_device_plan
+from livegrad.runtime.cuda import driver as driver_module
+from tests.runtime.cuda.simulated_driver import COMPILER, SimulatedDriver, compile_source
+
+__all__ = ["COMPILER", "simulated"]
+
+
+@contextmanager
+def simulated(seed: int = 0, size: int = 1 << 30) -> Iterator[SimulatedDriver]:
+    """Puts a simulated driver in the place of the real one, everywhere."""
+    made: Any = SimulatedDriver(seed, size)
+    users = [m for name, m in list(sys.modules.items()) if name.startswith("livegrad.") and hasattr(m, "driver")]
+    users = [m for m in users if m is driver_module or m.driver is driver_module.driver]
+    stand_ins = [(module, "driver", made) for module in users]
+    # Another driver has other contexts: nothing that was made in one of ours is found while this one is there.
+    stand_ins += [(driver_module, "_start", cache(driver_module._start.__wrapped__))]
+    stand_ins += [(pinned, "_free", defaultdict(list)), (cuda_function, "_functions", LruCache(512))]
+    stand_ins += [
+        (modules, "compile_source", compile_source),
+        (serialised_device_plan, "compile_with_key", compile_source),
+    ]
+    stand_ins += [(step_code, "load_compiled", bytes), (serialised_device_plan, "load_compiled", bytes)]
+    originals = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
+    _put_in_place(stand_ins)
+    try:
+        yield made
+    finally:
+        gc.collect()
+        _put_in_place(originals)
+
+
+def _put_in_place(values: list[tuple[Any, str, Any]]) -> None:
+    for module, name, value in values:
+        setattr(module, name, value)
+    driver_module.reason_for_no_cuda.cache_clear()
+    driver_module._thread.__dict__.clear()

@@ -1,0 +1,278 @@
+"""CUDA C for kernels, looked at and compiled where there is no GPU: NVRTC needs none."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad import ops
+from livegrad.codegen.cuda.kernel import KernelText, emit_kernel
+from livegrad.codegen.cuda.launch import Bound, bind
+from livegrad.compiler import compile_plan
+from livegrad.diagnostics import CompileError
+from livegrad.ir.function import trace
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function
+from livegrad.ir.types import Scalar, Tensor, f16, f32, f64, i32
+from livegrad.ops.control import map_over
+from livegrad.passes.differentiate.reverse import vjp
+from livegrad.runtime.cuda import DeviceError, reason_for_no_cuda
+from livegrad.runtime.cuda.dependencies import dependencies
+from livegrad.runtime.cuda.nvrtc import compile_source, reason_for_no_compiler
+from livegrad.schedule.plan import KernelStep
+from livegrad.schedule.target import CUDA
+from tests.conformance.cases import CASES
+from tests.differentiate.checks import derived
+from tests.differentiate.programs import PROGRAMS
+from tests.long_forms import LONG
+
+needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
+ARCHITECTURES = ("sm_75", "sm_90", "sm_100") if LONG else ("sm_90",)
+SIZES = {"n": 5, "m": 3, "k": 4}
+
+
+def kernels(function: Function) -> list[KernelText]:
+    plan = compile_plan(function, CUDA, SIZES)
+    steps = [step for step in plan.steps if isinstance(step, KernelStep)]
+    return [emit_kernel(step.kernel, bind(step, plan).layout) for step in steps]
+
+
+def own_lines(text: KernelText) -> str:
+    """A kernel without what all of them share."""
+    return text.text[text.text.index("typedef") :]
+
+
+def test_an_elementwise_kernel_is_one_loop_over_rows() -> None:
+    function = trace(lambda x: x * x + 1.0, Tensor(f32, (8,)))
+    (kernel,) = kernels(function)
+    assert (
+        own_lines(kernel)
+        == """\
+typedef int row_index;
+struct Arguments
+{
+    alignas(8) unsigned long long* status;
+    alignas(8) long long rows;
+    alignas(8) const float* read0;
+    alignas(8) float* output0;
+};
+static_assert(sizeof(Arguments) == 32, "a word for each argument");
+
+extern "C" __global__ void __launch_bounds__(256) kernel(const __grid_constant__ Arguments a)
+{
+    const row_index step = (row_index)gridDim.x * blockDim.x;
+    for (row_index row = ((row_index)blockIdx.x * blockDim.x + threadIdx.x); row < (row_index)a.rows; row += step) {
+        const row_index d0 = row;
+        const float v1 = a.read0[d0];
+        const float v2 = v1 * v1;
+        const float v3 = v2 + 0x1.0000000000000p+0f;
+        a.output0[d0] = v3;
+    }
+}
+"""
+    )
+
+
+def fold(shape: tuple[int, ...], axis: int, kind: str = "sum", element: Scalar = f32) -> Function:
+    return trace(lambda x: ops.reduce(x, kind=kind, axes=(axis,)), Tensor(element, shape))
+
+
+def bound(function: Function) -> Bound:
+    plan = compile_plan(function, CUDA, SIZES)
+    (step,) = [step for step in plan.steps if isinstance(step, KernelStep)]
+    return bind(step, plan, share_rows=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "rows", "shared"),
+    [
+        ((4, 100), 1, "warp", False),
+        ((5000, 3000), 1, "block", False),
+        ((70, 300_000), 1, "block", True),
+        ((3000, 5000), 0, "columns", True),
+        ((40, 100_000), 0, "columns", False),
+        ((3, 1_000_000), 0, "thread", False),
+    ],
+)
+def test_who_folds_a_row_depends_on_how_many_there_are_and_how_they_lie(
+    shape: tuple[int, int], axis: int, rows: str, shared: bool
+) -> None:
+    layout = bound(fold(shape, axis)).layout
+    assert (layout.rows, layout.shared_rows) == (rows, shared)
+
+
+def test_blocks_share_a_row_only_with_memory_for_what_they_leave() -> None:
+    found = bound(fold((70, 300_000), 1, element=f64))
+    blocks = found.words["blocks"].value
+    assert found.grid == 70 * blocks
+    assert (found.partial_bytes, found.counters) == (8 * 70 * blocks, 70)
+
+
+def test_a_row_reduction_is_folded_by_a_warp_and_stored_once() -> None:
+    (kernel,) = kernels(fold((4, 100), 1))
+    assert "lg_warp_fold(" in own_lines(kernel)
+    assert "if (threadIdx.x % 32 == 0) a.output0" in own_lines(kernel)
+
+
+def test_threads_of_short_kernels_over_many_elements_read_ahead() -> None:
+    (kernel,) = kernels(trace(lambda x, y: x + y, Tensor(f32, (1 << 20,)), Tensor(f32, (1 << 20,))))
+    assert "float ahead0[4];" in own_lines(kernel)
+    assert own_lines(kernel).index("ahead1[k] = a.read1[d0];") < own_lines(kernel).index("= ahead0[k];")
+
+
+def test_sine_and_cosine_of_one_number_are_one_call() -> None:
+    (kernel,) = kernels(trace(lambda x: ops.sin(x) * ops.cos(x) + ops.cos(x + 1.0), Tensor(f32, (9,))))
+    text = own_lines(kernel)
+    assert (text.count("lg_sincos("), text.count("lg_cos("), text.count("lg_sin(")) == (1, 1, 0)
+
+
+def test_a_quotient_that_becomes_a_whole_number_is_rounded_by_the_standard() -> None:
+    (kernel,) = kernels(trace(lambda x, y: ops.floor(x / y) + y / x, Tensor(f32, (9,)), Tensor(f32, (9,))))
+    assert own_lines(kernel).count("lg_div(") == 1
+    assert "= v1 / v2;" in own_lines(kernel)
+
+
+@pytest.mark.parametrize(
+    ("function", "written"),
+    [
+        (lambda x: ops.max(x - 0.5, 0.0), "lg_max_or_nan("),
+        (lambda x: ops.max(x, 0.0), "?"),  # of -0 and 0 Python takes the first
+        (lambda x: ops.max(x, 0.5), "lg_max_or_nan("),
+        (lambda x: ops.min(x, 0.0), "lg_min_or_nan("),
+        (lambda x: ops.min(x, -0.0), "?"),
+        (lambda x: ops.max(constant(0.5, f32), x), "fmaxf("),
+        (lambda x: ops.max(x, x * 2.0), "?"),
+    ],
+)
+def test_a_choice_is_one_instruction_only_where_nan_and_zeros_allow_it(function: Any, written: str) -> None:
+    (kernel,) = kernels(map_over(trace(function, f32)))
+    assert written in own_lines(kernel).split("{")[-1]
+
+
+def choosing(*values: Any) -> Any:
+    """Code with many choices, whose result is a sum."""
+    x, y = values
+    for number in range(5):
+        x, y = ops.max(x, y) - 0.5 * number, ops.min(x * y, y) * 0.75
+    return ops.sqrt(ops.abs(x)) + y
+
+
+def test_code_with_many_choices_is_written_quickly_and_again_for_nan_and_zero() -> None:
+    (kernel,) = kernels(map_over(trace(choosing, f32, f32)))
+    quick, exact = own_lines(kernel).split("if (!(fabsf(")
+    assert quick.count("lg_max_or_nan(") == 5
+    assert quick.count("?") == 0
+    assert exact.count("?") == 10
+    assert exact.count("lg_fresh(&a.read") == 2
+
+
+@pytest.mark.parametrize("last", [lambda x: ops.max(x, 0.0), lambda x: 1.0 / x + x, lambda x: ops.copysign(x, x) + x])
+def test_code_whose_results_are_often_zero_or_tell_zeros_apart_is_written_once(last: Any) -> None:
+    (kernel,) = kernels(map_over(trace(lambda x, y: last(choosing(x, y)), f32, f32)))
+    assert "if (!(fabsf(" not in own_lines(kernel)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_folds_of_all_layouts_compile(architecture: str) -> None:
+    long = trace(_long_program, Tensor(f32, (64,)))
+    cases = [
+        (70, 300_000, 1, "sum", f32),
+        (3000, 5000, 0, "max", f64),
+        (4, 100, 1, "prod", i32),
+        (70, 90_000, 1, "sum", f16),
+    ]
+    functions = [fold((n, m), axis, kind, element) for n, m, axis, kind, element in cases]
+    functions.append(trace(lambda x: ops.arg_reduce(x, kind="argmax", axis=0), Tensor(f32, (30_000, 70))))
+    functions += [long, trace(lambda x, y: x / y, Tensor(f32, (1 << 20,)), Tensor(f32, (1 << 20,)))]
+    for function in functions:
+        plan = compile_plan(function, CUDA, SIZES)
+        for step in plan.steps:
+            assert isinstance(step, KernelStep)
+            text = emit_kernel(step.kernel, bind(step, plan, share_rows=True).layout)
+            assert compile_source(text.text, architecture).startswith(b"\x7fELF")
+
+
+def _long_program(x: Any) -> Any:
+    for number in range(300):
+        x = ops.max(x * (0.5 + number), 0.25) - 0.125
+    return x
+
+
+def test_a_check_names_its_site() -> None:
+    (kernel,) = kernels(trace(lambda a, b: ops.floor_div(a, b), Tensor(i32, (4,)), Tensor(i32, (4,))))
+    assert [site.message for site in kernel.sites] == ["integer division by zero"]
+    assert kernel.sites[0].origin is not None
+    assert kernel.sites[0].origin.file.endswith("test_kernels.py")
+
+
+def test_kernels_that_remember_run_one_by_one() -> None:
+    """They share memory that is no buffer of the plan."""
+    function = trace(lambda x, y: (ops.sin(x), ops.cos(y)), Tensor(f32, (8,)), Tensor(f32, (9,)))
+    plan = compile_plan(function, CUDA)
+    steps = [step for step in plan.steps if isinstance(step, KernelStep)]
+    assert dependencies(steps, plan) == [[], []]
+    assert dependencies(steps, plan, one_by_one=[0, 1]) == [[], [0]]
+
+
+def test_launches_wait_only_for_what_they_touch() -> None:
+    def function(x, y):  # type: ignore[no-untyped-def]
+        # Sums that need one another's results, and one that needs neither.
+        first = ops.reduce(x, kind="sum", axes=(0,))
+        return ops.reduce(x - ops.broadcast(first, shape=(64,), axes=()), kind="max", axes=(0,)), ops.reduce(
+            y, kind="sum", axes=(0,)
+        )
+
+    plan = compile_plan(trace(function, Tensor(f32, (64,)), Tensor(f32, (32,))), CUDA)
+    steps = [step for step in plan.steps if isinstance(step, KernelStep)]
+    found = dependencies(steps, plan)
+    for number, before in enumerate(found):
+        written = {b for k in before for b in steps[k].results}
+        assert {b for b in steps[number].inputs if any(b in s.results for s in steps[:number])} <= written
+    assert any(not before for before in found[1:])
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_all_kinds_compile_without_a_gpu(architecture: str) -> None:
+    texts = {kernel.text: case.name for case in CASES[::90] for kernel in kernels(case.function)}
+    for text, name in texts.items():
+        assert compile_source(text, architecture, name).startswith(b"\x7fELF")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("name", sorted(PROGRAMS)[::6])
+def test_control_flow_and_what_it_remembers_compile(name: str) -> None:
+    function, _ = derived(*PROGRAMS[name], "r", np.random.default_rng(3))
+    for kernel in kernels(function):
+        assert compile_source(kernel.text, "sm_90", name).startswith(b"\x7fELF")
+
+
+@needs_nvrtc
+def test_a_kernel_that_does_not_compile_says_why() -> None:
+    with pytest.raises(CompileError, match=r"NVRTC refuses `broken`[\s\S]*undefined"):
+        compile_source("__global__ void kernel() { x = 1; }", "sm_90", "broken")
+
+
+@needs_nvrtc
+def test_gradients_of_reductions_compile() -> None:
+    function = vjp(trace(lambda x: ops.reduce(ops.sin(x), kind="prod", axes=(0,)), Tensor(f64, (300,))))
+    for kernel in kernels(function):
+        assert compile_source(kernel.text, "sm_90").startswith(b"\x7fELF")
+
+
+def test_importing_livegrad_loads_no_driver() -> None:
+    code = (
+        "import livegrad; livegrad.asarray([1.0]) + 1.0; import livegrad.runtime.cuda; "
+        "print('libcuda.so' in open('/proc/self/maps').read())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.skipif(reason_for_no_cuda() is None, reason="there is a GPU here")
+def test_a_tensor_moved_to_a_gpu_that_is_not_there_says_so() -> None:
+    with pytest.raises(DeviceError, match="CUDA cannot be used"):
+        np.asarray(lg.asarray([1.0, 2.0]).to("cuda") + 1.0)

@@ -1,0 +1,141 @@
+"""What kernels take, read from their cubins, against what the host packs; and kernels of the engine. Needs no GPU."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from livegrad import ops
+from livegrad.codegen.cuda.kernel import emit_kernel
+from livegrad.codegen.cuda.launch import bind
+from livegrad.compiler import compile_plan
+from livegrad.diagnostics import CompileError, UsageError
+from livegrad.ir.function import trace
+from livegrad.ir.types import Tensor, f32, f64
+from livegrad.live.blocks import cuda_block
+from livegrad.live.cuda.control_kernels import APPEND_WORDS, CONTROL_WORDS, engine_sources
+from livegrad.live.cuda.source_code import machine_code
+from livegrad.live.graph.problems import PinError
+from livegrad.live.graph.sources import Given
+from livegrad.live.graph.user_kernel import CudaKernel
+from livegrad.runtime.cuda.nvrtc import compile_source, reason_for_no_compiler
+from livegrad.schedule.plan import KernelStep
+from livegrad.schedule.target import CUDA
+
+pytestmark = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
+ARCHITECTURES = ("sm_75", "sm_90", "sm_100")
+_PARAMETER = 0x17  # EIATTR_KPARAM_INFO
+SHIFT = """\
+extern "C" __global__ void shift(const float* x, double by, float* result, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) result[i] = x[i] + by;
+}
+"""
+
+
+def parameters_of(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
+    """(offset, bytes) of each parameter of a kernel, from the section `.nv.info` of a cubin."""
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    count, names = struct.unpack_from("<HH", cubin, 60)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, table + 64 * number) for number in range(count)]
+    start = sections[names][4]
+    found: dict[int, tuple[int, int]] = {}
+    for name, _, _, _, offset, size, *_ in sections:
+        if cubin[start + name : cubin.index(b"\0", start + name)] != f".nv.info.{symbol}".encode():
+            continue
+        at = offset
+        while at < offset + size:
+            form, attribute, length = struct.unpack_from("<BBH", cubin, at)
+            if attribute == _PARAMETER:
+                _, ordinal, place, packed = struct.unpack_from("<IHHI", cubin, at + 4)
+                found[ordinal] = place, packed >> 18
+            at += 4 + (length if form == 4 else 0)
+    return [found[ordinal] for ordinal in sorted(found)]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_kernel_takes_one_struct_of_as_many_words_as_are_packed(architecture):
+    function = trace(
+        lambda x, y, s: (ops.reduce(x * y, kind="sum", axes=(1,)), x + y * ops.broadcast(s, shape=(3, 5), axes=())),
+        Tensor(f32, (3, 5)), Tensor(f32, (3, 5)), f32,
+    )  # fmt: skip
+    plan = compile_plan(function, CUDA, {})
+    steps = [step for step in plan.steps if isinstance(step, KernelStep)]
+    assert steps
+    for step in steps:
+        text = emit_kernel(step.kernel, bind(step, plan).layout)
+        cubin = compile_source(text.text, architecture)
+        assert parameters_of(cubin, "kernel") == [(0, 8 * len(text.words))]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_kernels_of_the_engine_itself_compile_and_take_what_is_packed(architecture):
+    words = {"begin_if": CONTROL_WORDS, "next_for": CONTROL_WORDS, "append_rows": APPEND_WORDS, "time_stop": ("slot",)}
+    seen = set()
+    for name, source in engine_sources().items():
+        if architecture != "sm_90" and name not in ("control_f32", "append", "time"):
+            continue
+        cubin = compile_source(source, architecture, name)
+        for symbol, own in words.items():
+            found = parameters_of(cubin, symbol)
+            if found:
+                seen.add(symbol)
+                assert found == [(0, 8 * len(own))]
+    assert seen == set(words)
+
+
+def specialized(source: str = SHIFT, **options) -> CudaKernel:
+    made = cuda_block(source, outputs={"result": "same(0)"}, sizes={"n": "result"}, **options)
+    function = made.body.specialize((Given(Tensor(f32, (5,))), Given(Tensor(f64, ()), weak=True))).function
+    assert isinstance(function, CudaKernel)
+    return function
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_kernel_of_the_users_takes_each_word_for_itself(architecture):
+    kernel = specialized()
+    sizes = [8 if a.kind in ("input", "output") else a.element.dtype.itemsize for a in kernel.arguments]
+    assert [size for _, size in parameters_of(machine_code(kernel, architecture), "shift")] == sizes == [8, 8, 8, 4]
+    assert (kernel.points, [str(type) for type in kernel.result_types]) == (5, ["tensor<f32, [5]>"])
+
+
+def test_what_nvrtc_says_is_said_of_the_users_line():
+    kernel = specialized(SHIFT.replace("+ by", "+ bye"))
+    with pytest.raises(CompileError, match=r'identifier "bye" is undefined') as caught:
+        machine_code(kernel, "sm_90")
+    assert caught.value.where is not None
+    assert caught.value.where.file.endswith("test_layout.py")
+
+
+def test_a_source_that_is_written_out_in_a_file_is_found_there():
+    made = cuda_block(
+        """extern "C" __global__ void broken(const float* x, float* y)
+{
+    y[0] = z[0];
+}
+""",
+        outputs={"y": "same(0)"},
+    )
+    kernel = made.body.specialize((Given(Tensor(f32, (5,))),)).function
+    assert isinstance(kernel, CudaKernel)
+    with pytest.raises(CompileError) as caught:
+        machine_code(kernel, "sm_90")
+    with open(__file__, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    assert caught.value.where is not None
+    assert lines[caught.value.where.line - 1].strip() == "y[0] = z[0];"
+
+
+def test_what_a_kernel_cannot_take_is_refused_by_name():
+    with pytest.raises(UsageError, match=r"may be written"):
+        cuda_block('extern "C" __global__ void f(float* x, float* y) {}', outputs={"y": "same(0)"})
+    with pytest.raises(UsageError, match=r"cannot take `float4 x`"):
+        cuda_block('extern "C" __global__ void f(float4 x, float* y) {}', outputs={"y": "same(0)"})
+    with pytest.raises(UsageError, match=r"has no parameter m"):
+        cuda_block(SHIFT, outputs={"result": "same(0)"}, sizes={"m": "result"})
+    with pytest.raises(PinError, match="`x` does not fit"):
+        cuda_block(SHIFT, outputs={"result": "same"}, sizes={"n": "x"}).body.specialize(
+            (Given(Tensor(f64, (5,))), Given(Tensor(f64, ()), weak=True))
+        )

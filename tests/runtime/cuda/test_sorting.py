@@ -1,0 +1,149 @@
+"""Sorting and searching on the device give what NumPy gives, without a step of the host, ties and NaN included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.ir.function import trace
+from livegrad.ir.types import SCALARS, Tensor, bf16, f32, i32, scalar_of_dtype
+from livegrad.live.blocks import block, neighbour_block
+from livegrad.live.engine import Engine
+from livegrad.live.graph.description import Composite
+from livegrad.live.graph.regions import For, If
+from livegrad.ops.sorting import argsort, searchsorted, sort
+from livegrad.runtime.cuda.cuda_function import CudaFunction
+from livegrad.runtime.cuda.libraries.device_sorting import WORDS, source_of
+from livegrad.runtime.cuda.nvrtc import compile_source
+from tests.runtime.cuda.simulate import COMPILER, simulated
+from tests.runtime.cuda.simulated_driver import SimulatedDriver
+from tests.runtime.cuda.test_layout import ARCHITECTURES, parameters_of
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
+
+
+@pytest.fixture
+def driver() -> Iterator[SimulatedDriver]:
+    with simulated() as made:
+        yield made
+
+
+def numbers(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Few different numbers, so that many are equal; zeros of both signs and NaN among floats."""
+    found = np.random.default_rng(len(shape)).integers(-3, 4, shape).astype(dtype)
+    if found.dtype.kind == "f":
+        found[found == 1] = -0.0
+        found[found == 3] = np.nan
+    return found
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("dtype", "shape", "axis", "descending"),
+    [
+        ("float32", (37,), 0, False),
+        ("float32", (37,), 0, True),
+        ("int64", (5, 2, 3), 0, False),
+        ("float16", (2, 11, 2), 1, True),
+        ("bool", (1, 9), 0, False),
+    ],
+)
+def test_a_sort_is_that_of_numpy_with_equals_in_their_order(driver, dtype, shape, axis, descending):
+    values = numbers(dtype, shape)
+    given = Tensor(scalar_of_dtype(values.dtype), shape)
+
+    def both(x):
+        return tuple(op(x, axis=axis, descending=descending, stable=True) for op in (sort, argsort))
+
+    found, order = CudaFunction(trace(both, given))(values)
+    turned = np.flip(values, axis) if descending else values
+    wanted = np.argsort(turned, axis=axis, kind="stable")
+    if descending:  # turned round before and after, so that equal elements keep their order
+        wanted = shape[axis] - 1 - np.flip(wanted, axis)
+    np.testing.assert_array_equal(order, wanted)
+    ordered = np.take_along_axis(values, wanted, axis)
+    np.testing.assert_array_equal(found, ordered)
+    np.testing.assert_array_equal(np.signbit(found.astype(float)), np.signbit(ordered.astype(float)))
+    assert driver.count("cuMemcpyDtoHAsync") == 2  # the results, and nothing on the way
+
+
+@needs_compiler
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_search_is_that_of_numpy(driver, side):
+    ordered, values = np.sort(numbers("float32", (21,))), numbers("float32", (4, 5))
+    function = trace(lambda a, b: searchsorted(a, b, side=side), Tensor(f32, (21,)), Tensor(f32, (4, 5)))
+    np.testing.assert_array_equal(CudaFunction(function)(ordered, values), np.searchsorted(ordered, values, side))
+
+
+@needs_compiler
+def test_a_sort_in_a_loop_is_part_of_one_launch(driver):
+    body = Composite("body")
+    step = body.graph.add(block(lambda x: lg.flip(lg.sort(x)) * 0.5 + x, name="step"))
+    for pin in (step["x"], step["result"]):
+        body.expose(pin)
+    engine = Engine("cuda")
+    loop = engine.add(For("loop", body, {"x": "result"}))
+    value = np.random.default_rng(0).normal(size=13).astype(np.float32)
+    engine.set(loop["x"], value)
+    engine.set(loop["count"], 4)
+    driver.calls.clear()
+    engine.step()
+    assert driver.count("cuGraphLaunch") == 1
+    assert "cuStreamSynchronize" not in driver.calls
+    for _ in range(4):
+        value = np.flip(np.sort(value)) * np.float32(0.5) + value
+    np.testing.assert_array_equal(engine.read(loop), value)
+
+
+@needs_compiler
+def test_sorts_inside_and_outside_of_a_region_take_turns(driver, monkeypatch):
+    """They share the memory that passes write to, as calls of one library do."""
+    graphs = []
+    instantiate = SimulatedDriver.cuGraphInstantiate
+    monkeypatch.setattr(
+        SimulatedDriver,
+        "cuGraphInstantiate",
+        lambda self, graph, flags: graphs.append(graph) or instantiate(self, graph, flags),
+    )
+    engine = Engine("cuda")
+    outside = engine.add(block(lambda x: lg.sort(x), name="outside"))
+    body = Composite("body")
+    inside = body.graph.add(block(lambda x: lg.sort(x), name="inside"))
+    for pin in (inside["x"], inside["result"]):
+        body.expose(pin)
+    gate = engine.add(If("gate", body))
+    for pin in (outside["x"], gate["x"]):
+        engine.set(pin, np.arange(5, dtype=np.float32)[::-1].copy())
+    engine.set(gate["condition"], True)
+    engine.step()
+    (conditional,) = [node for node in graphs[-1].nodes if node.kind == "conditional"]
+    (child,) = [node for node in graphs[-1].nodes if node.kind == "child"]
+    assert child in conditional.before or conditional in child.before
+    np.testing.assert_array_equal(engine.read(gate["result"]), np.arange(5))
+
+
+@needs_compiler
+def test_neighbours_are_found_without_the_host(driver):
+    points = np.random.default_rng(1).uniform(0, 2, (23, 2)).astype(np.float32)
+    found = []
+    for name in ("cpu", "cuda"):
+        engine = Engine(name)
+        near = engine.add(neighbour_block(capacity=6))
+        engine.set(near["positions"], points)
+        engine.set(near["radius"], 0.5)
+        driver.calls.clear()
+        assert engine.step().ok, engine.frame.problems
+        assert "cuStreamSynchronize" not in driver.calls
+        found.append([engine.read(pin) for pin in near.outputs.values()])
+    for here, there in zip(*found, strict=True):
+        np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_kernels_compile_and_take_what_is_packed(architecture):
+    for element in (f32, i32, bf16, SCALARS["bool"]) if architecture == "sm_90" else (f32,):
+        cubin = compile_source(source_of(element, descending=True), architecture, "sort")
+        assert parameters_of(cubin, "merge") == parameters_of(cubin, "search") == [(0, 8 * len(WORDS))]

@@ -1,0 +1,24 @@
+"""Runs launches of the kernels that products are made of, on memory of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from livegrad.codegen.llvm.matmul.product import Launches
+from livegrad.codegen.llvm.vector_builder import TileShapes
+from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
+from livegrad.runtime.cpu.native.matmul import compiled_module
+from livegrad.runtime.cpu.native.pool import threads
+
+
+def run(launches: Launches, shapes: TileShapes, places: dict[str, int]) -> None:
+    """The launches on memory of their own, which must hold nothing in particular beforehand."""
+    sizes = {"workspace": launches.workspace, "between": launches.between, "scratch": launches.scratch * threads()}
+    memory = {name: np.full(size + 64, 0xFF, np.uint8) for name, size in sizes.items()}
+    every = {name: -(-array.ctypes.data // 64) * 64 for name, array in memory.items()} | places
+    for step in launches.steps:
+        block = ArgumentBlock(len(step.words))
+        for index, word in enumerate(step.words):
+            block.ints[index] = word if isinstance(word, int) else every[word]
+        code = compiled_module(shapes, step.kernel)
+        invoker().invoke(code.addresses[step.kernel], step.total, step.grain, block.address)

@@ -1,0 +1,137 @@
+"""The thread that compiles beside Python's: its code is LLVM's, refusals are explained, forks and ends are survived."""
+
+import ctypes
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from livegrad.runtime.cpu.native import compile_thread
+from livegrad.runtime.cpu.native.compile_thread import Compilation
+from livegrad.runtime.cpu.native.compile_thread_ir import MOST_WAITING
+from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, NativeFunction, compile_image, stats
+from tests.runtime.subprocesses import run_python
+
+TEXT = "define i64 @f(i64 %x) {\n  %y = mul i64 %x, NUMBER\n  ret i64 %y\n}"
+CONTRADICTION = "define i64 @f(i64 %x) {\n  %y = add i64 %z, 1\n  %z = add i64 %x, 1\n  ret i64 %y\n}"
+
+
+def _text(number: int) -> str:
+    return TEXT.replace("NUMBER", str(number))
+
+
+def _begin(text: str, verified: bool = True) -> Compilation:
+    return Compilation(text, ("f",), {}, verified)
+
+
+def _value(made: NativeFunction, argument: int) -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(made.addresses["f"])(argument)
+
+
+@pytest.fixture(params=[1, 2], ids=["one processor", "two processors"])
+def _processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_thread, "default_threads", lambda: request.param)
+
+
+@pytest.mark.usefixtures("_processors")
+def test_it_makes_the_code_that_anybody_makes() -> None:
+    texts = [_text(number) for number in range(5)]
+    begun = [_begin(text) for text in texts]
+    begun[-1].take_part()
+    found = [one.finish() for one in begun]
+    assert [image for image, _ in found] == [compile_image(text, 0) for text in texts]
+    assert [_value(made, 7) for _, made in found] == [0, 7, 14, 21, 28]
+
+
+@pytest.mark.usefixtures("_processors")
+def test_it_links_what_a_text_imports() -> None:
+    text = "declare i64 @g(i64)\ndefine i64 @f(i64 %x) {\n  %y = call i64 @g(i64 %x)\n  ret i64 %y\n}"
+    _, imported = _begin(_text(6)).finish()
+    _, made = Compilation(text, ("f",), {"g": imported.address}).finish()
+    assert _value(made, 7) == 42
+
+
+@pytest.mark.usefixtures("_processors")
+def test_what_llvm_refuses_is_told_with_its_line() -> None:
+    with pytest.raises(NativeCompileError, match="line 2"):
+        _begin("define void @f() {\n  nonsense\n}").finish()
+    with pytest.raises(NativeCompileError, match="nowhere"):
+        _begin("declare void @nowhere()\ndefine void @f() {\n  call void @nowhere()\n  ret void\n}").finish()
+    assert _value(_begin(_text(3)).finish()[1], 2) == 6
+
+
+def test_a_contradiction_is_found_where_texts_are_verified() -> None:
+    with pytest.raises(NativeCompileError):
+        _begin(CONTRADICTION, verified=True).finish()
+
+
+def test_more_jobs_than_can_wait_are_done() -> None:
+    begun = [_begin(_text(number)) for number in range(2 * MOST_WAITING + 3)]
+    assert [_value(one.finish()[1], 2) for one in begun] == [2 * number for number in range(len(begun))]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems place threads themselves")
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="one processor only")
+def test_the_thread_leaves_the_caller_its_processor() -> None:
+    allowed = os.sched_getaffinity(0)
+    for number in range(2):  # the first job starts the thread, if none did before
+        assert _value(_begin(_text(number)).finish()[1], 5) == 5 * number
+    thread = next(thread for thread in threading.enumerate() if thread.name == "livegrad-side")
+    own = os.sched_getaffinity(thread.native_id or 0)
+    assert own < allowed
+    assert len(own) == len(allowed) - 1
+
+
+@pytest.mark.usefixtures("settled_code")
+def test_code_that_nobody_holds_is_freed() -> None:
+    alive = stats().alive
+    held = [_begin(_text(number)).finish()[1] for number in range(3)]
+    assert stats().alive == alive + 3
+    del held
+    assert stats().alive == alive
+
+
+def test_a_text_that_nobody_waits_for_any_more_may_be_dropped() -> None:
+    for number in range(40):
+        _begin(_text(number))
+        _begin("nonsense")
+    assert _value(_begin(_text(9)).finish()[1], 2) == 18
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_of_a_fork_has_a_thread_of_its_own() -> None:
+    begun = [_begin(_text(number)) for number in range(20)]
+    child = os.fork()
+    if child == 0:
+        good = [_value(one.finish()[1], 2) for one in (*begun, _begin(_text(20)))] == [*range(0, 42, 2)]
+        os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [_value(one.finish()[1], 2) for one in (*begun, _begin(_text(20)))] == [*range(0, 42, 2)]
+
+
+ENDING = """
+from livegrad.runtime.cpu.native.compile_thread import Compilation
+import atexit
+begun = [Compilation("define void @f() { ret void }", ("f",), {}) for _ in range(30)]
+atexit.register(lambda: print(len(begun[0].finish()[0]) > 0))
+"""
+
+
+def test_a_process_may_end_while_it_works(tmp_path: Path) -> None:
+    assert run_python(ENDING, tmp_path).split() == ["True"]
+
+
+def test_jobs_may_begin_while_another_thread_asks_whether_there_are_any() -> None:
+    side = compile_thread._SideThread()
+
+    class Job:
+        @property
+        def is_waiting(self) -> bool:
+            side._begun.append(Job())  # type: ignore[arg-type]
+            return len(side._begun) > 5
+
+    side._begun.append(Job())  # type: ignore[arg-type]
+    assert [side.is_idle for _ in range(3)] == [True, True, False]

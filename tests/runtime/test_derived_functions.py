@@ -1,0 +1,135 @@
+"""Functions that passes derive: what one process has compiled, another runs without deriving it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.ir.digest import function_digest
+from livegrad.runtime.cpu import DerivedFunction, derived_number, forget_functions
+from livegrad.runtime.cpu.kernel_code import forget_kernels
+from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.runtime.cpu.tier_up import background_compiler
+
+POINTS = np.linspace(-2, 2, 512, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path) -> Iterator[ObjectCache]:
+    own = ObjectCache(CacheSettings(tmp_path / "cache"))
+    before = set_default_cache(own)
+    as_in_a_new_process()  # what another test compiled is not written to this cache
+    yield own
+    set_default_cache(before)
+
+
+class Deriving:
+    """Slopes over all elements, and how often they were derived."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, function: lg.Function) -> lg.Function:
+        self.count += 1
+        shared = len(function.parameters) - 1
+        return lg.map_over(lg.jvp(function), (True, *[False] * shared, True, *[False] * shared))
+
+
+def square(factor: float = 1.0) -> lg.Function:
+    return lg.trace(lambda x: x * x * factor, lg.f32)
+
+
+def as_in_a_new_process() -> None:
+    background_compiler.wait()
+    forget_functions()
+    forget_kernels()
+
+
+def slopes(source: lg.Function, name: str = "slopes") -> tuple[int, Any]:
+    deriving = Deriving()
+    found = DerivedFunction(source, name, deriving)(POINTS, np.ones_like(POINTS))
+    return deriving.count, found
+
+
+def test_a_second_process_derives_nothing_and_computes_the_same_bits() -> None:
+    first, expected = slopes(square())
+    as_in_a_new_process()
+    again, found = slopes(square())
+    assert (first, again) == (1, 0)
+    for own, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
+def test_another_source_another_name_and_another_compiler_are_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    slopes(square())
+    as_in_a_new_process()
+    assert slopes(square(2.0))[0] == 1
+    assert slopes(square(), "bends")[0] == 1
+    monkeypatch.setattr("livegrad.runtime.cpu.serialised_plan.compiler_stamp", lambda: "another")
+    assert slopes(square())[0] == 1
+
+
+def test_arguments_that_must_be_converted_are_as_those_of_the_derived_function() -> None:
+    source = lg.trace(lambda x, k: x * k, lg.f32, lg.f32)
+    deriving = Deriving()
+    derived = DerivedFunction(source, "slopes", deriving)
+    one, zero = np.float32(1.0), np.float32(0.0)
+    expected = derived(POINTS, np.float32(3.0), np.ones_like(POINTS), zero)
+    as_in_a_new_process()
+    for arguments in (
+        (POINTS.astype(np.float64), np.float32(3.0), np.ones_like(POINTS), zero),
+        (np.repeat(POINTS, 2)[::2], 3.0, np.ones_like(POINTS), 0.0),
+        (POINTS.tolist(), np.int64(3), np.ones_like(POINTS), zero),
+    ):
+        fresh = DerivedFunction(source, "slopes", Deriving())
+        try:
+            found = fresh(*arguments)
+        except lg.LivegradError as error:
+            with pytest.raises(type(error)):
+                derived.compiled(*arguments)
+        else:
+            np.testing.assert_array_equal(found, expected)
+    with pytest.raises(lg.LivegradError):
+        DerivedFunction(source, "slopes", Deriving())(POINTS[:3], one, POINTS[:4], one)
+
+
+def test_code_whose_checks_name_lines_is_derived_anew() -> None:
+    source = lg.trace(lambda a, b: a // b, lg.i32, lg.i32)
+    numbers = np.arange(1, 9, dtype=np.int32)
+    for _ in range(2):
+        derived = DerivedFunction(source, "all", lambda function: lg.map_over(function))
+        np.testing.assert_array_equal(derived(numbers, numbers), 1)
+        assert derived.is_derived
+        with pytest.raises(lg.LivegradError, match=r"test_derived_functions\.py"):
+            derived(numbers, numbers - 1)
+        as_in_a_new_process()
+
+
+def test_without_a_directory_everything_is_derived() -> None:
+    set_default_cache(ObjectCache(CacheSettings(None)))
+    slopes(square())
+    as_in_a_new_process()
+    assert slopes(square())[0] == 1
+    assert derived_number(square(), "nodes", lambda function: 7) == 7
+    assert derived_number(square(), "nodes", lambda function: 8) == 8
+
+
+def test_a_number_is_derived_once_for_all_processes(cache: ObjectCache) -> None:
+    assert derived_number(square(), "nodes", lambda function: 7) == 7
+    background_compiler.wait()
+    assert derived_number(square(), "nodes", lambda function: 8) == 7
+    assert derived_number(square(2.0), "nodes", lambda function: 8) == 8
+
+
+def test_a_function_inside_has_the_digest_that_it_has_alone() -> None:
+    inner = square(3.0)
+    outer = lg.trace(lambda x: lg.ops.call(x, function=inner) + 1.0, lg.f32)
+    function_digest(outer)
+    after = function_digest(inner)
+    assert after == function_digest(square(3.0))
+    assert after != function_digest(outer)

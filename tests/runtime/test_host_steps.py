@@ -1,0 +1,74 @@
+"""Steps of NumPy run in parts, for several threads, with the bits that they have as a whole."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.diagnostics import KernelCheckError
+from livegrad.runtime.cpu import host_steps
+
+RNG = np.random.default_rng(2)
+REAL = RNG.standard_normal((9, 8, 8))
+WAVES = (RNG.standard_normal((8, 12, 5)) + 1j * RNG.standard_normal((8, 12, 5))).astype(np.complex64)
+POSITIVE = REAL @ np.swapaxes(REAL, 1, 2) + np.eye(8)
+
+
+@pytest.fixture(autouse=True)
+def parts(monkeypatch) -> list[int]:
+    """Two threads, for however little; how many parts each step had."""
+    counted: list[int] = []
+    run = host_steps._all_at_once
+    monkeypatch.setattr(host_steps, "_WORTHWHILE", 0)
+    monkeypatch.setattr(host_steps, "threads", lambda: 2)
+    monkeypatch.setattr(host_steps, "_all_at_once", lambda tasks: (counted.append(len(tasks)), run(tasks))[1])
+    return counted
+
+
+CASES: dict[str, tuple[Any, Any, np.ndarray]] = {
+    "fft": (lg.fft.fft, np.fft.fft, WAVES),
+    "fft of the first axis": (lambda x: lg.fft.fft(x, axis=0), lambda x: np.fft.fft(x, axis=0), WAVES),
+    "fft of two axes": (lambda x: lg.fft.fftn(x, axes=(0, 2)), lambda x: np.fft.fftn(x, axes=(0, 2)), WAVES),
+    "rfft": (lg.fft.rfft, np.fft.rfft, REAL),
+    "irfft": (lambda x: lg.fft.irfft(x, axis=1), lambda x: np.fft.irfft(x, axis=1), WAVES),
+    "sort": (lambda x: lg.sort(x, axis=0), lambda x: np.sort(x, axis=0), REAL),
+    "argsort": (lg.argsort, np.argsort, REAL),
+    "inverse": (lg.linalg.inv, np.linalg.inv, REAL),
+    "cholesky": (lg.linalg.cholesky, np.linalg.cholesky, POSITIVE),
+    "systems": (lambda x: lg.linalg.solve(x, x[:, :, :2]), lambda x: np.linalg.solve(x, x[:, :, :2]), REAL),
+    "orthogonal factors": (lambda x: lg.linalg.qr(x)[0], lambda x: np.linalg.qr(x)[0], REAL),
+    "singular values": (lambda x: lg.linalg.svd(x)[1], lambda x: np.linalg.svd(x)[1], REAL),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_have_the_bits_of_the_whole(name: str, parts: list[int]) -> None:
+    ours, whole, values = CASES[name]
+    np.testing.assert_array_equal(ours(lg.asarray(values)).numpy(), whole(values))
+    assert parts
+    assert set(parts) == {2}
+
+
+def test_a_transform_over_all_axes_goes_axis_by_axis(parts: list[int]) -> None:
+    for inverse, ours in ((np.fft.fftn, lg.fft.fftn), (np.fft.ifftn, lg.fft.ifftn)):
+        np.testing.assert_array_equal(ours(lg.asarray(WAVES), norm="ortho").numpy(), inverse(WAVES, norm="ortho"))
+    assert parts == [2] * 6
+
+
+def test_one_row_or_matrix_stays_whole(parts: list[int]) -> None:
+    lg.fft.fft(lg.asarray(WAVES[0, 0])).execute()
+    lg.sort(lg.asarray(REAL[0, 0])).execute()
+    lg.linalg.inv(lg.asarray(REAL[0])).execute()
+    lg.linalg.solve(lg.asarray(REAL[0]), lg.asarray(REAL)).execute()  # one matrix for all sides
+    lg.linalg.cholesky(lg.asarray(POSITIVE[:, :4, :4])).execute()  # too little for each
+    assert parts == []
+
+
+def test_what_fails_in_any_part_is_told(parts: list[int]) -> None:
+    for place in (0, 8):
+        singular = REAL.copy()
+        singular[place] = 0.0
+        with pytest.raises(KernelCheckError, match="Singular matrix"):
+            lg.linalg.inv(lg.asarray(singular)).execute()
+    assert parts == [2, 2]
