@@ -35,7 +35,7 @@ from livegrad.runtime.fork import renew_lock_after_fork
 
 
 class ContextGraph:
-    """Nodes that are evaluated in a context, and cached by the parts of it that they need.
+    """A graph of nodes that are evaluated in a context and cached by the features that they need.
 
     >>> graph = ContextGraph()
     >>> graph.node("wave", lambda ctx: ctx.animation_time % 1.0, extract="animation_time")
@@ -75,13 +75,13 @@ class ContextGraph:
         persist: bool = False,
         **inputs: str,
     ) -> str:
-        """Adds a node and gives its name. `function(ctx, *plain values, *scoped callables)` computes it.
+        """Adds a node and returns its name. `function(ctx, *plain values, *scoped callables)` computes it.
 
-        Plain inputs are evaluated in the context of the node and arrive as values; scoped ones arrive as callables that
-        take a context. `extract` features can be read, `inject` ones be given to scoped inputs, `modify` is both (and
-        needed only if a scoped input needs it), `optional` ones read None where there are none. A livegrad function
-        takes plain inputs alone; its features are found in its code. A function from `context_node` has declared its
-        features; its inputs are named by its parameters.
+        Plain inputs are evaluated in the context of the node and passed as values; scoped inputs are passed as
+        callables that take a context. `extract` features can be read; `inject` features can be provided to scoped
+        inputs; `modify` is both, and needed only if a scoped input needs it; `optional` features are None if absent. A
+        livegrad function takes only plain inputs, and its features are derived from its code. A function from
+        `context_node` has declared its features; its inputs are named after its parameters.
         """
         options = {
             "extract": extract,
@@ -115,7 +115,7 @@ class ContextGraph:
         return f"<context graph of {len(names)} nodes{': ' if names else ''}{shown}>"
 
     def value(self, name: str, value: Any, /) -> str:
-        """Adds a node that is a plain value, to be edited with `set`."""
+        """Adds a node with a plain value, which `set` can change."""
         with self._lock:
             if name in self.nodes:
                 raise ContextError(f"there is a node `{name}` already", where=caller_origin(), help="use set(...)")
@@ -153,7 +153,7 @@ class ContextGraph:
             self._put(replace(declaration, function=Constant(fact_of_given(value)), origin=caller_origin()))
 
     def replace(self, name: str, function: Any = None, /, **options: Any) -> None:
-        """Edits a node: another function, other inputs or features; whatever is not told stays as it is."""
+        """Edits a node. Arguments that are not given stay unchanged."""
         with self._lock:
             old = self._known(name)
             if options or isinstance(function, ContextFunction):
@@ -171,7 +171,7 @@ class ContextGraph:
                 self._put(made)
 
     def remove(self, name: str, /) -> None:
-        """Takes a node away; programs that need it can no longer be evaluated."""
+        """Removes a node. Programs that need it can no longer be evaluated."""
         with self._lock:
             self._known(name)
             del self.nodes[name]
@@ -202,9 +202,9 @@ class ContextGraph:
     # --- compiling ---------------------------------------------------------------------------------------------------
 
     def compile(self, output: str, /, *, root: Names = (), disk: DiskCache | None = None) -> Program:
-        """The program that gives `output`, evaluated in contexts with the features of `root`.
+        """Returns a program that computes `output` in contexts with the features of `root`.
 
-        It follows later edits of the graph. `disk` keeps the results of nodes that are declared with `persist`.
+        The program follows later edits of the graph. `disk` stores the results of nodes declared with `persist`.
         """
         program = Program(self, output, tuple(sorted(set(map(parse_feature, feature_names(root))))), disk)
         with self._lock:
@@ -213,7 +213,7 @@ class ContextGraph:
         return program
 
     def snapshot(self) -> tuple[int, dict[str, NodeDeclaration]]:
-        """The number of edits so far and the nodes as they are now."""
+        """Returns the number of edits so far and the current nodes."""
         with self._lock:
             return self.version, dict(self.nodes)
 

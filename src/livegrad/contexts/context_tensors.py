@@ -29,7 +29,7 @@ register_exact_key(Tensor, lambda tensor: tensor.node, renew=lambda tensor: wrap
 
 
 def context_tensor(feature: str, type: Type | None = None) -> Tensor:
-    """A feature as a tensor without dimensions, for functions written with tensors.
+    """Returns a feature as a zero-dimensional tensor, for functions written with tensors.
 
     >>> context_tensor("animation_time").shape
     ()
@@ -38,7 +38,7 @@ def context_tensor(feature: str, type: Type | None = None) -> Tensor:
 
 
 def tensor_function(callable: Callable[..., Any], *types: Type, name: str | None = None) -> Kernel:
-    """Like `context_function`, for a function of tensors: it may use the whole namespace of lazy tensors.
+    """Like `context_function`, for a function of tensors. It may use all tensor functions.
 
     >>> from livegrad.ir.types import Tensor as TensorType, f32
     >>> row = TensorType(f32, (4,))

@@ -37,7 +37,7 @@ _UNBOUND = Bound(None, (), {})
 
 
 class Context(Mapping[str, Any]):
-    """Features with values. A feature is looked at when it is first needed: an array is then hashed, and copied.
+    """Features with values. Arrays are hashed and copied when they are first needed.
 
     >>> moment = Context(animation_time=0.5, footprint=(64, 64))
     >>> moment.replace(animation_time=0.6)
@@ -67,13 +67,13 @@ class Context(Mapping[str, Any]):
         return f"Context({', '.join(f'{name}={short_text(value)}' for name, value in self.items())})"
 
     def replace(self, **features: Any) -> Context:
-        """The context with other values for some features; the others are not looked at again."""
+        """Returns the context with new values for some features. The others are not hashed again."""
         made = Context(features)
         made._cells = {**self._cells, **made._cells}
         return made
 
     def bind(self, linked: Linked) -> Bound:
-        """What reaches the output of a program: the features that it needs, and nothing else."""
+        """Returns the features that a program needs, and drops the others."""
         bound = self._bound
         if bound.linked is not linked:
             environment = tuple([self._fact(linked, feature) for feature in linked.output.need])

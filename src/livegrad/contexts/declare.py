@@ -166,7 +166,7 @@ class Extract(_Marker):
 
 
 class Inject(_Marker):
-    """`ctx: Annotated[NodeContext, Inject("index")]`: the function gives its scoped inputs the feature.
+    """`ctx: Annotated[NodeContext, Inject("index")]`: the function provides the feature to its scoped inputs.
 
     >>> Inject("index")
     Inject('index')
@@ -174,7 +174,7 @@ class Inject(_Marker):
 
 
 class Modify(_Marker):
-    """`ctx: Annotated[NodeContext, Modify("footprint")]`: extract and inject, needed if a scoped input needs it.
+    """`ctx: Annotated[NodeContext, Modify("footprint")]`: extract and inject; needed only if a scoped input needs it.
 
     >>> Modify("footprint")
     Modify('footprint')
@@ -186,7 +186,7 @@ class Optional(_Marker):
 
 
 class ExtractAll(_Marker):
-    """`ctx: Annotated[NodeContext, ExtractAll()]`: the function passes its context on; no need follows from it.
+    """`ctx: Annotated[NodeContext, ExtractAll()]`: the function passes its context on; this adds no need.
 
     >>> ExtractAll()
     ExtractAll()
@@ -236,9 +236,10 @@ _MARKERS: dict[type, str] = {Extract: "extract", Inject: "inject", Modify: "modi
 
 
 def context_node(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Makes a function a node of context graphs: features by annotation of `ctx`, or as arguments here.
+    """Turns a function into a node of context graphs. Declare features by annotating `ctx`, or as arguments here.
 
-    The first parameter is the context. The others are inputs: plain, or scoped where annotated with `Scoped`.
+    The first parameter is the context. The other parameters are inputs: plain by default, scoped if annotated with
+    `Scoped`.
 
     >>> @context_node(inject="index")
     ... def repeat(ctx, times, body: Scoped):

@@ -6,7 +6,7 @@ from livegrad.diagnostics import LivegradError
 
 
 class ContextError(LivegradError):
-    """A node that does with its context what it did not declare, or a graph whose contexts do not fit together.
+    """A node uses its context in an undeclared way, or the contexts of a graph are inconsistent.
 
     >>> import livegrad as lg
     >>> graph = lg.ContextGraph()

@@ -77,7 +77,7 @@ class NodeContext:
         return self[feature]
 
     def inject(self, **features: Any) -> NodeContext:
-        """A context for scoped inputs in which these features have these values; a stack gets a new level 0."""
+        """Returns a context for scoped inputs in which these features have these values; a stack gets a new level 0."""
         unit = self._call.unit
         for name in features:
             if name not in unit.injects:
@@ -96,9 +96,9 @@ class NodeContext:
         return type(self)(self._call, {**self._injected, **features})
 
     def modify(self, **changes: Callable[[Any], Any]) -> NodeContext:
-        """A context for scoped inputs in which each feature is `change(its value)`.
+        """Returns a context for scoped inputs in which each feature is `change(value)`.
 
-        Where no scoped input needs the feature, or it is optional and not there, `change` is not called.
+        `change` is not called if no scoped input needs the feature, or if it is optional and absent.
         """
         changed = {}
         for name, change in changes.items():
@@ -116,7 +116,7 @@ class NodeContext:
         return ABSENT if fact is ABSENT else fact.value
 
     def extract_all(self) -> NodeContext:
-        """The whole context, to pass on or to build others from, but not to read: it counts for no need."""
+        """Returns the whole context, to pass on or to derive others from. It cannot be read, and adds no need."""
         unit = self._call.unit
         if not unit.declaration.extract_all:
             raise ContextError(

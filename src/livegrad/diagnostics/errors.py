@@ -143,7 +143,7 @@ def caller_origins() -> tuple[Origin, ...]:
 
 
 def caller_origin() -> Origin | None:
-    """Where the user's program called us."""
+    """Returns the line of the user's program that called livegrad."""
     origins = caller_origins()
     return origins[0] if origins else None
 
@@ -171,7 +171,7 @@ def shown(value: object, most: int = 60) -> str:
 
 
 class LivegradError(Exception):
-    """The root of all errors of livegrad.
+    """The base class of all livegrad errors.
 
     >>> str(UsageError("no such axis", expected="an axis below 2", found="5", help="pass axis=0 or axis=1"))
     'no such axis: expected an axis below 2, found 5; pass axis=0 or axis=1'
@@ -196,7 +196,7 @@ class LivegradError(Exception):
         super().__init__(self._message())
 
     def move_to(self, where: Place | None) -> None:
-        """Says the same of another place."""
+        """Returns the same error for another source location."""
         self.where = where
         self.args = (self._message(),)
 
@@ -213,7 +213,7 @@ class LivegradError(Exception):
 
 
 class UsageError(LivegradError):
-    """An argument that the called function cannot take.
+    """A function does not accept an argument.
 
     >>> import livegrad as lg
     >>> try:
@@ -227,7 +227,7 @@ class UsageError(LivegradError):
 
 
 class NotANumberError(UsageError, ValueError, OverflowError):
-    """A value that stands for no number of the kind that is asked for: the integer of a NaN, text for a float.
+    """A value cannot be converted to the requested kind of number, such as NaN to an integer or a string to a float.
 
     >>> issubclass(NotANumberError, ValueError)
     True
@@ -237,7 +237,7 @@ class NotANumberError(UsageError, ValueError, OverflowError):
 
 
 class CallError(UsageError, TypeError, ValueError):
-    """Arguments that a function does not take.
+    """A function does not accept these arguments.
 
     >>> issubclass(CallError, TypeError)
     True
@@ -247,7 +247,7 @@ class CallError(UsageError, TypeError, ValueError):
 
 
 class FileError(LivegradError, OSError):
-    """A file or folder that cannot be opened: which one, why, and what to do.
+    """A file or folder cannot be opened. The message says which one, why, and what to do.
 
     >>> issubclass(FileError, OSError)
     True
@@ -260,7 +260,7 @@ class FileError(LivegradError, OSError):
 
 
 class MissingFileError(FileError, FileNotFoundError):
-    """A file or folder that is not there.
+    """A file or folder does not exist.
 
     >>> import livegrad as lg
     >>> try:
@@ -291,7 +291,7 @@ def missing_folder(path: object) -> FileError:
 
 
 class TypeRuleError(LivegradError):
-    """Operands or attributes that an op's type rule refuses.
+    """The type rule of an op rejects its operands or attributes.
 
     >>> import livegrad as lg
     >>> try:
@@ -305,7 +305,7 @@ class TypeRuleError(LivegradError):
 
 
 class VerifyError(LivegradError):
-    """IR that breaks an invariant, found after a pass or on request.
+    """IR violates an invariant, found after a pass or on request.
 
     >>> VerifyError("a result of `f` is not of its type").code
     'verify'
@@ -315,7 +315,7 @@ class VerifyError(LivegradError):
 
 
 class ParseError(LivegradError):
-    """IR text that cannot be read.
+    """IR text cannot be parsed.
 
     >>> import livegrad as lg
     >>> try:
@@ -329,7 +329,7 @@ class ParseError(LivegradError):
 
 
 class DifferentiationError(LivegradError):
-    """A derivative that was asked for and does not exist.
+    """A requested derivative does not exist.
 
     >>> import livegrad as lg
     >>> try:
@@ -343,7 +343,7 @@ class DifferentiationError(LivegradError):
 
 
 class CompileError(LivegradError):
-    """Code that a backend could not produce.
+    """A backend cannot generate code.
 
     >>> CompileError("no rule for `sort`").code
     'compile'
@@ -353,7 +353,7 @@ class CompileError(LivegradError):
 
 
 class KernelCheckError(LivegradError):
-    """A check inside running code that failed: an index, an integer division, an assertion, a loop bound.
+    """A run-time check failed: an index, an integer division, an assertion or a loop bound.
 
     >>> import livegrad as lg
     >>> try:

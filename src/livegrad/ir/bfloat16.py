@@ -27,7 +27,7 @@ def widen(value: Any) -> Array:
 
 
 def narrow(value: Any) -> Array:
-    """Numbers rounded to bfloat16, by way of float32; beyond its range they become infinite.
+    """Rounds numbers to bfloat16 via float32; values beyond its range become infinite.
 
     >>> widen(narrow([0.1, 1e39, 1.00390625]))
     array([0.10009766,        inf, 1.        ], dtype=float32)

@@ -32,7 +32,7 @@ def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) ->
 
 
 def trace(callable: Callable[..., Any], *types: Type, name: str | None = None) -> Function:
-    """The function that `callable` computes when it is called with nodes of these types.
+    """Traces `callable` with nodes of these types and returns the resulting function.
 
     >>> from livegrad.ir.types import f32
     >>> trace(lambda x, y: x * y + 1.0, f32, f32)

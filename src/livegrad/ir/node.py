@@ -40,7 +40,7 @@ class Key:
 
 
 class Node:
-    """One value: an op applied to operands under attributes. Its type is always derived by the op.
+    """A value: an op applied to operands, with attributes. The op determines its type.
 
     >>> import livegrad as lg
     >>> f = lg.trace(lambda x: lg.ops.sin(x) * x, lg.f32)
@@ -70,7 +70,7 @@ class Node:
 
     @property
     def origins(self) -> tuple[Place, ...]:
-        """The lines that it stands for in the function at work; outside of passes, those of authors who made it."""
+        """The source lines of this node in the current function; outside of passes, the lines that created it."""
         table = ambient.table
         return self.own_origins if table is None or self.located else table.get(self, self.own_origins)
 
@@ -81,7 +81,7 @@ class Node:
 
     @property
     def may_fail(self) -> bool:
-        """Whether computing this very node can end the run with an error; such a node is its line's own."""
+        """Whether computing this node can raise an error; such nodes are not shared between lines."""
         return self.op.checked and self.op.can_fail(self.operands, self.attributes)
 
     def __repr__(self) -> str:
@@ -317,7 +317,7 @@ _own_keys: set[type] = {int, str, type(None)}
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A closed function: parameters by position, results, and a name that is no part of its identity.
+    """A closed function: parameters by position, results, and a name that is not part of its identity.
 
     Functions that can fail are equal if they name the same lines when they do; `ir.places.equal_but_for_lines` asks for
     less. Make one with `livegrad.ir.function.make_function`, which checks that it is closed.
@@ -339,7 +339,7 @@ class Function:
     """
 
     def origins_of(self, node: Node) -> tuple[Place, ...]:
-        """The lines that a node of this function stands for.
+        """Returns the source lines of a node of this function.
 
         >>> import livegrad as lg
         >>> f = lg.trace(lambda x: lg.ops.sin(x) * x, lg.f32)
@@ -369,7 +369,7 @@ class Function:
 
     @property
     def result_type(self) -> Type:
-        """What a call gives: the only result's type, or a tuple of all."""
+        """The type of a call: that of the only result, or a tuple."""
         return self.result_types[0] if len(self.results) == 1 else Tuple(self.result_types)
 
     def __repr__(self) -> str:
@@ -377,7 +377,8 @@ class Function:
         return f"<function {self.name}({inputs}) -> {self.result_type}>"
 
     def to_svg(self) -> str:
-        """The nodes as a picture: parameters blue, results orange; functions inside (of a loop, say) are one box."""
+        """Returns the nodes as an SVG drawing. Parameters are blue, results orange; an inner function, such as a loop
+        body, is one box."""
         inside: dict[Node, str] = {}
         stack = list(reversed(self.results))
         while stack:

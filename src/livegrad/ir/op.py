@@ -27,7 +27,7 @@ TransposeRule = Callable[..., tuple["Node | None", ...]]
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """One operation with all its rules.
+    """An operation with all its rules.
 
     type_of(*operand_types, **attributes) gives the result type or raises `TypeRuleError`.
     evaluate(*values, **attributes) is the reference meaning, on NumPy values.

@@ -78,7 +78,7 @@ class TypeUnion:
 
 
 class UnionMember:
-    """A type that an annotation can join with others by `|`.
+    """A type that annotations can combine with others by `|`.
 
     >>> f32 | None
     f32 | None
@@ -95,7 +95,7 @@ class UnionMember:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scalar(UnionMember, Type):
-    """One number or truth value.
+    """A number or boolean.
 
     >>> f32, f32.bits, f32.kind
     (f32, 32, 'float')
@@ -150,7 +150,7 @@ class Scalar(UnionMember, Type):
 
     @property
     def long_name(self) -> str:
-        """The name that other libraries use.
+        """The name used by other libraries.
 
         >>> f32.long_name, bf16.long_name
         ('float32', 'bfloat16')
@@ -159,7 +159,7 @@ class Scalar(UnionMember, Type):
 
     @property
     def real(self) -> Scalar:
-        """The type of a complex number's parts; any other type is its own."""
+        """The type of the components of a complex number; other types are returned unchanged."""
         return {"c64": f32, "c128": f64}.get(self.name, self)
 
 
@@ -266,7 +266,7 @@ class Array(Type):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Struct(Type):
-    """Named fields. Two structs are the same type when name and fields are.
+    """Named fields. Two structs are the same type if their names and fields are equal.
 
     >>> Struct("Material", (("albedo", Vector(f32, 3)), ("layer", i32)))
     struct Material{albedo: vec<f32, 3>, layer: i32}
@@ -334,7 +334,7 @@ class Tensor(Type):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace(Type):
-    """What a loop remembers: values of one type by iteration, as many as the loop ran.
+    """A tape: the residuals of a loop, one value of the same type for each iteration.
 
     >>> Trace(f32)
     trace<f32>
@@ -361,7 +361,7 @@ def scalar_of(type: Type) -> Scalar | None:
 
 
 def with_scalar(type: Type, scalar: Scalar) -> Type:
-    """The same vector, matrix or tensor shape over another scalar.
+    """Returns the same vector, matrix or tensor type with another scalar.
 
     >>> with_scalar(Vector(f32, 3), bool_)
     vec<bool, 3>
@@ -379,7 +379,7 @@ def with_scalar(type: Type, scalar: Scalar) -> Type:
 
 
 def shape_of(type: Type) -> tuple[Size, ...]:
-    """A tensor's shape; any other type is a single value with the shape ().
+    """Returns the shape of a tensor, or () for other types.
 
     >>> shape_of(Tensor(f32, (2, 3))), shape_of(f32)
     ((2, 3), ())
@@ -388,7 +388,7 @@ def shape_of(type: Type) -> tuple[Size, ...]:
 
 
 def array_form(type: Type) -> tuple[Scalar, tuple[Size, ...]] | None:
-    """The element and shape of the array that holds a value; None for a value that is no single array.
+    """Returns the element and shape of the array that holds a value, or None if it is not a single array.
 
     >>> array_form(Matrix(f32, 2, 3)), array_form(Tuple((f32, i32)))
     ((f32, (2, 3)), None)
@@ -406,7 +406,7 @@ def array_form(type: Type) -> tuple[Scalar, tuple[Size, ...]] | None:
 
 
 def components(type: Type) -> tuple[Type, ...]:
-    """The members of an aggregate value, in order; a scalar has none.
+    """Returns the member types of an aggregate, in order; empty for a scalar.
 
     >>> components(Vector(f32, 3))
     (f32, f32, f32)
@@ -424,7 +424,7 @@ def components(type: Type) -> tuple[Type, ...]:
 
 
 def inner_types(type: Type) -> Iterator[Type]:
-    """A type and every type inside it, without recursion on the Python stack.
+    """Yields a type and all types inside it, without recursion.
 
     >>> list(inner_types(Tuple((f32, i32))))
     [(f32, i32), i32, f32]
@@ -453,8 +453,8 @@ def is_differentiable(type: Type) -> bool:
 def differential_of(type: Type) -> Type:
     """The type of a tangent or cotangent of a value of `type`.
 
-    Fields of a struct that carry no derivative are left out; in a tuple or array they become the unit `()`, so that
-    positions keep their meaning.
+    Fields of a struct without a derivative are left out; in a tuple or array they become the unit `()`, so that
+    positions do not change.
 
     >>> differential_of(Struct("Material", (("albedo", f32), ("layer", i32))))
     struct Material.Differential{albedo: f32}

@@ -456,7 +456,7 @@ def changes() -> int:
 
 
 def set_cache_budget(bytes: int) -> None:
-    """Sets how many bytes computed values may take; by default a quarter of the machine's memory.
+    """Sets the maximum size of cached values in bytes. The default is a quarter of the machine's memory.
 
     >>> before = stats().bytes_budget
     >>> set_cache_budget(1 << 30)
@@ -480,7 +480,7 @@ def count_shape_from_data() -> None:
 
 
 def stats() -> Stats:
-    """What executions have done so far, and what is cached now.
+    """Returns counts of what executions have done so far, and the size of the cache.
 
     >>> stats().bytes_budget > 0
     True
@@ -491,7 +491,7 @@ def stats() -> Stats:
 
 
 def reset_stats() -> None:
-    """Sets all counts to zero; what is cached stays cached.
+    """Resets all counts. Cached values are kept.
 
     >>> reset_stats()
     >>> stats().executions

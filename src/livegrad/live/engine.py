@@ -106,7 +106,7 @@ class Engine(GradientSource):
     # --- describing ---
 
     def edits(self) -> AbstractContextManager[None]:
-        """Makes edits of one thread one edit for all others: no frame sees some of them without the rest.
+        """Groups edits of one thread: no frame sees only some of them.
 
         >>> from livegrad.live.blocks import block
         >>> engine = Engine()
@@ -117,7 +117,7 @@ class Engine(GradientSource):
         return self.graph.editing()
 
     def add(self, block: AnyBlock) -> AnyBlock:
-        """Adds a block (also a `State`, a `Composite` or a region)."""
+        """Adds a block, state, composite or region."""
         with self.graph.adding(block):
             watch = getattr(block, "watch", None)
             fresh = [] if watch is None or watch in self._watches else [watch]
@@ -130,7 +130,7 @@ class Engine(GradientSource):
                 raise
 
     def follow(self, watch: Watch) -> None:
-        """Lets something edit a block before each frame. What `lg.watch` makes is followed once its block is added."""
+        """Registers an object that edits a block before each frame. `lg.watch` does this when its block is added."""
         if not callable(getattr(watch, "poll", None)) or not isinstance(getattr(watch, "block", None), Block):
             what, help = "not a watch", "lg.watch(engine, path, function) makes a block that follows a file"
             raise UsageError(what, where=caller_origin(), found=type(watch).__name__, help=help)
@@ -140,26 +140,26 @@ class Engine(GradientSource):
 
     @property
     def watch_errors(self) -> list[tuple[Block, LivegradError]]:
-        """What is wrong with watched files, by block: problems of every frame until they are saved again."""
+        """The errors of watched files, by block. They are problems of every frame until the file is saved again."""
         watches = list(self._watches)
         return [(watch.block, watch.error) for watch in watches if watch.error is not None]
 
     def remove(self, block: Block) -> None:
-        """Removes a block and what was connected to it."""
+        """Removes a block and its connections."""
         self.graph.remove(block)
 
     def connect(self, source: Pin | Block, target: Pin) -> None:
-        """Feeds an input with an output."""
+        """Connects an output to an input."""
         self.graph.connect(source, target)
 
     def disconnect(self, target: Pin) -> None:
-        """Takes away what feeds an input."""
+        """Disconnects an input."""
         self.graph.disconnect(target)
 
     def set(self, target: Pin | State, value: Any) -> None:
-        """Gives an input a value: a number is a live parameter, an array is copied.
+        """Sets the value of an input. A number is a live parameter; an array is copied.
 
-        Gives a state the value that the next frame reads; from there it goes on as ever. It has the state's shape.
+        For a state, sets the value that the next frame reads. It must have the shape of the state.
 
         >>> from livegrad.live.blocks import block
         >>> engine = Engine()
@@ -184,11 +184,11 @@ class Engine(GradientSource):
             self._journal.write("state", StateValue(state, value), "set")
 
     def bind(self, target: Pin, external: ExternalBuffer | Any) -> ExternalBuffer:
-        """Lets an input read memory that belongs to someone else; stale every frame unless it has a version."""
+        """Binds an input to external memory, which is read in every frame unless it has a version."""
         return self.graph.bind(target, external)
 
     def set_feature(self, feature: str, value: Any) -> None:
-        """Gives a feature of the context a value: exactly the steps that read it become stale."""
+        """Sets a feature of the context. Only the steps that read it become stale."""
         if not isinstance(feature, str):
             found = type(feature).__name__
             raise UsageError("not the name of a feature", where=caller_origin(), expected="text", found=found)
@@ -204,14 +204,14 @@ class Engine(GradientSource):
             self._applier.wanted_features[level] = own
 
     def keep(self, pin: Pin | Block) -> None:
-        """Says that an output will be read: its memory is shared with nothing."""
+        """Declares that an output will be read, so that its memory is not shared."""
         with self.graph.editing(), self._journal.observed("keep", None, pin):
             keys = self._buffer_keys(only_output(pin))
             self._journal.write("structure", Place(self.graph, ()), "kept")
             self._applier.kept.update(keys)
 
     def reset(self, state: State) -> None:
-        """Gives a state its initial value again, from the next frame on."""
+        """Restores the initial value of a state, from the next frame on."""
         if not isinstance(state, State):
             raise UsageError("`reset` takes a state", where=caller_origin(), found=type(state).__name__)
         with self.graph.editing(), self._journal.observed("reset", None, state):
@@ -221,11 +221,11 @@ class Engine(GradientSource):
     # --- running ---
 
     def step(self) -> Frame:
-        """One frame: applies all changes, runs what is stale, lets states advance. Errors are in the frame.
+        """Runs one frame: applies all changes, runs stale steps and advances states. Errors are reported in the frame.
 
-        A frame is all of that or nothing: after an exception (Ctrl-C, say) the edits are still to be applied and
-        states are as they were, and the next `step` does it all. Threads take turns. What they edit while a frame is
-        under way is for the next one.
+        A frame is atomic: after an exception such as Ctrl-C, the edits are still pending, states are unchanged, and the
+        next `step` does all of the work. Only one thread runs a frame at a time. Edits made during a frame apply to the
+        next one.
         """
         runtime, journal, transaction = self._runtime, self._journal, self._runtime.transaction
         with runtime.lock:
@@ -316,7 +316,7 @@ class Engine(GradientSource):
 
     @property
     def profiling(self) -> Literal["off", "block", "step"]:
-        """What is measured: nothing, steps, or the steps inside of regions too."""
+        """What is measured: nothing, steps, or also the steps inside regions."""
         return self._runtime.profiling
 
     @profiling.setter
@@ -335,9 +335,10 @@ class Engine(GradientSource):
     # --- reading ---
 
     def read(self, pin: Pin | Block, *, running: bool = False) -> Numbers:
-        """The value of an output after the last frame, as a copy. Waits for a frame that runs in another thread.
+        """Returns a copy of an output after the last frame. Waits for a frame that runs in another thread.
 
-        Raises if the graph does not run as it is described; `running=True` gives what the graph that runs on has.
+        Raises if the running plan does not match the described graph; `running=True` returns the value of the running
+        plan.
         """
         done = self._runtime.attempt(lambda: self._read(pin, running))
         return self._ask(pin, running).result() if done is None else done[0]
@@ -348,7 +349,8 @@ class Engine(GradientSource):
         return executable.read(key)
 
     def read_async(self, pin: Pin | Block, *, running: bool = False) -> Reading:
-        """The same without waiting: a reading with `ready()` and `result()`. Later frames do not change what it gives.
+        """Like `read`, without waiting. Returns a reading with `ready()` and `result()`, which later frames do not
+        change.
 
         >>> from livegrad.live.blocks import block
         >>> engine = Engine()
@@ -399,9 +401,9 @@ class Engine(GradientSource):
         return executable, key
 
     def observe(self, begin: Callable[[], Observer] | None) -> None:
-        """Tells an observer of every edit and frame from now on, one at a time; None: nobody any more.
+        """Notifies an observer of all further edits and frames, one at a time. None removes the observer.
 
-        `begin` makes it, while no other thread edits or steps.
+        `begin` creates the observer while no other thread edits or steps.
         """
         if begin is not None and not callable(begin):
             expected = "a function that makes an observer, or None"
@@ -417,7 +419,7 @@ class Engine(GradientSource):
 
     @property
     def features(self) -> Mapping[FeatureLevel, Any]:
-        """The features of the context that were given a value."""
+        """The features of the context that have a value."""
         return MappingProxyType(self._applier.wanted_features)
 
     @property
@@ -426,12 +428,12 @@ class Engine(GradientSource):
         return self._applier.reuse_memory
 
     def explain(self) -> str:
-        """What happened to every step in the last frame, at which level, and why."""
+        """Explains what happened to every step in the last frame, at which level, and why."""
         with self._runtime.lock:
             return describe_frame(self.frame, self.plan)
 
     def phases(self) -> str:
-        """What each phase of the compiler makes of the graph as it is described now, for reading.
+        """Returns the output of each compiler phase for the current graph, as text.
 
         >>> from livegrad.live.blocks import block
         >>> engine = Engine()
@@ -460,11 +462,11 @@ class Engine(GradientSource):
 
     @property
     def plan(self) -> LivePlan | None:
-        """The plan that runs."""
+        """The running plan."""
         return None if self._running is None else self._running.plan
 
     def close(self) -> None:
-        """Gives back all memory."""
+        """Releases all memory."""
         runtime = self._runtime
         with runtime.lock:
             runtime.is_quiet = False
@@ -481,12 +483,12 @@ class Engine(GradientSource):
     # --- blocks and their keys ---
 
     def edit(self, block: Block, body: Any) -> None:
-        """Gives a block another body: a change of code when its pins stay the same."""
+        """Replaces the body of a block. If its pins stay the same, this is a `code` update."""
         with self.graph.editing():
             self.graph_of(block).edit(block, body)
 
     def graph_of(self, block: Block) -> Graph:
-        """The graph that a block is in: the engine's own, or one inside of a composite."""
+        """Returns the graph that contains a block: that of the engine or of a composite."""
         require_block(block)
         if block.home is None or not find_keys(self.graph, block):
             raise UsageError(f"block `{block.name}` is not in this engine", where=caller_origin())

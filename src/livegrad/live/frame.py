@@ -13,7 +13,7 @@ from livegrad.live.update.diff_plans import Change, Level
 
 
 class EngineError(GraphError):
-    """A graph that is not running as it is described; `problems` has every reason, with its block and pin.
+    """The running plan does not match the described graph. `problems` lists all reasons, with block and pin.
 
     >>> import livegrad as lg
     >>> engine = lg.Engine()
@@ -37,7 +37,7 @@ def _counted(problems: Sequence[Problem]) -> str:
 
 
 class Frame:
-    """What one frame did: the changes by step, why each step ran, how often each block was called, what failed.
+    """The result of a frame: changes by step, why each step ran, how often each block was called, and failures.
 
     Where steps run while the host goes on, a reader of their outcome waits until it is known. Most frames
     are never looked at: what follows from a report or from a hot update is put together when someone asks.
@@ -74,7 +74,7 @@ class Frame:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was wanted happened."""
+        """Whether the frame ran as described, without problems."""
         return not self.problems
 
     def __repr__(self) -> str:

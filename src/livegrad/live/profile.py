@@ -12,7 +12,8 @@ from livegrad.live.frame import Frame
 
 
 def chrome_trace(frames: Iterable[Frame]) -> str:
-    """The steps of these frames on a time axis, each with its level and why it ran; frames without times are left out.
+    """Returns the steps of these frames as a Chrome trace, each with its level and the reason it ran. Frames without
+    times are left out.
 
     >>> frame = Frame(1, seconds={"a": 2e-6}, started={"a": 1.0}, reasons={"a": "added"})
     >>> json.loads(chrome_trace([frame]))["traceEvents"][0]["name"]

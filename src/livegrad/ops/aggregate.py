@@ -236,7 +236,7 @@ set_at = Op(
 
 
 def make_vector(*members: Node) -> Node:
-    """A vector of these components.
+    """Creates a vector from its components.
 
     >>> from livegrad.ir.leaves import constant
     >>> from livegrad.ir.types import f32
@@ -250,7 +250,7 @@ def make_vector(*members: Node) -> Node:
 
 
 def make_tuple(*members: Node) -> Node:
-    """Several values as one.
+    """Creates a tuple.
 
     >>> import livegrad as lg
     >>> lg.trace(lambda x: make_tuple(x, x * 2.0), lg.f32).result_type
@@ -260,7 +260,7 @@ def make_tuple(*members: Node) -> Node:
 
 
 def get_field(value: Node, name: str) -> Node:
-    """A struct's field by name.
+    """Returns a field of a struct by name.
 
     >>> import livegrad as lg
     >>> spring = lg.Struct("Spring", (("stiffness", lg.f32), ("rest", lg.f64)))

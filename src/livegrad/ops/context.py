@@ -50,7 +50,7 @@ _lock = threading.Lock()
 
 
 def register_feature(name: str, *, stack: bool = False, type: Type | None = None) -> Feature:
-    """Makes a name a feature of contexts; registering it again the same way changes nothing.
+    """Registers a feature of contexts. Registering it again with the same settings has no effect.
 
     >>> register_feature("wind_speed", type=f32)
     Feature(name='wind_speed', stack=False, type=f32)
@@ -120,7 +120,7 @@ _keys: dict[tuple[FeatureLevel, Type], FeatureKey] = {}
 
 
 def context(feature: str, type: Type | None = None) -> Node:
-    """A feature of the context that the function is evaluated in, as a value inside the function.
+    """Returns the value of a context feature inside a function.
 
     >>> context("animation_time").type
     f32

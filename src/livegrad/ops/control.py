@@ -210,7 +210,7 @@ map_ = Op("map", type_of=_map_type)
 
 
 def make_cond(predicate: Node, then: Callable[..., Any], otherwise: Callable[..., Any], *arguments: Node) -> Node:
-    """`then(*arguments)` where the predicate holds, `otherwise(*arguments)` elsewhere; only one of them happens.
+    """Returns `then(*arguments)` if the predicate holds, else `otherwise(*arguments)`. Only one branch runs.
 
     >>> import livegrad as lg
     >>> f = lg.trace(lambda x: make_cond(lg.ops.greater(x, 0.0), lambda x: x, lambda x: -2.0 * x, x), lg.f32)
@@ -222,7 +222,7 @@ def make_cond(predicate: Node, then: Callable[..., Any], otherwise: Callable[...
 
 
 def make_switch(index: Node, branches: Sequence[Callable[..., Any]], *arguments: Node) -> Node:
-    """The branch with the number `index`, applied to the arguments.
+    """Applies the branch at position `index` to the arguments.
 
     >>> import livegrad as lg
     >>> f = lg.trace(lambda i, x: make_switch(i, [lambda x: x, lambda x: x * 10.0], x), lg.i32, lg.f32)
@@ -236,9 +236,9 @@ def make_switch(index: Node, branches: Sequence[Callable[..., Any]], *arguments:
 def make_for_loop(
     trips: Node, body: Callable[..., Any], *carried: Node, reverse: bool = False, scope: Scope | None = None
 ) -> tuple[Node, ...]:
-    """`carried = body(index, *carried)`, `trips` times; gives the carried values at the end.
+    """Runs `carried = body(index, *carried)` `trips` times; returns the final carried values.
 
-    A `scope` has what was traced of the body before.
+    `scope` contains what was traced of the body before.
 
     >>> import livegrad as lg
     >>> power = lg.trace(lambda x, n: make_for_loop(n, lambda index, y: y * x, x)[0], lg.f64, lg.i64)
@@ -257,7 +257,7 @@ def make_for_loop(
 def make_while_loop(
     condition: Callable[..., Any], body: Callable[..., Any], *carried: Node, limit: int | None = None
 ) -> tuple[Node, ...]:
-    """`carried = body(index, *carried)` while `condition(*carried)` holds; gives the carried values at the end.
+    """Runs `carried = body(index, *carried)` while `condition(*carried)` holds; returns the final carried values.
 
     >>> import livegrad as lg
     >>> halve = lambda x: make_while_loop(lambda x: lg.ops.greater(x, 1.0), lambda index, x: x * 0.5, x)[0]
@@ -324,7 +324,8 @@ def parameters_of(types: Sequence[Type]) -> tuple[Node, ...]:
 
 
 def make_map(function: Function, *operands: Node, summed: Sequence[bool] | None = None) -> Node:
-    """`function` at every point: an operand of its parameter's own type is shared, any other has a value a point.
+    """Evaluates `function` at every point. An operand of the parameter's own type is shared; any other has one value
+    per point.
 
     >>> import livegrad as lg
     >>> square = lg.trace(lambda x: x * x, lg.f32)
@@ -343,9 +344,9 @@ def make_map(function: Function, *operands: Node, summed: Sequence[bool] | None 
 
 
 def map_over(function: Function, lifted: Sequence[bool] | None = None, *, size: str = "n") -> Function:
-    """The function at every point of a one-dimensional domain, as a function of arrays.
+    """Returns a function of arrays that evaluates `function` at every point of a one-dimensional domain.
 
-    Arguments that are `lifted` (all of them unless told) become arrays with one value a point, the others are shared.
+    `lifted` arguments (by default all) become arrays with one value per point; the others are shared.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32

@@ -97,9 +97,10 @@ def make_custom_call(
     stand_in: Function | None = None,
     captures: int = 0,
 ) -> Node:
-    """A call of a function whose derivative the user gives; by its last `captures` operands there is none.
+    """Calls a function with custom derivatives. There is no derivative with respect to the last `captures` operands.
 
-    A mode without a rule takes the other mode's, turned round. Higher derivatives are those of the given functions.
+    A mode without a rule uses the transpose of the other mode's rule. Higher derivatives differentiate the given
+    functions.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.leaves import parameter

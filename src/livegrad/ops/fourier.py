@@ -136,7 +136,7 @@ irfft = Op(
 
 
 def rfftn(x: Node, axes: tuple[int, ...], norm: str = "backward") -> Node:
-    """The transform of real values over several axes: half a spectrum along the last of them.
+    """The Fourier transform of real values over several axes; the last axis has half a spectrum.
 
     >>> from livegrad.ir.leaves import parameter
     >>> rfftn(parameter(0, Tensor(f32, (4, 6))), (0, 1)).type
@@ -148,7 +148,7 @@ def rfftn(x: Node, axes: tuple[int, ...], norm: str = "backward") -> Node:
 
 
 def irfftn(x: Node, axes: tuple[int, ...], size: int, norm: str = "backward") -> Node:
-    """Real values from half a spectrum over several axes; `size` is how many there are along the last of them.
+    """Real values from half a spectrum over several axes; `size` is the extent of the last axis.
 
     >>> from livegrad.ir.leaves import parameter
     >>> irfftn(parameter(0, Tensor(c64, (4, 4))), (0, 1), 6).type

@@ -22,8 +22,7 @@ from livegrad.ops.rules import tuple_of
 
 
 class HostFunction(Key):
-    """A Python callable as part of a program. It is itself alone, unless a version is given: then it is every callable
-    of its name and version.
+    """A Python callable in a program. It is compared by identity or, if a version is given, by name and version.
 
     >>> HostFunction(abs) == HostFunction(abs), HostFunction(abs, version=1) == HostFunction(abs, version=1)
     (False, True)
@@ -137,10 +136,10 @@ def make_host_call(
     vjp: HostFunction | None = None,
     jvp: HostFunction | None = None,
 ) -> Node:
-    """A call of a Python callable, which gives values of these types (a tuple when they are several).
+    """Calls a Python callable that returns values of these types (a tuple if there are several).
 
-    `vjp(*arguments, *cotangents)` gives a cotangent for each argument that can have one, `jvp(*arguments, *tangents)` a
-    tangent for each such result; a mode whose rule is not given cannot be used.
+    `vjp(*arguments, *cotangents)` returns a cotangent for each differentiable argument, `jvp(*arguments, *tangents)` a
+    tangent for each differentiable result. A mode without a rule cannot be used.
 
     >>> from livegrad.ir.types import f64
     >>> make_host_call(HostFunction(abs), [f64], parameter(0, f64))
@@ -190,10 +189,10 @@ def _readable(value: Any) -> Any:
 
 
 def make_print(template: str, *values: Node, follows: Sequence[Node] = ()) -> Node:
-    """Prints `template.format(*values)` when the program comes to it; gives a token, a bool.
+    """Prints `template.format(*values)` at run time; returns a token, a bool.
 
-    Whatever is to come after it takes the token: the next print by `follows`, a value by `after(value, token)`. A value
-    that the program gives must come after the last one, or nothing is printed: what nobody needs is not computed.
+    The token defines the order: pass it to `follows` of the next print, or to `after(value, token)`. A result of the
+    program must depend on the last token, because values that nothing needs are not computed.
 
     >>> from livegrad.ir.types import f64
     >>> make_print("{:.1f}", parameter(0, f64))

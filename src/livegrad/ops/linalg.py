@@ -17,7 +17,7 @@ from livegrad.ops.rules import NUMBERS, add_tangents
 
 @lru_cache(maxsize=4096)
 def broadcast_shapes(first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple[Size, ...]:
-    """The shape that two shapes broadcast to, matched from the last dimension.
+    """Returns the shape that two shapes broadcast to, aligned at the last dimension.
 
     >>> broadcast_shapes((4, 1), (3,))
     (4, 3)

@@ -54,12 +54,12 @@ def is_empty(x: Node) -> bool:
 
 
 def conjugate(x: Node) -> Node:
-    """The complex conjugate; a real number is its own."""
+    """The complex conjugate. Real numbers are returned unchanged."""
     return conj(x) if is_complex(x) else x
 
 
 def real_part(x: Node) -> Node:
-    """The real part; a real number is its own."""
+    """The real part. Real numbers are returned unchanged."""
     return real(x) if is_complex(x) else x
 
 

@@ -296,7 +296,7 @@ def index_along(shape: tuple[Size, ...], axis: int) -> Node:
 
 
 def broadcast_to(value: Node, shape: tuple[Size, ...]) -> Node:
-    """Broadcast in the manner of NumPy: dimensions are matched from the last one.
+    """Broadcasts like NumPy: dimensions are aligned at the last one.
 
     >>> import livegrad as lg
     >>> row = lg.types.Tensor(lg.f32, (3,))
@@ -310,7 +310,7 @@ def broadcast_to(value: Node, shape: tuple[Size, ...]) -> Node:
 
 
 def sum_to(value: Node, shape: tuple[Size, ...]) -> Node:
-    """The sum of what `broadcast_to` spread: a tensor of `shape` again.
+    """Sums a broadcast tensor back to `shape`; the transpose of `broadcast_to`.
 
     >>> import livegrad as lg
     >>> lg.trace(lambda x: sum_to(x, (3,)), lg.types.Tensor(lg.f32, (2, 3))).result_type

@@ -80,7 +80,7 @@ random_bits = Op(
 
 
 def random_uniform(key: Node, counter: Node, type: Scalar) -> Node:
-    """Numbers in [0, 1), one for each counter: as many random bits as the type has digits.
+    """Uniform numbers in [0, 1), one for each counter, with as many random bits as the type has digits.
 
     >>> from livegrad.ir.leaves import constant
     >>> from livegrad.ir.types import f32

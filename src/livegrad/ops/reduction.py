@@ -79,7 +79,7 @@ def _evaluate_reduce(value: Any, *, kind: str, axes: tuple[int, ...]) -> Any:
 
 
 def spread_back(value: Node, shape: tuple[Size, ...], axes: tuple[int, ...]) -> Node:
-    """A reduced value over the shape it was reduced from.
+    """Broadcasts a reduced value to the shape before the reduction.
 
     >>> import livegrad as lg
     >>> row = lg.types.Tensor(lg.f32, (3,))

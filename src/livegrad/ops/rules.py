@@ -165,7 +165,7 @@ def is_zero_node(node: Node) -> bool:
 
 
 def filled(value: bool | int | float | complex, type: Type) -> Node:
-    """A scalar, vector, matrix or tensor with one number everywhere.
+    """Returns a scalar, vector, matrix or tensor filled with one number.
 
     >>> import livegrad as lg
     >>> filled(1.5, lg.types.Tensor(lg.f32, (2, 3)))

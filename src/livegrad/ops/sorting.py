@@ -117,7 +117,8 @@ searchsorted = Op(
 
 
 def take_along_axis(x: Node, indices: Node, axis: int) -> Node:
-    """The elements of `x` at `indices` along one axis; the other dimensions broadcast. The derivative is a scatter-add.
+    """Gathers the elements of `x` at `indices` along one axis. The other dimensions broadcast. The derivative is a
+    scatter-add.
 
     >>> from livegrad.ir.leaves import parameter
     >>> from livegrad.ir.types import f32
@@ -215,7 +216,7 @@ top_positions = Op(
 
 
 def top_k(x: Node, k: int, axis: int, largest: bool = True) -> tuple[Node, Node]:
-    """The k largest (or smallest) elements along an axis, in order, and their positions; of equals the first.
+    """The k largest (or smallest) elements along an axis, in order, and their indices; the first ones on a tie.
 
     >>> from livegrad.ir.leaves import parameter
     >>> from livegrad.ir.types import f32

@@ -50,7 +50,7 @@ _FAILURES = (ZeroDivisionError, IndexError, OverflowError, np.linalg.LinAlgError
 
 
 def evaluate(function: Function, *arguments: Any, inputs: Mapping[Key, Any] | None = None) -> Any:
-    """The function's value at these arguments: one value, or a tuple when it has several results.
+    """Evaluates a function with the reference backend; returns one value, or a tuple if it has several results.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32

@@ -66,7 +66,7 @@ def multiply(x1: Any, x2: Any, /) -> Tensor:
 
 
 def divide(x1: Any, x2: Any, /) -> Tensor:
-    """The quotient; of integers it is a float of the default type.
+    """The quotient. For integers the result is a float of the default type.
 
     >>> import livegrad as lg
     >>> lg.divide(lg.asarray([1.0, 3.0]), 2)
@@ -79,9 +79,9 @@ def divide(x1: Any, x2: Any, /) -> Tensor:
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Tensor:
-    """The quotient rounded down. Computing one of integers by zero raises.
+    """The quotient rounded down. Integer division by zero raises when it is computed.
 
-    With an infinite operand it is the quotient itself, as the standard has it: `-1.0 // inf` is -0.0.
+    With an infinite operand the result is the quotient itself, as in the standard: `-1.0 // inf` is -0.0.
 
     >>> import livegrad as lg
     >>> lg.floor_divide(lg.asarray([7, -7]), 2)
@@ -95,7 +95,8 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
 
 
 def remainder(x1: Any, x2: Any, /) -> Tensor:
-    """What floor division leaves, with the divisor's sign. Computing one of integers by zero raises.
+    """The remainder of floor division, with the sign of the divisor. For integers, a zero divisor raises when it is
+    computed.
 
     >>> import livegrad as lg
     >>> lg.remainder(lg.asarray([7, -7]), 3)
@@ -105,7 +106,8 @@ def remainder(x1: Any, x2: Any, /) -> Tensor:
 
 
 def fmod(x1: Any, x2: Any, /) -> Tensor:
-    """What division towards zero leaves, with the dividend's sign, as C and NumPy have it. Integers by zero raise.
+    """The remainder of division towards zero, with the sign of the dividend, as in C and NumPy. An integer zero divisor
+    raises.
 
     >>> import livegrad as lg
     >>> lg.fmod(lg.asarray([7.0, -7.0]), 3.0), lg.fmod(lg.asarray([7, -7]), 3)
@@ -120,7 +122,7 @@ def fmod(x1: Any, x2: Any, /) -> Tensor:
 
 
 def negative(x: Any, /) -> Tensor:
-    """The number with the other sign.
+    """The negated number.
 
     >>> import livegrad as lg
     >>> lg.negative(lg.asarray([1, -2]))
@@ -196,7 +198,7 @@ def _repeated_product(base: Node, exponent: int) -> Node:
 
 
 def abs(x: Any, /) -> Tensor:
-    """The distance from zero.
+    """The absolute value.
 
     >>> import livegrad as lg
     >>> lg.abs(lg.asarray([1, -2]))
@@ -206,7 +208,7 @@ def abs(x: Any, /) -> Tensor:
 
 
 def sign(x: Any, /) -> Tensor:
-    """-1, 0 or 1; a complex number becomes one of length 1 (or 0).
+    """The sign: -1, 0 or 1. A complex number is scaled to modulus 1 (or stays 0).
 
     >>> import livegrad as lg
     >>> lg.sign(lg.asarray([5, -2, 0]))
@@ -225,7 +227,7 @@ def sign(x: Any, /) -> Tensor:
 
 
 def maximum(x1: Any, x2: Any, /) -> Tensor:
-    """The larger of two; NaN if one of them is.
+    """The larger of two elements; NaN if either is NaN.
 
     >>> import livegrad as lg
     >>> lg.maximum(lg.asarray([1, 5]), 3)
@@ -235,7 +237,7 @@ def maximum(x1: Any, x2: Any, /) -> Tensor:
 
 
 def minimum(x1: Any, x2: Any, /) -> Tensor:
-    """The smaller of two; NaN if one of them is.
+    """The smaller of two elements; NaN if either is NaN.
 
     >>> import livegrad as lg
     >>> lg.minimum(lg.asarray([1, 5]), 3)
@@ -245,7 +247,7 @@ def minimum(x1: Any, x2: Any, /) -> Tensor:
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
-    """The number, or the bound that it passes. Bounds broadcast; the type is that of `x`.
+    """Limits elements to a range. Bounds broadcast; the result has the type of `x`.
 
     >>> import livegrad as lg
     >>> lg.clip(lg.asarray([-5, 1, 9]), 0, 3)
@@ -284,7 +286,7 @@ def _bound(bound: Any, node: Node) -> Node:
 
 
 def ceil(x: Any, /) -> Tensor:
-    """Rounded up to a whole number.
+    """Rounds up to an integer.
 
     >>> import livegrad as lg
     >>> lg.ceil(lg.asarray([1.2, -1.2]))
@@ -294,7 +296,7 @@ def ceil(x: Any, /) -> Tensor:
 
 
 def floor(x: Any, /) -> Tensor:
-    """Rounded down to a whole number.
+    """Rounds down to an integer.
 
     >>> import livegrad as lg
     >>> lg.floor(lg.asarray([1.2, -1.2]))
@@ -304,7 +306,7 @@ def floor(x: Any, /) -> Tensor:
 
 
 def trunc(x: Any, /) -> Tensor:
-    """Rounded to a whole number towards zero.
+    """Rounds towards zero to an integer.
 
     >>> import livegrad as lg
     >>> lg.trunc(lg.asarray([1.8, -1.8]))
@@ -314,7 +316,7 @@ def trunc(x: Any, /) -> Tensor:
 
 
 def round(x: Any, /) -> Tensor:
-    """Rounded to the nearest whole number, halves to the even one; complex numbers by their parts.
+    """Rounds to the nearest integer, ties to even. Complex numbers are rounded by component.
 
     >>> import livegrad as lg
     >>> lg.round(lg.asarray([0.5, 1.5, 2.6]))
@@ -337,7 +339,7 @@ def _rounded(op: Op, x: Any) -> Tensor:
 
 
 def real(x: Any, /) -> Tensor:
-    """The real part; a real number is its own.
+    """The real part. Real numbers are returned unchanged.
 
     >>> import livegrad as lg
     >>> lg.real(lg.asarray([1 + 2j]))
@@ -349,7 +351,7 @@ def real(x: Any, /) -> Tensor:
 
 
 def imag(x: Any, /) -> Tensor:
-    """The imaginary part; zero of a real number.
+    """The imaginary part; zero for real numbers.
 
     >>> import livegrad as lg
     >>> lg.imag(lg.asarray([1 + 2j]))
@@ -361,7 +363,7 @@ def imag(x: Any, /) -> Tensor:
 
 
 def conj(x: Any, /) -> Tensor:
-    """The complex conjugate; a real number is its own.
+    """The complex conjugate. Real numbers are returned unchanged.
 
     >>> import livegrad as lg
     >>> lg.conj(lg.asarray([1 + 2j]))

@@ -33,9 +33,9 @@ def attention(
 ) -> Tensor:
     """Scaled dot-product attention: `softmax(query @ keyᵀ * scale) @ value` over the last two dimensions.
 
-    `mask` is True where a query may look at a key, or numbers that are added to the scores; `causal` lets each look at
-    itself and what is before it, counted from the end. A query that may look at nothing gets zeros. The scale is
-    1/sqrt(width) unless given.
+    `mask` is True where a query may attend to a key, or contains numbers that are added to the scores. With `causal`,
+    each query attends to its own position and earlier ones, aligned at the end. A query without any keys gives zeros.
+    The default scale is 1/sqrt(width).
 
     >>> import livegrad as lg
     >>> q, k = lg.ones((2, 5, 8)), lg.ones((2, 7, 8))

@@ -85,7 +85,7 @@ def greater_equal(x1: Any, x2: Any, /) -> Tensor:
 
 
 def logical_and(x1: Any, x2: Any, /) -> Tensor:
-    """Whether both are true; numbers are true unless they are zero.
+    """Whether both elements are true. Nonzero numbers are true.
 
     >>> import livegrad as lg
     >>> lg.logical_and(lg.asarray([True, False]), True)
@@ -95,7 +95,7 @@ def logical_and(x1: Any, x2: Any, /) -> Tensor:
 
 
 def logical_or(x1: Any, x2: Any, /) -> Tensor:
-    """Whether one or both are true; numbers are true unless they are zero.
+    """Whether at least one element is true. Nonzero numbers are true.
 
     >>> import livegrad as lg
     >>> lg.logical_or(lg.asarray([True, False]), True)
@@ -105,7 +105,7 @@ def logical_or(x1: Any, x2: Any, /) -> Tensor:
 
 
 def logical_xor(x1: Any, x2: Any, /) -> Tensor:
-    """Whether exactly one is true; numbers are true unless they are zero.
+    """Whether exactly one element is true. Nonzero numbers are true.
 
     >>> import livegrad as lg
     >>> lg.logical_xor(lg.asarray([True, False]), True)
@@ -115,7 +115,7 @@ def logical_xor(x1: Any, x2: Any, /) -> Tensor:
 
 
 def logical_not(x: Any, /) -> Tensor:
-    """Whether the element is false; numbers are false if they are zero.
+    """Whether the element is false. Nonzero numbers are true.
 
     >>> import livegrad as lg
     >>> lg.logical_not(lg.asarray([True, False]))
@@ -125,7 +125,7 @@ def logical_not(x: Any, /) -> Tensor:
 
 
 def bitwise_and(x1: Any, x2: Any, /) -> Tensor:
-    """Each bit that is set in both; truth values are single bits.
+    """Bitwise AND. Booleans are single bits.
 
     >>> import livegrad as lg
     >>> lg.bitwise_and(lg.asarray([6, 3]), 2)
@@ -135,7 +135,7 @@ def bitwise_and(x1: Any, x2: Any, /) -> Tensor:
 
 
 def bitwise_or(x1: Any, x2: Any, /) -> Tensor:
-    """Each bit that is set in one or both; truth values are single bits.
+    """Bitwise OR. Booleans are single bits.
 
     >>> import livegrad as lg
     >>> lg.bitwise_or(lg.asarray([4, 1]), 2)
@@ -145,7 +145,7 @@ def bitwise_or(x1: Any, x2: Any, /) -> Tensor:
 
 
 def bitwise_xor(x1: Any, x2: Any, /) -> Tensor:
-    """Each bit that is set in exactly one; truth values are single bits.
+    """Bitwise XOR. Booleans are single bits.
 
     >>> import livegrad as lg
     >>> lg.bitwise_xor(lg.asarray([6, 1]), 2)
@@ -155,7 +155,7 @@ def bitwise_xor(x1: Any, x2: Any, /) -> Tensor:
 
 
 def bitwise_left_shift(x1: Any, x2: Any, /) -> Tensor:
-    """The bits moved up by x2 places; what passes the end is gone.
+    """Shifts the bits left by x2 positions; bits shifted out are lost.
 
     >>> import livegrad as lg
     >>> lg.bitwise_left_shift(lg.asarray([1, 3]), 2)
@@ -165,7 +165,7 @@ def bitwise_left_shift(x1: Any, x2: Any, /) -> Tensor:
 
 
 def bitwise_right_shift(x1: Any, x2: Any, /) -> Tensor:
-    """The bits moved down by x2 places; the sign stays.
+    """Shifts the bits right by x2 positions, keeping the sign.
 
     >>> import livegrad as lg
     >>> lg.bitwise_right_shift(lg.asarray([8, -8]), 2)
@@ -175,7 +175,7 @@ def bitwise_right_shift(x1: Any, x2: Any, /) -> Tensor:
 
 
 def bitwise_invert(x: Any, /) -> Tensor:
-    """Each bit the other way round; a truth value becomes its opposite.
+    """Inverts each bit; booleans are negated.
 
     >>> import livegrad as lg
     >>> lg.bitwise_invert(lg.asarray([0, 5]))
@@ -185,7 +185,7 @@ def bitwise_invert(x: Any, /) -> Tensor:
 
 
 def isnan(x: Any, /) -> Tensor:
-    """Whether the element is not a number.
+    """Whether the element is NaN.
 
     >>> import livegrad as lg
     >>> lg.isnan(lg.asarray([1.0, lg.nan]))
@@ -205,7 +205,7 @@ def isinf(x: Any, /) -> Tensor:
 
 
 def isfinite(x: Any, /) -> Tensor:
-    """Whether the element is a number and not infinite.
+    """Whether the element is neither NaN nor infinite.
 
     >>> import livegrad as lg
     >>> lg.isfinite(lg.asarray([1.0, lg.inf, lg.nan]))
@@ -224,7 +224,7 @@ def _classify(op: Op, x: Any, of_integers: bool) -> Tensor:
 
 
 def signbit(x: Any, /) -> Tensor:
-    """Whether the sign bit is set: of -0.0 and of some NaN too.
+    """Whether the sign bit is set, also for -0.0 and NaN.
 
     >>> import livegrad as lg
     >>> lg.signbit(lg.asarray([1.0, -0.0]))

@@ -43,7 +43,7 @@ from livegrad.tensors.weak_types import note_loop_numbers
 
 
 def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
-    """`then(*operands)` if the predicate holds, else `otherwise(*operands)`; only that one is computed.
+    """Returns `then(*operands)` if the predicate holds, else `otherwise(*operands)`. Only the taken branch is computed.
 
     >>> import livegrad as lg
     >>> x = lg.asarray(-4.0)
@@ -57,7 +57,7 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """The branch with this number, applied to the operands; only that one is computed.
+    """Applies the branch at this index to the operands. Only the taken branch is computed.
 
     >>> import livegrad as lg
     >>> lg.switch(1, [lambda x: x, lambda x: x * 10.0], lg.asarray(2.0))
@@ -74,7 +74,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 def while_loop(
     condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any, *, max_iters: int | None = None
 ) -> Any:
-    """`state = body(state)` while `condition(state)` holds; running past `max_iters` is an error.
+    """Repeats `state = body(state)` while `condition(state)` holds. Exceeding `max_iters` is an error.
 
     >>> import livegrad as lg
     >>> lg.while_loop(lambda x: x < 100.0, lambda x: x * 2.0, lg.asarray(3.0))
@@ -97,7 +97,7 @@ def while_loop(
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
-    """`state = body(index, state)` for each index from `lower` up to, but without, `upper`.
+    """Runs `state = body(index, state)` for each index from `lower` up to, but not including, `upper`.
 
     >>> import livegrad as lg
     >>> lg.fori_loop(0, 5, lambda i, total: total + i, lg.asarray(0))
@@ -126,7 +126,8 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
-    """`state, output = body(state, input)` along the first axis of the inputs: the last state, and the outputs stacked.
+    """Runs `state, output = body(state, input)` along the first axis of the inputs; returns the last state and stacked
+    outputs.
 
     >>> import livegrad as lg
     >>> lg.scan(lambda total, x: (total + x, total), lg.asarray(0.0), lg.asarray([1.0, 2.0, 3.0]))

@@ -34,8 +34,8 @@ def conv(
 ) -> Tensor:
     """The convolution of images [batch, channels, *space] with kernels [outputs, channels / groups, *window].
 
-    As everywhere in machine learning the kernel is not flipped. Space has any number of dimensions. `padding` is
-    "valid" (none), "same" (a result for every `strides` places), a width, or a pair of widths for each dimension.
+    As usual in machine learning, the kernel is not flipped. There may be any number of spatial dimensions. `padding` is
+    "valid" (none), "same" (one result for every `strides` positions), a width, or a pair of widths for each dimension.
 
     >>> import livegrad as lg
     >>> lg.nn.conv(lg.ones((1, 3, 8, 8)), lg.ones((16, 3, 3, 3)), padding="same", strides=2).shape
@@ -59,7 +59,7 @@ def conv(
 def max_pool(
     x: Any, window: int | Sequence[int], /, *, strides: int | Sequence[int] | None = None, padding: Padding = "valid"
 ) -> Tensor:
-    """The largest element of each window of images [batch, channels, *space]; windows side by side unless `strides`.
+    """The maximum of each window of images [batch, channels, *space]. By default windows do not overlap; see `strides`.
 
     >>> import livegrad as lg
     >>> lg.nn.max_pool(lg.reshape(lg.asarray([1.0, 5.0, 2.0, 3.0]), (1, 1, 4)), 2)
@@ -78,7 +78,7 @@ def average_pool(
     padding: Padding = "valid",
     count_padding: bool = False,
 ) -> Tensor:
-    """The mean of each window of images [batch, channels, *space]; padding is left out of it unless it is to count.
+    """The mean of each window of images [batch, channels, *space]. Padding is excluded by default.
 
     >>> import livegrad as lg
     >>> lg.nn.average_pool(lg.reshape(lg.asarray([1.0, 5.0, 2.0, 4.0]), (1, 1, 4)), 2)

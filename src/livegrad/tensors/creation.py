@@ -34,11 +34,11 @@ from livegrad.tensors.weak_types import cast_number, is_weak, settled, typed
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the given data: nested lists of numbers, a tensor, or anything that NumPy or DLPack can read.
+    """Creates a tensor from nested lists of numbers, a tensor, or anything that NumPy or DLPack can read.
 
-    Python floats become float32, integers int64, complex numbers complex64; arrays keep their type, in lists too. Lists
-    of tensors are stacked, lazily and with gradients. Data is copied unless `copy=False`, which shares memory or
-    raises: results below such a tensor are computed anew each time.
+    Python floats become float32, integers int64, complex numbers complex64. Arrays keep their type, also in lists.
+    Lists of tensors are stacked, lazily and with gradients. Data is copied unless `copy=False`, which shares memory or
+    raises; results computed from shared memory are recomputed at each read.
 
     >>> import livegrad as lg
     >>> lg.asarray([[1, 2], [3, 4]]).shape
@@ -205,9 +205,9 @@ def _require_none(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], want
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the data of another library's array, which is shared unless `copy=True`.
+    """Creates a tensor from the array of another library. The memory is shared unless `copy=True`.
 
-    What is computed from shared memory is computed anew each time, because its owner may write to it.
+    Results computed from shared memory are recomputed at each read, because its owner may write to it.
 
     >>> import numpy as np
     >>> import livegrad as lg
@@ -233,7 +233,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
 
 
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A tensor with one number everywhere.
+    """Creates a tensor filled with one number.
 
     >>> import livegrad as lg
     >>> lg.full((2, 2), 7)
@@ -275,7 +275,7 @@ def _spread(value: Tensor, sizes: tuple[Size, ...], dtype: Any) -> Tensor:
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Zeros, in float32 unless told otherwise.
+    """Creates a tensor of zeros, by default float32.
 
     >>> import livegrad as lg
     >>> lg.zeros(3)
@@ -285,7 +285,7 @@ def zeros(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor
 
 
 def ones(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Ones, in float32 unless told otherwise.
+    """Creates a tensor of ones, by default float32.
 
     >>> import livegrad as lg
     >>> lg.ones(3, dtype=lg.int8)
@@ -295,7 +295,7 @@ def ones(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
 
 
 def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A tensor whose elements are yet to be set, with `fill` or by assignment. They are zeros until then.
+    """Creates a tensor to be filled later, with `fill` or by assignment. It is initialised with zeros.
 
     >>> import livegrad as lg
     >>> lg.empty((2, 3)).shape
@@ -315,7 +315,7 @@ def _constant(shape: Any, value: int, dtype: Any, device: str | None, user: str)
 
 
 def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """One number everywhere, in the shape (and type) of another tensor.
+    """Creates a tensor filled with one number, with the shape and type of another tensor.
 
     >>> import livegrad as lg
     >>> lg.full_like(lg.asarray([1, 2]), 5)
@@ -326,7 +326,7 @@ def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: str | No
 
 
 def zeros_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Zeros in the shape (and type) of another tensor.
+    """Creates a tensor of zeros with the shape and type of another tensor.
 
     >>> import livegrad as lg
     >>> lg.zeros_like(lg.asarray([1, 2]))
@@ -336,7 +336,7 @@ def zeros_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Te
 
 
 def ones_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Ones in the shape (and type) of another tensor.
+    """Creates a tensor of ones with the shape and type of another tensor.
 
     >>> import livegrad as lg
     >>> lg.ones_like(lg.asarray([1, 2]))
@@ -346,7 +346,7 @@ def ones_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Ten
 
 
 def empty_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A tensor in the shape (and type) of another, whose elements are yet to be set. They are zeros.
+    """Creates a tensor to be filled later, with the shape and type of another tensor. It is initialised with zeros.
 
     >>> import livegrad as lg
     >>> lg.empty_like(lg.asarray([1, 2])).dtype == lg.int64

@@ -101,10 +101,10 @@ class _Custom:
 
 
 class custom_vjp(_Custom):
-    """A function whose reverse mode is given by two: forward(*args) → (result, saved), and backward(saved, cotangents).
+    """Defines reverse mode by two functions: forward(*args) → (result, saved), and backward(saved, cotangents).
 
-    `backward` gives one cotangent for each argument, None for those without one. Forward mode is derived from it.
-    Python numbers, text and truth values among the arguments are handed to both as they are, and have no cotangent.
+    `backward` returns one cotangent per argument, or None. Forward mode is derived from it. Python numbers, strings and
+    booleans among the arguments are passed to both functions unchanged, and have no cotangent.
 
     >>> import livegrad as lg
     >>> @lg.custom_vjp
@@ -193,9 +193,9 @@ class custom_vjp(_Custom):
 
 
 class custom_jvp(_Custom):
-    """A function whose forward mode is given: `rule(primals, tangents)` → (result, its tangent).
+    """Defines forward mode by a rule: `rule(primals, tangents)` → (result, tangent of the result).
 
-    The tangent must be linear in the tangents: reverse mode is derived from it.
+    The result's tangent must be linear in `tangents`, because reverse mode is its transpose.
 
     >>> import livegrad as lg
     >>> @lg.custom_jvp

@@ -48,10 +48,10 @@ _KINDS = {
 
 
 def astype(x: Any, dtype: Any, /, *, copy: builtins.bool = True, device: str | None = None) -> Tensor:
-    """The tensor in another element type.
+    """Converts a tensor to another element type.
 
-    NaN, infinity and numbers out of range cannot become integers: computing such a cast raises. Complex numbers do not
-    become real ones: take `lg.real` or `lg.imag`.
+    Casting NaN, infinity or an out-of-range number to an integer raises when it is computed. Complex numbers cannot be
+    cast to real numbers: use `lg.real` or `lg.imag`.
 
     >>> import livegrad as lg
     >>> lg.astype(lg.asarray([1.7, -1.7]), lg.int32)
@@ -84,7 +84,7 @@ def name_of(dtype: Scalar) -> str:
 
 
 def can_cast(from_: Any, to: Any, /) -> builtins.bool:
-    """Whether promotion can lead from one type (or tensor) to another.
+    """Whether one type (or tensor) can be promoted to another.
 
     >>> import livegrad as lg
     >>> lg.can_cast(lg.int8, lg.int32), lg.can_cast(lg.float64, lg.float32)
@@ -114,7 +114,7 @@ class FloatInfo:
 
 @dataclass(frozen=True)
 class IntegerInfo:
-    """The limits of an integer type.
+    """Returns the limits of an integer type.
 
     >>> import livegrad as lg
     >>> lg.iinfo(lg.int8).max
@@ -128,7 +128,7 @@ class IntegerInfo:
 
 
 def finfo(type: Any, /) -> FloatInfo:
-    """The limits of a floating-point type, or of the parts of a complex one.
+    """Returns the limits of a floating-point type, or of the components of a complex type.
 
     >>> import livegrad as lg
     >>> lg.finfo(lg.float64).eps
@@ -145,7 +145,7 @@ def finfo(type: Any, /) -> FloatInfo:
 
 
 def iinfo(type: Any, /) -> IntegerInfo:
-    """The limits of an integer type.
+    """Returns the limits of an integer type.
 
     >>> import livegrad as lg
     >>> lg.iinfo(lg.uint8)
@@ -181,7 +181,7 @@ def _kinds_named(kind: str) -> tuple[str, ...]:
 
 
 def result_type(*arrays_and_dtypes: Any) -> Scalar:
-    """The type in which tensors, types and Python numbers meet.
+    """Returns the type that tensors, types and Python numbers are promoted to.
 
     >>> import livegrad as lg
     >>> lg.result_type(lg.int8, lg.uint8) == lg.int16, lg.result_type(lg.float64, 1) == lg.float64
@@ -245,7 +245,7 @@ _STANDARD_NAMES = (
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """What this namespace can do: capabilities, devices, types.
+    """Returns the capabilities, devices and types of this namespace.
 
     >>> import livegrad as lg
     >>> lg.__array_namespace_info__().default_device()

@@ -36,10 +36,11 @@ class _Term:
 
 
 def einsum(subscripts: str, /, *operands: Any) -> Tensor:
-    """The sum of products that the letters name: one for each dimension, those missing on the right are summed.
+    """Computes a sum of products in Einstein notation: one letter per dimension; letters missing on the right are
+    summed over.
 
-    An ellipsis stands for dimensions that broadcast. Without `->`, the result has the ellipsis and then every letter
-    that comes once, in alphabetical order.
+    An ellipsis stands for dimensions that broadcast. Without `->`, the result has the ellipsis followed by every letter
+    that occurs once, in alphabetical order.
 
     >>> import livegrad as lg
     >>> lg.einsum("ij,jk->ik", lg.ones((2, 3)), lg.ones((3, 4))).shape

@@ -8,7 +8,7 @@ from livegrad.diagnostics import TypeRuleError, UsageError
 
 
 class ShapeError(TypeRuleError, ValueError):
-    """Shapes that do not fit each other or the operation.
+    """Incompatible shapes, or a shape that the operation does not accept.
 
     >>> issubclass(ShapeError, ValueError)
     True
@@ -18,7 +18,7 @@ class ShapeError(TypeRuleError, ValueError):
 
 
 class AxisError(UsageError, ValueError, IndexError):
-    """An axis that the tensor does not have, or that is named twice.
+    """An axis is out of range or repeated.
 
     >>> issubclass(AxisError, IndexError)
     True
@@ -28,7 +28,7 @@ class AxisError(UsageError, ValueError, IndexError):
 
 
 class IndexRangeError(UsageError, IndexError):
-    """An index that is out of range, or that a tensor of this shape cannot take.
+    """An index is out of range or does not match the shape of the tensor.
 
     >>> issubclass(IndexRangeError, IndexError)
     True
@@ -38,7 +38,7 @@ class IndexRangeError(UsageError, IndexError):
 
 
 class NumberRangeError(TypeRuleError, OverflowError):
-    """A number that the element type cannot hold.
+    """The element type cannot hold a number.
 
     >>> issubclass(NumberRangeError, OverflowError)
     True
@@ -48,7 +48,7 @@ class NumberRangeError(TypeRuleError, OverflowError):
 
 
 class DtypeError(TypeRuleError, TypeError):
-    """An element type that the operation cannot work with.
+    """The operation does not support an element type.
 
     >>> issubclass(DtypeError, TypeError)
     True
@@ -58,7 +58,7 @@ class DtypeError(TypeRuleError, TypeError):
 
 
 class NoDimensionsError(UsageError, TypeError):
-    """A tensor without dimensions where a sequence is needed.
+    """A zero-dimensional tensor was used as a sequence.
 
     >>> issubclass(NoDimensionsError, TypeError)
     True
@@ -68,7 +68,7 @@ class NoDimensionsError(UsageError, TypeError):
 
 
 class ExportError(UsageError, BufferError, ValueError):
-    """Memory that cannot be handed to another library the way it asks for.
+    """Memory cannot be exported to another library in the requested way.
 
     >>> issubclass(ExportError, BufferError)
     True
@@ -78,7 +78,7 @@ class ExportError(UsageError, BufferError, ValueError):
 
 
 class GraphMergeError(UsageError):
-    """Graphs that cannot become one.
+    """Graphs cannot be merged.
 
     >>> GraphMergeError.code
     'graph-merge'
@@ -88,7 +88,7 @@ class GraphMergeError(UsageError):
 
 
 class GraphOrderError(UsageError):
-    """Nodes that no order of execution can satisfy, because they wait for each other.
+    """Nodes have no valid order of execution, because they form a cycle.
 
     >>> GraphOrderError.code
     'graph-order'

@@ -18,10 +18,10 @@ _BAR = 40
 
 
 def execute(*trees: Any, progress: bool | Callable[[int, int], None] = False) -> Any:
-    """Computes all tensors in some nests at once, so that they share work; gives them back.
+    """Computes all tensors of some pytrees together, so that they share work, and returns them.
 
-    With `progress=True` a bar is shown on the terminal; a function is called with (nodes done, nodes in all). Ctrl-C
-    ends the execution; what is complete by then stays known.
+    `progress=True` shows a progress bar on the terminal; a function is called with (completed nodes, total nodes).
+    Ctrl-C stops the execution; completed values stay cached.
 
     >>> import livegrad as lg
     >>> x = lg.ones(3)
@@ -38,7 +38,7 @@ def execute(*trees: Any, progress: bool | Callable[[int, int], None] = False) ->
 
 
 def clear_caches() -> None:
-    """Forgets all compiled programs and derivatives in memory; values of tensors stay, and so does code on disk.
+    """Clears all compiled programs and derivatives in memory. Values of tensors and code on disk are kept.
 
     >>> import livegrad as lg
     >>> lg.clear_caches()

@@ -87,7 +87,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
 
 
 def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
-    """Orthonormal columns Q and an upper triangular R with `Q @ R = x`; mode "complete" gives a square Q.
+    """Returns orthonormal columns Q and an upper triangular R with `Q @ R = x`; mode "complete" returns a square Q.
 
     >>> import livegrad as lg
     >>> [part.shape for part in lg.linalg.qr(lg.ones((4, 2)), mode="complete")]
@@ -142,7 +142,7 @@ def eigvals(x: Any, /) -> Tensor:
 def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
     """Singular vectors and values of each matrix: `U @ diag(S) @ Vh = x`.
 
-    Without `full_matrices` U and Vh have only the vectors that belong to a singular value.
+    Without `full_matrices`, U and Vh contain only the vectors that belong to a singular value.
 
     >>> import livegrad as lg
     >>> [part.shape for part in lg.linalg.svd(lg.ones((4, 2)), full_matrices=False)]

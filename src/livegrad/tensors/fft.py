@@ -53,9 +53,10 @@ def __dir__() -> list[str]:
 
 
 def fft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The discrete Fourier transform along an axis, cut or filled with zeros to length `n`.
+    """The discrete Fourier transform along an axis, truncated or zero-padded to length `n`.
 
-    `norm` says which direction is scaled: "backward" the inverse by 1/n, "forward" this one, "ortho" both by 1/sqrt(n).
+    `norm` selects the scaled direction: "backward" scales the inverse by 1/n, "forward" this one, "ortho" both by
+    1/sqrt(n).
 
     >>> import livegrad as lg
     >>> lg.fft.fft(lg.asarray([1.0, 0.0, 0.0, 0.0]))
@@ -75,7 +76,7 @@ def ifft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backwa
 
 
 def fftn(x: Any, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward") -> Tensor:
-    """The discrete Fourier transform along several axes, or all; each cut or filled with zeros to its length in `s`.
+    """The discrete Fourier transform along several axes, or all, truncated or zero-padded to the lengths in `s`.
 
     >>> import livegrad as lg
     >>> lg.fft.fftn(lg.ones((2, 2)))
@@ -112,7 +113,7 @@ def _over(x: Any, s: Sequence[int] | None, axes: Axes, norm: str, inverse: bool,
 
 
 def rfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The first half of the Fourier transform of real numbers along an axis: `n // 2 + 1` of them.
+    """The first half of the Fourier transform of real numbers along an axis, with `n // 2 + 1` entries.
 
     >>> import livegrad as lg
     >>> lg.fft.rfft(lg.asarray([1.0, 1.0, 1.0, 1.0]))
@@ -124,7 +125,7 @@ def rfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backwa
 
 
 def irfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The inverse of `rfft`: `n` real numbers, by default `2 * (m - 1)` of m.
+    """The inverse of `rfft`: `n` real numbers, by default `2 * (m - 1)` for m entries.
 
     >>> import livegrad as lg
     >>> lg.fft.irfft(lg.asarray([4.0 + 0j, 0j, 0j]))
@@ -146,7 +147,7 @@ def rfftn(x: Any, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm:
 
 
 def irfftn(x: Any, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward") -> Tensor:
-    """The inverse of `rfftn`; the last length of `s` is that of the result.
+    """The inverse of `rfftn`; the last length of `s` is the length of the result.
 
     >>> import livegrad as lg
     >>> lg.fft.irfftn(lg.ones((4, 4), dtype=lg.complex64)).shape
@@ -162,7 +163,8 @@ def irfftn(x: Any, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm
 
 
 def hfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The real spectrum of a hermitian signal, given by its first half: `n` numbers, by default `2 * (m - 1)` of m.
+    """The real spectrum of a Hermitian signal, given by its first half: `n` numbers, by default `2 * (m - 1)` for m
+    entries.
 
     >>> import livegrad as lg
     >>> lg.fft.hfft(lg.asarray([1 + 0j, 0j, 0j]))
@@ -229,7 +231,7 @@ def _frequencies(values: Any, dtype: Scalar | None, device: str | None, user: st
 
 
 def fftshift(x: Any, /, *, axes: Axes = None) -> Tensor:
-    """The entries of a transform in the order of their frequencies: zero in the middle.
+    """Reorders the entries of a transform by frequency, with zero in the middle.
 
     >>> import livegrad as lg
     >>> lg.fft.fftshift(lg.asarray([0, 1, 2, -2, -1]))
@@ -239,7 +241,7 @@ def fftshift(x: Any, /, *, axes: Axes = None) -> Tensor:
 
 
 def ifftshift(x: Any, /, *, axes: Axes = None) -> Tensor:
-    """The inverse of `fftshift`: zero first.
+    """The inverse of `fftshift`, with zero first.
 
     >>> import livegrad as lg
     >>> lg.fft.ifftshift(lg.asarray([-2, -1, 0, 1, 2]))

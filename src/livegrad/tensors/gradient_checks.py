@@ -26,10 +26,10 @@ from livegrad.tensors.transforms import jvp, vjp
 def check_gradients(
     function: Callable[..., Any], *arguments: Any, tolerance: float = 1e-5, step: float = 1e-6, seed: int = 0
 ) -> None:
-    """Compares both modes with central differences in float64, in a random direction; raises where they disagree.
+    """Compares both modes with central differences in float64, in a random direction; raises if they disagree.
 
-    Floats and complex numbers are taken to double precision first: the check is of the mathematics, not of rounding. A
-    function that makes float32 tensors of its own is computed in double precision from end to end.
+    Arguments are converted to double precision first, so that the check is about the mathematics and not about
+    rounding. A function that creates float32 tensors is also evaluated entirely in double precision.
 
     >>> import livegrad as lg
     >>> lg.check_gradients(lambda x: lg.sum(lg.sin(x) * x), lg.asarray([0.5, 1.5]))
@@ -126,9 +126,10 @@ def _require_close(found: Any, expected: Any, tolerance: float, name: str, other
 
 @contextmanager
 def debug_nans(*, infinities: bool = False) -> Iterator[None]:
-    """Inside, the first operation whose result has a NaN (or, if asked for, an infinity) raises and names its line.
+    """A context manager in which the first operation whose result contains a NaN (or optionally an infinity) raises
+    with its line.
 
-    Graphs are run operation by operation, which is slow: it is for finding the culprit.
+    Graphs run operation by operation, which is slow. Use it for debugging.
 
     >>> import livegrad as lg
     >>> with lg.debug_nans():

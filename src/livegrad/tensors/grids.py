@@ -33,7 +33,7 @@ from livegrad.tensors.placement import placed
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None
 ) -> Tensor:
-    """Numbers from `start` up to, but without, `stop`; with one argument from 0 up to that.
+    """Numbers from `start` up to, but not including, `stop`. A single argument is `stop`, starting at 0.
 
     >>> import livegrad as lg
     >>> lg.arange(2, 8, 2)
@@ -72,7 +72,7 @@ def linspace(
     device: str | None = None,
     endpoint: bool = True,
 ) -> Tensor:
-    """`num` numbers evenly spread from `start` to `stop`, which is the last of them unless `endpoint=False`.
+    """`num` evenly spaced numbers from `start` to `stop`, including `stop` unless `endpoint=False`.
 
     >>> import livegrad as lg
     >>> lg.linspace(0, 1, 5)
@@ -133,7 +133,7 @@ def _column_beyond(shape: tuple[Size, ...], k: int) -> Node:
 
 
 def tril(x: Any, /, *, k: int = 0) -> Tensor:
-    """The matrix (or each of several) with zeros above the k-th diagonal.
+    """Sets the elements above the k-th diagonal to zero.
 
     >>> import livegrad as lg
     >>> lg.tril(lg.ones((2, 2), dtype=lg.int64))
@@ -145,7 +145,7 @@ def tril(x: Any, /, *, k: int = 0) -> Tensor:
 
 
 def triu(x: Any, /, *, k: int = 0) -> Tensor:
-    """The matrix (or each of several) with zeros below the k-th diagonal.
+    """Sets the elements below the k-th diagonal to zero.
 
     >>> import livegrad as lg
     >>> lg.triu(lg.ones((2, 2), dtype=lg.int64))
@@ -164,7 +164,7 @@ def _matrices(x: Any, user: str) -> Node:
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """The coordinates of a grid from those along each axis; "xy" swaps the first two axes, "ij" does not.
+    """Returns the coordinates of a grid, given those along each axis. "xy" swaps the first two axes, "ij" does not.
 
     >>> import livegrad as lg
     >>> x, y = lg.meshgrid(lg.arange(3), lg.arange(2))

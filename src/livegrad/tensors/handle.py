@@ -40,7 +40,7 @@ from livegrad.tensors.weak_types import cast_number, is_weak, settled
 
 
 class Tensor(Interop, Lifecycle, Methods, Operators):
-    """A multi-dimensional array whose value is computed when it is needed, once.
+    """A lazy multi-dimensional array. Its value is computed when it is first read, and cached.
 
     >>> import livegrad as lg
     >>> x = lg.asarray([1.0, 2.0, 3.0])
@@ -92,7 +92,7 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """The size of each dimension; sizes are symbolic inside a function that is traced for any size."""
+        """The size of each dimension. Sizes are symbolic inside a function that is traced for any size."""
         return self.type.shape
 
     @property
@@ -109,7 +109,7 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
     # --- its value ---
 
     def execute(self) -> Tensor:
-        """Computes the value now, unless it is known already; gives the tensor itself.
+        """Computes the value now, unless it is cached, and returns the tensor itself.
 
         >>> import livegrad as lg
         >>> total = lg.sum(lg.ones((3, 4)))
@@ -121,7 +121,7 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
 
     @property
     def is_computed(self) -> bool:
-        """Whether the value is known, so that reading it runs nothing."""
+        """Whether the value is cached, so that reading it runs nothing."""
         return leaf_of(self.node) is not None or known_value(self.node) is not None
 
     def _value(self) -> Array:
@@ -141,9 +141,9 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
         return execute([node])[0] if known is node else wrap(known)._stored()
 
     def numpy(self) -> Array:
-        """The value as a NumPy array that cannot be written to; nothing is copied.
+        """Returns the value as a read-only NumPy array, without a copy.
 
-        NumPy has no bfloat16: such a value is given as float32, which holds all of its numbers.
+        NumPy has no bfloat16; such values are converted to float32, which is exact.
 
         >>> import livegrad as lg
         >>> lg.arange(3).numpy()
@@ -154,13 +154,13 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
         return value
 
     def item(self) -> Any:
-        """The only element as a Python number."""
+        """Returns the only element as a Python number."""
         if self.size != 1:
             raise UsageError("only one element can be an item", where=caller_origin(), found=f"shape {self.shape}")
         return readable(self._value()).item()
 
     def tolist(self) -> Any:
-        """The value as nested lists of Python numbers."""
+        """Returns the value as nested lists of Python numbers."""
         return readable(self._value()).tolist()
 
     def __bool__(self) -> bool:

@@ -279,9 +279,9 @@ def _write_picked(node: Node, picked: _Picked, value: Node) -> Node:
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
-    """The elements at these positions along an axis, which a tensor of one dimension need not name.
+    """Returns the elements at these indices along an axis. The axis is optional for one-dimensional tensors.
 
-    Negative positions count from the end; one out of range raises when it is computed.
+    Negative indices count from the end. An index out of range raises when it is computed.
 
     >>> import livegrad as lg
     >>> lg.take(lg.asarray([10, 20, 30]), lg.asarray([2, 0, -1]))
@@ -298,7 +298,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
-    """Along an axis, the elements at positions of their own for each row; the other dimensions broadcast.
+    """Returns elements along an axis, with separate indices for each row. The other dimensions broadcast.
 
     >>> import livegrad as lg
     >>> x = lg.asarray([[3, 1, 2], [6, 5, 4]])
@@ -325,7 +325,7 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
 
 
 def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
-    """x1 where the condition is true, x2 elsewhere; all three broadcast.
+    """Selects x1 where the condition is true and x2 elsewhere. All three broadcast.
 
     >>> import livegrad as lg
     >>> lg.where(lg.asarray([True, False]), lg.asarray([1, 2]), 0)

@@ -139,7 +139,7 @@ class Interop:
 
 
 def register_with_einops() -> None:
-    """Lets `einops.rearrange` and its kin take tensors. `einops.array_api` takes them without any registration.
+    """Makes `einops.rearrange` and related functions accept tensors. `einops.array_api` needs no registration.
 
     >>> import livegrad as lg
     >>> register_with_einops()

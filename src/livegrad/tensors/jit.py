@@ -319,12 +319,12 @@ def jit(
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
 ) -> Any:
-    """The function, compiled: traced once for each signature, then run as native code without building a graph.
+    """Compiles a function. It is traced once for each signature, then runs as native code without building a graph.
 
-    Python numbers may change from call to call without tracing again; truth values, strings and other hashable objects
-    are part of the signature. Tensors from around the function are read anew at each call; if one of them was updated
-    in place, the function is traced again. A name around it that stands for something else by now is not looked at.
-    With tensors that want a gradient it runs as it is, and adds to their graph.
+    Python numbers may change from call to call without a new trace; booleans, strings and other hashable objects are
+    part of the signature. Captured tensors are read at each call; if one was updated in place, the function is traced
+    again. A captured name that was rebound is not noticed. With tensors that require a gradient, the function runs
+    uncompiled and extends their graph.
 
     >>> import livegrad as lg
     >>> @lg.jit

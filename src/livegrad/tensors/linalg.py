@@ -99,9 +99,9 @@ class SlogdetResult(NamedTuple):
 
 
 def solve(x1: Any, x2: Any, /) -> Tensor:
-    """The solution X of `x1 @ X = x2`. An `x2` of one dimension is a vector, else a batch of matrices.
+    """The solution X of `x1 @ X = x2`. A one-dimensional `x2` is a vector, otherwise a batch of matrices.
 
-    A matrix that is singular to the last bit raises when the solution is computed.
+    An exactly singular matrix raises when the solution is computed.
 
     >>> import livegrad as lg
     >>> lg.linalg.solve(lg.asarray([[2.0, 0.0], [0.0, 4.0]]), lg.asarray([2.0, 8.0]))
@@ -121,7 +121,7 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
 
 
 def inv(x: Any, /) -> Tensor:
-    """The inverse of each matrix. A matrix that is singular to the last bit raises when it is computed.
+    """The inverse of each matrix. An exactly singular matrix raises when the inverse is computed.
 
     >>> import livegrad as lg
     >>> lg.linalg.inv(lg.asarray([[2.0, 0.0], [0.0, 4.0]]))
@@ -132,10 +132,10 @@ def inv(x: Any, /) -> Tensor:
 
 
 def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
-    """The pseudo-inverse of each matrix: singular values up to `rtol` times the largest count as zero.
+    """The pseudo-inverse of each matrix. Singular values up to `rtol` times the largest count as zero.
 
-    The tolerance is `max(M, N)` times the type's precision unless it is given. The derivative is that of matrices of
-    the same rank.
+    The default tolerance is `max(M, N)` times the precision of the type. The derivative assumes that the rank is
+    constant.
 
     >>> import livegrad as lg
     >>> lg.linalg.pinv(lg.asarray([[2.0, 0.0], [0.0, 0.0]]))
@@ -179,7 +179,7 @@ def det(x: Any, /) -> Tensor:
 
 
 def slogdet(x: Any, /) -> SlogdetResult:
-    """The sign of each determinant and the logarithm of its magnitude, for determinants that no float can hold.
+    """The sign of each determinant and the logarithm of its magnitude, which cannot overflow.
 
     >>> import livegrad as lg
     >>> lg.linalg.slogdet(lg.asarray([[0.0, 1.0], [1.0, 0.0]]))
@@ -189,7 +189,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
 
 
 def matrix_power(x: Any, n: int, /) -> Tensor:
-    """Each matrix multiplied with itself, `n` factors in all; for negative `n` the inverse is.
+    """Each matrix to the power of `n`; negative powers use the inverse.
 
     >>> import livegrad as lg
     >>> lg.linalg.matrix_power(lg.asarray([[1.0, 1.0], [0.0, 1.0]]), 5)
@@ -212,7 +212,7 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
 
 
 def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
-    """How many singular values of each matrix are above `rtol` times the largest one.
+    """The number of singular values of each matrix above `rtol` times the largest.
 
     >>> import livegrad as lg
     >>> lg.linalg.matrix_rank(lg.ones((3, 3)))
@@ -233,7 +233,7 @@ def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
-    """The diagonal of each matrix, `offset` places above the main one (below, if it is negative).
+    """The diagonal of each matrix, `offset` positions above the main diagonal (below if negative).
 
     >>> import livegrad as lg
     >>> lg.linalg.diagonal(lg.asarray([[1, 2], [3, 4]]))
@@ -261,7 +261,7 @@ def _diagonal(node: Node, offset: int, user: str) -> Node:
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Scalar | None = None) -> Tensor:
-    """The sum of the diagonal of each matrix, `offset` places above the main one.
+    """The sum of the diagonal of each matrix, `offset` positions above the main diagonal.
 
     >>> import livegrad as lg
     >>> lg.linalg.trace(lg.asarray([[1, 2], [3, 4]]))
@@ -271,7 +271,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Scalar | None = None) -> Tensor:
 
 
 def outer(x1: Any, x2: Any, /) -> Tensor:
-    """The products of every element of one vector with every element of another.
+    """The outer product of two vectors.
 
     >>> import livegrad as lg
     >>> lg.linalg.outer(lg.asarray([1, 2]), lg.asarray([10, 20, 30]))

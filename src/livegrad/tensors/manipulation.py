@@ -25,7 +25,7 @@ from livegrad.tensors.operands import of_one_type, whole_number
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[Size, ...]:
-    """The shape that shapes broadcast to.
+    """Returns the shape that the shapes broadcast to.
 
     >>> import livegrad as lg
     >>> lg.broadcast_shapes((4, 1), (3,))
@@ -36,7 +36,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[Size, ...]:
 
 
 def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
-    """The tensors spread to one shape.
+    """Broadcasts tensors to a common shape.
 
     >>> import livegrad as lg
     >>> [x.shape for x in lg.broadcast_arrays(lg.ones((4, 1)), lg.ones(3))]
@@ -48,7 +48,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
 
 
 def broadcast_to(x: Any, /, shape: Any) -> Tensor:
-    """The tensor spread to a shape.
+    """Broadcasts a tensor to a shape.
 
     >>> import livegrad as lg
     >>> lg.broadcast_to(lg.asarray([1, 2]), (2, 2))
@@ -66,7 +66,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
 
 
 def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
-    """The elements in another shape; one size may be -1, and follows from the others. Nothing is ever copied.
+    """Changes the shape without copying. One size may be -1; it is computed from the others.
 
     >>> import livegrad as lg
     >>> lg.reshape(lg.arange(6), (2, -1)).shape
@@ -109,7 +109,7 @@ def _is_minus_one(size: Any) -> bool:
 
 
 def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
-    """The tensor with new dimensions of size one at these places of the result.
+    """Adds dimensions of size one at these positions of the result.
 
     >>> import livegrad as lg
     >>> lg.expand_dims(lg.ones((2, 3)), axis=-1).shape
@@ -125,7 +125,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
 
 
 def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The tensor without these dimensions, which must be of size one; without all such ones if none are named.
+    """Removes these dimensions, which must have size one; without an axis, removes all of them.
 
     >>> import livegrad as lg
     >>> lg.squeeze(lg.ones((1, 3, 1)), axis=0).shape
@@ -149,7 +149,7 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
-    """The tensor with its dimensions in another order.
+    """Permutes the dimensions.
 
     >>> import livegrad as lg
     >>> lg.permute_dims(lg.ones((2, 3, 4)), (2, 0, 1)).shape
@@ -164,7 +164,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
 
 
 def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
-    """The tensor with some dimensions moved to other places; the rest keep their order.
+    """Moves dimensions to new positions; the others keep their order.
 
     >>> import livegrad as lg
     >>> lg.moveaxis(lg.ones((2, 3, 4)), 0, -1).shape
@@ -193,7 +193,7 @@ def transpose_matrix(x: Any) -> Tensor:
 
 
 def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The elements in reverse order along axes, or along all of them.
+    """Reverses the elements along some axes, or along all.
 
     >>> import livegrad as lg
     >>> lg.flip(lg.arange(3))
@@ -205,7 +205,7 @@ def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The elements moved along axes (or through the flattened tensor); what passes the end comes back at the start.
+    """Shifts the elements along axes (or in the flattened tensor); elements shifted past the end reappear at the start.
 
     >>> import livegrad as lg
     >>> lg.roll(lg.arange(5), 2)
@@ -252,7 +252,7 @@ def _part(node: Node, axis: int, start: Size, count: Size) -> Node:
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
-    """Tensors joined along an axis that they have; flattened first if the axis is None.
+    """Joins tensors along an existing axis. With `axis=None` they are flattened first.
 
     >>> import livegrad as lg
     >>> lg.concat([lg.asarray([1, 2]), lg.asarray([3])])
@@ -278,7 +278,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
 
 
 def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
-    """Tensors of one shape joined along a new axis.
+    """Joins tensors of the same shape along a new axis.
 
     >>> import livegrad as lg
     >>> lg.stack([lg.asarray([1, 2]), lg.asarray([3, 4])])
@@ -303,7 +303,7 @@ def _tensors(arrays: Any, user: str) -> list[Node]:
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The tensors that `stack` would join to this one.
+    """Splits a tensor along an axis; the inverse of `stack`.
 
     >>> import livegrad as lg
     >>> lg.unstack(lg.asarray([[1, 2], [3, 4]]))
@@ -320,7 +320,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
-    """The tensor repeated as a whole along each axis.
+    """Repeats the whole tensor along each axis.
 
     >>> import livegrad as lg
     >>> lg.tile(lg.asarray([1, 2]), (2, 2))
@@ -339,9 +339,9 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated along an axis, or in the flattened tensor.
+    """Repeats each element along an axis, or in the flattened tensor.
 
-    Numbers of repetitions that are given as a tensor are executed: the shape of the result depends on them.
+    A tensor of counts is computed immediately, because the shape of the result depends on it.
 
     >>> import livegrad as lg
     >>> lg.repeat(lg.asarray([1, 2]), 2)

@@ -79,7 +79,7 @@ def erf(x: Any, /) -> Tensor:
 
 
 def relu(x: Any, /) -> Tensor:
-    """Each element, or zero if it is below; the derivative at zero is zero.
+    """max(x, 0); the derivative at zero is zero.
 
     >>> import livegrad as lg
     >>> lg.relu(lg.asarray([-1.0, 2.0]))
@@ -92,7 +92,7 @@ def relu(x: Any, /) -> Tensor:
 
 
 def sigmoid(x: Any, /) -> Tensor:
-    """1 / (1 + exp(-x)), without overflow on the way.
+    """1 / (1 + exp(-x)), without intermediate overflow.
 
     >>> import livegrad as lg
     >>> lg.nn.sigmoid(lg.asarray([0.0, 1000.0]))
@@ -127,7 +127,7 @@ def silu(x: Any, /) -> Tensor:
 
 
 def softplus(x: Any, /) -> Tensor:
-    """log(1 + exp(x)), without overflow on the way.
+    """log(1 + exp(x)), without intermediate overflow.
 
     >>> import livegrad as lg
     >>> lg.nn.softplus(lg.asarray([-1000.0, 1000.0]))
@@ -138,7 +138,7 @@ def softplus(x: Any, /) -> Tensor:
 
 
 def gelu(x: Any, /, *, approximate: bool = False) -> Tensor:
-    """x times the probability that a normal number is below x; approximately, the tanh formula of the first papers.
+    """x times the standard normal CDF of x; with `approximate`, the tanh approximation.
 
     >>> import livegrad as lg
     >>> lg.gelu(lg.asarray([-10.0, 0.0, 10.0]))
@@ -156,7 +156,7 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Tensor:
 
 
 def softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
-    """exp(x) scaled to a sum of one along an axis (or several), without overflow on the way.
+    """exp(x) normalised to a sum of one along one or more axes, without intermediate overflow.
 
     >>> import livegrad as lg
     >>> lg.softmax(lg.asarray([0.0, 0.0, -1000.0]))
@@ -172,7 +172,7 @@ def softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
 
 
 def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
-    """The logarithm of the softmax along an axis (or several), with all digits for unlikely elements.
+    """The logarithm of the softmax along one or more axes, accurate for small probabilities.
 
     >>> import livegrad as lg
     >>> lg.nn.log_softmax(lg.asarray([0.0, -1000.0]))
@@ -188,9 +188,10 @@ def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
 
 
 def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The logarithm of the sum of exponentials along axes, without overflow on the way; of nothing, minus infinity.
+    """The logarithm of the sum of exponentials along axes, without intermediate overflow; minus infinity for empty
+    axes.
 
-    Elements that are all minus infinity share the derivative evenly, and so do those that are infinity.
+    Elements that are all minus infinity share the derivative equally, and so do elements that are plus infinity.
 
     >>> import livegrad as lg
     >>> lg.logsumexp(lg.asarray([1000.0, 0.0]))
@@ -210,9 +211,9 @@ def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor
 
 
 def cross_entropy(scores: Any, target: Any, /, *, axis: int = -1) -> Tensor:
-    """Minus the logarithm of the probability that softmax gives the right class; of each example, for you to average.
+    """The cross entropy of each example: minus the logarithm of the softmax probability of the target class.
 
-    `target` holds the numbers of the classes, one for each row of scores, or probabilities in the shape of the scores.
+    `target` contains class indices, one for each row of scores, or probabilities in the shape of the scores.
 
     >>> import livegrad as lg
     >>> scores = lg.asarray([[0.0, 0.0], [0.0, 10.0]])
@@ -255,7 +256,7 @@ def _largest(x: Node, axes: tuple[int, ...]) -> Node:
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, *, axis: Axes = -1, epsilon: float = 1e-5) -> Tensor:
-    """Elements along axes, shifted and scaled to mean 0 and variance 1; then times `weight`, plus `bias`.
+    """Normalises elements along axes to mean 0 and variance 1, then multiplies by `weight` and adds `bias`.
 
     >>> import livegrad as lg
     >>> lg.nn.layer_norm(lg.asarray([1.0, 3.0]), epsilon=0.0)
@@ -284,7 +285,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, *, axis: Axes = 
 
 
 def one_hot(x: Any, classes: int, /, *, axis: int = -1, dtype: Scalar | None = None) -> Tensor:
-    """One along a new axis where its position is the element, zero elsewhere; a number out of range has no one.
+    """One-hot encoding along a new axis; an out-of-range element gives zeros.
 
     >>> import livegrad as lg
     >>> lg.nn.one_hot(lg.asarray([2, 0]), 3)

@@ -30,7 +30,7 @@ from livegrad.tensors.reductions import rooted
 def vector_norm(x: Any, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """The norm of vectors along an axis, several, or all: `sum(abs(x)**ord)**(1/ord)`, with its limits.
 
-    An `ord` of infinity takes the largest magnitude, minus infinity the smallest, 0 counts what is nonzero.
+    An `ord` of infinity gives the largest magnitude, minus infinity the smallest, and 0 counts nonzero elements.
 
     >>> import livegrad as lg
     >>> lg.linalg.vector_norm(lg.asarray([3.0, 4.0]))
@@ -66,8 +66,8 @@ def _vector_norm(node: Node, axes: tuple[int, ...], order: float) -> Node:
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
     """The norm of each matrix: "fro" (Frobenius), "nuc" (sum of singular values), 1, -1, 2, -2, inf or -inf.
 
-    1 and infinity are the largest sums of magnitudes in a column and in a row, 2 the largest singular value; their
-    negatives the smallest ones.
+    1 and infinity give the largest column and row sum of magnitudes, 2 the largest singular value; their negatives give
+    the smallest.
 
     >>> import livegrad as lg
     >>> lg.linalg.matrix_norm(lg.asarray([[3.0, 0.0], [0.0, 4.0]]))

@@ -35,7 +35,7 @@ def __dir__() -> list[str]:
 
 
 class Optimizer(Protocol):
-    """What an optimizer offers: a first state, and one step.
+    """The interface of optimizers: an initial state and one step.
 
     >>> import livegrad as lg
     >>> optimizer: Optimizer = lg.optim.SGD(0.5)
@@ -49,13 +49,13 @@ class Optimizer(Protocol):
         ...
 
     def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
-        """(new parameters, new state) after one step down the gradients."""
+        """Returns (new parameters, new state) after one step along the negative gradients."""
         ...
 
 
 @dataclass(frozen=True)
 class SGD:
-    """Gradient descent, with momentum and weight decay if asked for.
+    """Gradient descent with optional momentum and weight decay.
 
     >>> import livegrad as lg
     >>> optimizer, x = lg.optim.SGD(0.25), lg.asarray([4.0])
@@ -91,7 +91,7 @@ class SGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam, with decoupled weight decay (AdamW) if asked for.
+    """Adam with optional decoupled weight decay (AdamW).
 
     >>> import livegrad as lg
     >>> optimizer, x = lg.optim.Adam(0.5), lg.asarray([4.0])
@@ -225,7 +225,7 @@ def _as_float_tensor(leaf: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class Minimum:
-    """What a minimisation found: the parameters, the loss at each step, and whether it converged.
+    """The result of a minimisation: the parameters, the loss at each step, and whether it converged.
 
     >>> import livegrad as lg
     >>> found = lg.optim.minimize(lambda x: (x - 3.0) ** 2, lg.asarray(0.0), lg.optim.SGD(0.5), steps=3)
@@ -252,9 +252,9 @@ def minimize(
     arguments: tuple[Any, ...] = (),
     progress: Callable[[int, float], None] | None = None,
 ) -> Minimum:
-    """Steps down `loss(parameters, *arguments)` with an optimizer (Adam, unless told), as one compiled function a step.
+    """Minimises `loss(parameters, *arguments)` with an optimizer (by default Adam). Each step is one compiled function.
 
-    It takes 100 steps unless told otherwise; `LBFGS` takes as many as it needs, up to its own `steps`.
+    The default is 100 steps; `LBFGS` takes as many as it needs, up to its own `steps`.
 
     >>> import livegrad as lg
     >>> found = lg.optim.minimize(lambda x: lg.sum((x - 3.0) ** 2), lg.zeros(2), lg.optim.SGD(0.25), steps=20)
@@ -286,7 +286,7 @@ def minimize(
 
 @dataclass(frozen=True)
 class LBFGS:
-    """Limited-memory BFGS with a line search: few, well-aimed steps for smooth losses.
+    """Limited-memory BFGS with a line search, for smooth losses.
 
     >>> import livegrad as lg
     >>> def rosenbrock(p):
@@ -314,7 +314,7 @@ class LBFGS:
         *,
         progress: Callable[[int, float], None] | None = None,
     ) -> Minimum:
-        """Steps down `loss(parameters, *arguments)` until the gradient is small, or no step helps."""
+        """Minimises `loss(parameters, *arguments)` until the gradient is small or no step improves the loss."""
         _require_arguments(arguments)
         leaves, structure = flatten(tree_map(_as_float_tensor, parameters))
         compiled = jit(value_and_grad(loss))

@@ -89,7 +89,7 @@ def _inner(a: Node, b: Node, user: str) -> Node:
 
 
 def matrix_transpose(x: Any, /) -> Tensor:
-    """The last two dimensions exchanged.
+    """Swaps the last two dimensions.
 
     >>> import livegrad as lg
     >>> lg.matrix_transpose(lg.ones((5, 2, 3))).shape
@@ -105,9 +105,9 @@ def matrix_transpose(x: Any, /) -> Tensor:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    """The inner product along an axis, counted from the end; the other dimensions broadcast.
+    """The inner product along an axis, counted from the end. The other dimensions broadcast.
 
-    Of complex vectors the first is conjugated.
+    The first of two complex vectors is conjugated.
 
     >>> import livegrad as lg
     >>> lg.vecdot(lg.asarray([[1, 2], [3, 4]]), lg.asarray([10, 1]))
@@ -141,9 +141,9 @@ def _broadcast_shape(user: str, first: tuple[Size, ...], second: tuple[Size, ...
 
 
 def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
-    """The sum of products over some axes of both; the result has the other axes of `x1`, then those of `x2`.
+    """Sums products over some axes of both tensors. The result has the remaining axes of `x1`, then those of `x2`.
 
-    A number of axes takes the last ones of `x1` and the first ones of `x2`.
+    If `axes` is a number, it counts the last axes of `x1` and the first axes of `x2`.
 
     >>> import livegrad as lg
     >>> lg.tensordot(lg.ones((2, 3, 4)), lg.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape

@@ -124,7 +124,7 @@ def _data_class(kind: Any, parts: dict[str, Any]) -> Any:
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """The nest with `function` applied to each leaf, together with the leaves of further nests at the same place.
+    """Applies `function` to each leaf of a pytree, together with the corresponding leaves of other pytrees.
 
     >>> tree_map(lambda a, b: a + b, {"x": 1, "y": 2}, {"x": 10, "y": 20})
     {'x': 11, 'y': 22}

@@ -65,7 +65,7 @@ _LOW_HALF = 0xFFFFFFFF
 
 
 def key(seed: int | Tensor, /) -> Tensor:
-    """A key from a whole number: where all random numbers come from.
+    """Creates a random key from an integer seed.
 
     >>> import livegrad as lg
     >>> lg.random.uniform(lg.random.key(7), 2).shape
@@ -85,7 +85,7 @@ def _seed(number: Any, user: str) -> Node:
 
 
 def split(key: Tensor, /, number: int = 2) -> Tensor:
-    """Several new keys from one, along a new first dimension. The old one should not be used again.
+    """Splits a key into several new keys, along a new first dimension. Do not use the old key again.
 
     >>> import livegrad as lg
     >>> first, second = lg.random.split(lg.random.key(0))
@@ -97,7 +97,7 @@ def split(key: Tensor, /, number: int = 2) -> Tensor:
 
 
 def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
-    """A new key from a key and a number, such as the number of a step.
+    """Derives a new key from a key and an integer, such as a step index.
 
     >>> import livegrad as lg
     >>> lg.random.fold_in(lg.random.key(0), 3).shape
@@ -141,7 +141,7 @@ def _counters(shape: tuple[Size, ...]) -> Node:
 
 
 def bits(key: Tensor, /, shape: Shape = ()) -> Tensor:
-    """Random 64-bit numbers.
+    """Random 64-bit integers.
 
     >>> import livegrad as lg
     >>> lg.random.bits(lg.random.key(0), 3).dtype == lg.uint64
@@ -157,7 +157,7 @@ def bits(key: Tensor, /, shape: Shape = ()) -> Tensor:
 def uniform(
     key: Tensor, shape: Shape = (), /, *, low: Any = 0.0, high: Any = 1.0, dtype: Scalar | None = None
 ) -> Tensor:
-    """Numbers spread evenly from `low` up to, but not including, `high`; derivatives pass to both.
+    """Uniformly distributed numbers from `low` up to, but not including, `high`; differentiable with respect to both.
 
     >>> import livegrad as lg
     >>> x = lg.random.uniform(lg.random.key(0), (2, 3), low=-1.0)
@@ -177,7 +177,7 @@ def uniform(
 def normal(
     key: Tensor, shape: Shape = (), /, *, mean: Any = 0.0, std: Any = 1.0, dtype: Scalar | None = None
 ) -> Tensor:
-    """Numbers of the normal distribution; derivatives pass to its mean and standard deviation.
+    """Normally distributed numbers; differentiable with respect to the mean and standard deviation.
 
     >>> import livegrad as lg
     >>> lg.random.normal(lg.random.key(0), (2, 3)).shape
@@ -192,7 +192,7 @@ def normal(
 
 
 def bernoulli(key: Tensor, /, p: Any = 0.5, shape: Shape | None = None) -> Tensor:
-    """True with probability `p`, each by itself; of the shape of `p` unless one is given.
+    """Independent booleans that are True with probability `p`; the default shape is that of `p`.
 
     >>> import livegrad as lg
     >>> lg.random.bernoulli(lg.random.key(0), 1.0, 3)
@@ -231,9 +231,9 @@ def _parameter(value: Any, element: Scalar, shape: tuple[Size, ...], user: str) 
 
 
 def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: Scalar | None = None) -> Tensor:
-    """Whole numbers spread evenly from `low` up to, but not including, `high`.
+    """Uniformly distributed integers from `low` up to, but not including, `high`.
 
-    How often two numbers come differs by less than one part in 2**32.
+    The probabilities of two integers differ by less than one part in 2**32.
 
     >>> import livegrad as lg
     >>> x = lg.random.integers(lg.random.key(0), 1, 7, 100)
@@ -288,9 +288,9 @@ def _product(bits: Node, span: int) -> tuple[Node, Node]:
 
 
 def categorical(key: Tensor, /, logits: Any, *, axis: int = -1, shape: Shape | None = None) -> Tensor:
-    """Positions along an axis, each drawn with a probability proportional to `exp(logits)`.
+    """Samples indices along an axis with probability proportional to `exp(logits)`.
 
-    `shape` is that of the result, which `logits` without the axis must broadcast to.
+    `shape` is the shape of the result; `logits` without the axis must broadcast to it.
 
     >>> import livegrad as lg
     >>> lg.random.categorical(lg.random.key(0), lg.asarray([-100.0, 0.0]), shape=3)
@@ -316,7 +316,7 @@ def _gumbel(key: Node, counters: Node) -> Node:
 
 
 def permutation(key: Tensor, /, x: int | Tensor, *, axis: int = 0) -> Tensor:
-    """A random order: of the numbers below `x`, or of the slices of a tensor along an axis.
+    """Randomly permutes the integers below `x`, or the slices of a tensor along an axis.
 
     >>> import livegrad as lg
     >>> lg.sort(lg.random.permutation(lg.random.key(0), 4))

@@ -33,7 +33,7 @@ from livegrad.tensors.operands import as_type, element_of, real_number, sorted_a
 
 
 def sum(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims: bool = False) -> Tensor:
-    """The sum along axes. Small integers are added as 64-bit ones unless `dtype` says otherwise.
+    """The sum along axes. Small integers are summed as 64-bit integers unless `dtype` is given.
 
     >>> import livegrad as lg
     >>> lg.sum(lg.asarray([[1, 2], [3, 4]]), axis=0)
@@ -43,7 +43,7 @@ def sum(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims: 
 
 
 def prod(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims: bool = False) -> Tensor:
-    """The product along axes. Small integers are multiplied as 64-bit ones unless `dtype` says otherwise.
+    """The product along axes. Small integers are multiplied as 64-bit integers unless `dtype` is given.
 
     >>> import livegrad as lg
     >>> lg.prod(lg.asarray([2.0, 3.0, 4.0]))
@@ -70,9 +70,9 @@ def _accumulated(node: Node, dtype: Any, user: str) -> Node:
 
 
 def max(x: Any, other: Any = None, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest element along axes; of two tensors, the larger of each pair of elements. NaN is passed on.
+    """The largest element along axes; for two tensors, the elementwise maximum. NaN propagates.
 
-    Equal largest elements share the derivative. There is no largest element of nothing: that is an error.
+    Equal largest elements share the derivative. The maximum of an empty axis is an error.
 
     >>> import livegrad as lg
     >>> lg.max(lg.asarray([[1.0, 5.0], [7.0, 2.0]]), axis=1)
@@ -82,7 +82,7 @@ def max(x: Any, other: Any = None, /, *, axis: Axes = None, keepdims: bool = Fal
 
 
 def min(x: Any, other: Any = None, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest element along axes; of two tensors, the smaller of each pair of elements. NaN is passed on.
+    """The smallest element along axes; for two tensors, the elementwise minimum. NaN propagates.
 
     >>> import livegrad as lg
     >>> lg.min(lg.asarray([3, 1, 2])), lg.min(lg.asarray([3, 1, 2]), 2)
@@ -111,7 +111,7 @@ def _extremum(kind: str, x: Any, other: Any, axis: Axes, keepdims: bool) -> Tens
 
 
 def mean(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean along axes; of integers a float32, of nothing a NaN.
+    """The arithmetic mean along axes. Integers give float32; an empty axis gives NaN.
 
     >>> import livegrad as lg
     >>> lg.mean(lg.asarray([1.0, 2.0, 6.0]))
@@ -125,7 +125,7 @@ def mean(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def var(x: Any, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The variance along axes: squared distances from the mean, summed and divided by `count - correction`.
+    """The variance along axes: the sum of squared deviations from the mean, divided by `count - correction`.
 
     >>> import livegrad as lg
     >>> lg.var(lg.asarray([1.0, 2.0, 3.0]), correction=1)
@@ -135,9 +135,9 @@ def var(x: Any, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool
 
 
 def std(x: Any, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The standard deviation along axes: the root of the variance.
+    """The standard deviation along axes: the square root of the variance.
 
-    Where all elements are equal, its derivative is zero.
+    Its derivative is zero if all elements are equal.
 
     >>> import livegrad as lg
     >>> lg.std(lg.asarray([1.0, 3.0, 1.0, 3.0]))
@@ -216,7 +216,7 @@ def _measurable(node: Node) -> tuple[Node, Scalar]:
 
 
 def all(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether all elements along axes are nonzero; of nothing, True.
+    """Whether all elements along axes are nonzero; True for empty axes.
 
     >>> import livegrad as lg
     >>> lg.all(lg.asarray([[True, False], [True, True]]), axis=1)
@@ -226,7 +226,7 @@ def all(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def any(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether some element along axes is nonzero; of nothing, False.
+    """Whether any element along axes is nonzero; False for empty axes.
 
     >>> import livegrad as lg
     >>> lg.any(lg.asarray([0.0, 2.0]))
@@ -236,7 +236,7 @@ def any(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def count_nonzero(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """How many elements along axes are nonzero.
+    """The number of nonzero elements along axes.
 
     >>> import livegrad as lg
     >>> lg.count_nonzero(lg.asarray([0, 3, 0, 4]))
@@ -257,7 +257,7 @@ def is_nonzero(node: Node) -> Node:
 def cumulative_sum(
     x: Any, /, *, axis: int | None = None, dtype: Scalar | None = None, include_initial: bool = False
 ) -> Tensor:
-    """The sums of the first elements along an axis: one, two, three of them and so on.
+    """The cumulative sum along an axis.
 
     >>> import livegrad as lg
     >>> lg.cumulative_sum(lg.asarray([1, 2, 3]), include_initial=True)
@@ -269,7 +269,7 @@ def cumulative_sum(
 def cumulative_prod(
     x: Any, /, *, axis: int | None = None, dtype: Scalar | None = None, include_initial: bool = False
 ) -> Tensor:
-    """The products of the first elements along an axis: one, two, three of them and so on.
+    """The cumulative product along an axis.
 
     >>> import livegrad as lg
     >>> lg.cumulative_prod(lg.asarray([1, 2, 3]))
@@ -297,7 +297,7 @@ def _running(kind: str, x: Any, axis: int | None, dtype: Scalar | None, include_
 
 
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
-    """Differences of neighbours along an axis, taken `n` times, after putting values before and behind.
+    """The n-th difference along an axis, after prepending and appending optional values.
 
     >>> import livegrad as lg
     >>> lg.diff(lg.asarray([1, 4, 9, 16]), n=2)

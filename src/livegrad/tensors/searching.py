@@ -24,7 +24,7 @@ from livegrad.tensors.operands import as_type, of_one_type
 
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The position of the largest element along an axis, or in the flattened tensor; of equals the first.
+    """The index of the largest element along an axis, or in the flattened tensor; the first one on a tie.
 
     >>> import livegrad as lg
     >>> lg.argmax(lg.asarray([[1, 9], [8, 2]]), axis=1)
@@ -34,7 +34,7 @@ def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Ten
 
 
 def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The position of the smallest element along an axis, or in the flattened tensor; of equals the first.
+    """The index of the smallest element along an axis, or in the flattened tensor; the first one on a tie.
 
     >>> import livegrad as lg
     >>> lg.argmin(lg.asarray([3.0, 1.0, 2.0]))
@@ -56,9 +56,9 @@ def _position(kind: str, x: Any, axis: int | None, keepdims: bool) -> Tensor:
 
 
 def nonzero(x: Any, /) -> tuple[Tensor, ...]:
-    """The positions of the nonzero elements, in order: one tensor of indices for each dimension.
+    """The indices of the nonzero elements, in order: one tensor of indices per dimension.
 
-    The number of them depends on the data, so this executes `x`; a function that is traced cannot use it.
+    Their number depends on the data, so this computes `x`; a traced function cannot use it.
 
     >>> import livegrad as lg
     >>> lg.nonzero(lg.asarray([[0, 7], [5, 0]]))
@@ -78,9 +78,10 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
-    """Where each of `x2` would have to be put into the sorted `x1`: before its equals ("left") or after ("right").
+    """The index at which each element of `x2` must be inserted into the sorted `x1`: before equal elements ("left") or
+    after ("right").
 
-    `sorter` gives the order that sorts `x1`, if it is not sorted itself. NaN counts as the greatest number.
+    If `x1` is not sorted, `sorter` is the order that sorts it. NaN counts as the largest number.
 
     >>> import livegrad as lg
     >>> lg.searchsorted(lg.asarray([1.0, 2.0, 2.0, 5.0]), lg.asarray([2.0, 9.0]), side="right")

@@ -52,9 +52,9 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: Any, /) -> UniqueAll:
-    """The different elements in order, where each comes first, which of them each element is, and their counts.
+    """The unique elements in order, their first indices, the inverse indices, and their counts.
 
-    Executes `x`: the number of different elements depends on the data. Every NaN is different from all others.
+    This computes `x`, because the number of unique elements depends on the data. Each NaN counts as unique.
 
     >>> import livegrad as lg
     >>> lg.unique_all(lg.asarray([5, 3, 5])).counts
@@ -66,7 +66,7 @@ def unique_all(x: Any, /) -> UniqueAll:
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
-    """The different elements in order, and how often each comes. Executes `x`.
+    """The unique elements in order, and their counts. This computes `x`.
 
     >>> import livegrad as lg
     >>> lg.unique_counts(lg.asarray([5, 3, 5])).values
@@ -77,7 +77,7 @@ def unique_counts(x: Any, /) -> UniqueCounts:
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
-    """The different elements in order, and which of them each element is. Executes `x`.
+    """The unique elements in order, and the inverse indices. This computes `x`.
 
     >>> import livegrad as lg
     >>> lg.unique_inverse(lg.asarray([5, 3, 5])).inverse_indices
@@ -88,7 +88,7 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
 
 
 def unique_values(x: Any, /) -> Tensor:
-    """The different elements in order. Executes `x`: their number depends on the data.
+    """The unique elements in order. This computes `x`, because their number depends on the data.
 
     >>> import livegrad as lg
     >>> lg.unique_values(lg.asarray([[2, 1], [1, 2]]))
@@ -118,7 +118,7 @@ def _elements(flat: Node, indices: Tensor) -> Tensor:
 
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
-    """Whether each element of `x1` is somewhere in `x2`; with `invert`, whether it is not. NaN is in nothing.
+    """Whether each element of `x1` occurs in `x2`; `invert` negates the result. NaN never occurs.
 
     >>> import livegrad as lg
     >>> lg.isin(lg.asarray([1, 2, 3]), lg.asarray([3, 1]))

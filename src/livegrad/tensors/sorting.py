@@ -15,7 +15,7 @@ _KINDS = ("bool", "signed", "unsigned", "float")
 
 
 def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The elements along an axis in order. NaN counts as the greatest number.
+    """Sorts the elements along an axis. NaN counts as the largest number.
 
     >>> import livegrad as lg
     >>> lg.sort(lg.asarray([3, 1, 2]), descending=True)
@@ -26,7 +26,7 @@ def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = 
 
 
 def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The positions of the elements along an axis, in the order of the elements.
+    """The indices that sort the elements along an axis.
 
     >>> import livegrad as lg
     >>> lg.argsort(lg.asarray([30.0, 10.0, 20.0]))
@@ -37,7 +37,7 @@ def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 
 def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
-    """The k largest (or smallest) elements along an axis, in order, and their positions.
+    """The k largest (or smallest) elements along an axis, in order, and their indices.
 
     >>> import livegrad as lg
     >>> lg.top_k(lg.asarray([4, 9, 1, 7]), 2)

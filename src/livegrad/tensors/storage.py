@@ -47,9 +47,10 @@ _DAMAGE = (
 
 
 def save(path: str | os.PathLike[str], tree: Any) -> None:
-    """Writes a nest of dicts, lists, tuples, tensors and numbers to an npz file; an older file is replaced as a whole.
+    """Writes a pytree of dicts, lists, tuples, tensors and numbers to an npz file. Existing files are replaced
+    atomically.
 
-    Values are written, not graphs: a tensor comes back as data.
+    Values are written, not graphs: a loaded tensor is plain data.
 
     >>> import livegrad as lg, tempfile, os
     >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
@@ -75,7 +76,7 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Reads what `save` wrote; any other npz file becomes a dict of tensors. Nothing in a file is run.
+    """Loads a file written by `save`; any other npz file becomes a dict of tensors. No code in the file is executed.
 
     >>> import livegrad as lg, numpy as np, os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "data.npz")

@@ -120,7 +120,7 @@ def _origins(order: list[Node]) -> dict[Node, Place | None]:
 
 
 class Graph:
-    """All nodes that some tensors need, operands first.
+    """All nodes that some tensors depend on, operands first.
 
     >>> import livegrad as lg
     >>> x, y = lg.asarray([1.0, 2.0]), lg.asarray([3.0, 4.0])
@@ -141,7 +141,7 @@ class Graph:
 
     @property
     def nodes(self) -> tuple[GraphNode, ...]:
-        """Every node, operands before what uses them."""
+        """All nodes in topological order."""
         self._require_alive()
         if self._nodes is None:
             order = toposort([tensor.node for tensor in self._tensors])
@@ -152,12 +152,12 @@ class Graph:
 
     @property
     def tensors(self) -> Sequence[Tensor]:
-        """The tensors that the graph was made for."""
+        """The tensors that the graph was created from."""
         self._require_alive()
         return tuple(self._tensors)
 
     def node(self, which: int | str | Tensor | GraphNode) -> GraphNode:
-        """A node by its number, its name (`%3`), a tensor, or a node of another graph that is in this one too.
+        """Looks up a node by its index, its name (`%3`), a tensor, or the same node in another graph.
 
         >>> import livegrad as lg
         >>> x = lg.asarray([1.0])
@@ -178,7 +178,7 @@ class Graph:
         return nodes[number]
 
     def inputs(self, node: GraphNode | int | str | Tensor) -> list[tuple[int, GraphNode]]:
-        """What a node takes: (slot, node) for each operand."""
+        """Returns (slot, node) for each operand of a node."""
         found = self.node(node)
         return [(slot, self.nodes[self._numbers[operand]]) for slot, operand in enumerate(found.node.operands)]
 
@@ -188,7 +188,7 @@ class Graph:
         return tuple(node for node in self.nodes if not node.node.operands)
 
     def topological_sort(self, edges: Iterable[tuple[Any, Any]] = ()) -> list[GraphNode]:
-        """The nodes in an order of execution, which also obeys further edges (first, then); a cycle is an error.
+        """Returns the nodes in topological order, respecting additional edges (first, then). A cycle is an error.
 
         >>> import livegrad as lg
         >>> graph = (lg.ones(2).execute() + 1.0).graph
@@ -221,7 +221,7 @@ class Graph:
         return self.node(source).number, self.node(target).number
 
     def merge(self, other: Graph) -> Graph:
-        """One graph with the nodes of both; what they share is in it once.
+        """Returns one graph with the nodes of both; shared nodes occur once.
 
         >>> import livegrad as lg
         >>> x = lg.asarray([1.0])
@@ -246,10 +246,11 @@ class Graph:
         return self
 
     def plan(self) -> Plan:
-        """What `execute` would run now, on the CPU: kernels, library calls and buffers. Print it to read it.
+        """Returns the plan that `execute` would run now on the CPU: kernels, library calls and buffers. Print it to
+        read it.
 
-        Known values are read, tensors that somebody holds are results, and the rest is fused away. A graph of more than
-        2,000 nodes runs in pieces; this is the plan of the whole.
+        Cached values are inputs, tensors that the program holds are results, and everything else is fused. A graph of
+        more than 2,000 nodes runs in pieces; this plan covers the whole graph.
 
         >>> import livegrad as lg
         >>> x = lg.asarray([[1.0, 2.0], [3.0, 4.0]])
@@ -260,7 +261,7 @@ class Graph:
         return compile_function(self.function()).schedule()
 
     def function(self) -> Function:
-        """What is still to be computed, as a function of the values that are known.
+        """Returns the remaining computation as a function of the cached values.
 
         >>> import livegrad as lg
         >>> x = lg.asarray([1.0, 2.0])
@@ -279,7 +280,8 @@ class Graph:
         return make_function("graph", known, wanted)
 
     def free(self) -> None:
-        """Frees every tensor of the graph, leaves and intermediate ones included: their later use is an error."""
+        """Frees every tensor of the graph, including leaves and intermediate tensors. Using them afterwards is an
+        error."""
         for node in self.nodes:
             for holder in list(holders_of(node.node)):
                 holder.free()
@@ -308,11 +310,12 @@ class Graph:
         return "\n".join(lines)
 
     def print(self) -> None:
-        """Prints a summary with one line a node."""
+        """Prints a summary with one line per node."""
         print(self)
 
     def to_dot(self, path: str | Path | None = None) -> str:
-        """The graph in Graphviz' language; written to a file if one is named. Edges carry their slot.
+        """Returns the graph in DOT format, and writes it to a file if a path is given. Edges are labelled with their
+        slot.
 
         >>> import livegrad as lg
         >>> print((lg.asarray([1.0]) + lg.asarray([2.0])).graph.to_dot())
@@ -338,7 +341,8 @@ class Graph:
         return text
 
     def to_svg(self, path: str | Path | None = None) -> str:
-        """The graph as a picture: leaves blue, what is computed green; written to a file if one is named.
+        """Returns the graph as an SVG drawing, and writes it to a file if a path is given. Leaves are blue, cached
+        values green.
 
         >>> import livegrad as lg
         >>> (lg.asarray([1.0]) + lg.asarray([2.0])).graph.to_svg().count("<rect")

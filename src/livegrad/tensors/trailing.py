@@ -14,9 +14,9 @@ from livegrad.tensors.reductions import sum as sum_over
 
 
 def transpose(x: Any, permutation: Sequence[int] | None = None) -> Tensor:
-    """The last axes in another order; those before stay. Without a permutation all axes are reversed.
+    """Permutes the last axes; earlier axes stay. Without a permutation, all axes are reversed.
 
-    A permutation of as many axes as the tensor has is the usual transpose.
+    A permutation of all axes is the usual transpose.
 
     >>> import livegrad as lg
     >>> lg.transpose(lg.ones((2, 3, 4, 5)), (1, 0)).shape
@@ -37,9 +37,10 @@ def transpose(x: Any, permutation: Sequence[int] | None = None) -> Tensor:
 
 
 def reduce_sum(x: Any, mask: Sequence[int]) -> Tensor:
-    """The sum over the last axes whose mask is 1; each of them stays with size 1.
+    """The sum over the last axes whose mask is 1; summed axes keep size 1.
 
-    The mask lies over the last axes as `transpose`'s permutation does: (1, 0) on shape (2, 3, 4) sums the middle one.
+    The mask aligns with the last axes, like the permutation of `transpose`: (1, 0) on shape (2, 3, 4) sums the middle
+    axis.
 
     >>> import livegrad as lg
     >>> lg.reduce_sum(lg.ones((2, 3, 4)), (1, 0)).shape

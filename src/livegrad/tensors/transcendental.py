@@ -114,7 +114,7 @@ def exp(x: Any, /) -> Tensor:
 
 
 def expm1(x: Any, /) -> Tensor:
-    """exp(x) - 1, exact also near zero.
+    """exp(x) - 1, accurate near zero.
 
     >>> import livegrad as lg
     >>> lg.expm1(lg.asarray([0.0]))
@@ -134,7 +134,7 @@ def log(x: Any, /) -> Tensor:
 
 
 def log1p(x: Any, /) -> Tensor:
-    """log(1 + x), exact also near zero.
+    """log(1 + x), accurate near zero.
 
     >>> import livegrad as lg
     >>> lg.log1p(lg.asarray([0.0]))
@@ -224,7 +224,7 @@ def atan2(x1: Any, x2: Any, /) -> Tensor:
 
 
 def hypot(x1: Any, x2: Any, /) -> Tensor:
-    """The length of the hypotenuse: sqrt(x1² + x2²), without overflow on the way.
+    """The length of the hypotenuse: sqrt(x1² + x2²), without intermediate overflow.
 
     >>> import livegrad as lg
     >>> lg.hypot(lg.asarray([3.0]), lg.asarray([4.0]))
@@ -234,7 +234,7 @@ def hypot(x1: Any, x2: Any, /) -> Tensor:
 
 
 def copysign(x1: Any, x2: Any, /) -> Tensor:
-    """The size of x1 with the sign of x2.
+    """The magnitude of x1 with the sign of x2.
 
     >>> import livegrad as lg
     >>> lg.copysign(lg.asarray([3.0]), lg.asarray([-0.0]))
@@ -254,7 +254,7 @@ def nextafter(x1: Any, x2: Any, /) -> Tensor:
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Tensor:
-    """log(exp(x1) + exp(x2)), without overflow on the way.
+    """log(exp(x1) + exp(x2)), without intermediate overflow.
 
     >>> import livegrad as lg
     >>> lg.logaddexp(lg.asarray([1000.0]), lg.asarray([0.0]))

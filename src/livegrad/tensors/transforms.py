@@ -74,18 +74,18 @@ def grad(
     by: Pins | None = None,
     name: str = "gradient",
 ) -> Any:
-    """The gradient of a function that returns one real number, or of an output of a graph of blocks.
+    """Returns the gradient of a function with one real result, or a gradient block of a live graph.
 
-    Of a function: by the arguments at `argnums`, which may be nests of dicts, lists, tuples and data classes; the
-    gradient has the same structure. The function may decide by their values as Python does (`if x > 0`, masks): they
-    are known.
+    For a function: the gradient with respect to the arguments at `argnums`, which may be pytrees of dicts, lists,
+    tuples and data classes. The gradient has the same structure. The function may use Python control flow on values
+    (`if x > 0`, masks), because values are known.
 
     >>> import livegrad as lg
     >>> lg.grad(lambda x: lg.sum(x**3))(lg.asarray([1.0, 2.0]))
     Tensor([ 3., 12.], dtype=float32)
 
-    Of a live graph: a block with an output for each of the pins `by` which `of`, one real number, is differentiated.
-    Its pin `seed` (1 unless it is fed) is the cotangent of `of`; with a seed of its shape `of` may be any tensor.
+    For a live graph: a block with an output for each pin of `by`. `of` must be one real number, unless the pin `seed`,
+    the cotangent of `of` (1 by default), is fed with a tensor of the same shape.
 
     >>> engine = lg.Engine()
     >>> square = engine.add(lg.block(lambda x, gain=2.0: gain * x * x, name="square"))
@@ -118,7 +118,8 @@ def grad(
 def value_and_grad(
     function: Callable[..., Any], argnums: Arguments = 0, *, has_aux: bool = False
 ) -> Callable[..., tuple[Any, Any]]:
-    """The value and the gradient together; with `has_aux` the function returns (value, anything else).
+    """Returns a function that computes the value and the gradient. With `has_aux`, `function` returns (value, auxiliary
+    data).
 
     >>> import livegrad as lg
     >>> lg.value_and_grad(lambda x: x * x)(lg.asarray(3.0))
@@ -159,9 +160,10 @@ def vjp(function: Function, /) -> Function: ...
 @overload
 def vjp(function: Callable[..., Any], /, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]: ...
 def vjp(function: Any, /, *primals: Any) -> Any:
-    """The value at `primals` and the pullback: from cotangents of the results to cotangents of the arguments.
+    """Returns the value at `primals` and the pullback, which maps cotangents of the results to cotangents of the
+    arguments.
 
-    Given a `Function` of the IR alone, its derivative as a `Function`: (arguments, cotangents) → cotangents.
+    With only a `Function` of the IR, returns its derivative as a `Function`: (arguments, cotangents) → cotangents.
 
     >>> import livegrad as lg
     >>> value, pullback = lg.vjp(lambda x, y: x * y, lg.asarray(2.0), lg.asarray(3.0))
@@ -190,9 +192,10 @@ def jvp(function: Function, /) -> Function: ...
 @overload
 def jvp(function: Callable[..., Any], /, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]: ...
 def jvp(function: Any, /, primals: Any = None, tangents: Any = None) -> Any:
-    """The value at `primals` and its derivative in the direction `tangents`.
+    """Returns the value at `primals` and its derivative in the direction `tangents`.
 
-    Given a `Function` of the IR alone, its derivative as a `Function`: (arguments, tangents) → (results, tangents).
+    With only a `Function` of the IR, returns its derivative as a `Function`: (arguments, tangents) → (results,
+    tangents).
 
     >>> import livegrad as lg
     >>> lg.jvp(lambda x: x * x, [lg.asarray(3.0)], [lg.asarray(1.0)])
@@ -227,7 +230,7 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
 
 
 def stop_gradient(tree: Any) -> Any:
-    """The same values, for which every derivative is zero.
+    """Returns the same values with all derivatives zero.
 
     >>> import livegrad as lg
     >>> lg.grad(lambda x: x * lg.stop_gradient(x))(lg.asarray(3.0))
@@ -237,7 +240,8 @@ def stop_gradient(tree: Any) -> Any:
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, of which reverse mode stores the arguments alone and computes the rest again on the way back.
+    """Returns a function for which reverse mode stores only the arguments, and recomputes the rest in the backward
+    pass.
 
     >>> import livegrad as lg
     >>> layer = lg.checkpoint(lambda x: lg.tanh(lg.sin(x)))

@@ -39,10 +39,10 @@ Axes = int | None | Sequence[Any] | dict[str, Any]
 
 
 def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
-    """The function applied to each member of a batch, as one computation.
+    """Vectorises a function over a batch.
 
-    `in_axes` gives the batch axis of each argument, None for one that all members share; one number stands for all.
-    Named arguments have the batch first. `out_axes` says where the batch goes in each result.
+    `in_axes` is the batch axis of each argument, or None for arguments that all members share; one number applies to
+    all arguments. Keyword arguments have the batch in the first axis. `out_axes` is the batch axis of each result.
 
     >>> import livegrad as lg
     >>> rows = lg.asarray([[1.0, 2.0], [3.0, 4.0]])
@@ -145,9 +145,10 @@ def _without_axis(type: Any, place: int | None) -> Any:
 
 
 def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
-    """The Jacobian, column by column in forward mode: results' shapes followed by the argument's.
+    """Returns the Jacobian in forward mode, column by column. Its shape is that of the result followed by that of the
+    argument.
 
-    By complex numbers it takes holomorphic functions.
+    Functions of complex arguments must be holomorphic.
 
     >>> import livegrad as lg
     >>> lg.jacfwd(lambda x: x * x)(lg.asarray([1.0, 2.0]))
@@ -197,9 +198,10 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
 
 
 def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
-    """The Jacobian, row by row in reverse mode: results' shapes followed by the argument's.
+    """Returns the Jacobian in reverse mode, row by row. Its shape is that of the result followed by that of the
+    argument.
 
-    Complex results by complex numbers need a holomorphic function.
+    Functions with complex arguments and complex results must be holomorphic.
 
     >>> import livegrad as lg
     >>> lg.jacrev(lambda x: lg.sum(x * x))(lg.asarray([1.0, 2.0]))
@@ -239,7 +241,7 @@ def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
 
 
 def hessian(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
-    """The matrix of second derivatives of a function that returns one real number.
+    """Returns the Hessian of a function with one real result.
 
     >>> import livegrad as lg
     >>> lg.hessian(lambda x: x[0] ** 2 * x[1])(lg.asarray([3.0, 5.0]))

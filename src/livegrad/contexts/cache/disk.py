@@ -26,7 +26,7 @@ class NotPlainData(TypeError):
 
 
 class DiskCache:
-    """A directory of results, at most `max_bytes` large; what was used longest ago goes first.
+    """A directory of results of at most `max_bytes`, with LRU eviction.
 
     >>> import tempfile
     >>> cache = DiskCache(tempfile.mkdtemp())
@@ -46,7 +46,7 @@ class DiskCache:
         return self._shown
 
     def load(self, key: bytes) -> tuple[Any] | None:
-        """The value under a key, in a tuple of its own; None when there is none that can be read."""
+        """Returns the value for a key in a one-element tuple, or None if there is no readable value."""
         data = self._files.load(key)
         if data is None:
             return None
@@ -57,7 +57,7 @@ class DiskCache:
             return None
 
     def store(self, key: bytes, value: Any) -> bool:
-        """Writes a value; False when it is no plain data, which is then left to memory."""
+        """Stores a value; returns False if it is not plain data."""
         try:
             data = encode(value)
         except NotPlainData:
@@ -67,7 +67,7 @@ class DiskCache:
 
     @property
     def stats(self) -> CacheStats:
-        """How many were loaded, missed, stored, evicted."""
+        """Counts of loaded, missed, stored and evicted results."""
         return self._files.stats()
 
 

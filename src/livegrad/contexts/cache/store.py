@@ -23,9 +23,9 @@ from livegrad.runtime.fork import renew_lock_after_fork
 
 @dataclass(frozen=True)
 class CacheLimits:
-    """How much is kept: overall, and for one node.
+    """Limits of the cache, in total and per node.
 
-    `variants`: of a node with scoped inputs, so many runs on the same inputs are kept to compare a new one with.
+    `variants` is the number of runs that are kept for a node with scoped inputs, to compare a new run with.
 
     >>> CacheLimits(entries=10).node_entries
     65536

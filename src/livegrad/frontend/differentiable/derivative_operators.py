@@ -99,14 +99,14 @@ class Derivative:
         return len(base_of(self).overloads)
 
     def bound_values(self) -> tuple[Any, ...]:
-        """What is given with the function that this is a derivative of."""
+        """The values bound to the function that this is a derivative of."""
         return self.target.bound_values() if isinstance(self.target, Derivative) else ()
 
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
         return captured.TRANSFORM[0](self, name, lazily, **options)
 
     def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
-        """The derivative for arguments of these types, and which value goes to which of its arguments."""
+        """Returns the derivative for arguments of these types, and the mapping of values to its arguments."""
         return (resolve_forward if self.mode == "fwd_diff" else resolve_backward)(self, values, span)
 
     # --- from captured functions ---
@@ -136,7 +136,7 @@ class Derivative:
     # --- looking ---
 
     def ir(self, *types: Any) -> str:
-        """The text of the derivative's IR, for the primal types given or those of the signature."""
+        """Returns the IR of the derivative as text, for these primal types or those of the signature."""
         made = base_of(self).specialization_for(*types)
         function = made.function
         chain: list[str] = []
@@ -238,7 +238,8 @@ def _known_derivative(target: CapturedFunction | Derivative, mode: str) -> Deriv
 
 @known_as("fwd_diff")
 def fwd_diff(function: Any) -> Derivative:
-    """The forward derivative: from pairs (and plain values for what has no derivative) to a pair.
+    """Returns the forward derivative. It takes pairs (plain values for parameters without a derivative) and returns a
+    pair.
 
     >>> from livegrad.frontend.differentiable import differentiable, pair
     >>> from livegrad.frontend.function.python_source import run_source
@@ -251,7 +252,8 @@ def fwd_diff(function: Any) -> Derivative:
 
 @known_as("bwd_diff")
 def bwd_diff(function: Any) -> Derivative:
-    """The backward derivative: from the arguments and the result's differential to a differential for each argument.
+    """Returns the backward derivative. It takes the arguments and a differential of the result, and returns a
+    differential for each argument.
 
     >>> from livegrad.frontend.differentiable import differentiable
     >>> from livegrad.frontend.function.python_source import run_source

@@ -22,7 +22,8 @@ from livegrad.passes.differentiate.report import StorageReport, storage_report
 
 
 class DifferentiableFunction(CapturedFunction):
-    """A captured function with derivatives; what it calls must be differentiable too, or be told not to be.
+    """A captured function with derivatives. Functions that it calls must be differentiable too, or excluded with
+    `no_diff`.
 
     >>> from livegrad.frontend.function.python_source import run_source
     >>> cube = differentiable(run_source("def cube(x: float): return x * x * x")["cube"])
@@ -54,7 +55,7 @@ class DifferentiableFunction(CapturedFunction):
         return each_kept(result) if self.checkpoint else result
 
     def differentiable_types(self, *types: Any) -> dict[Any, Any]:
-        """The differentiable types that the function (and what it calls) uses, each with its Differential.
+        """Returns the differentiable types that the function and its callees use, each with its Differential.
 
         For a generic function, type variables are among them: `{~T: T.Differential}`.
 
@@ -67,7 +68,7 @@ class DifferentiableFunction(CapturedFunction):
         return dict(self.specialization_for(*types).dependencies.types) if generic is None else generic
 
     def remembered(self, *types: Any) -> StorageReport:
-        """What reverse mode keeps of a run, with bytes, places and reasons; print it to read it.
+        """Reports what reverse mode stores, with bytes, lines and reasons; print the result to read it.
 
         >>> from livegrad.frontend.function.python_source import run_source
         >>> f = DifferentiableFunction(run_source("def f(x: float): return x * x")["f"])
@@ -79,7 +80,7 @@ class DifferentiableFunction(CapturedFunction):
     # --- derivatives of the user's own ---
 
     def forward_derivative(self, rule: Any) -> CapturedFunction:
-        """The function that gives the forward derivative: with the signature of `fwd_diff` of this one.
+        """Registers the forward derivative. It has the signature of `fwd_diff` of this function.
 
         >>> from livegrad.frontend.differentiable import Pair, fwd_diff, pair
         >>> from livegrad.frontend.function.python_source import run_source
@@ -97,12 +98,12 @@ class DifferentiableFunction(CapturedFunction):
         return self.forward_rule
 
     def backward_derivative(self, rule: Any) -> CapturedFunction:
-        """The function that gives the backward derivative: with the signature of `bwd_diff` of this one."""
+        """Registers the backward derivative. It has the signature of `bwd_diff` of this function."""
         self.backward_rule = self._rule(rule)
         return self.backward_rule
 
     def primal_substitute(self, rule: Any) -> CapturedFunction:
-        """The function that is differentiated in the place of this one."""
+        """Registers a function that is differentiated in place of this one."""
         self.substitute_rule = self._rule(rule)
         return self.substitute_rule
 
@@ -112,7 +113,7 @@ class DifferentiableFunction(CapturedFunction):
 
 
 def differentiable(target: Any) -> Any:
-    """Makes a function differentiable, or a class a struct with a Differential.
+    """Turns a function into a differentiable function, or a class into a struct with a Differential.
 
     >>> from livegrad.frontend.function.python_source import run_source
     >>> cube = differentiable(run_source("def cube(x: float): return x * x * x")["cube"])
@@ -145,7 +146,7 @@ def _frame_of_definition() -> FrameType | None:
 
 
 def prefer_recompute(function: DifferentiableFunction) -> DifferentiableFunction:
-    """Reverse mode remembers a call's arguments only, and computes the rest again on its way back.
+    """Reverse mode stores only the arguments of a call, and recomputes the rest in the backward pass.
 
     >>> from livegrad.frontend.differentiable import bwd_diff
     >>> from livegrad.frontend.function.python_source import run_source
@@ -159,7 +160,7 @@ def prefer_recompute(function: DifferentiableFunction) -> DifferentiableFunction
 
 
 def prefer_checkpoint(function: DifferentiableFunction) -> DifferentiableFunction:
-    """Reverse mode remembers the result of a call, even where it would compute it again.
+    """Reverse mode stores the result of a call, even where it would recompute it.
 
     >>> from livegrad.frontend.differentiable import bwd_diff
     >>> from livegrad.frontend.function.python_source import run_source
@@ -173,7 +174,7 @@ def prefer_checkpoint(function: DifferentiableFunction) -> DifferentiableFunctio
 
 
 def remember_at_most(bytes: int) -> Callable[[DifferentiableFunction], DifferentiableFunction]:
-    """Loops of which reverse mode would remember more bytes go in segments that are computed again on the way back.
+    """Splits loops for which reverse mode would store more bytes into segments that the backward pass recomputes.
 
     >>> from livegrad.frontend.differentiable import bwd_diff
     >>> from livegrad.frontend.function.python_source import run_source

@@ -52,7 +52,7 @@ _NULL = 0  # the tag of NullDifferential; the differential of implementer k has 
 
 
 class NullDifferential:
-    """The differential of an interface value of which nothing is known yet: the zero that fits any type.
+    """The zero differential of an interface value, which fits every implementing type.
 
     >>> NullDifferential()
     NullDifferential()

@@ -197,7 +197,8 @@ def _narrowed(value: Value, cls: Any) -> Value | None:
 
 
 def interface(cls: type) -> type:
-    """Makes a class an interface: structs that inherit from it implement it, and its methods are dispatched.
+    """Turns a class into an interface. Structs that inherit from it implement it, and its methods are dispatched at run
+    time.
 
     >>> @interface
     ... class Shape:

@@ -8,9 +8,10 @@ from livegrad.diagnostics import UsageError, caller_origin
 
 
 class derivative_member:
-    """`Annotated[float, derivative_member("db")]`: the field of a supplied Differential that belongs to this field.
+    """`Annotated[float, derivative_member("db")]`: names the member of a custom Differential that belongs to this
+    field.
 
-    It may be named with its struct, too: `derivative_member("MyDiffType.db")`, `derivative_member(MyDiffType.db)`.
+    The struct may be included: `derivative_member("MyDiffType.db")`, `derivative_member(MyDiffType.db)`.
 
     >>> derivative_member("slope").name
     'slope'

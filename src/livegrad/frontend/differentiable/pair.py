@@ -97,7 +97,7 @@ def _type_of(primal: Any) -> PairType:
 
 @known_as("pair")
 def pair(primal: Any, differential: Any) -> Pair:
-    """A primal with its differential, to give to a forward derivative.
+    """Creates a pair of a primal and its differential, to pass to a forward derivative.
 
     >>> pair(1.5, 1.0)
     Pair(primal=1.5, differential=1.0)

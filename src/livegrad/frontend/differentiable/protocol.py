@@ -36,7 +36,7 @@ from livegrad.ops.rules import add_values, zero
 
 
 class Differentiable:
-    """The bound of type variables that stand for any differentiable type.
+    """The bound for type variables that accept any differentiable type.
 
     >>> import livegrad as lg
     >>> @lg.differentiable

@@ -141,5 +141,5 @@ class AnyDerivative(Protocol):
     _made: dict[Any, Resolved]
 
     def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, list[Any]]:
-        """The derivative for arguments of these types, and which value goes to which of its arguments."""
+        """Returns the derivative for arguments of these types, and the mapping of values to its arguments."""
         ...

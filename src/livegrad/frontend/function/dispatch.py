@@ -135,7 +135,7 @@ def _gather(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any])
 
 
 def call_span() -> Span:
-    """Where the user's program called us."""
+    """Returns the line of the user's program that called livegrad."""
     return CallSpan(caller_origin())
 
 

@@ -74,7 +74,7 @@ class Span:
 
 
 class FunctionError(LivegradError):
-    """A captured function that cannot be compiled or differentiated as it is written.
+    """A captured function cannot be compiled or differentiated.
 
     >>> span = Span("scene.py", 4, 12, 13, "    return y")
     >>> print(FunctionError("LG104", "`y` is not defined", span, help="assign it first"))

@@ -92,7 +92,7 @@ def min(*values: Any) -> Any:
 @known_as("clamp")
 @on_tensors(lambda x, low, high: arithmetic.minimum(arithmetic.maximum(x, low), high))
 def clamp(x: Any, low: Any, high: Any) -> Any:
-    """The value, kept between two others.
+    """Limits a value to a range.
 
     >>> float(clamp(5.0, 0.0, 1.0))
     1.0
@@ -102,7 +102,7 @@ def clamp(x: Any, low: Any, high: Any) -> Any:
 
 @known_as("mix")
 def mix(a: Any, b: Any, t: Any) -> Any:
-    """From a (t = 0) to b (t = 1).
+    """Interpolates linearly from a (t = 0) to b (t = 1).
 
     >>> mix(2.0, 4.0, 0.25)
     2.5
@@ -113,7 +113,7 @@ def mix(a: Any, b: Any, t: Any) -> Any:
 @known_as("step")
 @on_tensors(_step_of_tensors)
 def step(edge: Any, x: Any) -> Any:
-    """0 below the edge, 1 from there on.
+    """0 below the edge, 1 at the edge and above.
 
     >>> float(step(0.5, 0.5))
     1.0
@@ -135,7 +135,7 @@ def smoothstep(low: Any, high: Any, x: Any) -> Any:
 @known_as("select")
 @on_tensors(where)
 def select(condition: Any, then: Any, otherwise: Any) -> Any:
-    """One of two values, both of which are computed.
+    """Selects one of two values. Both are computed.
 
     >>> float(select(True, 1.0, 2.0))
     1.0
@@ -146,7 +146,8 @@ def select(condition: Any, then: Any, otherwise: Any) -> Any:
 @known_as("dot")
 @on_tensors(products.dot)
 def dot(a: Any, b: Any) -> Any:
-    """The inner product of two vectors; of matrices and tensors what NumPy's `dot` gives, `lg.vecdot` along one axis.
+    """The inner product of two vectors. For matrices and tensors it follows NumPy's `dot`; `lg.vecdot` works along one
+    axis.
 
     >>> float(dot([1.0, 2.0], [3.0, 4.0]))
     11.0
@@ -179,7 +180,7 @@ def length(v: Any) -> Any:
 @known_as("normalize")
 @on_tensors(lambda v: v / norms.vector_norm(v, axis=-1, keepdims=True))
 def normalize(v: Any) -> Any:
-    """The vector with length one.
+    """Scales a vector to length one.
 
     >>> normalize([0.0, 2.0]).tolist()
     [0.0, 1.0]
@@ -221,7 +222,7 @@ def transpose(m: Any) -> Any:
 @known_as("fract")
 @on_tensors(lambda x: x - arithmetic.floor(x))
 def fract(x: Any) -> Any:
-    """The part after the point: x - floor(x).
+    """The fractional part: x - floor(x).
 
     >>> float(fract(-0.25))
     0.75
@@ -238,7 +239,7 @@ def sign(x: Any) -> Any:
 @known_as("detach")
 @on_tensors(transforms.stop_gradient)
 def detach(x: Item) -> Item:
-    """The value, with its derivative dropped.
+    """Returns the value without its derivative.
 
     >>> detach(2.0)
     2.0
@@ -248,7 +249,7 @@ def detach(x: Item) -> Item:
 
 @known_as("copy")
 def copy(x: Item) -> Item:
-    """A value of its own, which can be changed without showing elsewhere.
+    """Returns an independent copy of a value.
 
     >>> a = [[1.0, 2.0], [3.0, 4.0]]
     >>> b = copy(a)
@@ -263,7 +264,7 @@ def copy(x: Item) -> Item:
 
 @known_as("unroll")
 def unroll(values: Iterable[Item]) -> Iterable[Item]:
-    """Goes over values of known number; the compiler writes each trip out.
+    """Iterates over a known number of values; the compiler unrolls the loop.
 
     >>> list(unroll(range(2)))
     [0, 1]
@@ -273,9 +274,9 @@ def unroll(values: Iterable[Item]) -> Iterable[Item]:
 
 @known_as("bounded")
 def bounded(condition: Any, limit: int) -> Any:
-    """`while bounded(condition, limit)`: the loop's condition, and how many trips it may take at most.
+    """`while bounded(condition, limit)`: the condition of a loop and its maximum number of iterations.
 
-    Running past the limit is an error; derivatives know how much a loop remembers at most.
+    Exceeding the limit is an error. The limit also bounds what reverse mode stores.
 
     >>> bounded(1.0 < 2.0, 100)
     True

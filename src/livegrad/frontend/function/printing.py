@@ -19,7 +19,7 @@ from livegrad.ir.node import Node
 
 @known_as("print")
 def print_values(*values: Any) -> None:
-    """Prints values, outside of functions as inside.
+    """Prints values, both inside and outside of captured functions.
 
     >>> print_values("x =", 1.5)
     x = 1.5

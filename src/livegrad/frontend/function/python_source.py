@@ -301,7 +301,8 @@ _numbers = itertools.count(1)
 
 
 def run_source(text: str, namespace: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Runs Python text whose functions can then be captured, and gives its namespace: `exec` with a memory.
+    """Runs Python source text like `exec`, keeps the text so that its functions can be captured, and returns the
+    namespace.
 
     >>> run_source("def half(x):\\n    return x / 2")["half"](3.0)
     1.5

@@ -52,7 +52,7 @@ class VectorValue(np.ndarray):
 
 @dataclass(frozen=True)
 class ShapedConstructor(ir.UnionMember):
-    """`vec3`, `mat2` and so on: an annotation, and a function that makes values.
+    """`vec3`, `mat2` and so on: an annotation, and a constructor.
 
     >>> import livegrad as lg
     >>> lg.vec3(1.0), lg.vec3(1.0, 2.0, 3.0), lg.mat2

@@ -23,7 +23,7 @@ _MOST_FRAMES = 1 << 16
 
 
 def save_animation(pictures: Sequence[Any], path: str | os.PathLike[str], *, frames_per_second: float = 12.0) -> None:
-    """Writes pictures of one size, (rows, columns, 3) from 0 to 1 or as bytes, as an animation that repeats.
+    """Writes pictures of the same size, (rows, columns, 3) from 0 to 1 or as bytes, as an animated PNG that repeats.
 
     >>> import os, tempfile
     >>> blink = [np.zeros((2, 2, 3)), np.ones((2, 2, 3))]

@@ -8,7 +8,7 @@ from livegrad.diagnostics import LivegradError, MissingFileError
 
 
 class FormatError(LivegradError):
-    """A file that cannot be read as what it claims to be, or a value that a format cannot hold.
+    """A file is not valid for its format, or a format cannot represent a value.
 
     >>> str(FormatError("not a 3MF file", found="a text"))
     'not a 3MF file: found a text'
@@ -35,7 +35,7 @@ def unreadable(path: str | os.PathLike[str], error: OSError) -> FormatError:
 
 
 class FormatWarning(UserWarning):
-    """A file that was read although it breaks a rule, or that was not read whole; the text says how.
+    """A file was read although it violates a rule, or was only partly read.
 
     >>> issubclass(FormatWarning, UserWarning)
     True

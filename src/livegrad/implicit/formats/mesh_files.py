@@ -41,7 +41,7 @@ def save_stl(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
 
 
 def save_mesh(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
-    """Writes a mesh as the file's name asks: `.stl` or `.3mf`.
+    """Writes a mesh as `.stl` or `.3mf`, depending on the file name.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "box.3mf")
@@ -59,7 +59,7 @@ def save_mesh(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
 
 
 def load_stl(path: str | os.PathLike[str]) -> TriangleMesh:
-    """The mesh in a binary STL file; corners at one place become one vertex.
+    """Reads a mesh from a binary STL file and merges equal corners into vertices.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +81,7 @@ def load_stl(path: str | os.PathLike[str]) -> TriangleMesh:
 
 
 def save_svg(contours: Slice, path: str | os.PathLike[str], *, fill: str = "#1f497d") -> None:
-    """Writes the contours of a slice as an SVG file in the units of the part, y upwards.
+    """Writes the contours of a slice as an SVG file in the units of the part, with y up.
 
     >>> import os, tempfile
     >>> import livegrad as lg

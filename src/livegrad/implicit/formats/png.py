@@ -164,10 +164,10 @@ def chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def save_png(picture: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a picture, as `render` gives it, as an 8-bit PNG file: (rows, columns, 3) from 0 to 1, or as bytes.
+    """Writes a picture as an 8-bit PNG file: (rows, columns, 3) from 0 to 1, as returned by `render`, or as bytes.
 
-    Without the last axis it is grey. What is no number is black, and what is below 0 or above 1 is cut off: with a
-    `FormatWarning`, for such a picture seldom is what was meant.
+    Without the last axis the picture is grey. NaN becomes black, and values below 0 or above 1 are clipped, with a
+    `FormatWarning`, because such a picture is rarely intended.
 
     >>> import os, tempfile
     >>> import numpy as np

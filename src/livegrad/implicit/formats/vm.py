@@ -105,7 +105,7 @@ def _number(operands: list[str], place: TextOrigin) -> float:
 
 
 def load_vm(path: str | os.PathLike[str], bounds: Any = ((-1, -1, -1), (1, 1, 1)), *, element: Scalar = f32) -> Part:
-    """The shape of a `.vm` file as a part within the bounds.
+    """Reads a `.vm` file as a part within the bounds.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "ramp.vm")

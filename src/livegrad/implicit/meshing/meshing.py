@@ -43,16 +43,16 @@ def mesh(
     most_triangles: int = 1 << 24,
     progress: Progress = silent,
 ) -> TriangleMesh:
-    """The surface of a part as a closed mesh that keeps what is as large as `feature_size`.
+    """Meshes the surface of a part. The mesh is closed and resolves features as large as `feature_size`.
 
-    Unless told, that is a fiftieth of the part, or less where its walls are thinner. A `PartWarning` says where the
-    volume of the mesh is not the part's, by sampling.
+    The default feature size is a fiftieth of the part, or less if its walls are thinner. A `PartWarning` reports a mesh
+    whose volume differs from that of the part, estimated by sampling.
 
-    Cells are half that size, and triangles no further from the surface. Where the surface is within `tolerance` of flat
-    (a thirty-second of a feature unless told), cells are joined: triangles are as large as the part allows; with a
-    tolerance of 0 none are. Time and memory grow with the surface, not with the volume: half a kilobyte a cell, and
-    more than `most_triangles` before cells are joined are refused. With `sharp`, the part's edges and corners are kept.
-    `progress` is told what is being done, and how far it is from 0 to 1.
+    Cells are half of the feature size, and triangles are no further than that from the surface. Where the surface is
+    flat within `tolerance` (by default a thirty-second of a feature), cells are merged into large triangles; a
+    tolerance of 0 disables merging. Time and memory are proportional to the surface, not the volume: half a kilobyte
+    per cell. More than `most_triangles` before merging is an error. `sharp` keeps edges and corners of the part.
+    `progress` is called with the current task and its progress from 0 to 1.
 
     >>> from livegrad.implicit.nodes.assembly import Assembly
     >>> from livegrad.implicit.nodes.expression import add_expression

@@ -42,10 +42,10 @@ emitters: dict[str, Callable[..., str]] = {}  # by language; each is put here by
 
 
 class Assembly(SignatureEdits):
-    """Functions by resource id, the resources they refer to, and what is built.
+    """An immutable set of functions, the resources they refer to, and the objects to build.
 
-    A function is named by its id or, where that is unambiguous, by its name; a port by `node.port`, with `inputs` and
-    `outputs` for the function's own.
+    Refer to a function by its id or, if that is unambiguous, by its name; and to a port by `node.port`, with `inputs`
+    and `outputs` for the function's own ports.
 
     >>> empty = Assembly()
     >>> sphere = empty.add_function("sphere", {"pos": PortType.VECTOR}, {"shape": PortType.SCALAR})
@@ -67,7 +67,7 @@ class Assembly(SignatureEdits):
         id: int | None = None,
         managed: bool = False,
     ) -> Assembly:
-        """A new function without nodes. Types of ports go by their names, too: "scalar", "vector", "matrix"."""
+        """Adds a function without nodes. Port types may be names: "scalar", "vector", "matrix"."""
         number = self._new_id(id)
         for port in (*(inputs or {}), *(outputs or {})):
             require_name(port, "a port")
@@ -76,11 +76,11 @@ class Assembly(SignatureEdits):
         return self.with_function(GraphFunction(number, name, taken, given, managed=managed))
 
     def add_image_function(self, name: str, image: int, *, id: int | None = None, **settings: Any) -> Assembly:
-        """A new function that samples an image stack; settings as of `ImageFunction`."""
+        """Adds a function that samples an image stack, with the settings of `ImageFunction`."""
         return self.with_function(ImageFunction(self._new_id(id), name, image, **settings))
 
     def remove_function(self, name: FunctionName, *, force: bool = False) -> Assembly:
-        """The assembly without a function. One that is called stays, unless forced: callers then have a problem."""
+        """Removes a function. Removing a function that is called must be forced, and leaves problems in its callers."""
         number = self.function(name).id
         users = [f.name for f in self.functions.values() if f.id != number and number in callees(self, f)]
         if users and not force:
@@ -92,15 +92,16 @@ class Assembly(SignatureEdits):
         return replace(self, functions={id: f for id, f in self.functions.items() if id != number})
 
     def rename_function(self, name: FunctionName, new_name: str) -> Assembly:
-        """The function under another name; its id, which calls use, stays."""
+        """Renames a function. Its id, which calls refer to, does not change."""
         return self.with_function(replace(self.function(name), name=new_name))
 
     def add_resource(self, resource: Resource, *, id: int | None = None) -> Assembly:
-        """A mesh, lattice, image stack, level set or volume data under a new id."""
+        """Adds a mesh, lattice, image stack, level set or volume data under a new id."""
         return replace(self, resources={**self.resources, self._new_id(id): resource})
 
     def remove_resource(self, number: int, *, force: bool = False) -> Assembly:
-        """The assembly without a resource, and without what is built of it. One that is used stays, unless forced."""
+        """Removes a resource and the build items that use it. Removing a resource that other resources use must be
+        forced."""
         if number not in self.resources:
             raise AssemblyError(f"no resource {number}", where=caller_origin())
         users = [str(other) for other, resource in self.resources.items() if number in _uses(resource)]
@@ -120,7 +121,7 @@ class Assembly(SignatureEdits):
         return edited
 
     def build(self, object: int, **settings: Any) -> Assembly:
-        """The assembly with an object among what is to be built; settings as of `BuildItem`."""
+        """Adds an object to the build, with the settings of `BuildItem`."""
         if object not in self.resources:
             raise AssemblyError(f"no resource {object}", where=caller_origin())
         return replace(self, items=(*self.items, BuildItem(object, **settings)))
@@ -151,10 +152,10 @@ class Assembly(SignatureEdits):
         position: tuple[float, float] | None = None,
         **more_inputs: Any,
     ) -> Assembly:
-        """A function with one more node.
+        """Adds a node to a function.
 
-        An input is given as `port="node.port"` or as a literal, by keyword or in the mapping. A node that works on
-        scalars, vectors and matrices alike takes its `kind` from the first input that tells, if it is not given.
+        Connect inputs with `port="node.port"` or a literal, as keywords or in the mapping. For a node that accepts
+        scalars, vectors and matrices, the default `kind` is that of the first input with a known type.
         """
         connected = {**(inputs or {}), **more_inputs}
         graph = self.graph(function)
@@ -204,7 +205,7 @@ class Assembly(SignatureEdits):
         return None
 
     def remove_node(self, function: FunctionName, identifier: str) -> Assembly:
-        """A function without a node, and without the links from it."""
+        """Removes a node and the links from it."""
         graph = self.graph(function)
         self.node(function, identifier)
         kept = {name: _without_source(node, identifier) for name, node in graph.nodes.items() if name != identifier}
@@ -212,7 +213,7 @@ class Assembly(SignatureEdits):
         return self.with_function(replace(graph, nodes=kept, results=results))
 
     def rename_node(self, function: FunctionName, identifier: str, new_identifier: str) -> Assembly:
-        """A function with a node under another identifier; links follow."""
+        """Changes the identifier of a node, and updates links."""
         graph = self.graph(function)
         node = self.node(function, identifier)
         require_new(require_name(new_identifier, "a node"), graph.nodes, "node")
@@ -231,7 +232,7 @@ class Assembly(SignatureEdits):
         return self.with_function(replace(graph, nodes=nodes, results=results))
 
     def retype_node(self, function: FunctionName, identifier: str, kind: PortType | str) -> Assembly:
-        """A function with a node that works on another kind of value; links that do not fit any more must go first."""
+        """Changes the kind of value that a node works on. Remove links that no longer fit first."""
         node, kind = self.node(function, identifier), PortType(kind)
         if kind not in node.type.kinds:
             raise AssemblyError(f"a {node.type.name} node cannot have the kind {kind.value}", where=caller_origin())
@@ -239,7 +240,7 @@ class Assembly(SignatureEdits):
         return self.checked_signature(graph.with_node(replace(node, kind=kind)), force=False)
 
     def set_value(self, function: FunctionName, identifier: str, value: Any) -> Assembly:
-        """A function with another value in a constant node."""
+        """Sets the value of a constant node."""
         node = self.node(function, identifier)
         changed = replace(node, value=self._value_for(node.type.name, value))
         edited = self.with_function(self.graph(function).with_node(changed))
@@ -248,7 +249,7 @@ class Assembly(SignatureEdits):
         return edited
 
     def describe_node(self, function: FunctionName, identifier: str, **described: Any) -> Assembly:
-        """A function with another `display_name`, `tag`, `position`, `scalar_output` or `vector_input` of a node."""
+        """Sets `display_name`, `tag`, `position`, `scalar_output` or `vector_input` of a node."""
         allowed = {"display_name", "tag", "position", "scalar_output", "vector_input"}
         if not described.keys() <= allowed:
             raise AssemblyError("no such description", where=caller_origin(), expected=", ".join(sorted(allowed)))
@@ -258,9 +259,9 @@ class Assembly(SignatureEdits):
     # --- links --------------------------------------------------------------------------------------------------------
 
     def link(self, function: FunctionName, source: Any, target: str | Reference) -> Assembly:
-        """A function with an input connected: to an output by `node.port`, or to a literal.
+        """Connects an input to an output (`node.port`) or to a literal.
 
-        The target is `node.port`, or `outputs.name` for the function's own output.
+        The target is `node.port`, or `outputs.name` for an output of the function itself.
         """
         graph = self.graph(function)
         at = target if isinstance(target, Reference) else Reference.parse(target)
@@ -297,7 +298,7 @@ class Assembly(SignatureEdits):
         return types[target.port]
 
     def unlink(self, function: FunctionName, target: str | Reference) -> Assembly:
-        """A function with an input connected to nothing."""
+        """Disconnects an input."""
         graph = self.graph(function)
         at = target if isinstance(target, Reference) else Reference.parse(target)
         self._target_type(graph, at)
@@ -316,7 +317,7 @@ class Assembly(SignatureEdits):
     # --- rewriting ----------------------------------------------------------------------------------------------------
 
     def map_graphs(self, rule: Callable[[GraphFunction], GraphFunction]) -> Assembly:
-        """The assembly with `rule` applied to each function that is made of nodes, unchecked."""
+        """Applies `rule` to each function that is a graph of nodes, without checks."""
         return replace(
             self,
             functions={id: rule(f) if isinstance(f, GraphFunction) else f for id, f in self.functions.items()},

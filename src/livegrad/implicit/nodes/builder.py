@@ -113,7 +113,7 @@ class FunctionBuilder:
         return f"<function builder {self.name}({', '.join(self._inputs)}), {len(self._nodes)} nodes>"
 
     def input(self, name: str, type: PortType | str) -> Wire:
-        """A new input of the function."""
+        """Adds an input to the function."""
         type = PortType(type)
         if require_name(name, "an input") in self._inputs:
             raise AssemblyError(f"there is an input `{name}` already", where=caller_origin())
@@ -121,11 +121,11 @@ class FunctionBuilder:
         return Wire(self, Reference(INPUTS, name), type)
 
     def inputs(self, types: Mapping[str, PortType | str]) -> dict[str, Wire]:
-        """New inputs, by name."""
+        """Adds inputs by name."""
         return {name: self.input(name, type) for name, type in types.items()}
 
     def constant(self, value: Any, type: PortType = PortType.SCALAR) -> Wire:
-        """A constant; equal ones share a node."""
+        """Returns a constant. Equal constants share a node."""
         literal = literal_for(value, type)
         key = (type, literal)
         # 0.0 equals -0.0 as a key, but not as a value.
@@ -137,7 +137,7 @@ class FunctionBuilder:
         return Wire(self, self._constants[key], type)
 
     def named_constant(self, name: str, value: Any, type: PortType = PortType.SCALAR) -> Wire:
-        """A constant with an identifier of its own, which no other shares: one that people are to change."""
+        """Returns a constant with its own identifier, which is not shared, so that it can be edited."""
         if require_name(name, "a node") in self._nodes:
             raise AssemblyError(f"there is a node `{name}` already", where=caller_origin())
         kind = node_type(_CONSTANTS[type])
@@ -145,11 +145,11 @@ class FunctionBuilder:
         return Wire(self, Reference(name, kind.outputs[0][0]), type)
 
     def apply(self, name: str, *operands: Any) -> Wire:
-        """A node of this type with its inputs in order; gives its only (or first) output."""
+        """Adds a node of this type with its inputs in order; returns its first output."""
         return self.outputs(name, *operands)[0]
 
     def outputs(self, name: str, *operands: Any) -> tuple[Wire, ...]:
-        """A node of this type with its inputs in order; gives all its outputs."""
+        """Adds a node of this type with its inputs in order; returns all outputs."""
         kind = node_type(name)
         if len(operands) != len(kind.inputs):
             raise AssemblyError(
@@ -164,7 +164,7 @@ class FunctionBuilder:
         return self._add(GraphNode(self._free(name), kind, inputs, own))
 
     def call(self, function: FunctionName, arguments: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Wire]:
-        """A call of another function of the assembly; gives its outputs by name."""
+        """Adds a call of another function of the assembly; returns its outputs by name."""
         arguments = {**(arguments or {}), **more}
         callee = self.base.function(function)
         wires = {
@@ -178,13 +178,13 @@ class FunctionBuilder:
         return dict(zip(callee.outputs, made, strict=True))
 
     def component(self, vector: Wire, axis: str) -> Wire:
-        """One component of a vector; a vector is taken apart only once."""
+        """Returns one component of a vector. Each vector is decomposed only once."""
         if vector.source not in self._components:
             self._components[vector.source] = self.outputs("DecomposeVector", vector)[0].source.node
         return Wire(self, Reference(self._components[vector.source], axis), PortType.SCALAR)
 
     def finish(self, **outputs: Any) -> Assembly:
-        """The assembly with the function, whose outputs are these wires (or numbers)."""
+        """Returns the assembly with the function, whose outputs are these wires or numbers."""
         wires = {name: w if isinstance(w, Wire) else self._literal(w, PortType.SCALAR) for name, w in outputs.items()}
         types = {require_name(name, "an output"): wire.type for name, wire in wires.items()}
         results = {name: wire.source for name, wire in wires.items()}

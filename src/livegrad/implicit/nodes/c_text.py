@@ -11,10 +11,10 @@ from livegrad.ir.types import Scalar, f32
 
 
 def to_opencl(assembly: Assembly, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
-    """A function of an assembly, with all that it calls, as OpenCL C.
+    """Returns a function of an assembly, and all functions that it calls, as OpenCL C.
 
-    Gradient nodes are lowered to differences by their step, or with `exact` to analytic derivatives. Meshes and images
-    are pointers that the function takes after its inputs.
+    Gradient nodes become central differences with their step or, with `exact`, analytic derivatives. Meshes and images
+    are pointer parameters after the inputs of the function.
 
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - radius", {"pos": "vector", "radius": "scalar"})
@@ -30,7 +30,7 @@ def to_opencl(assembly: Assembly, name: FunctionName, *, exact: bool = False, el
 
 
 def to_cuda(assembly: Assembly, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
-    """A function of an assembly, with all that it calls, as device functions of CUDA C; otherwise as `to_opencl`.
+    """Returns a function of an assembly, and all functions that it calls, as CUDA C device functions; see `to_opencl`.
 
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> print(to_cuda(add_expression(Assembly(), "wave", "sin(pos.x) * 2", {"pos": "vector"}), "wave"))

@@ -51,7 +51,7 @@ def input_types(assembly: AssemblyContents, function: GraphFunction, node: Graph
 
 
 def output_types(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> dict[str, PortType]:
-    """The outputs of a node with their types."""
+    """Returns the outputs of a node with their types."""
     if node.type.name == "FunctionCall":
         called = called_function(assembly, function, node)
         return {} if called is None else dict(called.outputs)

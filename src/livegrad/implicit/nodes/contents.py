@@ -38,11 +38,11 @@ class AssemblyContents:
         return f"<assembly: functions {shown or '(none)'}; {len(self.resources)} resources, {len(self.items)} items>"
 
     def with_function(self, function: AnyFunction) -> Self:
-        """The assembly with a function added or exchanged as it is, unchecked: `problems` tells what it breaks."""
+        """Adds or replaces a function without checks; `problems` lists what this breaks."""
         return replace(self, functions={**self.functions, function.id: function})
 
     def function(self, name: FunctionName) -> AnyFunction:
-        """A function by id or name."""
+        """Returns a function by id or name."""
         if isinstance(name, int):
             found = self.functions.get(name)
             matches = [] if found is None else [found]
@@ -55,14 +55,14 @@ class AssemblyContents:
         return matches[0]
 
     def graph(self, name: FunctionName) -> GraphFunction:
-        """A function that is made of nodes."""
+        """Returns a function that is a graph of nodes."""
         function = self.function(name)
         if not isinstance(function, GraphFunction):
             raise AssemblyError(f"function `{function.name}` samples an image and has no nodes", where=caller_origin())
         return function
 
     def node(self, function: FunctionName, identifier: str) -> GraphNode:
-        """A node of a function."""
+        """Returns a node of a function."""
         graph = self.graph(function)
         node = graph.nodes.get(identifier)
         if node is None:
@@ -74,19 +74,19 @@ class AssemblyContents:
         return node
 
     def inputs_of(self, function: FunctionName, identifier: str) -> dict[str, PortType]:
-        """The inputs of a node with their types."""
+        """Returns the inputs of a node with their types."""
         return input_types(self, self.graph(function), self.node(function, identifier))
 
     def outputs_of(self, function: FunctionName, identifier: str) -> dict[str, PortType]:
-        """The outputs of a node with their types."""
+        """Returns the outputs of a node with their types."""
         return output_types(self, self.graph(function), self.node(function, identifier))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Everything that keeps the assembly from running."""
+        """Lists everything that prevents the assembly from running."""
         return problems(self)
 
     def check(self) -> Self:
-        """The assembly itself, or an error that lists its problems."""
+        """Returns the assembly, or raises an error that lists its problems."""
         found = self.problems()
         if found:
             listed = "; ".join(map(str, found[:5])) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
@@ -94,9 +94,9 @@ class AssemblyContents:
         return self
 
     def free_id(self) -> int:
-        """The resource id after the highest in use."""
+        """The resource id after the highest id in use."""
         return max([0, *self.functions, *self.resources]) + 1
 
     def called_by(self, function: FunctionName, identifier: str) -> AnyFunction | None:
-        """The function that a node calls, or None."""
+        """Returns the function that a node calls, or None."""
         return called_function(self, self.graph(function), self.node(function, identifier))

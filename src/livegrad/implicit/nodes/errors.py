@@ -8,7 +8,7 @@ from livegrad.diagnostics import LivegradError
 
 
 class AssemblyError(LivegradError):
-    """An edit of a node graph that cannot be made, or a graph that cannot run.
+    """An invalid edit of a node graph, or a graph that cannot run.
 
     >>> import livegrad as lg
     >>> try:
@@ -22,7 +22,7 @@ class AssemblyError(LivegradError):
 
 
 class PartWarning(UserWarning):
-    """A mesh or a slice that is not all of its part: walls are thinner than the features that were asked for.
+    """A mesh or slice is incomplete, because walls of the part are thinner than the requested feature size.
 
     >>> issubclass(PartWarning, UserWarning)
     True

@@ -41,10 +41,11 @@ def add_expression(
     output: str = "shape",
     id: int | None = None,
 ) -> Assembly:
-    """The assembly with a function that computes the expression.
+    """Returns the assembly with an additional function that computes the expression.
 
-    Lines before the last may name values: `d = length(pos)`. Functions of the assembly are called by name, with their
-    inputs by position or name, and give their only output or, by `f(pos).shape`, one of several.
+    Lines before the last may name values: `d = length(pos)`. The expression may call functions of the assembly by name,
+    with inputs by position or by name. A call returns the only output of the function; `f(pos).shape` selects one of
+    several.
 
     >>> shapes = add_expression(Assembly(), "ball", "d = length(pos - vector(1, 0, 0)); d - 2", {"pos": "vector"})
     >>> len(shapes.graph("ball").nodes)

@@ -32,11 +32,12 @@ def add_ir_function(
     name: str | None = None,
     id: int | None = None,
 ) -> Assembly:
-    """The assembly with a function of the value IR as nodes, under the names of its inputs and outputs.
+    """Returns the assembly with an additional function, converted from the value IR to nodes, with these input and
+    output names.
 
-    Calls are written out and the function is simplified first. A comparison with NaN, which the files leave undefined,
-    may decide either way. Vectors of two or four numbers have no port: those named `size` become scalars, `size_x`
-    and `size_y`.
+    The function is inlined and simplified first. The result of a comparison with NaN is unspecified, because the file
+    format does not define it. There are no ports for vectors of two or four numbers: an input named `size` becomes the
+    scalars `size_x` and `size_y`.
 
     >>> from livegrad import ops
     >>> from livegrad.ir.function import trace

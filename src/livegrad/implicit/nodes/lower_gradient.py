@@ -48,12 +48,12 @@ class LoweredAssembly:
 def lower_function_gradient(
     assembly: Assembly, *, exact: bool = False, on_problem: str = "zero", adaptive_step: bool = False
 ) -> LoweredAssembly:
-    """The assembly with every FunctionGradient and NormalizeDistance node written out in ordinary nodes.
+    """Replaces every FunctionGradient and NormalizeDistance node by ordinary nodes.
 
-    A node that cannot be lowered (incomplete, of a missing function, of the wrong type, or in a circle of calls)
-    becomes a call of a function that gives zeros, with a diagnostic that names it; `on_problem="raise"` raises instead.
-    With `exact` the synthesised functions hold analytic derivatives, and steps do not matter. With `adaptive_step` the
-    step of each axis grows with the coordinate.
+    A node that cannot be lowered (incomplete, missing function, wrong type, or part of a call cycle) becomes a call of
+    a function that returns zeros, with a diagnostic that names it; with `on_problem="raise"` it raises instead.
+    With `exact` the generated functions are analytic derivatives, and steps are ignored. With `adaptive_step` the step
+    along each axis grows with the coordinate.
 
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> shapes = add_expression(Assembly(), "ball", "length(pos)", {"pos": "vector"})

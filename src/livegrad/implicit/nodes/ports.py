@@ -21,7 +21,7 @@ INPUTS, OUTPUTS = "inputs", "outputs"  # the names that stand for a function's o
 
 
 class PortType(Enum):
-    """The type of a port; nothing is promoted between different ones.
+    """The type of a port. There are no implicit conversions.
 
     >>> PortType.VECTOR.ir_type()
     vec<f32, 3>
@@ -50,7 +50,7 @@ class PortType(Enum):
 
     @property
     def size(self) -> int:
-        """How many numbers a literal of this type has."""
+        """The number of scalars in a literal of this type."""
         return {"scalar": 1, "vector": 3, "matrix": 16, "resourceid": 1}[self.value]
 
 

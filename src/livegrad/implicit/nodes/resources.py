@@ -111,13 +111,13 @@ class TriangleMesh:
         )
 
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The corners of the box around the vertices."""
+        """The corners of the bounding box of the vertices."""
         if not len(self.vertices):
             raise AssemblyError("an empty mesh has no bounds", where=caller_origin())
         return self.vertices.min(0), self.vertices.max(0)
 
     def volume(self) -> float:
-        """The volume inside a closed mesh: negative where its triangles look inwards.
+        """The volume of a closed mesh; negative if its triangles face inwards.
 
         >>> TriangleMesh.box((0, 0, 0), (1, 2, 3)).volume()
         6.0
@@ -141,7 +141,7 @@ class TriangleMesh:
         return bool((forward[1:] > forward[:-1]).all() and np.array_equal(forward, backward))
 
     def is_box(self) -> bool:
-        """Whether the mesh is the surface of the box around it, however that is cut into triangles.
+        """Whether the mesh is the surface of its bounding box, in any triangulation.
 
         >>> TriangleMesh.box((0, 0, 0), (1, 2, 3)).is_box()
         True
@@ -156,7 +156,7 @@ class TriangleMesh:
 
     @staticmethod
     def box(low: Any, high: Any, name: str = "") -> TriangleMesh:
-        """A closed box, as level sets take for a domain."""
+        """Returns a closed box, for example as the domain of a level set."""
         corners = np.array([[x, y, z] for z in (0, 1) for y in (0, 1) for x in (0, 1)], np.float64)
         low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
         quads = ((0, 2, 3, 1), (4, 5, 7, 6), (0, 1, 5, 4), (2, 6, 7, 3), (0, 4, 6, 2), (1, 3, 7, 5))
@@ -168,9 +168,9 @@ class TriangleMesh:
 class BeamLattice:
     """Beams between nodes: positions (n, 3), beams (m, 2) as indices of nodes, radii (m, 2) at both ends.
 
-    A beam is a frustum, closed at each end by a cap: `sphere`, `hemisphere` or `butt`; beams shorter than `min_length`
-    are none. There may be balls at nodes, and `triangles` between them as in a mesh. `clipping` keeps what is `inside`
-    or `outside` of another mesh of the file.
+    A beam is a frustum with a cap at each end: `sphere`, `hemisphere` or `butt`. Beams shorter than `min_length` are
+    ignored. There may be balls at nodes, and `triangles` between nodes as in a mesh. `clipping` keeps only what is
+    `inside` or `outside` of another mesh of the file.
 
     >>> BeamLattice([[0, 0, 0], [0, 0, 9]], [[0, 1]], [[1.0, 0.5]], caps=[["butt", "sphere"]]).radii.tolist()
     [[1.0, 0.5]]
@@ -225,7 +225,7 @@ class BeamLattice:
         )
 
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The corners of a box that holds the beams, balls and triangles."""
+        """The corners of the bounding box of the beams, balls and triangles."""
         ends, radii = self.vertices[self.beams].reshape(-1, 3), self.radii.reshape(-1, 1)
         centres = np.concatenate([ends, self.vertices[self.balls], self.vertices[self.triangles.reshape(-1)]])
         around = np.concatenate([radii, self.ball_radii[:, None], np.zeros((self.triangles.size, 1))])
@@ -238,7 +238,7 @@ class BeamLattice:
 class ImageStack:
     """Samples of shape (sheets, rows, columns, 4): red, green, blue and alpha from 0 to 1.
 
-    `depth` and `channels` are those of the files: 8 or 16 bits, and 1 (grey) to 4 (red, green, blue, alpha) values.
+    `depth` and `channels` describe the files: 8 or 16 bits, and 1 (grey) to 4 (red, green, blue, alpha) channels.
 
     >>> ImageStack(np.ones((2, 8, 8, 4)), name="density").samples.shape
     (2, 8, 8, 4)
@@ -270,9 +270,9 @@ class ImageStack:
 
 @dataclass(frozen=True)
 class LevelSet:
-    """A body: where a function's scalar output is negative, inside a mesh (or the box around it).
+    """A body: the points inside a mesh (or its bounding box) where the scalar output of a function is negative.
 
-    `transform` takes a point of the object to the function's coordinates; twelve numbers, as 3MF writes them.
+    `transform` maps points of the object to the coordinates of the function; twelve numbers, as in 3MF.
 
     >>> LevelSet(function=1, channel="shape", mesh=2)  # doctest: +ELLIPSIS
     LevelSet(...)
@@ -293,7 +293,7 @@ class LevelSet:
 
 @dataclass(frozen=True)
 class VolumeChannel:
-    """A function's output as a colour, a material's share or a named property of a body.
+    """An output of a function, used as a colour, a material share or a named property of a body.
 
     >>> VolumeChannel("property", function=3, channel="density", name="infill").kind
     'property'
@@ -311,7 +311,7 @@ class VolumeChannel:
 
 @dataclass(frozen=True)
 class VolumeData:
-    """What is known inside a body: its colour, materials and properties by position.
+    """The colour, materials and properties inside a body, as functions of position.
 
     >>> [channel.name for channel in VolumeData((VolumeChannel("property", 3, "density", "infill"),)).channels]
     ['infill']
@@ -333,7 +333,7 @@ class Components:
 
 @dataclass(frozen=True)
 class BuildItem:
-    """An object of the assembly, placed where it is to be built.
+    """An object of the assembly and its position on the build plate.
 
     >>> BuildItem(object=4, part_number="bracket-2").part_number
     'bracket-2'

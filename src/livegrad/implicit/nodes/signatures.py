@@ -22,27 +22,27 @@ class SignatureEdits(AssemblyContents):
     """An assembly whose functions' ports can be edited."""
 
     def add_input(self, function: FunctionName, name: str, type: PortType | str, *, force: bool = False) -> Self:
-        """A function with one more input; its callers then miss an argument, which must be forced."""
+        """Adds an input to a function. Its callers then lack an argument, so the edit must be forced."""
         graph = self.graph(function)
         require_new(require_name(name, "an input"), graph.inputs, "input")
         return self.checked_signature(replace(graph, inputs={**graph.inputs, name: PortType(type)}), force)
 
     def add_output(self, function: FunctionName, name: str, type: PortType | str, source: Any = None) -> Self:
-        """A function with one more output, connected to `source` if that is given."""
+        """Adds an output to a function, connected to `source` if given."""
         graph = self.graph(function)
         require_new(require_name(name, "an output"), graph.outputs, "output")
         edited = self.with_function(replace(graph, outputs={**graph.outputs, name: PortType(type)}))
         return edited if source is None else edited.link(graph.id, source, f"{OUTPUTS}.{name}")  # type: ignore[attr-defined]
 
     def remove_input(self, function: FunctionName, name: str, *, force: bool = False) -> Self:
-        """A function with one input less."""
+        """Removes an input of a function."""
         graph = self.graph(function)
         require_known(name, graph.inputs, "input")
         inputs = {port: type for port, type in graph.inputs.items() if port != name}
         return self.checked_signature(replace(graph, inputs=inputs), force)
 
     def remove_output(self, function: FunctionName, name: str, *, force: bool = False) -> Self:
-        """A function with one output less."""
+        """Removes an output of a function."""
         graph = self.graph(function)
         require_known(name, graph.outputs, "output")
         outputs = {port: type for port, type in graph.outputs.items() if port != name}
@@ -50,7 +50,7 @@ class SignatureEdits(AssemblyContents):
         return self.checked_signature(replace(graph, outputs=outputs, results=results), force)
 
     def retype_input(self, function: FunctionName, name: str, type: PortType | str, *, force: bool = False) -> Self:
-        """A function with another type of input; links that this breaks, here or in callers, must be forced."""
+        """Changes the type of an input. If this breaks links, here or in callers, the edit must be forced."""
         graph = self.graph(function)
         require_known(name, graph.inputs, "input")
         return self.checked_signature(replace(graph, inputs={**graph.inputs, name: PortType(type)}), force)
@@ -67,13 +67,13 @@ class SignatureEdits(AssemblyContents):
         return edited
 
     def retype_output(self, function: FunctionName, name: str, type: PortType | str, *, force: bool = False) -> Self:
-        """A function with another type of output; links that this breaks, here or in callers, must be forced."""
+        """Changes the type of an output. If this breaks links, here or in callers, the edit must be forced."""
         graph = self.graph(function)
         require_known(name, graph.outputs, "output")
         return self.checked_signature(replace(graph, outputs={**graph.outputs, name: PortType(type)}), force)
 
     def rename_input(self, function: FunctionName, name: str, new_name: str) -> Self:
-        """A function with an input under another name; links in it and in its callers follow."""
+        """Renames an input of a function, and updates the links in it and in its callers."""
         graph = self.graph(function)
         require_known(name, graph.inputs, "input")
         require_new(require_name(new_name, "an input"), graph.inputs, "input")
@@ -89,7 +89,7 @@ class SignatureEdits(AssemblyContents):
         return self._with_callers(renamed, lambda caller, node: caller.with_node(called(node)))
 
     def rename_output(self, function: FunctionName, name: str, new_name: str) -> Self:
-        """A function with an output under another name; links in its callers, and what is built of it, follow."""
+        """Renames an output of a function, and updates the links in its callers and the objects that use it."""
         graph = self.graph(function)
         require_known(name, graph.outputs, "output")
         require_new(require_name(new_name, "an output"), graph.outputs, "output")

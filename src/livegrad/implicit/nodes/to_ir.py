@@ -55,9 +55,9 @@ class Converted:
 
 
 def to_function(assembly: Assembly, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> Function:
-    """A function of an assembly as a `Function` of the value IR, which takes its inputs in order.
+    """Converts a function of an assembly to a `Function` of the value IR, with its inputs in order.
 
-    Gradient nodes must be lowered before, or are differentiated analytically with `exact`.
+    Lower gradient nodes first, or pass `exact` to differentiate them analytically.
 
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> shapes = add_expression(Assembly(), "sphere", "length(pos) - radius", {"pos": "vector", "radius": "scalar"})

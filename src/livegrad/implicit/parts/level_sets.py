@@ -51,12 +51,12 @@ def parts(
     exact: bool = False,
     element: Scalar = f32,
 ) -> list[Part]:
-    """The bodies that an assembly builds, each as a part in build coordinates: level sets, meshes and beam lattices.
+    """Returns the objects that an assembly builds, as parts in build coordinates: level sets, meshes and beam lattices.
 
-    Meshes that bound no body (those with gaps, and objects of the types surface and other) are left out.
+    Meshes that do not bound a body (meshes with gaps, and objects of type surface or other) are left out.
 
-    `parameters` names constants of graphs that stay open, as (function id, node identifier). With `exact`, gradient
-    nodes mean analytic derivatives instead of differences by their step.
+    `parameters` lists the constants that become parameters, as (function id, node identifier). With `exact`, gradient
+    nodes are analytic derivatives instead of central differences.
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball")

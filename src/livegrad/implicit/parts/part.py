@@ -57,10 +57,11 @@ class VolumeField:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A body: where `function(position, *arguments)` is negative, within the corners `low` and `high`.
+    """An implicit body: the points between the corners `low` and `high` where `function(position, *arguments)` is
+    negative.
 
-    `arguments` are what the function takes after the position: values of the named parameters first, then tables, named
-    by `table_names`. `volume_data` says what is known inside: a colour, properties and materials.
+    `arguments` follow the position: first the values of the named parameters, then tables, named by `table_names`.
+    `volume_data` describes the inside of the body: colour, properties and materials.
 
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
@@ -93,19 +94,19 @@ class Part:
 
     @property
     def element(self) -> Scalar:
-        """The precision in which the part is computed."""
+        """The precision in which the part is evaluated."""
         found = scalar_of(self.function.parameter_types[0])
         assert found is not None
         return found
 
     def bounds(self) -> Bounds:
-        """The corners of the box that holds the part."""
+        """The corners of the bounding box."""
         return self.low.copy(), self.high.copy()
 
     def volume(self, samples: int = 1 << 20) -> float:
-        """About how much space the part fills, by points spread evenly over its bounds.
+        """Estimates the volume of the part from points spread evenly over its bounds.
 
-        A mesh has `TriangleMesh.volume`: far less of it than of the part means that the mesh lost thin walls.
+        Compare it with `TriangleMesh.volume`: if the mesh has much less volume, it lost thin walls.
 
         >>> from livegrad.implicit.parts import shapes
         >>> round(shapes.sphere(1.0).part(((-1, -1, -1), (1, 1, 1))).volume(), 2)
@@ -120,11 +121,11 @@ class Part:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The open parameters with their values."""
+        """The parameters and their values."""
         return dict(zip(self.parameter_names, self.arguments, strict=False))
 
     def with_parameters(self, **values: Any) -> Part:
-        """The part with other values of parameters; nothing is compiled again."""
+        """Returns the part with new parameter values. Nothing is recompiled."""
         for name in values:
             if name not in self.parameter_names:
                 raise AssemblyError(
@@ -156,19 +157,19 @@ class Part:
         return self.evaluate(x, y, z).reshape(shape)
 
     def evaluate(self, x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> NDArray[Any]:
-        """The function's values at points given by three arrays of one length."""
+        """Evaluates the function at points given by three arrays of the same length."""
         return in_batches(over_points(self.function), (x, y, z), self.arguments)
 
     def gradient(self, points: Any) -> NDArray[Any]:
-        """The exact gradient at points of shape (..., 3)."""
+        """Returns the exact gradient at points of shape (..., 3)."""
         x, y, z, shape = self._coordinates(points)
         _, gradient, _ = self._gradients(x, y, z)
         return gradient.reshape(*shape, 3)
 
     def parameter_gradient(self, points: Any, weights: Any = 1.0) -> dict[str, NDArray[Any]]:
-        """The derivative of the weighted sum of values by each parameter: what a fit descends.
+        """Returns the derivative of the weighted sum of values with respect to each parameter.
 
-        With `weights = part(points) - targets` it is that of half the sum of squared errors.
+        With `weights = part(points) - targets` this is the gradient of half the sum of squared errors.
 
         >>> from livegrad.implicit.parts import shapes
         >>> ball = shapes.sphere(shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)))
@@ -195,16 +196,16 @@ class Part:
             raise AssemblyError("not weights", where=caller_origin(), expected=expected, found=found) from None
 
     def normal(self, points: Any) -> NDArray[Any]:
-        """The direction of the exact gradient at points of shape (..., 3), zero where there is none."""
+        """Returns the normalised exact gradient at points of shape (..., 3); zero where the gradient is zero."""
         x, y, z, shape = self._coordinates(points)
         normal, _, _ = self._gradients(x, y, z)
         return normal.reshape(*shape, 3)
 
     def lazy(self, points: Any, **arguments: Any) -> Tensor:
-        """The values at points of shape (n, 3) as a lazy tensor, for `lg.grad` and all else that takes tensors.
+        """Returns the values at points of shape (n, 3) as a lazy tensor, for `lg.grad` and other tensor functions.
 
-        Parameters are replaced by name, and so are the pixels of an image that the part reads, `samples_<resource id>`:
-        what is given as a tensor can be differentiated by.
+        Keyword arguments replace parameters and the pixels of images that the part reads (`samples_<resource id>`). The
+        result can be differentiated with respect to every argument that is a tensor.
 
         >>> import livegrad as lg
         >>> ball = lg.shapes.sphere(lg.shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)))
@@ -218,18 +219,18 @@ class Part:
 
     @property
     def color(self) -> VolumeField | None:
-        """The part's colour, or None for a part without."""
+        """The colour of the part, or None."""
         return next((field for field in self.volume_data if field.kind == "color"), None)
 
     def colors(self, points: Any) -> NDArray[Any] | None:
-        """Red, green and blue from 0 to 1 at points of shape (..., 3), or None for a part without colour.
+        """Returns red, green and blue from 0 to 1 at points of shape (..., 3), or None for a part without colour.
 
-        They are linear, as 3MF files have them; `lg.render` encodes them as sRGB, which pictures hold.
+        Colours are linear, as in 3MF files; `lg.render` encodes them as sRGB.
         """
         return None if self.color is None else self._volume(self.color, points)
 
     def property_values(self, name: str, points: Any) -> NDArray[Any]:
-        """A named property or material of the part at points of shape (..., 3)."""
+        """Returns a named property or material of the part at points of shape (..., 3)."""
         for field in self.volume_data:
             if field.name == name and field.kind != "color":
                 return self._volume(field, points)
@@ -304,10 +305,10 @@ def part_of_function(
     exact: bool = False,
     element: Scalar = f32,
 ) -> Part:
-    """A function of an assembly as a part: its `pos` (or only vector) is the position.
+    """Creates a part from a function of an assembly. The input `pos`, or the only vector input, is the position.
 
-    `parameters` names constants that stay open: by path, or by display name or identifier in the function itself. Other
-    inputs of the function are parameters too, and start at zero.
+    `parameters` lists constants that become parameters: by path, or by display name or identifier in the function
+    itself. Other inputs of the function are parameters too, with initial value zero.
 
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> balls = add_expression(Assembly(), "ball", "length(pos) - r", {"pos": "vector", "r": "scalar"})

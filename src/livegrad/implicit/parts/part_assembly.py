@@ -13,7 +13,8 @@ from livegrad.implicit.parts.part import Part
 
 
 def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> Assembly:
-    """A part as an assembly that builds it: its function as nodes, its parameters as named constants, its bounds.
+    """Converts a part to an assembly that builds it: its function as nodes, its parameters as named constants, its
+    bounds.
 
     >>> from livegrad.implicit.parts import shapes
     >>> ball = shapes.sphere(shapes.Parameter("radius", 2.0)).part(((-3, -3, -3), (3, 3, 3)), "ball")

@@ -288,9 +288,9 @@ def require_part(part: Any) -> None:
 
 
 def fit_bounds(part: Part) -> Part:
-    """The part with bounds close around it: files often give a domain that is much larger than the body.
+    """Returns the part with tight bounds; the domain in a file is often much larger than the body.
 
-    A part that is nowhere inside its bounds keeps them.
+    An empty part keeps its bounds.
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(1.0).part(((-50, -50, -50), (50, 50, 50)))

@@ -35,10 +35,10 @@ def render(
     oversample: int = 1,
     progress: Progress = silent,
 ) -> NDArray[np.float64]:
-    """A picture of a part as an array of shape (height, width, 3) with values from 0 to 1.
+    """Draws a part; returns an array of shape (height, width, 3) with values from 0 to 1.
 
-    The view goes along `direction`, with z upwards, without perspective. A part that has colours shows them. With
-    `oversample`, a pixel is the mean of so many by so many: edges are smooth, and it takes about as many times as long.
+    The view is an orthographic projection along `direction`, with z up. Colours of the part are shown. `oversample=n`
+    averages n × n samples per pixel for smooth edges, and takes about n² times as long.
 
     >>> from livegrad.implicit.nodes.assembly import Assembly
     >>> from livegrad.implicit.nodes.expression import add_expression

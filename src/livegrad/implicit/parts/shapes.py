@@ -53,7 +53,7 @@ def __dir__() -> list[str]:
 
 
 class Parameter(Key):
-    """A number of a shape that stays open: `sphere(Parameter("radius", 2.0))`. One object is one parameter.
+    """A parameter of a shape: `sphere(Parameter("radius", 2.0))`. Each object is a separate parameter.
 
     >>> Parameter("radius", 2.0)
     <parameter radius = 2>
@@ -75,7 +75,7 @@ class Parameter(Key):
 
     @property
     def node(self) -> Node:
-        """What stands for the parameter in the value IR."""
+        """The node of the value IR that represents the parameter."""
         return input_node(self, f32)
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ def _vector(values: Sequence[Any] | NDArray[Any]) -> Node:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """A body as a function of position: negative inside. `|`, `&` and `-` are union, intersection and difference.
+    """A function of position that is negative inside the body. `|`, `&` and `-` are union, intersection and difference.
 
     >>> drilled = box((2, 2, 1)) - cylinder(0.5)
     >>> part = drilled.part(((-1.5, -1.5, -1), (1.5, 1.5, 1)))
@@ -130,17 +130,17 @@ class Shape:
         return difference(self, other)
 
     def translate(self, offset: Sequence[Number]) -> Shape:
-        """The shape moved."""
+        """Moves the shape."""
         by = _vector(offset)
         return Shape(lambda p: self.field(p - by))
 
     def scale(self, factor: Number) -> Shape:
-        """The shape enlarged about the origin; distances stay distances."""
+        """Scales the shape about the origin. Distance fields stay distance fields."""
         by = _size(factor, "scale")
         return Shape(lambda p: self.field(p / ops.splat(by, type=_VECTOR)) * by)
 
     def rotate(self, axis: Sequence[float], angle: Number) -> Shape:
-        """The shape rotated about an axis through the origin, by an angle in radians."""
+        """Rotates the shape about an axis through the origin, by an angle in radians."""
         unit = _vector(unit_vector(axis, "an axis, such as (0, 0, 1)"))
         turn = _number(angle)
 
@@ -154,17 +154,17 @@ class Shape:
         return Shape(rotated)
 
     def grow(self, distance: Number) -> Shape:
-        """The shape with its surface moved outwards, edges rounded."""
+        """Offsets the surface outwards; convex edges become round."""
         by = _number(distance)
         return Shape(lambda p: self.field(p) - by)
 
     def shell(self, thickness: Number) -> Shape:
-        """A wall on both sides of the surface."""
+        """Replaces the shape by a wall on both sides of its surface."""
         half = _size(thickness, "thickness") * 0.5
         return Shape(lambda p: ops.abs(self.field(p)) - half)
 
     def repeat(self, spacing: Sequence[float]) -> Shape:
-        """Copies on a lattice with this spacing; an axis with spacing 0 is not repeated."""
+        """Repeats the shape on a lattice with this spacing. An axis with spacing 0 is not repeated."""
         steps = three_numbers(spacing, "a spacing").tolist()
 
         def nearest(p: Node) -> Node:
@@ -177,7 +177,7 @@ class Shape:
         return Shape(nearest)
 
     def function(self) -> tuple[Function, tuple[Parameter, ...]]:
-        """The shape as a function of position and its parameters, and those."""
+        """Returns the shape as a function of position and parameters, and the parameters."""
         position = input_node(Key("position"), _VECTOR)
         value = self.field(position)
         keys = [node.attribute("key") for node in toposort([value]) if node.op is input_op]
@@ -185,7 +185,7 @@ class Shape:
         return make_function("shape", [position, *(parameter.node for parameter in found)], [value]), found
 
     def part(self, bounds: Any, name: str = "shape") -> Part:
-        """The shape as a part within the corners of a box."""
+        """Returns the shape as a part within the corners of a box."""
         function, parameters = self.function()
         names = tuple(parameter.name for parameter in parameters)
         if len(set(names)) != len(names):
@@ -195,7 +195,7 @@ class Shape:
 
 
 def sphere(radius: Number = 1.0) -> Shape:
-    """A ball around the origin.
+    """A ball centred at the origin.
 
     >>> sphere(2.0).part(((-3, -3, -3), (3, 3, 3)))([3, 0, 0])
     array(1., dtype=float32)
@@ -205,7 +205,7 @@ def sphere(radius: Number = 1.0) -> Shape:
 
 
 def box(size: Sequence[Number]) -> Shape:
-    """A box around the origin with these side lengths, at its exact distance.
+    """A box centred at the origin with these side lengths. Its field is the exact distance.
 
     >>> box((2, 4, 6)).part(((-2, -3, -4), (2, 3, 4)))([0, 3, 0])
     array(1., dtype=float32)
@@ -225,7 +225,7 @@ def box(size: Sequence[Number]) -> Shape:
 
 
 def cylinder(radius: Number, height: Number | None = None) -> Shape:
-    """A cylinder along z, without end unless it has a height.
+    """A cylinder along z; infinite unless a height is given.
 
     >>> cylinder(1.0, 4.0).part(((-2, -2, -3), (2, 2, 3)))([0, 3, 0])
     array(2., dtype=float32)
@@ -242,7 +242,7 @@ def cylinder(radius: Number, height: Number | None = None) -> Shape:
 
 
 def torus(radius: Number, thickness: Number) -> Shape:
-    """A ring around z: the radius of its middle line, and that of its tube.
+    """A torus around z, given by the radius of its centre line and the radius of its tube.
 
     >>> torus(2.0, 0.5).part(((-3, -3, -1), (3, 3, 1)))([2, 0, 0])
     array(-0.5, dtype=float32)
@@ -258,7 +258,7 @@ def torus(radius: Number, thickness: Number) -> Shape:
 
 
 def half_space(normal: Sequence[float], offset: Number = 0.0) -> Shape:
-    """Everything below the plane with this outward normal, at this distance from the origin.
+    """The half space below the plane with this outward normal and distance from the origin.
 
     >>> half_space((0, 0, 1), 0.5).part(((-1, -1, -1), (1, 1, 1)))([0, 0, 1])
     array(0.5, dtype=float32)
@@ -269,7 +269,7 @@ def half_space(normal: Sequence[float], offset: Number = 0.0) -> Shape:
 
 
 def gyroid(period: Number = 1.0) -> Shape:
-    """The gyroid with this period; a `shell` of it is a lattice. Values are no distances.
+    """A gyroid with this period; use `shell` to turn it into a lattice. Its field is not a distance.
 
     >>> gyroid(2.0).part(((-1, -1, -1), (1, 1, 1)))([0, 0, 0])
     array(0., dtype=float32)
@@ -284,9 +284,9 @@ def gyroid(period: Number = 1.0) -> Shape:
 
 
 def from_function(function: Callable[..., Any], **measures: Any) -> Shape:
-    """The shape that a function of position is negative in: typed Python, captured from its source.
+    """Creates a shape from a typed Python function of position that is negative inside.
 
-    Measures are numbers, parameters that stay open, vectors or structs of them, by the names of the function.
+    Pass the other arguments of the function by name: numbers, parameters, or vectors or structs of them.
 
     >>> bowl = from_function(lambda p, depth: p.x * p.x + p.y * p.y - p.z - depth, depth=Parameter("depth", 1.0))
     >>> (bowl & half_space((0, 0, 1))).part(((-2, -2, -2), (2, 2, 2)))([[0, 0, 0], [0, 0, -1]])
@@ -296,7 +296,7 @@ def from_function(function: Callable[..., Any], **measures: Any) -> Shape:
 
 
 def union(*shapes: Shape, blend: Number | None = None) -> Shape:
-    """What is in any of the shapes; with `blend`, joined smoothly over that width.
+    """The union of the shapes; `blend` rounds the joints over that width.
 
     >>> both = union(sphere(1.0), sphere(1.0).translate((3, 0, 0)))
     >>> both.part(((-2, -2, -2), (5, 2, 2)))([[0, 0, 0], [1.5, 0, 0]])
@@ -306,7 +306,7 @@ def union(*shapes: Shape, blend: Number | None = None) -> Shape:
 
 
 def intersection(*shapes: Shape, blend: Number | None = None) -> Shape:
-    """What is in all of the shapes; with `blend`, joined smoothly over that width.
+    """The intersection of the shapes; `blend` rounds the joints over that width.
 
     >>> lens = intersection(sphere(1.0), sphere(1.0).translate((1, 0, 0)))
     >>> lens.part(((-2, -2, -2), (2, 2, 2)))([[0.5, 0, 0], [0, 0, 0]])
@@ -316,7 +316,7 @@ def intersection(*shapes: Shape, blend: Number | None = None) -> Shape:
 
 
 def difference(first: Shape, *others: Shape, blend: Number | None = None) -> Shape:
-    """What is in the first shape and in none of the others.
+    """The first shape without all others.
 
     >>> ring = difference(sphere(2.0), sphere(1.0))
     >>> ring.part(((-3, -3, -3), (3, 3, 3)))([[0, 0, 0], [1.5, 0, 0]])

@@ -41,7 +41,7 @@ _STEPS = np.array([(0, 0), (0, 1), (1, 0), (1, 1)])
 
 @dataclass(frozen=True)
 class Slice:
-    """Closed contours at a height: each an array of shape (n, 2), with the body to its left.
+    """Closed contours at one height. Each is an array of shape (n, 2), with the body on its left.
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(1.0).part(((-1.5, -1.5, -1.5), (1.5, 1.5, 1.5)))
@@ -59,7 +59,7 @@ class Slice:
         return f"<slice at {self.height:g}: {len(self.contours)} contours, area {self.area():.6g}>"
 
     def to_svg(self, fill: str = "#1f497d") -> str:
-        """The contours as a picture in the units of the part, y upwards."""
+        """Returns the contours as an SVG drawing in the units of the part, with y up."""
         low, size, top = self.low, self.high - self.low, self.high[1]
         outlines = []
         for contour in self.contours:
@@ -82,10 +82,10 @@ class Slice:
 
 
 def slice_part(part: Part, height: float, *, feature_size: float | None = None, progress: Progress = silent) -> Slice:
-    """The contours of a part at z = `height`, of all that is as large as `feature_size`.
+    """Returns the contours of a part at z = `height`, with features as large as `feature_size`.
 
-    Unless told, that is a fiftieth of the part, or less where its walls are thinner. A `PartWarning` says where the
-    area is not the part's, by sampling.
+    The default feature size is a fiftieth of the part, or less if its walls are thinner. A `PartWarning` reports a
+    slice whose area differs from that of the part, estimated by sampling.
 
     >>> from livegrad.implicit.nodes.assembly import Assembly
     >>> from livegrad.implicit.nodes.expression import add_expression
@@ -204,9 +204,9 @@ def _loops(starts: NDArray[np.int64], ends: NDArray[np.int64], number: int) -> l
 
 
 def draw_plane(part: Part, height: float = 0.0, *, size: int = 1024, pruned: bool = True) -> NDArray[np.bool_]:
-    """A picture of the plane: True where the part is, `size` pixels along its longer side, y upwards.
+    """Draws a cross section: True inside the part, `size` pixels along the longer side, y up.
 
-    With or without pruning the picture is the same, pixel for pixel.
+    Pruning does not change the picture.
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(1.0).part(((-1.5, -1.5, -1.5), (1.5, 1.5, 1.5)))

@@ -27,9 +27,9 @@ Attributes = tuple[tuple[str, Attribute], ...]
 
 
 def parse_function(text: str, *, file: str = "<text>", keys: Mapping[str, Key] | None = None) -> Function:
-    """The function that a text describes: the exported one, or the last when none is marked.
+    """Parses IR text and returns the exported function, or the last one if none is exported.
 
-    `keys` gives the keys for `$labels` (see `key_labels`); a label that is not in it stands for a fresh key.
+    `keys` maps `$labels` to keys (see `key_labels`); other labels get fresh keys.
 
     >>> import livegrad as lg
     >>> f = lg.trace(lambda x: x * 2.0, lg.f32)

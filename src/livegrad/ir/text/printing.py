@@ -22,7 +22,7 @@ _MOST_DECIMAL_BITS = 256  # Python refuses to read very long decimals; hexadecim
 
 
 def print_function(function: Function, *, origins: bool = False) -> str:
-    """A function as text, after the functions that it uses; `origins` adds the user's lines as comments.
+    """Returns a function as text, after the functions that it uses. `origins` adds the user's lines as comments.
 
     >>> from livegrad.ir.leaves import parameter
     >>> from livegrad.ir.types import f32

@@ -19,7 +19,7 @@ from livegrad.tensors.tracing import name_of
 
 
 class AppendBlock(Block):
-    """A block that appends, up to a capacity; the engine warns when `total` is beyond it.
+    """A block that appends elements to a buffer. The engine warns if `total` exceeds the capacity.
 
     >>> import livegrad as lg
     >>> AppendBlock(lambda x: (x > 0.0, x), capacity=8, name="positive")
@@ -37,7 +37,7 @@ class AppendBlock(Block):
 
 
 def append_block(function: Callable[..., Any], *, capacity: int, name: str | None = None) -> AppendBlock:
-    """A block that keeps the elements that a function emits.
+    """Creates a block that collects the elements that a function emits.
 
     >>> from livegrad.live.engine import Engine
     >>> engine = Engine()

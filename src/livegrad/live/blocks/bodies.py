@@ -47,12 +47,12 @@ def block(
     outputs: str | Sequence[str] = ("result",),
     shapes: Mapping[str, str] | None = None,
 ) -> Block:
-    """A block that computes a function.
+    """Creates a block that computes a function.
 
-    `inputs` names the pins of a function of the value IR; for a Python function they are its parameters, and a mapping
-    may give their types; a size that is a symbol there can change without new code. Defaults of parameters are the
-    values of pins that nothing feeds. `outputs` names the results; a single one may be a text by itself. `shapes` are
-    rules that outputs must obey, such as "same(0)".
+    `inputs` names the pins of a function of the value IR. For a Python function the pins are its parameters; `inputs`
+    may map them to types, in which symbolic sizes can change without recompiling. Parameter defaults are the values of
+    unconnected pins. `outputs` names the results; a single name may be a string. `shapes` are rules for the shapes of
+    outputs, such as "same(0)".
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -103,7 +103,7 @@ def body_of(
 
 
 def edit(engine: Engine, target: Block, what: Function | Callable[..., Any]) -> None:
-    """Lets a block compute another function, from the next frame on. The same pins: a change of code.
+    """Replaces the function of a block from the next frame on. If the pins stay the same, this is a `code` update.
 
     >>> engine = Engine()
     >>> shade = engine.add(block(lambda x=2.0: x + 1.0, name="shade"))

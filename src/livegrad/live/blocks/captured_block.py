@@ -26,11 +26,11 @@ def captured_block(
     in_memory: Sequence[str] = (),
     name: str | None = None,
 ) -> Block:
-    """A block that calls a library.
+    """Creates a block that calls a library.
 
-    Parameters of `call` that `outputs` names are arrays to write to, with a shape rule for each; the others, after the
-    stream, are inputs. A change of a number means another capture, unless `in_memory` names it: then the call gets an
-    array of one element, and a change of it is a write. The call must depend on nothing but its arguments.
+    `outputs` maps the parameters of `call` that it writes to shape rules; the other parameters, after the stream, are
+    inputs. Changing a number requires a new capture, unless `in_memory` lists it: then the call receives an array of
+    one element, and a change is a write. The call must depend only on its arguments.
 
     >>> import numpy as np
     >>> from livegrad.live.engine import Engine

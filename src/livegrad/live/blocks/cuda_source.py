@@ -66,11 +66,11 @@ def cuda_block(
     kernel: str | None = None,
     name: str | None = None,
 ) -> Block:
-    """A block of CUDA C. Its kernel is `extern "C"`; pointers are buffers, other parameters numbers.
+    """Creates a block from CUDA C. The kernel is `extern "C"`; pointers are buffers, other parameters are numbers.
 
-    `outputs` names the buffers that the kernel writes, with a shape rule for each; `sizes` the parameters that are told
-    how many elements a buffer has (or, as `(buffer, axis)`, one extent of it). There is a thread for each element of
-    `points`, the first output unless it is said.
+    `outputs` maps the buffers that the kernel writes to shape rules. `sizes` maps parameters to the buffer whose number
+    of elements they receive (or, as `(buffer, axis)`, one extent of it). One thread runs for each element of `points`,
+    by default the first output.
 
     >>> add = cuda_block('''
     ... extern "C" __global__ void shift(const float* x, float by, float* result, int n)
@@ -89,10 +89,10 @@ def cuda_block(
 
 
 def load_cuda_block(path: str | Path, *, name: str | None = None) -> Block:
-    """A block from a `.cu`, `.ptx` or `.cubin` file and the JSON of the same name beside it.
+    """Creates a block from a `.cu`, `.ptx` or `.cubin` file and the JSON file of the same name next to it.
 
     The JSON has `kernel` (the symbol), `parameters` (each with `name`, `kind`: input, output, number or size,
-    `element`, and where they apply `shape`, `default`, `of`, `axis`), and may have `threads` and `points`.
+    `element`, and where they apply `shape`, `default`, `of`, `axis`), and optionally `threads` and `points`.
 
     >>> import json, pathlib, tempfile
     >>> head = {"kernel": "twice", "parameters": [{"name": "x", "kind": "input", "element": "f32"},
@@ -108,7 +108,7 @@ def load_cuda_block(path: str | Path, *, name: str | None = None) -> Block:
 
 
 def watch_cuda(engine: Engine, path: str | Path, *, name: str | None = None) -> Block:
-    """Adds a block from a file, and follows the file and its JSON: saving either is a change of code.
+    """Adds a block from a file and reloads it whenever the file or its JSON is saved.
 
     >>> import json, pathlib, tempfile
     >>> head = {"kernel": "twice", "parameters": [{"name": "x", "kind": "input", "element": "f32"},

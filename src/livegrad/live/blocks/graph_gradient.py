@@ -57,7 +57,7 @@ def _pin(owner: Block | None, name: str) -> Pin:
 
 
 class GradientBlock(DerivedBlock):
-    """The derivative of an output by other pins of the same graph; `grad` makes it.
+    """The derivative of an output with respect to other pins of the same graph, created by `grad`.
 
     >>> from livegrad.live.blocks import block
     >>> square = block(lambda x: x * x, name="square")
@@ -83,7 +83,7 @@ class GradientBlock(DerivedBlock):
         return places.output(self.of)
 
     def expand(self, key: str, feeds: dict[str, Ref | None], network: Network, places: Places) -> list[NetworkNode]:
-        """One node for each block on the way back, and one that gathers what arrives at each pin."""
+        """Returns a node for each block of the backward pass, and one that sums the cotangents of each pin."""
         try:
             return _WayBack(self, key, feeds["seed"], network, places).nodes()
         except GraphError as error:

@@ -32,11 +32,11 @@ _KEY_BITS = 62
 
 
 def neighbours(positions: Tensor, radius: Any, *, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For each point the indices of the points within `radius` of it, itself not among them.
+    """Finds, for each point, the indices of all other points within `radius`.
 
-    Gives indices (n, capacity), where slots that stay empty hold the point's own index; how many slots of each point
-    are filled (n); and how many neighbours it has (n), which may be more. Indices have no derivative; what is computed
-    from the points at them has.
+    Returns the indices (n, capacity), in which unused slots hold the point's own index; the number of used slots of
+    each point (n); and its number of neighbours (n), which may be larger. Indices have no derivative; values computed
+    from the points at these indices do.
 
     >>> import livegrad as lg
     >>> points = lg.asarray([[0.0, 0.0], [0.5, 0.0], [2.0, 0.0]])
@@ -184,10 +184,10 @@ def _find_in_runs(
 
 
 def fold_neighbours(function: Callable[..., Tensor], indices: Tensor, count: Tensor, *values: Tensor) -> Tensor:
-    """The sum over each point's neighbours of `function(own..., other...)`, with rows of `values` of both.
+    """Sums `function(own..., other...)` over the neighbours of each point, with the rows of `values` of both points.
 
-    `function` sees rows side by side: own rows have shape (n, 1, ...), the neighbours' (n, capacity, ...).
-    Differentiable by the values.
+    `function` is called on whole arrays: the point's own rows have shape (n, 1, ...), its neighbours' rows (n,
+    capacity, ...). The result is differentiable with respect to the values.
 
     >>> import livegrad as lg
     >>> points = lg.asarray([[0.0, 0.0], [0.5, 0.0], [2.0, 0.0]])
@@ -207,7 +207,7 @@ def fold_neighbours(function: Callable[..., Tensor], indices: Tensor, count: Ten
 
 
 class NeighbourBlock(Block):
-    """A block that finds neighbours; the engine warns where there are more than it has room for.
+    """A block that finds neighbours. The engine warns if there are more than its capacity.
 
     >>> neighbour_block(capacity=4)
     <block neighbours(positions, radius) -> indices, count, most>
@@ -223,7 +223,8 @@ class NeighbourBlock(Block):
 
 
 def neighbour_block(*, capacity: int, name: str = "neighbours") -> NeighbourBlock:
-    """A block from `positions` and `radius` to `indices` and `count`, as `neighbours`; `most` is the largest total.
+    """Creates a block that finds neighbours: inputs `positions` and `radius`, outputs `indices`, `count` and `most`,
+    the largest total.
 
     >>> from livegrad.live.engine import Engine
     >>> engine = Engine()

@@ -22,9 +22,9 @@ from livegrad.live.graph.problems import GraphError
 def watch(
     engine: Engine, path: str | Path, function: str, *, name: str | None = None, outputs: tuple[str, ...] = ("result",)
 ) -> Block:
-    """Adds a block that computes a function of a file, and follows the file and the modules of yours that it imports.
+    """Adds a block that computes a function from a file, and reloads it when the file or a module it imports is saved.
 
-    A block that is removed is no longer followed; one that is added again is.
+    Removing the block stops watching; adding it again resumes.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()

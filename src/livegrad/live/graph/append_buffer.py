@@ -13,10 +13,11 @@ from livegrad.live.graph.description import Block, Debug, pin_names
 
 
 class AppendBuffer(Block):
-    """Rows from several writers, side by side. A pin for each writer takes the `values` of an append block.
+    """Concatenates the rows of several append blocks. Each writer has a pin, which takes the `values` of an append
+    block.
 
-    `values` has room for `capacity` rows, zeros after the last; `count` is how many there are, `total` how many there
-    were to keep. More than there is room for is a warning of the frame.
+    `values` has `capacity` rows, with zeros after the last used one. `count` is the number of stored rows, and `total`
+    the number of emitted rows. An overflow is a warning of the frame.
 
     >>> from livegrad.live.blocks import append_block
     >>> from livegrad.live.engine import Engine

@@ -130,10 +130,10 @@ class Watch(Protocol):
 
 
 class Block(GradientSource):
-    """A live node: a body, and pins for its inputs and outputs. It describes work and never does any.
+    """A node of a live graph: a body, and pins for its inputs and outputs. It only describes work.
 
-    `limits` are the largest values that outputs may have before the engine warns: how many a buffer has room for.
-    `appends` says that its output `values` has as many valid rows as `total` says: what an append buffer takes.
+    `limits` are the largest values of outputs before the engine warns, such as the capacity of a buffer. `appends`
+    declares that the output `values` has `total` valid rows, as an append buffer requires.
 
     >>> from livegrad.live.blocks import block
     >>> double = block(lambda x: x * 2.0, name="double")
@@ -182,11 +182,11 @@ class Block(GradientSource):
         return found
 
     def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
-        """The graphs inside, with what to put into the names of their blocks."""
+        """The inner graphs, with the path component for the names of their blocks."""
         return iter(())
 
     def default_of(self, name: str) -> Any:
-        """What an input is when nothing feeds it; None: it must be fed."""
+        """The default of an input; None if it must be connected or set."""
         return next((spec.default for spec in self.body.inputs if spec.name == name), None)
 
     def __repr__(self) -> str:
@@ -229,11 +229,11 @@ def _shape_rules(block: Block, shapes: Any) -> dict[str, str]:
 
 
 class State(Block):
-    """A value that lasts from frame to frame: readers of `value` see the last frame's, `next` becomes the new one.
+    """A value that persists from frame to frame. `value` is the value of the last frame; `next` becomes the new one.
 
-    The only way to close a cycle. It advances once a frame, after all steps have run. One that begins with a Python
-    float is float32; begin it with `np.float64(0.0)` for float64. `engine.set(state, value)` gives it another value,
-    `engine.reset(state)` its first one.
+    Cycles in a graph must go through a state. It advances once per frame, after all steps have run. A state that starts
+    with a Python float is float32; start it with `np.float64(0.0)` for float64. `engine.set(state, value)` sets its
+    value, and `engine.reset(state)` restores the initial one.
 
     >>> State("position", [0.0, 0.0, 0.0])["next"]
     position.next
@@ -250,7 +250,7 @@ class State(Block):
         return None
 
     def value_of(self, value: Any) -> Numbers:
-        """A copy of a value that it can hold: numbers take its type, arrays have it, and the shape is its own."""
+        """Returns a copy of a value with the type and shape of the state; arrays must already have its type."""
         own = self.initial
         type = Tensor(scalar_of_dtype(own.dtype), own.shape)
         array = array_argument(value, type, f"the value of state `{self.name}`")
@@ -266,7 +266,7 @@ class State(Block):
 
 
 class Composite(Block):
-    """A graph of blocks as one block. `expose` names what of the inside can be reached from outside.
+    """A graph of blocks that is used as one block. `expose` makes inner pins accessible.
 
     >>> from livegrad.live.blocks import block
     >>> both = Composite("both")
@@ -294,7 +294,8 @@ class Composite(Block):
             raise AttributeError(what, name=name, obj=self)
 
     def expose(self, pin: Pin, name: str | None = None) -> Pin:
-        """Makes an inner pin one of this block; several inner inputs may share a name, and are then fed alike."""
+        """Exposes an inner pin as a pin of this block. Several inner inputs may share a name and then receive the same
+        value."""
         if not isinstance(pin, Pin):
             raise UsageError("not a pin", where=caller_origin(), found=type(pin).__name__, help='block["name"] is one')
         if name is not None and not isinstance(name, str):
@@ -341,7 +342,7 @@ class Composite(Block):
             region._follow_inside()
 
     def inner_output(self, name: str) -> Pin | None:
-        """What an output is inside; None if that is not there any more."""
+        """Returns the inner pin of an output, or None if it no longer exists."""
         pin = self.inner_outputs.get(name)
         return pin if pin is not None and pin.block.home is self.graph and pin.name in pin.block.outputs else None
 
@@ -552,7 +553,7 @@ class Graph:
 
     @_edit
     def disconnect(self, target: Pin) -> None:
-        """Takes away what feeds an input."""
+        """Disconnects an input."""
         self._require_input(target)
         if target not in self.sources:
             raise UsageError(f"nothing feeds `{target}`", where=caller_origin())

@@ -102,7 +102,7 @@ def _require_bodies(name: str, bodies: Collection[Any]) -> None:
 
 
 class If(Region):
-    """Runs its body when `condition` is not zero; otherwise its outputs are zeros.
+    """Runs its body if `condition` is not zero; otherwise its outputs are zeros.
 
     >>> from livegrad.live.blocks import block
     >>> body = Composite("body")
@@ -138,7 +138,7 @@ class IfElse(Region):
 
 
 class Switch(Region):
-    """Runs the body with the number `index`; for a number without a body its outputs are zeros.
+    """Runs the body at position `index`; if there is none, its outputs are zeros.
 
     >>> from livegrad.live.blocks import block
     >>> bodies = [Composite(name) for name in "abc"]
@@ -156,9 +156,10 @@ class Switch(Region):
 
 
 class While(Region):
-    """Runs its body while `condition`, one of the body's outputs, is not zero; at first the pin of that name decides.
+    """Runs its body while the body's output `condition` is not zero. The pin `condition` decides about the first
+    iteration.
 
-    `carried` says which output becomes which input of the next iteration.
+    `carried` maps outputs to the inputs of the next iteration.
 
     >>> from livegrad.live.blocks import block
     >>> body = Composite("body")
@@ -178,7 +179,7 @@ class While(Region):
 
 
 class For(Region):
-    """Runs its body `count` times; a body that exposes an input `index` receives the number of the iteration.
+    """Runs its body `count` times. A body that exposes an input `index` receives the iteration index.
 
     >>> from livegrad.live.blocks import block
     >>> body = Composite("body")

@@ -52,9 +52,9 @@ class ForeignArray:
 
 
 class ExternalBuffer:
-    """Memory that belongs to someone else. With a version, its readers run only after `touch`; else every frame.
+    """External memory. With a version, its readers run only after `touch`; otherwise in every frame.
 
-    An array of NumPy, or of a library that offers `__cuda_array_interface__` (CuPy, torch), which CUDA reads in place.
+    The memory is a NumPy array, or an array with `__cuda_array_interface__` (CuPy, torch), which CUDA reads in place.
 
     >>> shared = ExternalBuffer(np.zeros(3, np.float32), version=0)
     >>> shared.touch()
@@ -81,7 +81,7 @@ class ExternalBuffer:
         return f"<external buffer {self.array.dtype} {self.array.shape}, {version}>"
 
     def touch(self) -> None:
-        """Says that the contents have changed."""
+        """Declares that the contents have changed."""
         with _touching:  # two threads that touch it at once make two versions
             self.version = 0 if self.version is None else self.version + 1
 

@@ -27,10 +27,10 @@ _WHOLE = 4096  # bytes: larger outputs are recorded by their SHA-256
 
 
 def record(engine: Engine, path: str | Path) -> Recording:
-    """Records the edits and frames of an engine from now on into a file that `replay` runs again, bit by bit.
+    """Records all further edits and frames of an engine to a file that `replay` can run again, bit by bit.
 
-    Functions of blocks are recorded by their source; one whose source cannot be found is refused. After every frame all
-    outputs are read, so recording is for finding faults, not for running on.
+    Functions of blocks are recorded by their source; a function without source is an error. All outputs are read after
+    every frame, so use recording for debugging, not in production.
 
     >>> import tempfile, livegrad as lg
     >>> folder = tempfile.TemporaryDirectory()
@@ -49,7 +49,7 @@ def record(engine: Engine, path: str | Path) -> Recording:
 
 
 class Recording:
-    """A file that is being written; `close`, or the end of a `with`, ends it.
+    """A recording in progress. `close`, or the end of a `with` block, ends it.
 
     >>> import tempfile, livegrad as lg
     >>> folder = tempfile.TemporaryDirectory()
@@ -126,7 +126,7 @@ class Recording:
     # --- what the engine says ---
 
     def before_edit(self, edit: str, arguments: tuple[Any, ...]) -> Any:
-        """Describes what an edit brings in: one that cannot be recorded is refused before it is made."""
+        """Describes an edit before it is made; raises if it cannot be recorded."""
         self._note_interruption()
         self._describer.roll_back()
         if edit == "add" and isinstance(arguments[0], Block):
@@ -134,7 +134,7 @@ class Recording:
         return self._describer.body(arguments[1]) if edit == "edit" else None
 
     def after_edit(self, edit: str, graph: Graph | None, arguments: tuple[Any, ...], before: Any) -> None:
-        """Writes an edit that has been made."""
+        """Writes a completed edit."""
         self._note_interruption()
         line: Line = {"edit": edit}
         if graph is not None:
@@ -169,7 +169,7 @@ class Recording:
         return {"pin": describer.pin(only_output(first))}  # disconnect, keep
 
     def frame_begins(self) -> None:
-        """A frame takes the edits so far."""
+        """Marks the start of a frame, which applies the edits so far."""
         self._note_interruption()
         self._describer.write_memory()
         self._interrupted = True
@@ -179,7 +179,7 @@ class Recording:
         self._write(line)
 
     def frame_ends(self, frame: Frame) -> None:
-        """A frame is over: what became of it, and every output."""
+        """Writes the outcome of a frame and all outputs."""
         if not self._interrupted:
             return  # nothing had changed, and nothing ran
         self._interrupted = False

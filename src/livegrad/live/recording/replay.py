@@ -30,7 +30,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Difference:
-    """What was recorded in one frame and is otherwise in the replay.
+    """A difference between the recording and the replay in one frame.
 
     >>> print(Difference(3, "double.result", "float64 8.0", "float64 12.0"))
     frame 3: double.result: recorded float64 8.0, replayed float64 12.0
@@ -47,7 +47,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay did: how many frames, and what differs from the recording; `engine` is as it was at the end.
+    """The result of a replay: the number of frames, the differences from the recording, and the final state in
+    `engine`.
 
     >>> import tempfile, livegrad as lg
     >>> folder = tempfile.TemporaryDirectory()
@@ -64,10 +65,10 @@ class Replay:
 
 
 def replay(path: str | Path, *, trust: bool = False, backend: str | None = None) -> Replay:
-    """Runs a recording of `record` on a new engine, and compares every output of every frame bit by bit.
+    """Replays a recording on a new engine and compares every output of every frame bit by bit.
 
-    A recording holds Python functions, which are run: say `trust=True` if you trust where the file comes from.
-    `backend` is another one than the recording was made on; other backends may round otherwise.
+    A recording contains Python code, which is executed: pass `trust=True` if you trust the source of the file.
+    `backend` selects a different backend from that of the recording; other backends may round differently.
 
     >>> import tempfile, livegrad as lg
     >>> folder = tempfile.TemporaryDirectory()

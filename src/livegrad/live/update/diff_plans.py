@@ -31,7 +31,7 @@ from livegrad.live.graph.sources import same_value
 
 
 class Level(IntEnum):
-    """What an update costs, from nothing to a new graph.
+    """The cost of an update, from nothing to a new graph.
 
     >>> max(Level.HOT, Level.WARM)
     <Level.WARM: 2>

@@ -211,7 +211,7 @@ renew_lock_after_fork(sys.modules[__name__], "_functions_lock")
 
 
 def compile_function(function: Function) -> CpuFunction:
-    """The compiled form of a function, kept for as long as it is among those used last.
+    """Compiles a function. The result is kept in an LRU cache.
 
     >>> import livegrad as lg
     >>> float(lg.compile(lg.trace(lambda x: x * x + 1.0, lg.f32))(3.0))

@@ -169,7 +169,7 @@ renew_lock_after_fork(sys.modules[__name__], "_functions_lock")
 
 
 def compile_function(function: Function, ieee: bool = False) -> CudaFunction:
-    """The compiled form of a function, kept for as long as it is among those used last."""
+    """Compiles a function. The result is kept in an LRU cache."""
     key = (ieee, function)
     with _functions_lock:
         found = _functions.use(key) or _functions.keep(key, CudaFunction(function, ieee))

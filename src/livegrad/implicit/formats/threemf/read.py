@@ -51,12 +51,12 @@ from livegrad.implicit.nodes.resources import (
 
 
 def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits | None = None) -> Assembly:
-    """The assembly in a 3MF file.
+    """Reads an assembly from a 3MF file.
 
-    With `check` a file that breaks a rule of the specifications is refused, and so is a graph that is needed and cannot
-    run (cyclic, incomplete, of mismatched types). Without, whatever can be read is read, and `problems()` of the
-    assembly tells about graphs. Materials, textures, slices and toolpaths are not read. `limits` bounds what a file may
-    ask for. What is read although it is not right gives a `FormatWarning`.
+    With `check`, a file that violates the specifications is an error, and so is a needed graph that cannot run (cyclic,
+    incomplete, or with mismatched types). Without it, everything that can be read is read, and `problems()` of the
+    assembly reports invalid graphs. Materials, textures, slices and toolpaths are not read. `limits` bounds the
+    resources that a file may use. Content that is read although it is invalid gives a `FormatWarning`.
 
     >>> import tempfile, os
     >>> from livegrad.implicit.formats.threemf.write import save_3mf

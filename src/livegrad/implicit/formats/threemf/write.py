@@ -41,10 +41,10 @@ _REFERENCES = {type: ("resourceref" if type is PortType.RESOURCE else f"{type.va
 
 
 def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
-    """Writes an assembly as a 3MF file, whole or not at all.
+    """Writes an assembly as a 3MF file, atomically.
 
-    Literals of inputs become constant nodes, because files have no others. Positions of nodes are metadata, which
-    other readers pass over.
+    Literals of inputs become constant nodes, because the format has no literals. Node positions are stored as metadata,
+    which other readers ignore.
 
     >>> import os, tempfile
     >>> import livegrad as lg
