@@ -38,6 +38,7 @@ from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.plan_cache import PlanCache
 from livegrad.schedule.plan import KernelStep, Plan
+from livegrad.schedule.resize import resize_plan
 from livegrad.schedule.target import Target
 
 _MOST_FUNCTIONS = 512
@@ -63,6 +64,7 @@ class CpuFunction:
         self._single = len(function.results) == 1
         self._plain = not any(leaf_types(type) != [type] for type in function.result_types)
         self._plans: PlanCache[CompiledPlan] = PlanCache()
+        self._first_plan: Plan | None = None  # of a function of symbolic sizes
         self._fixed = not any(is_symbolic(type) for type in self._leaves)
         self._expected = [dense_form(type) for type in self._leaves]
 
@@ -173,11 +175,8 @@ class CpuFunction:
         try:
             compiling = Compiling()
             source = compile_function(self._marked) if self._places else self
-            compilation = Compilation(source.lowered, CPU, sizes)
-            for step in compilation:
-                if isinstance(step, KernelStep):
-                    compiling.begin(step)
-            made = CompiledPlan.from_plan(compilation.plan, run_function, self._places, compiling)
+            plan = source._scheduled(sizes, compiling)
+            made = CompiledPlan.from_plan(plan, run_function, self._places, compiling)
         except LivegradError as error:
             if not isinstance(error.where, Mark):
                 CpuFunction(self.function).schedule(sizes)  # says the same of this function's own name and lines
@@ -188,6 +187,20 @@ class CpuFunction:
             recipe = made.recipe
             background_compiler.later(lambda: cache.store(recipe_key(digest, sizes), encode(recipe)))
         return made
+
+    def _scheduled(self, sizes: dict[str, int], compiling: Compiling) -> Plan:
+        """The plan for these sizes: that for others where only sizes differ, or made now while its kernels compile."""
+        known = self._first_plan
+        plan = None if known is None else resize_plan(known, self.lowered, sizes)
+        if plan is None:
+            compilation = Compilation(self.lowered, CPU, sizes)
+            for step in compilation:
+                if isinstance(step, KernelStep):
+                    compiling.begin(step)
+            plan = compilation.plan
+        if known is None and sizes:
+            self._first_plan = plan
+        return plan
 
     def _load(self, sizes: dict[str, int]) -> CompiledPlan | None:
         """The plan as an earlier process left it."""
@@ -203,6 +216,7 @@ class CpuFunction:
     def forget_plans(self) -> None:
         """Drops the plans, with their code and memory; the next call makes them anew."""
         self._plans.clear()
+        self._first_plan = None
 
 
 _functions: LruCache[Function, CpuFunction] = LruCache(_MOST_FUNCTIONS)
