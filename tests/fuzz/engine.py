@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
+from livegrad.live.graph import journal
 from tests.fuzz.engine_check import ANY, Findings
 from tests.fuzz.engine_evaluate import Manner
 from tests.fuzz.engine_faults import Fault, call_with_fault
@@ -100,7 +101,7 @@ class Session(Scenes):
         # What is posted is seldom waiting, and little is done with it.
         if not self.resizing and self._often(0.3 if self.engine._journal.mailbox else 0.1):
             waits = self.engine._journal.mailbox and self._often(0.5)
-            self.interrupted_frame("graph/journal.py" if waits else "")
+            self.interrupted_frame(journal.__file__ if waits else "")
         self.frames += 1
         self.log.append(f"step {self.frames}")
         after = [after for one in self.moments for after in next_moments(*self._next(one))]
@@ -173,7 +174,7 @@ class Session(Scenes):
         error = self.chance.choice((KeyboardInterrupt, Fault))
         at = self.chance.randrange(1, 16) if within else int(2 ** self.chance.uniform(0, 11))
         by_line = self._often(0.5) or within != ""
-        self.log.append(f"step with {error.__name__} at {'line' if by_line else 'call'} {at} {within}")
+        self.log.append(f"step with {error.__name__} at {'line' if by_line else 'call'} {at} {Path(within).name}")
         happened = [after for one in self.moments for after in next_moments(*self._next(one))]
         _, raised = call_with_fault(self.engine.step, at, error, by_line, within)
         self.moments = [*self.moments, *happened] if raised else happened

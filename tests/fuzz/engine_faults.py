@@ -27,7 +27,7 @@ def call_with_fault(
 ) -> tuple[Any, bool]:
     """Calls a function, and raises at a call or line of livegrad, number `at`; says whether it was raised.
 
-    `within` is a file of the engine whose lines alone are counted.
+    `within` is the path of a file whose lines alone are counted.
     """
     left = at
 
@@ -46,7 +46,7 @@ def call_with_fault(
             count(frame)
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(_ENGINE + within):
+        if not frame.f_code.co_filename.startswith(within or _ENGINE):
             return None
         if event == "line":
             count(frame)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
+from livegrad.live.graph import journal
 from tests.fuzz.engine_bodies import BODIES
 from tests.fuzz.engine_coverage import could_be
 from tests.fuzz.engine_editor import PALETTES, region_of
@@ -96,7 +97,7 @@ class Scenes(Themes):
         for net, (node, pin) in self.chance.sample(spots, min(len(spots), self.chance.randint(1, 3))):
             self.set(net, node, pin, "float", "set again")
         if self.engine._journal.mailbox and self._often(0.7):
-            self.interrupted_frame("graph/journal.py")
+            self.interrupted_frame(journal.__file__)
         self.frame()
         return True
 
