@@ -256,12 +256,128 @@ def test_mail_that_an_interrupt_kept_from_delivery_is_delivered_again():
             raise KeyboardInterrupt
 
     journal, box = Journal(), Postbox({}, give)
-    journal.mailbox += [(box, None, 1.0), (box, None, 2.0)]
+    journal.post(box, "first", 1.0)
+    journal.post(box, "second", 2.0)
     with pytest.raises(KeyboardInterrupt):
         journal.deliver()
     journal.deliver()
     assert given == [1.0, 2.0, 1.0, 2.0]
-    assert journal.mailbox == []
+    assert journal.mailbox == {}
+
+
+def test_of_numbers_that_nobody_takes_the_last_one_for_each_pin_stays() -> None:
+    engine = Engine()
+    scale = engine.add(block(lambda x=1.0, gain=1.0: x * gain, name="scale"))
+    engine.set(scale["x"], 2.0)
+    engine.set(scale["gain"], 2.0)
+    engine.step()
+    for number in range(1000):
+        engine.set(scale["x"], float(number))
+        engine.set(scale["gain"], number / 2.0)
+    assert len(engine._journal.mailbox) == 2
+    engine.step()
+    assert float(engine.read(scale)) == 999.0 * 499.5
+
+
+def test_a_number_that_is_posted_while_others_are_delivered_is_delivered_next() -> None:
+    given: list[float] = []
+
+    def give(pin: Any, value: float) -> None:
+        given.append(value)
+        if value == 1.0:
+            journal.post(box, pin, 2.0)
+
+    journal, box = Journal(), Postbox({}, give)
+    journal.post(box, "pin", 1.0)
+    journal.deliver()
+    journal.deliver()
+    journal.deliver()
+    assert given == [1.0, 2.0]
+
+
+def test_edits_of_values_do_not_pile_up_while_nobody_steps() -> None:
+    engine = Engine()
+    count = engine.add(block(lambda n=1, x=1.0: n + x, name="count"))
+    engine.set(count["x"], 1.0)
+    state = engine.add(State("state", np.zeros(3)))
+    engine.connect(state["value"], state["next"])
+    for is_running in (False, True):
+        for number in range(2000):
+            engine.set(count["n"], number)
+            engine.set(count["x"], np.full(2, float(number)))
+            engine.set(state, np.full(3, float(number)))
+            engine.set_feature("animation_time", float(number))
+        assert len(engine._journal.entries) < 1000, is_running
+        assert engine.step().ok
+        np.testing.assert_array_equal(engine.read(count), [3998.0, 3998.0])
+        np.testing.assert_array_equal(engine.read(state), [1999.0] * 3)
+
+
+def test_edits_of_values_do_not_pile_up_while_the_graph_does_not_run() -> None:
+    engine = Engine()
+    count = engine.add(block(lambda n=1: n * 2, name="count"))
+    unfed = engine.add(block(lambda x: x * 2.0, name="unfed"))
+    for number in range(1000):
+        engine.set(count["n"], number)
+        assert not engine.step().ok
+    assert len(engine._journal.applying) < 300
+    engine.set(unfed["x"], 4.0)
+    assert engine.step().ok
+    assert (int(engine.read(count)), float(engine.read(unfed))) == (1998, 8.0)
+
+
+# --- several graphs -----------------------------------------------------------------------------------------------
+
+
+def test_a_thread_that_adds_does_not_keep_one_inside_of_edits_from_editing_what_it_adds() -> None:
+    inner = Composite("inner")  # made first, so that its lock is the first in order
+    inner.expose(inner.graph.add(block(lambda x=1.0: x * 2.0, name="double"))["result"])
+    engine = Engine()
+    with engine.edits():
+        other = Other(lambda: engine.add(inner))
+        assert other.is_waiting()
+        inner.graph.add(block(lambda x=1.0: x * 3.0, name="triple"))  # by the thread that the other one waits for
+    other.join()
+    assert engine.step().ok
+    assert float(engine.read(inner)) == 2.0
+
+
+def test_threads_inside_of_edits_of_two_engines_are_refused_what_the_other_runs() -> None:
+    engines, bodies = (Engine(), Engine()), (Composite("first"), Composite("second"))
+    for engine, body in zip(engines, bodies, strict=True):
+        body.expose(body.graph.add(block(lambda x=1.0: x * 2.0, name="double"))["result"])
+        engine.add(lg.If("maybe", body))
+    both = threading.Barrier(2)
+
+    def steal(engine: Engine, body: Composite) -> None:
+        with engine.edits():
+            both.wait(LONG)
+            with pytest.raises(UsageError, match="another engine runs what is in `again`"):
+                engine.add(lg.If("again", body))
+
+    others = [Other(lambda: steal(engines[0], bodies[1])), Other(lambda: steal(engines[1], bodies[0]))]
+    for other in others:
+        other.join()
+
+
+def test_what_an_engine_runs_is_still_its_own_when_it_is_put_into_a_graph_that_nobody_runs() -> None:
+    engine, free, body = Engine(), Composite("free"), Composite("body")
+    double = body.graph.add(block(lambda x=1.0: x * 2.0, name="double"))
+    body.expose(double["result"])
+    maybe = engine.add(lg.If("maybe", body))
+    engine.set(maybe["condition"], True)
+    engine.step()
+    again = free.graph.add(lg.If("again", body))
+    for number in (5.0, 7.0):  # the first is given, the second is posted
+        body.graph.set(double["x"], number)
+        assert engine.step().ok
+        assert float(engine.read(maybe)) == 2.0 * number
+    free.graph.set(again["condition"], True)
+    free.expose(again["result"])
+    engine.add(free)
+    body.graph.set(double["x"], 9.0)
+    assert engine.step().ok
+    assert [float(engine.read(one)) for one in (maybe, free)] == [18.0, 18.0]
 
 
 # --- callbacks and interrupts -----------------------------------------------------------------------------------------

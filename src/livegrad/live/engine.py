@@ -36,7 +36,7 @@ from livegrad.live.graph.description import (
 )
 from livegrad.live.graph.drawing import draw_blocks
 from livegrad.live.graph.gradient_source import GradientSource
-from livegrad.live.graph.journal import Journal, Observer
+from livegrad.live.graph.journal import Journal, Observer, merge_entries
 from livegrad.live.graph.problems import Problem
 from livegrad.live.graph.sources import ExternalBuffer, Numbers, feature_value
 from livegrad.live.readings import AskedReading
@@ -85,7 +85,7 @@ class Engine(GradientSource):
         self.executor: Executor = backend
         self._journal = Journal()
         self.graph = Graph(self._journal)
-        self.graph.is_engine = True
+        self.graph.is_engine = self.graph.journal.is_engines = True
         self.frame = Frame(0)
         self.before_frame: list[Callable[[], None]] = []  # called first in each frame
         self._watches: list[Watch] = []
@@ -268,7 +268,7 @@ class Engine(GradientSource):
         with journal.lock:
             if journal.deliver():
                 # In this order: an interrupt in between leaves some edits twice, which comes to the same.
-                journal.applying, journal.entries = [*journal.applying, *journal.entries], []
+                journal.applying, journal.entries = merge_entries([*journal.applying, *journal.entries]), []
             entries = journal.applying
             if journal.observer is not None:
                 journal.observer.frame_begins()

@@ -7,7 +7,7 @@ Every change is written to the graph's journal, from which a frame learns what i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, Type, scalar_of_dtype
 from livegrad.live.graph.captured_call import CapturedCall
 from livegrad.live.graph.gradient_source import GradientSource
-from livegrad.live.graph.journal import Journal, Postbox
+from livegrad.live.graph.journal import Journal, Postbox, hold_locks
 from livegrad.live.graph.sources import (
     Binding,
     ExternalBuffer,
@@ -427,6 +427,8 @@ class Graph:
         waiting = [self]
         while waiting:
             graph = waiting.pop()
+            if graph._journal.is_engines and not journal.is_engines:
+                continue  # an engine runs it too, whose frames look at nothing but their own journal
             with graph.editing():  # who edits it now has ended; who waits to will see that it has another journal
                 graph._journal = journal
                 waiting += [inner for block in graph.blocks.values() for _, inner in block.inner_graphs()]
@@ -448,14 +450,14 @@ class Graph:
     def adding(self, block: Any) -> Iterator[None]:
         """Keeps other threads from editing this graph and what is inside of a block that is to come into it.
 
-        Locks are taken in one order by all threads: two that put composites into each other do not wait for each other.
+        Two threads that put composites into each other do not wait for each other.
         """
         inside = [inner for _, inner in block.inner_graphs()] if isinstance(block, Block) else []
         while True:
             journals = {graph._journal for graph in (self, *inside)}
-            with ExitStack() as locks:
-                for journal in sorted(journals, key=lambda journal: journal.order):
-                    locks.enter_context(journal.lock)
+            if sum(journal.is_engines for journal in journals) > 1:  # threads may hold both, each wanting the other
+                raise UsageError(f"another engine runs what is in `{block.name}`", where=caller_origin())
+            with hold_locks(journals):
                 if any(graph._journal not in journals for graph in (self, *inside)):
                     continue  # one was put into another graph meanwhile
                 with self.editing():
@@ -568,9 +570,9 @@ class Graph:
         before = self.sources.get(target) if target.__class__ is Pin else None
         if value.__class__ is float and before.__class__ is Setting and before.value.__class__ is float:  # type: ignore[union-attr]
             journal = self._journal
-            journal.mailbox.append((self._postbox, target, value))
+            journal.post(self._postbox, target, value)
             if journal is not self._journal:  # the graph was put into another one, which may have asked for mail before
-                self._journal.mailbox.append((self._postbox, target, value))
+                self._journal.post(self._postbox, target, value)
             return
         self._give(target, value)
 

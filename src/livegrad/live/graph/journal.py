@@ -6,8 +6,8 @@ takes the place of another is posted to the mailbox without it, so that a slider
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from threading import RLock
@@ -36,6 +36,28 @@ class Entry(NamedTuple):
     kind: EntryKind
     subject: Any
     detail: Detail
+
+
+_MANY = 256  # fewer edits are not worth merging
+_OF_VALUES = ("value", "feature", "rebind", "state")
+
+
+def merge_entries(entries: list[Entry]) -> list[Entry]:
+    """Many edits without those that later ones of the same thing make needless: they say what is to be looked at.
+
+    >>> edits = [Entry("value", "gain", (float(n), n + 1.0)) for n in range(1000)]
+    >>> merge_entries(edits)
+    [Entry(kind='value', subject='gain', detail=(999.0, 1000.0))]
+    """
+    if len(entries) < _MANY:
+        return entries
+    last: dict[Any, Entry] = {}
+    for place, entry in enumerate(entries):
+        subject = entry.subject.state if entry.kind == "state" else entry.subject
+        key = (entry.kind, subject) if entry.kind in _OF_VALUES else place
+        last.pop(key, None)  # the order is that of the last ones
+        last[key] = entry
+    return list(last.values())
 
 
 class Observer(Protocol):
@@ -79,16 +101,25 @@ class Journal:
 
     entries: list[Entry] = field(default_factory=list)
     applying: list[Entry] = field(default_factory=list)  # those that a frame has begun with, until it has ended
-    mailbox: list[tuple[Postbox, Any, float]] = field(default_factory=list, repr=False)  # with pins and their numbers
+    mailbox: dict[Any, tuple[Postbox, float]] = field(default_factory=dict, repr=False)  # the last number for each pin
+    posting: Any = field(default_factory=RLock, repr=False)  # held for a moment only, and after `lock`
     lock: Any = field(default_factory=RLock, repr=False)
     observer: Observer | None = field(default=None, repr=False)
     structural: int = field(default=0, repr=False)  # how many edits of the structure there have been
+    is_engines: bool = field(default=False, repr=False)  # whether frames take its edits
+    _crowded: int = field(default=_MANY, init=False, repr=False)  # so many edits are merged
     order: int = field(default_factory=count().__next__, repr=False)  # who needs several locks takes the lowest first
+
+    def post(self, box: Postbox, pin: Any, value: float) -> None:
+        """Leaves a number for a pin, in the place of one that was not delivered yet. Whoever has the lock goes on."""
+        with self.posting:
+            self.mailbox[pin] = box, value
 
     def deliver(self) -> list[Entry]:
         """Makes edits of what was posted, and gives all edits so far. Called first of all, with the lock held."""
-        posted = self.mailbox.copy()  # others go on posting
-        for box, pin, value in posted:
+        with self.posting:
+            posted = list(self.mailbox.items())  # others go on posting
+        for pin, (box, value) in posted:
             before: Any = box.sources.get(pin)
             if before.__class__ is not Setting or before.value.__class__ is not float:
                 box.give(pin, value)
@@ -102,13 +133,24 @@ class Journal:
                 self.entries.append(Entry("value", pin, (known, value)))
                 box.sources[pin] = Setting(value, before.given, before.line)
         # Last: an interrupt before this delivers all of them again, which comes to the same.
-        del self.mailbox[: len(posted)]
+        with self.posting:
+            for pin, mail in posted:
+                if self.mailbox.get(pin) is mail:
+                    del self.mailbox[pin]
+        self._make_room()
         return self.entries
 
     def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
         """Adds an edit."""
         self.structural += kind == "structure"
         self.entries.append(Entry(kind, subject, detail))
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Merges edits that pile up while nobody steps; the more there are, the less often."""
+        if len(self.entries) >= self._crowded:
+            self.entries = merge_entries(self.entries)
+            self._crowded = max(_MANY, 2 * len(self.entries))
 
     @contextmanager
     def observed(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:
@@ -118,3 +160,28 @@ class Journal:
         yield
         if observer is not None:
             observer.after_edit(edit, graph, arguments, before)
+
+
+@contextmanager
+def hold_locks(journals: Iterable[Journal]) -> Iterator[None]:
+    """Holds the locks of several journals. Who waits for one holds none of the others by this.
+
+    An order of locks is not enough: a thread inside of `Engine.edits` has one of them before, whatever its place.
+    """
+    waiting = sorted(journals, key=lambda journal: journal.order)
+    while True:
+        with ExitStack() as locks:
+            locks.enter_context(waiting[0].lock)
+            busy = next((one for one in waiting[1:] if not _enter_at_once(locks, one)), None)
+            if busy is None:
+                yield
+                return
+        waiting = [busy, *(one for one in waiting if one is not busy)]
+
+
+def _enter_at_once(locks: ExitStack, journal: Journal) -> bool:
+    """Takes a lock if it is free, until `locks` is left."""
+    taken = journal.lock.acquire(blocking=False)
+    if taken:
+        locks.callback(journal.lock.release)
+    return taken

@@ -72,7 +72,7 @@ class Applier:
     def apply(self, entries: list[Entry], frame: Frame) -> list[Entry]:
         """Brings the running plan up to date, or leaves it as it is; gives the edits that wait for others."""
         self._runtime.is_quiet = False
-        if self._refused and len(self._refused) == len(entries):
+        if entries is self._refused:
             return entries  # what the compiler refused does not become better by being tried again
         entries = [entry for entry in entries if entry.kind != "state" or find_keys(self._graph, entry.subject.state)]
         numbers: list[Entry] = []
