@@ -16,7 +16,7 @@ class Builder(Editor):
     """Makes blocks with blocks inside."""
 
     def add_leaf(self, net: Net, edit: str = "add block", body: Body | None = None) -> Leaf | None:
-        body = body or self._body(net)
+        body = body or self._body()
         node = Leaf(self._name("b", net), body)
         return node if self.add(net, node, body.block(node.name), edit, body.family) else None
 
@@ -132,7 +132,6 @@ class Builder(Editor):
         count = {"if_else": 2, "switch": 3}.get(kind, 1)
         where = _deeper(self.where[net], kind)
         shared = [group for group in self.groups if "result" in group.outputs and "x" in group.inputs]
-        shared = [group for group in shared if kind not in ("for", "while") or not _may_give_nan(group)]
         bodies = [self.build_group(where, kind, depth)]
         if net is self.net and kind != "while" and shared and self._often(0.4):
             bodies = [self._share(self.chance.choice(shared))]
@@ -161,11 +160,6 @@ class Builder(Editor):
         for net in nets_inside(group.net):
             self.where[net] = "shared"
         return group
-
-
-def _may_give_nan(group: Group) -> bool:
-    nodes = (node for net in nets_inside(group.net) for node in net.nodes.values())
-    return any(isinstance(node, Leaf) and node.body.may_give_nan for node in nodes)
 
 
 def _deeper(where: str, kind: str) -> str:

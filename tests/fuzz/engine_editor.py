@@ -16,7 +16,7 @@ import numpy as np
 
 import livegrad as lg
 from tests.fuzz.engine_bodies import BODIES, Body
-from tests.fuzz.engine_model import Choice, Edge, Given, Group, Leaf, Memory, Net, Node, bound_to, nets_inside
+from tests.fuzz.engine_model import Choice, Edge, Given, Group, Leaf, Memory, Net, Node, bound_to
 
 # What most values of a session are: they go together.
 PALETTES: dict[str, tuple[str, ...]] = {
@@ -101,24 +101,17 @@ class Editor:
     def _array_kind(self) -> str:
         return f"array {self.main}"
 
-    def _body(self, net: Net) -> Body:
+    def _body(self) -> Body:
         family = FAMILIES[self.main] if self._often(0.85) else self.chance.choice(("float", "int", "bool"))
-        found = [body for body in self._bodies_for(net) if body.family == family]
+        found = [body for body in self._bodies if body.family == family]
         if self._often(0.5) and any(body.may_give_nan for body in found):
             found = [body for body in found if body.may_give_nan or body.name == "less"]  # which makes no NaN of one
         return self.chance.choice(found)
 
-    def _bodies_for(self, net: Net) -> list[Body]:
-        """What blocks of a graph may compute. Of what a loop computes, only the last turn can be watched."""
-        watched = self.watches and not self._is_in_loop(net)
-        return [body for body in BODIES.values() if watched or not body.may_give_nan]
-
-    def _is_in_loop(self, net: Net) -> bool:
-        return any(net in loop for loop in self._loops())
-
-    def _loops(self) -> list[list[Net]]:
-        loops = [node for node in self.real if isinstance(node, Choice) and node.kind in ("for", "while")]
-        return [nets_inside(body.net) for loop in loops for body in loop.bodies.values()]
+    @property
+    def _bodies(self) -> list[Body]:
+        """What blocks may compute."""
+        return [body for body in BODIES.values() if self.watches or not body.may_give_nan]
 
     # --- one edit on both sides ---
 

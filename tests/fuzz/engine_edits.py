@@ -375,7 +375,7 @@ class Edits(Builder):
         if not leaves:
             return False
         node = self.chance.choice(leaves)
-        library = COUNTDOWNS.values() if is_countdown(node) else self._bodies_for(net)
+        library = COUNTDOWNS.values() if is_countdown(node) else self._bodies
         same = [b for b in library if _pins(b) == _pins(node.body) and b is not node.body]
         same += [MISTAKEN] if _pins(MISTAKEN) == _pins(node.body) and self._often(0.1) else []
         if not same:
@@ -388,7 +388,7 @@ class Edits(Builder):
         if spot is None:
             return False
         net, node = spot
-        others = [b for b in self._bodies_for(net) if _pins(b) != _pins(node.body) and b.outputs == node.body.outputs]
+        others = [b for b in self._bodies if _pins(b) != _pins(node.body) and b.outputs == node.body.outputs]
         others = [b for b in others if not b.reads_time]
         if not others:
             return False

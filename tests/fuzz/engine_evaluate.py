@@ -45,6 +45,7 @@ class Values:
         self._types, self._time, self._numbers, self._manner = types, time, numbers, manner
         self._own = set(instances)
         self._tried: set[Instance] = set()
+        self._last_turn: dict[Instance, bool] | None = None  # in a loop: whether blocks gave a NaN when they last ran
         self.values: dict[Any, Val] = {}  # by Output; what failed is missing
         self.inputs: dict[Instance, dict[str, Val]] = {}  # of blocks as they ran last; of a region what decides
         self.taken: dict[Instance, int | None] = {}  # the body that a branch took
@@ -110,9 +111,17 @@ class Values:
         with np.errstate(all="ignore"):
             inputs = self.inputs[one] = {pin: self._look(ref, known) for pin, ref in one.feeds.items()}
             made = one.body.apply(inputs, self._time)
-        if self._manner.watches and any(np.any(np.isnan(value.array)) for value in made.values()):
-            raise Failure("NaN", one.body.place)
+        if self._manner.watches:
+            self._watch(one, any(bool(np.any(np.isnan(value.array))) for value in made.values()))
         return {Output(one, pin): value for pin, value in made.items()}
+
+    def _watch(self, one: Instance, has_nan: bool) -> None:
+        """A NaN is a failure; of what a loop computes, only the last of it is looked at."""
+        assert one.body is not None
+        if self._last_turn is not None:
+            self._last_turn[one] = has_nan
+        elif has_nan:
+            raise Failure("NaN", one.body.place)
 
     def _look(self, ref: Any, known: Mapping[Any, Val]) -> Val:
         if not isinstance(ref, Root):
@@ -137,7 +146,15 @@ class Values:
             if which is not None:
                 found = self._run_body(one.bodies[which], known)
         else:
-            found = self._loop(one, region, control, found, known)
+            around, self._last_turn = self._last_turn, {}
+            try:
+                found = self._loop(one, region, control, found, known)
+            finally:
+                last, self._last_turn = self._last_turn, around
+            if around is not None:
+                around |= last
+            elif any(last.values()):
+                raise Failure("NaN")
         return {Output(one, name): value for name, value in found.items()}
 
     def _loop(

@@ -16,7 +16,7 @@ import numpy as np
 from livegrad.live import runtime
 from livegrad.live.compile import flatten, graph_compiler, live_plan, propagate, wire
 from livegrad.live.cpu import cpu_executor, cut_off
-from livegrad.live.graph import description
+from livegrad.live.graph import description, journal
 from livegrad.live.update import apply, replan, rewire
 from tests.fuzz import engine as editor
 from tests.fuzz import engine_files, engine_mutants_run, engine_threads  # noqa: F401  (notes its mutants)
@@ -223,6 +223,12 @@ def _all_needed() -> Iterator[Any]:
 @mutant("blocks in regions have no runs")
 def _no_inner_runs() -> Iterator[Any]:
     with mock.patch.object(runtime, "notify_calls", return_value=lambda calls: None):
+        yield
+
+
+@mutant("a composite that is put into one that nobody runs tells that one of its edits")
+def _journal_of_others() -> Iterator[Any]:
+    with mock.patch.object(journal.Journal, "is_engines", property(lambda self: False, lambda self, value: None)):
         yield
 
 

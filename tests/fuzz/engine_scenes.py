@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ class Scenes(Themes):
     """Makes random edits, also those of several steps."""
 
     resizing = False  # memory that is bound has another size: the graph comes to something else than what runs
+
+    def __init__(self, engine: lg.Engine, chance: random.Random) -> None:
+        super().__init__(engine, chance)
+        self.outside: list[lg.Composite] = []  # that no engine runs
 
     @property
     def kinds_of_edits(self) -> Sequence[Callable[[Any], bool]]:
@@ -125,8 +130,8 @@ class Scenes(Themes):
         return True
 
     def add_nan_to_branch(self) -> bool:
-        """The same inside of a branch, which is then left."""
-        regions = [region for region in self._branches() if not self._is_in_loop(region[0])]
+        """The same inside of a branch, which is then left, or of a loop."""
+        regions = self._regions()
         if not regions:
             return False
         net, region = self.chance.choice(regions)
@@ -162,9 +167,23 @@ class Scenes(Themes):
         value = self.value(kind) * 0 if self._often(0.5) else self.value(kind)
         self.set(net, leaf, "y", kind, "set", value)
 
-    def _branches(self) -> list[tuple[Net, Choice]]:
-        found = [(net, node) for net in self.alive() for node in net.nodes.values() if isinstance(node, Choice)]
-        return [(net, node) for net, node in found if node.kind in ("if", "if_else", "switch")]
+    def _regions(self) -> list[tuple[Net, Choice]]:
+        return [(net, node) for net in self.alive() for node in net.nodes.values() if isinstance(node, Choice)]
+
+    # --- graphs that nobody runs ---
+
+    def use_outside(self) -> bool:
+        """What an engine runs is used once more, in a composite that none runs: nothing changes for the engine."""
+        bodies = [body for _, region in self._regions() for body in region.bodies.values()]
+        bodies = [body for body in bodies if not Choice("outside", "if", {"then": body}, {}).is_refused]
+        if not bodies:
+            return False
+        body = self.chance.choice(bodies)
+        outside = lg.Composite("outside")
+        outside.graph.add(lg.If("outside", self.real[body]))
+        self.outside.append(outside)
+        self.log.append(f"use {body.name} outside")
+        return True
 
     # --- memory of others ---
 
@@ -238,7 +257,7 @@ def _externals_of(source: Any) -> list[lg.ExternalBuffer]:
     return [source.external] if isinstance(source, Bound) else []
 
 
-_ALL = [*EDITS, Scenes.add_waiting, Scenes.resize_by_owner, Scenes.post_numbers]
+_ALL = [*EDITS, Scenes.add_waiting, Scenes.resize_by_owner, Scenes.post_numbers, Scenes.use_outside]
 _NAN = [Scenes.add_nan, Scenes.add_nan, Scenes.add_nan_to_branch, Scenes.add_nan_to_branch, Scenes.turn_nan]
 _WITH_NAN = [*_ALL, *_NAN, *_NAN]
 _WITH_DIVISIONS = [*_ALL, Scenes.add_division]
