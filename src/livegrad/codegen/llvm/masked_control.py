@@ -17,12 +17,12 @@ from livegrad.codegen.llvm.registers import (
     llvm_type,
     registers_of,
 )
-from livegrad.codegen.llvm.uniform_values import carried_variation, varying_results, while_variation
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i64
 from livegrad.ir.walk import nodes_of
 from livegrad.schedule.loops.cost_model import branch_cost
+from livegrad.schedule.loops.uniform_values import carried_variation, varying_results, while_variation
 
 EmitFunction = Callable[[Assembler, Function, Sequence[Value]], list[Value]]
 

@@ -10,10 +10,11 @@ from functools import lru_cache
 
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, inner_types
-from livegrad.ir.walk import functions_in, nodes_of, reachable_functions
+from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.ops.elementwise import add
 from livegrad.schedule.indexed_writes import indices_of
 from livegrad.schedule.kernel import Kernel, Source, Stage
+from livegrad.schedule.loops.uniform_values import varying_types_of
 
 
 def varying_scalars(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int) -> set[Scalar]:
@@ -27,14 +28,14 @@ def varying_scalars(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int) -
     for stage in kernel.stages:
         if stage.level == "row" and kernel.along:
             continue  # once for all lanes
-        for node in _varying_nodes(stage, kernel.along, moving, lane):
-            functions = reachable_functions(node.functions)
-            types = {node.type, *(inner.type for function in functions for inner in nodes_of(function))}
+        for node, operands in _varying_nodes(stage, kernel.along, moving, lane):
+            types = varying_types_of(node, operands)
             found |= {scalar for type in types for scalar in inner_types(type) if isinstance(scalar, Scalar)}
     return found
 
 
-def _varying_nodes(stage: Stage, along: bool, moving: Sequence[bool], lane: int) -> list[Node]:
+def _varying_nodes(stage: Stage, along: bool, moving: Sequence[bool], lane: int) -> list[tuple[Node, tuple[bool, ...]]]:
+    """The nodes of which lanes have values of their own, each with which of its operands differ."""
     order = nodes_of(stage.body)
     parameters = stage.body.parameters
     source = dict(zip(parameters[len(parameters) - len(stage.sources) :], stage.sources, strict=True))
@@ -50,7 +51,8 @@ def _varying_nodes(stage: Stage, along: bool, moving: Sequence[bool], lane: int)
         if node.op is add and sum(operand in places for operand in node.operands) == 1:
             places |= {node} if sum(differs[operand] for operand in node.operands) == 1 else set()
     numbers = _used_as_numbers(stage.body, places, differs)
-    return [node for node in order if differs[node] and node in numbers]
+    varying = [node for node in order if differs[node] and node in numbers]
+    return [(node, tuple([differs[operand] for operand in node.operands])) for node in varying]
 
 
 def _used_as_numbers(body: Function, places: set[Node], differs: dict[Node, bool]) -> set[Node]:
