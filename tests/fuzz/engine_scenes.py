@@ -14,7 +14,20 @@ from tests.fuzz.engine_bodies import BODIES
 from tests.fuzz.engine_coverage import could_be
 from tests.fuzz.engine_editor import PALETTES, region_of
 from tests.fuzz.engine_edits import EDITS
-from tests.fuzz.engine_model import Bound, Choice, Given, Leaf, Memory, Net, Node, Root, bound_to, instances_of
+from tests.fuzz.engine_model import (
+    Bound,
+    Choice,
+    Edge,
+    Given,
+    Group,
+    Leaf,
+    Memory,
+    Net,
+    Node,
+    Root,
+    bound_to,
+    instances_of,
+)
 from tests.fuzz.engine_themes import Themes
 
 
@@ -170,6 +183,19 @@ class Scenes(Themes):
     def _regions(self) -> list[tuple[Net, Choice]]:
         return [(net, node) for net in self.alive() for node in net.nodes.values() if isinstance(node, Choice)]
 
+    # --- what is lost ---
+
+    def remove_exposed(self) -> bool:
+        """A block inside of a composite goes whose output is read outside."""
+        edges = [source for net in self.alive() for source in net.sources.values() if isinstance(source, Edge)]
+        groups = [(edge.node, edge.pin) for edge in edges if isinstance(edge.node, Group)]
+        spots = [(group.net, group.inner_outputs[pin][0]) for group, pin in groups if pin in group.inner_outputs]
+        spots = [(net, node) for net, node in spots if net.nodes.get(node.name) is node]
+        if not spots:
+            return False
+        self._remove(*self.chance.choice(spots))
+        return True
+
     # --- graphs that nobody runs ---
 
     def use_outside(self) -> bool:
@@ -257,7 +283,14 @@ def _externals_of(source: Any) -> list[lg.ExternalBuffer]:
     return [source.external] if isinstance(source, Bound) else []
 
 
-_ALL = [*EDITS, Scenes.add_waiting, Scenes.resize_by_owner, Scenes.post_numbers, Scenes.use_outside]
+_ALL = [
+    *EDITS,
+    Scenes.add_waiting,
+    Scenes.resize_by_owner,
+    Scenes.post_numbers,
+    Scenes.use_outside,
+    Scenes.remove_exposed,
+]
 _NAN = [Scenes.add_nan, Scenes.add_nan, Scenes.add_nan_to_branch, Scenes.add_nan_to_branch, Scenes.turn_nan]
 _WITH_NAN = [*_ALL, *_NAN, *_NAN]
 _WITH_DIVISIONS = [*_ALL, Scenes.add_division]
