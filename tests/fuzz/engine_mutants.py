@@ -214,6 +214,22 @@ def _no_lock() -> Iterator[Any]:
         sys.setswitchinterval(switch)
 
 
+@mutant("locks are taken in one order, whatever a thread has already", run=engine_threads)
+def _ordered_locks() -> Iterator[Any]:
+    @contextlib.contextmanager
+    def hold_in_order(journals: Any) -> Iterator[None]:
+        with contextlib.ExitStack() as locks:
+            for one in sorted(journals, key=lambda journal: journal.order):
+                locks.enter_context(one.lock)
+            yield
+
+    with (
+        mock.patch.object(description, "hold_locks", hold_in_order),
+        mock.patch.object(engine_threads, "_LONG", 5.0),
+    ):
+        yield
+
+
 @mutant("a block that only branches read which are not taken runs")
 def _all_needed() -> Iterator[Any]:
     with mock.patch.object(cpu_executor, "steps_on_demand", return_value=frozenset()):

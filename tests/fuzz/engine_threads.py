@@ -6,6 +6,7 @@ arrays that say which edits they are made from: what is read is checked against 
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections import Counter
@@ -18,6 +19,7 @@ import livegrad as lg
 
 SHORT = 6
 _LANES, _EDITS, _SIZE = 3, 12, 257
+_LONG = 60.0  # seconds: only a deadlock takes as long
 _BODIES: list[tuple[Callable[..., Any], int]] = [
     (lambda x, y, gain=1.0: x + y * gain, 0),
     (lambda x, y, gain=1.0: y * gain + x + 1000.0, 1000),
@@ -27,18 +29,40 @@ _BODIES: list[tuple[Callable[..., Any], int]] = [
 
 def run_one(seed: int, *, backend: str = "cpu", reuse_memory: bool = False) -> Mapping[str, int]:
     """One run of all threads; raises AssertionError at a reading that no frame has computed."""
+    roaming = _Roaming()
     engine = lg.Engine(backend, reuse_memory=reuse_memory)
-    try:
-        return _Run(engine, seed).run()
-    finally:
-        engine.close()
+    counts = _Run(engine, seed, roaming).run()  # threads that wait for each other keep the engine from being closed
+    engine.close()
+    return counts
+
+
+class _Roaming:
+    """A composite that all threads put into the engine, edit and take out, each in its own way.
+
+    It is made before the engine: whoever takes locks in the order in which they were made takes its lock first.
+    """
+
+    def __init__(self) -> None:
+        self.composite = lg.Composite("roaming")
+        self.double = self.composite.graph.add(lg.block(lambda x: x * 2.0, name="double"))
+        self.composite.expose(self.double["result"])
+        self.give(0.0)
+
+    def give(self, value: float) -> None:
+        """Another number."""
+        self.composite.graph.set(self.double["x"], np.full(_SIZE, value))
+
+    def move(self, engine: lg.Engine, chance: random.Random) -> None:
+        """Puts it there or takes it away; another thread may have done so."""
+        with contextlib.suppress(lg.UsageError):
+            (engine.add if chance.random() < 0.6 else engine.remove)(self.composite)
 
 
 class _Lane:
     """Blocks that one thread edits. Edit n leaves x + y·gain = n in every element, and the body adds thousands."""
 
-    def __init__(self, engine: lg.Engine, name: str, chance: random.Random) -> None:
-        self.engine, self.name, self.chance = engine, name, chance
+    def __init__(self, engine: lg.Engine, name: str, chance: random.Random, roaming: _Roaming) -> None:
+        self.engine, self.name, self.chance, self.roaming = engine, name, chance, roaming
         self.number = 0  # of the last edit
         self.thousands = {0: 0}  # by edit, of the body it left
         self.body = engine.add(lg.block(_BODIES[0][0], name=name))
@@ -60,7 +84,13 @@ class _Lane:
             thousands = own
         self.thousands[number] = thousands  # before the edit: a frame may take it at once
         self.number = number
+        if self.chance.random() < 0.3:
+            self.roaming.move(self.engine, self.chance)
         with self.engine.edits():
+            if self.chance.random() < 0.3:
+                self.roaming.give(float(number))
+            if self.chance.random() < 0.2:
+                self.roaming.move(self.engine, self.chance)
             if kind == "code":
                 lg.edit(self.engine, self.body, body)
             elif kind == "y and x":
@@ -102,9 +132,9 @@ class _Lane:
 class _Run:
     """The threads of one run, and what went wrong in them."""
 
-    def __init__(self, engine: lg.Engine, seed: int) -> None:
-        self.engine = engine
-        self.lanes = [_Lane(engine, f"lane{n}", random.Random(seed * 100 + n)) for n in range(_LANES)]
+    def __init__(self, engine: lg.Engine, seed: int, roaming: _Roaming) -> None:
+        self.engine, self.roaming = engine, roaming
+        self.lanes = [_Lane(engine, f"lane{n}", random.Random(seed * 100 + n), roaming) for n in range(_LANES)]
         clock = engine.add(lg.State("clock", np.zeros(_SIZE)))
         tick = engine.add(lg.block(lambda x: x + 1.0, name="tick"))
         engine.connect(clock, tick["x"])
@@ -118,14 +148,14 @@ class _Run:
 
     def run(self) -> Mapping[str, int]:
         """Starts all threads, waits for them, and looks at the last frame."""
-        editors = [threading.Thread(target=self._guard, args=(self._edit, lane)) for lane in self.lanes]
-        others = [threading.Thread(target=self._guard, args=(self._step, None)) for _ in range(2)]
-        others += [threading.Thread(target=self._guard, args=(self._read, None)) for _ in range(2)]
-        self.left = len(editors)
-        for thread in (*editors, *others):
+        work = [(self._edit, lane) for lane in self.lanes] + [(self._step, None), (self._read, None)] * 2
+        threads = [threading.Thread(target=self._guard, args=own, daemon=True) for own in work]
+        self.left = len(self.lanes)
+        for thread in threads:
             thread.start()
-        for thread in (*editors, *others):
-            thread.join()
+        for thread in threads:
+            thread.join(_LONG)
+        assert not any(thread.is_alive() for thread in threads), "threads wait for each other"
         if self.errors:
             raise AssertionError(str(self.errors[0])) from self.errors[0]
         frame = self.engine.step()
@@ -134,7 +164,16 @@ class _Run:
             found = lane.number_of(self.engine.read(lane.body))
             assert found == lane.number, f"{lane.name}: edit {lane.number} was made, {found} was read"
             self.counts.update(lane.counts)
+        self._compare_roaming()
         return {**self.counts, "edits": _LANES * _EDITS}
+
+    def _compare_roaming(self) -> None:
+        if self.engine.graph.blocks.get("roaming") is None:
+            self.engine.add(self.roaming.composite)
+        self.roaming.give(7.0)
+        self.engine.step()
+        found = self.engine.read(self.roaming.composite)
+        assert np.all(found == 14.0), f"the composite has {found[0]}, right 14.0"
 
     def _guard(self, work: Callable[[Any], None], lane: Any) -> None:
         try:
