@@ -1,4 +1,4 @@
-"""Lanes are as many as the numbers that differ between them leave room for: what a loop counts is the same for all."""
+"""How many lanes there are: what a loop counts is the same for all of them, and loops have more to hide latencies."""
 
 from collections.abc import Callable
 from random import Random
@@ -19,16 +19,16 @@ from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import run_function
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.schedule.loops import divergence
+from livegrad.schedule.loops import divergence, vectorise
 from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.plan import KernelStep
 
 TABLE = Tensor(f32, (7,))
 
 
-def lanes_of(function: Function) -> int:
+def lanes_of(function: Function, length: int = 1000) -> int:
     """How many lanes its only kernel has, with vectors of 64 bytes."""
-    (step,) = CpuFunction(function).schedule({"n": 1000}).steps
+    (step,) = CpuFunction(function).schedule({"n": length}).steps
     assert isinstance(step, KernelStep)
     return lower_loops(CpuNest(step, 64), CPU).lanes
 
@@ -89,14 +89,47 @@ def over_points(program: Callable[..., Node]) -> Function:
     return map_over(trace(program, f32, i64, TABLE), (True, False, False))
 
 
-@pytest.mark.parametrize("program", [counted, counted_from, read_in_turn, nested, branching, counted_while])
-def test_what_a_loop_counts_takes_no_lanes_away(program: Callable[..., Node]) -> None:
-    assert lanes_of(over_points(program)) == 32  # two registers of single numbers
+def one_step(x: Node, n: Node, table: Node) -> Node:
+    return x * 0.5 + number(n)
 
 
-@pytest.mark.parametrize("program", [ends_by_element, read_by_element, in_double])
-def test_wide_numbers_that_differ_between_lanes_leave_fewer(program: Callable[..., Node]) -> None:
-    assert lanes_of(over_points(program)) == 16
+def turning(x: Node, n: Node, table: Node) -> Node:
+    return ops.make_for_loop(n, lambda i, a, b: (a + b * 0.5, b - a * 0.5), x, x)[0]
+
+
+def many_numbers(x: Node, n: Node, table: Node) -> Node:
+    return ops.make_for_loop(n, lambda i, *state: (*state[1:], state[0] * 0.5), x, x, x, x)[0]
+
+
+def long_body(x: Node, n: Node, table: Node) -> Node:
+    def body(i: Node, y: Node) -> Node:
+        total = y
+        for place in range(20):
+            total = total + ops.sqrt(y * y + float(place))
+        return total
+
+    return loop(n, body, x)
+
+
+# Vectors have 64 bytes: a register holds 16 single numbers, and 8 that are as wide as an index.
+LANES: dict[Callable[..., Node], int] = {
+    one_step: 2 * 16,
+    counted: 8 * 16, counted_from: 8 * 16, nested: 8 * 16, branching: 8 * 16,
+    counted_while: 4 * 16, turning: 4 * 16, long_body: 4 * 16,
+    many_numbers: 2 * 16, read_in_turn: 2 * 16,
+    ends_by_element: 8 * 8, in_double: 8 * 8, read_by_element: 2 * 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", LANES)
+def test_lanes_hide_the_latency_of_loops_and_only_numbers_that_differ_take_registers(
+    program: Callable[..., Node],
+) -> None:
+    assert lanes_of(over_points(program)) == LANES[program]
+
+
+def test_short_arrays_have_no_lanes_that_idle_in_loops() -> None:
+    assert [lanes_of(over_points(counted), length) for length in (3, 127, 128)] == [32, 32, 128]
 
 
 # --- the same bits with any number of lanes ---------------------------------------------------------------------------
@@ -146,5 +179,6 @@ def test_random_loops_have_the_same_bits_with_the_lanes_that_all_numbers_would_l
     plan = CpuFunction(function).schedule({"n": len(values)})
     found = CompiledPlan.from_plan(plan, run_function).run(arguments)
     monkeypatch.setattr(divergence, "varying_types_of", all_types_of)
+    monkeypatch.setattr(vectorise, "_loop_registers", lambda node: 1)
     expected = CompiledPlan.from_plan(plan, run_function).run(arguments)
     np.testing.assert_array_equal(found[0], expected[0])

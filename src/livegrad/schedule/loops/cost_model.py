@@ -19,6 +19,8 @@ LEAST_BLOCK, MOST_BLOCK = 1024, 1 << 16
 SHARED_COST, FEWEST_ITEMS = 400_000.0, 8
 LONG_KERNEL, LARGE_KERNEL = 800, 2000  # nodes
 MANY_MATH_CALLS = 8
+SHORT_LOOP, MEDIUM_LOOP, LONG_LOOP = 48, 100, 300  # nodes of a loop's body
+FEW_CARRIED = 3  # numbers that a loop carries, each of which takes several registers
 MANY_PORTS = 64
 SHORT_ROW = 8  # inner points that code names one by one
 # Numbers of a row that are read together: a matrix of four rows. 200,000 products of 3 × 3 take 3.0 ms gathered and 1.4
