@@ -11,13 +11,13 @@ from benchmarks import parts_limits, prospero
 from benchmarks.contenders import Unavailable
 from benchmarks.parts_expected import CORNER, TRIANGLES, draw_with_numpy, field, meshing, points
 from benchmarks.problems import Problem, Run
+from livegrad.implicit.bodies.part import Part, part_of_function
+from livegrad.implicit.bodies.slicing import draw_plane
 from livegrad.implicit.formats.vm import load_vm
 from livegrad.implicit.meshing.meshing import mesh
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.expression import add_expression
 from livegrad.implicit.nodes.resources import TriangleMesh
-from livegrad.implicit.parts.part import Part, part_of_function
-from livegrad.implicit.parts.slicing import draw_plane
 
 STEP = 1e-3
 PART = """

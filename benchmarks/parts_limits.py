@@ -15,10 +15,10 @@ import numpy as np
 from benchmarks import prospero
 from benchmarks.problems import Problem, Run
 from livegrad import ops
+from livegrad.implicit.bodies import shapes
 from livegrad.implicit.formats.png import read_png
 from livegrad.implicit.meshing.meshing import mesh
 from livegrad.implicit.nodes.errors import PartWarning
-from livegrad.implicit.parts import shapes
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32

@@ -30,7 +30,7 @@ BODIES: dict[str, list[Callable[..., Any]]] = {
         lambda x, y, gain=1.0: bounded(x + y * gain),
         lambda x, y, gain=1.0: bounded(x - y + gain),
         lambda x, y, gain=1.0: bounded(y * 0.5 - gain),
-        lambda x, y, gain=1.0: bounded(x + gain * lg.context_tensor("animation_time")),
+        lambda x, y, gain=1.0: bounded(x + gain * lg.contexts.context_tensor("animation_time")),
     ],
     "loop": [lambda x, y, gain=1.0: bounded(x * 0.5 + y + gain), lambda x, y, gain=1.0: bounded(y - x * gain)],
     "gate": [lambda x, y, gain=1.0: bounded(x + gain + y), lambda x, y, gain=1.0: bounded(x * gain - y)],

@@ -20,8 +20,8 @@ Picture = np.ndarray[Any, Any]
 FLOWERS = 7
 
 
-@lg.context_node
-def grid(ctx: Annotated[lg.NodeContext, lg.Extract("footprint")]) -> Picture:
+@lg.contexts.context_node
+def grid(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("footprint")]) -> Picture:
     """Returns the x and y coordinates of each pixel as two rows; y runs from -1 at the bottom to 1 at the top."""
     width, height = ctx.footprint
     across = width / height
@@ -29,15 +29,15 @@ def grid(ctx: Annotated[lg.NodeContext, lg.Extract("footprint")]) -> Picture:
     return np.stack([x.ravel(), y.ravel()]).astype(np.float32)
 
 
-@lg.context_node
-def paper(ctx: lg.NodeContext, grid: Picture) -> Picture:
+@lg.contexts.context_node
+def paper(ctx: lg.contexts.NodeContext, grid: Picture) -> Picture:
     """Draws the sky, which does not depend on time."""
     height = np.clip(grid[1], 0, 1)
     return np.stack([0.98 - 0.55 * height, 0.86 - 0.28 * height, 0.74 + 0.16 * height], -1)
 
 
-@lg.context_node
-def hills(ctx: lg.NodeContext, paper: Picture, grid: Picture) -> Picture:
+@lg.contexts.context_node
+def hills(ctx: lg.contexts.NodeContext, paper: Picture, grid: Picture) -> Picture:
     """Draws three ridges over the sky."""
     picture = paper.copy()
     for index, shade in enumerate((0.75, 0.6, 0.45)):
@@ -47,8 +47,8 @@ def hills(ctx: lg.NodeContext, paper: Picture, grid: Picture) -> Picture:
     return picture
 
 
-@lg.context_node
-def wind(ctx: Annotated[lg.NodeContext, lg.Extract("animation_time")]) -> float:
+@lg.contexts.context_node
+def wind(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("animation_time")]) -> float:
     """Returns how far flowers bend, rounded to a few positions."""
     return round(float(np.sin(ctx.animation_time * 2.0)) * 4) / 40
 
@@ -59,8 +59,10 @@ def glow_at(x: Any) -> Any:
     return ops.exp(distance * distance * -6.0) * 0.35
 
 
-@lg.context_node
-def flower(ctx: Annotated[lg.NodeContext, lg.Extract("index")], grid: Picture, wind: float) -> Picture:
+@lg.contexts.context_node
+def flower(
+    ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("index")], grid: Picture, wind: float
+) -> Picture:
     """Returns how much the stem, bloom and centre of one flower cover each pixel, as three antialiased rows."""
     root = -1.2 + 2.4 * ctx.index / (FLOWERS - 1)
     tall = 0.45 + 0.35 * ((ctx.index * 37) % 5) / 4
@@ -72,14 +74,16 @@ def flower(ctx: Annotated[lg.NodeContext, lg.Extract("index")], grid: Picture, w
     return np.stack([stem, bloom, heart]).astype(np.float32)
 
 
-@lg.context_node
-def bouquet(ctx: Annotated[lg.NodeContext, lg.Inject("index")], flower: lg.Scoped) -> list[Picture]:
+@lg.contexts.context_node
+def bouquet(
+    ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Inject("index")], flower: lg.contexts.Scoped
+) -> list[Picture]:
     """Evaluates the flower once for each index."""
     return [flower(ctx.inject(index=index)) for index in range(FLOWERS)]
 
 
-@lg.context_node
-def scene(ctx: lg.NodeContext, hills: Picture, bouquet: list[Picture], glow: Picture) -> Picture:
+@lg.contexts.context_node
+def scene(ctx: lg.contexts.NodeContext, hills: Picture, bouquet: list[Picture], glow: Picture) -> Picture:
     picture = np.minimum(hills * (0.9 + glow[:, None] * np.array([1.0, 0.9, 0.5])), 1.0)
     for index, covers in enumerate(bouquet):
         petals = [(0.93, 0.32, 0.36), (0.97, 0.62, 0.75), (0.58, 0.42, 0.88)][index % 3]
@@ -88,8 +92,10 @@ def scene(ctx: lg.NodeContext, hills: Picture, bouquet: list[Picture], glow: Pic
     return picture
 
 
-@lg.context_node
-def lake(ctx: Annotated[lg.NodeContext, lg.Extract("footprint")], scene: Picture, reflection: Picture) -> Picture:
+@lg.contexts.context_node
+def lake(
+    ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("footprint")], scene: Picture, reflection: Picture
+) -> Picture:
     """Draws the scene above its delayed, darker mirror image."""
     width, height = ctx.footprint
     above, below = scene.reshape(height, width, 3), reflection.reshape(height, width, 3)
@@ -103,7 +109,7 @@ def build() -> lg.ContextGraph:
     graph.node("paper", paper, grid="grid")
     graph.node("hills", hills, paper="paper", grid="grid")
     graph.node("wind", wind)
-    graph.node("glow", lg.context_function(glow_at, lg.f32).mapped(), plain="columns")
+    graph.node("glow", lg.contexts.context_function(glow_at, lg.f32).mapped(), plain="columns")
     graph.node("flower", flower, grid="grid", wind="wind")
     graph.node("bouquet", bouquet, flower="flower")
     graph.node("scene", scene, hills="hills", bouquet="bouquet", glow="glow")

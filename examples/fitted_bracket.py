@@ -90,7 +90,9 @@ def main(arguments: list[str] | None = None) -> lg.Part:
     pictures = [lg.render(first, color=(0.62, 0.67, 0.73), **view), lg.render(fitted, **view)]
     lg.save_png(np.concatenate(pictures, axis=1), options.out / "fitted_bracket.png")
     (options.out / "fitted_bracket_loss.svg").write_text(chart_svg(losses, title="the loss", across="steps"))
-    lg.save_3mf(lg.assembly_of_part(fitted, min_feature_size=options.feature_size), options.out / "bracket.3mf")
+    lg.save_3mf(
+        lg.implicit.assembly_of_part(fitted, min_feature_size=options.feature_size), options.out / "bracket.3mf"
+    )
     lg.save_stl(lg.mesh(fitted, feature_size=options.feature_size), options.out / "bracket.stl")
     for name, value in fitted.parameters.items():
         print(f"{name:10s} {FIRST[name]:6.2f} → {float(value):6.3f} mm   (scanned: {SCANNED[name]:g})")

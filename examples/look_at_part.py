@@ -27,9 +27,9 @@ length(max(q, vector(0))) + min(max(q.x, max(q.y, q.z)), 0) - 2
 
 def gyroid_block() -> lg.Assembly:
     """Returns a gyroid block. Dividing the field by the length of its gradient gives a distance near the surface."""
-    scalar, vector = lg.PortType.SCALAR, lg.PortType.VECTOR
-    assembly = lg.add_expression(lg.Assembly(), "lattice", LATTICE, {"pos": "vector"})
-    assembly = lg.add_expression(assembly, "block", BLOCK, {"pos": "vector"})
+    scalar, vector = lg.implicit.PortType.SCALAR, lg.implicit.PortType.VECTOR
+    assembly = lg.implicit.add_expression(lg.Assembly(), "lattice", LATTICE, {"pos": "vector"})
+    assembly = lg.implicit.add_expression(assembly, "block", BLOCK, {"pos": "vector"})
     assembly = assembly.add_function("main", {"pos": vector}, {"shape": scalar})
     assembly = assembly.add_node(
         "main",
@@ -46,8 +46,8 @@ def gyroid_block() -> lg.Assembly:
     assembly = assembly.add_node("main", "FunctionCall", "within", functionID=2, pos="inputs.pos")
     assembly = assembly.add_node("main", "Max", "shape", A="wall.result", B="within.shape")
     assembly = assembly.link("main", "shape.result", "outputs.shape")
-    assembly = assembly.add_resource(lg.TriangleMesh.box((-12,) * 3, (12,) * 3), id=10)
-    return assembly.add_resource(lg.LevelSet(3, "shape", 10, name="gyroid block"), id=11).build(11)
+    assembly = assembly.add_resource(lg.implicit.TriangleMesh.box((-12,) * 3, (12,) * 3), id=10)
+    return assembly.add_resource(lg.implicit.LevelSet(3, "shape", 10, name="gyroid block"), id=11).build(11)
 
 
 def main(arguments: list[str] | None = None) -> lg.Part:
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> lg.Part:
     file = options.file or options.out / "gyroid_block.3mf"
     if options.file is None:
         lg.save_3mf(gyroid_block(), file)
-    part = lg.fit_bounds(lg.parts(lg.load_3mf(file))[0])
+    part = lg.implicit.fit_bounds(lg.parts(lg.load_3mf(file))[0])
     middle = (part.low + part.high) / 2
     size = float((part.high - part.low).max())
     points = middle + np.random.default_rng(0).uniform(-0.3, 0.3, (4, 3)) * size

@@ -75,7 +75,7 @@ def repulsion(x, indices, near):
         squared = lg.sum((own - other) ** 2.0, axis=-1) / REPULSION_RADIUS**2
         return lg.maximum(1.0 - squared, 0.0) ** 2.0
 
-    return lg.sum(lg.fold_neighbours(bond, indices, near, x))
+    return lg.sum(lg.live.fold_neighbours(bond, indices, near, x))
 
 
 def penetration(x, obstacles):
@@ -136,18 +136,18 @@ class System:
 def build(backend: str) -> System:
     """Creates and connects all blocks."""
     engine = lg.Engine(backend)
-    obstacle_rows = lg.types.Tensor(lg.types.f32, (lg.Dimension.symbol("m"), 3))
+    obstacle_rows = lg.ir.types.Tensor(lg.ir.types.f32, (lg.ir.Dimension.symbol("m"), 3))
     new_blocks = [
         lg.State("particles", np.zeros((CAPACITY, COLUMNS), np.float32)),
         lg.State("count", np.int64(0)),
         lg.State("tick", np.float32(0)),
         lg.block(lambda tick: tick + 1.0, name="clock"),
         lg.block(positions, name="positions"),
-        lg.neighbour_block(capacity=48, name="near"),
+        lg.live.neighbour_block(capacity=48, name="near"),
         lg.block(energy, name="energy", inputs={"obstacles": obstacle_rows}),
         lg.block(move, name="move"),
-        lg.append_block(survivors, capacity=CAPACITY, name="survivors"),
-        lg.append_block(fountain, capacity=16, name="fountain"),
+        lg.live.append_block(survivors, capacity=CAPACITY, name="survivors"),
+        lg.live.append_block(fountain, capacity=16, name="fountain"),
     ]
     blocks = {block.name: engine.add(block) for block in new_blocks}
     system = System(engine, blocks, OBSTACLES)
@@ -186,7 +186,7 @@ def connect_pool(system: System, *writers: str) -> None:
     """Replaces the append buffer by one that these blocks write."""
     if "pool" in system.blocks:
         system.engine.remove(system["pool"])
-    system.blocks["pool"] = system.engine.add(lg.AppendBuffer("pool", capacity=CAPACITY, writers=writers))
+    system.blocks["pool"] = system.engine.add(lg.live.AppendBuffer("pool", capacity=CAPACITY, writers=writers))
     for writer in writers:
         connect(system, f"{writer}.values", f"pool.{writer}")
     connect(system, "pool.values", "particles.next")
@@ -198,7 +198,7 @@ def connect_pool(system: System, *writers: str) -> None:
 
 def add_rain(system: System) -> None:
     """Adds an emitter. The graph is rebuilt, and all blocks keep their values."""
-    system.blocks["rain"] = system.engine.add(lg.append_block(rain, capacity=8, name="rain"))
+    system.blocks["rain"] = system.engine.add(lg.live.append_block(rain, capacity=8, name="rain"))
     connect(system, "tick", "rain.tick")
     connect_pool(system, "survivors", "fountain", "rain")
 
@@ -209,11 +209,11 @@ SCRIPT: list[Edit] = [
                                                          s.engine.set(s["fountain"]["speed"], 2.9))),
     (0.40, "a third obstacle", lambda s: set_obstacles(s, MORE_OBSTACLES)),
     (0.55, "rain", add_rain),
-    (0.75, "a bowl with waves instead of gravity", lambda s: lg.edit(s.engine, s["energy"], bowl_energy)),
+    (0.75, "a bowl with waves instead of gravity", lambda s: lg.live.edit(s.engine, s["energy"], bowl_energy)),
 ]  # fmt: skip
 
 
-def describe_edit(frame: lg.Frame, what: str, seconds: float) -> str:
+def describe_edit(frame: lg.live.Frame, what: str, seconds: float) -> str:
     levels = ", ".join(f"{change.step} {change.level.name.lower()}" for change in list(frame.changes.values())[:8])
     more = f" and {len(frame.changes) - 8} more" if len(frame.changes) > 8 else ""
     return f"frame {frame.number:4}: {what}: {frame.level.name} in {1e3 * seconds:.1f} ms ({levels}{more})"

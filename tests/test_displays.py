@@ -31,9 +31,9 @@ def test_tensors_show_shape_type_device_and_state():
 
 
 def test_functions_and_graphs_draw_themselves():
-    f = lg.trace(lambda x, y: lg.ops.sin(x) * y + x, lg.f32, lg.f32)
+    f = lg.ir.trace(lambda x, y: lg.ops.sin(x) * y + x, lg.f32, lg.f32)
     assert boxes(f._repr_svg_()) == 5  # two parameters, sin, mul, add
-    assert repr(lg.compile(f)) == "<compiled for the CPU: <function <lambda>(f32, f32) -> f32>>"
+    assert repr(lg.ir.compile(f)) == "<compiled for the CPU: <function <lambda>(f32, f32) -> f32>>"
     drawn = (lg.asarray([1.0]) + 1.0).graph._repr_svg_()
     assert drawn is not None
     assert boxes(drawn) >= 2
@@ -63,7 +63,7 @@ def test_contexts_name_their_nodes_and_features(tmp_path):
     assert repr(program) == "<program `clock` of <context graph of 1 nodes: clock>, given footprint, real_time>"
     assert boxes(program._repr_svg_()) == 1
     assert "needs real_time" in program.to_svg()
-    assert repr(lg.DiskCache(tmp_path, max_bytes=1000)) == f"<disk cache at {tmp_path}, at most 1,000 bytes>"
+    assert repr(lg.contexts.DiskCache(tmp_path, max_bytes=1000)) == f"<disk cache at {tmp_path}, at most 1,000 bytes>"
     for number in range(10):
         graph.value(f"v{number}", number)
     assert repr(graph) == "<context graph of 11 nodes: clock, v0, v1, v2, v3, v4, v5, v6 and 3 more>"
@@ -83,11 +83,11 @@ def test_an_engine_and_its_frames_are_one_line_and_a_picture():
     assert boxes(svg) == 2
     assert svg.count("stroke-dasharray") == 1  # the way back to the state
     assert "speed = 2.0" in svg
-    assert repr(lg.ExternalBuffer(np.zeros(3), version=2)) == "<external buffer float64 (3,), version 2>"
+    assert repr(lg.live.ExternalBuffer(np.zeros(3), version=2)) == "<external buffer float64 (3,), version 2>"
 
 
 def test_assemblies_and_parts_are_one_line():
-    assembly = lg.add_expression(lg.Assembly(), "ball", "length(pos) - r", {"pos": "vector", "r": "scalar"})
+    assembly = lg.implicit.add_expression(lg.Assembly(), "ball", "length(pos) - r", {"pos": "vector", "r": "scalar"})
     assert repr(assembly) == "<assembly: functions ball; 0 resources, 0 items>"
     function = assembly.graph("ball")
     assert repr(function) == "<graph function ball(pos: vector, r: scalar) -> (shape: scalar), 2 nodes>"
@@ -98,7 +98,7 @@ def test_assemblies_and_parts_are_one_line():
     assert re.fullmatch(r"<mesh ball: [\d,]+ vertices, [\d,]+ triangles>", repr(lg.mesh(part, feature_size=0.5)))
     ElementTree.fromstring(lg.slice(part, 0.0)._repr_svg_())
     assert re.fullmatch(r"<slice at 0: 1 contours, area 0\.7\d+>", repr(lg.slice(part, 0.0)))
-    assert repr(lg.FunctionBuilder(assembly, "more")) == "<function builder more(), 0 nodes>"
+    assert repr(lg.implicit.FunctionBuilder(assembly, "more")) == "<function builder more(), 0 nodes>"
 
 
 def test_reports_are_one_line_and_say_that_they_can_be_printed():

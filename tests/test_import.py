@@ -12,12 +12,12 @@ import pytest
 
 import livegrad as lg
 from livegrad.frontend.differentiable import annotations
+from livegrad.public_names import GROUPS, names_of
 from livegrad.tensors import namespace
 
-STUB = Path(lg.__file__).with_suffix(".pyi")
 STUB_HEAD = '''"""What type checkers read in place of `__init__.py`: every public name, imported from where it is.
 
-Made from the table in `__init__.py`; `./test --update-ir tests/test_import.py` writes it again.
+Made from the tables in `public_names.py`; `./test --update-ir tests/test_import.py` writes it again.
 """
 # ruff: noqa: I001, RUF022
 
@@ -36,7 +36,7 @@ def layers(loaded: set[str]) -> set[str]:
 
 def test_import_loads_the_value_ir_and_its_ops_alone() -> None:
     loaded = modules_after("import livegrad")
-    assert layers(loaded) == {"diagnostics", "ir", "ops"}
+    assert layers(loaded) == {"diagnostics", "ir", "ops", "public_names"}
     assert not {"llvmlite", "pyopencl", "cuda", "asyncio", "multiprocessing"} & loaded
     assert sum(name.startswith("livegrad") for name in loaded) <= 60
 
@@ -54,12 +54,12 @@ def test_an_engine_on_the_cpu_loads_no_library_of_a_gpu() -> None:
 
 def test_the_command_line_loads_what_a_command_needs_when_it_runs() -> None:
     loaded = modules_after("from livegrad.tools import cli\ntry: cli.main(['mesh', '--help'])\nexcept SystemExit: pass")
-    assert layers(loaded) == {"diagnostics", "ir", "ops", "tools"}
+    assert layers(loaded) == {"diagnostics", "ir", "ops", "public_names", "tools"}
 
 
 def test_listing_the_names_loads_nothing() -> None:
     loaded = modules_after("import livegrad\nassert {'Tensor', 'Engine', 'load_3mf'} <= {*dir(livegrad)}")
-    assert layers(loaded) == {"diagnostics", "ir", "ops"}
+    assert layers(loaded) == {"diagnostics", "ir", "ops", "public_names"}
 
 
 def test_every_name_of_the_table_is_where_it_says() -> None:
@@ -98,17 +98,31 @@ def test_classes_and_functions_are_pickled_by_where_they_are() -> None:
         assert pickle.loads(pickle.dumps(value)) is value
 
 
-def test_type_checkers_see_every_name(check_golden: Callable[[Path, str], None]) -> None:
-    check_golden(STUB, stub())
+@pytest.mark.parametrize("group", ["", *GROUPS])
+def test_type_checkers_see_every_name(group: str, check_golden: Callable[[Path, str], None]) -> None:
+    check_golden(Path(lg.__file__).parent / group / "__init__.pyi", stub(group))
 
 
-def stub() -> str:
-    """The table as imports. Names of annotations come from the module that has classes for type checkers."""
-    table: dict[str, tuple[str, str]] = vars(lg)["_NAMES"]
+def stub(group: str) -> str:
+    """A table as imports. Names of annotations come from the module that has classes for type checkers."""
     by_place: dict[str, list[str]] = {}
-    for public, (place, own) in table.items():
+    for public, (place, own) in names_of(group).items():
         place = annotations.__name__ if hasattr(annotations, public) else place
         by_place.setdefault(place, []).append(f"    {own}," if own == public else f"    {own} as {public},")
     blocks = ["\n".join([f"from {place} import (", *lines, ")"]) for place, lines in by_place.items()]
-    names = "\n".join(["__all__ = [", *[f'    "{name}",' for name in table], "]"])
-    return STUB_HEAD + "\n".join(blocks) + f"\n\n__version__: str\n\n{names}\n"
+    names = "\n".join(["__all__ = [", *[f'    "{name}",' for name in names_of(group)], "]"])
+    version = "" if group else "\n__version__: str\n"
+    return STUB_HEAD + "\n".join(blocks) + f"\n{version}\n{names}\n"
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_groups_list_their_names_and_say_where_others_are(group: str) -> None:
+    module = getattr(lg, group)
+    assert {*module.__all__} <= {*dir(module)}
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+        if name not in lg.__all__:
+            with pytest.raises(AttributeError, match=f"has no attribute '{name}'; write lg.{group}.{name}"):
+                getattr(lg, name)
+    with pytest.raises(AttributeError, match="has no attribute 'Tensor'"):
+        module.Tensor

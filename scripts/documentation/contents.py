@@ -170,10 +170,10 @@ PAGES = (
                 (ASSEMBLY,),
             ),
             Section("Meaning", tuple(f"{ASSEMBLY}.nodes.{m}" for m in ("to_ir", "lower_gradient", "c_text"))),
-            Section("Parts", (f"{ASSEMBLY}.parts",)),
+            Section("Parts", (f"{ASSEMBLY}.bodies",)),
             Section(
                 "Pictures, slices, meshes",
-                (f"{ASSEMBLY}.parts.rendering", f"{ASSEMBLY}.parts.slicing", f"{ASSEMBLY}.meshing"),
+                (f"{ASSEMBLY}.bodies.rendering", f"{ASSEMBLY}.bodies.slicing", f"{ASSEMBLY}.meshing"),
             ),
             Section("Files", ("livegrad.implicit.formats",)),
         ),
@@ -222,7 +222,7 @@ PAGES = (
             Section("Types", ("livegrad.ir.types",)),
             Section("Maps", ("livegrad.ops.control",)),
         ),
-        ("types",),
+        ("ir.types",),
     ),
     Page("reference/ops.md", "The op table", "What every pass and backend reads: one record an op.", (), ("ops",)),
 )

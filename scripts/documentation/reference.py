@@ -9,12 +9,15 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
 import livegrad as lg
 from livegrad.ir.op import Op
 from livegrad.passes.differentiate.linearize import RULES
+from livegrad.public_names import GROUPS
+from livegrad.public_names import names_of as names_of_group
 from scripts.documentation.contents import PAGES, Page, Section
 
 WIDTH = 100
@@ -22,13 +25,19 @@ INHERITED = (object, Exception, BaseException, ValueError, TypeError, IndexError
 
 
 def public_names() -> list[str]:
-    """What `from livegrad import *` gives, once each, in the order of the alphabet."""
-    return sorted(set(lg.__all__), key=lambda name: (name.lower(), name))
+    """The names of `livegrad` and of its groups, once each, in the order of the alphabet: `grad`, `live.watch`."""
+    grouped = [f"{group}.{name}" for group in GROUPS for name in names_of_group(group) if name not in lg.__all__]
+    return sorted({*lg.__all__, *grouped} - {*GROUPS}, key=lambda name: (name.rpartition(".")[2].lower(), name))
+
+
+def value_of(name: str) -> Any:
+    """What a public name stands for."""
+    return attrgetter(name)(lg)
 
 
 def namespaces() -> dict[str, ModuleType]:
     """The modules among the public names: `livegrad.linalg` and its like."""
-    return {name: value for name in public_names() if inspect.ismodule(value := getattr(lg, name))}
+    return {name: value for name in public_names() if inspect.ismodule(value := value_of(name))}
 
 
 def names_of(namespace: ModuleType) -> list[str]:
@@ -45,7 +54,7 @@ def names_of(namespace: ModuleType) -> list[str]:
 
 def place_of(name: str) -> tuple[Page, Section | None]:
     """The page and section of one of livegrad's own names; a name that nobody takes is an error."""
-    value = getattr(lg, name)
+    value = value_of(name)
     for page in PAGES:
         if name in page.namespaces:
             return page, None
@@ -76,16 +85,16 @@ def _page_lines(page: Page, placed: dict[Section, list[str]]) -> Iterator[str]:
     for section in page.sections:
         yield f"## {section.title}\n"
         for name in _in_order(section, placed.get(section, [])):
-            yield from _entry(f"lg.{name}", getattr(lg, name))
+            yield from _entry(f"lg.{name}", value_of(name))
     for namespace in page.namespaces:
-        module = getattr(lg, namespace)
+        module = value_of(namespace)
         yield from _op_table(module) if namespace == "ops" else _namespace(namespace, module)
 
 
 def _in_order(section: Section, names: list[str]) -> list[str]:
     """As the section lists them; then classes, then the rest."""
     order = {name: index for index, name in enumerate(section.names)}
-    return sorted(names, key=lambda name: (order.get(name, len(order)), not inspect.isclass(getattr(lg, name))))
+    return sorted(names, key=lambda name: (order.get(name, len(order)), not inspect.isclass(value_of(name))))
 
 
 def _namespace(name: str, module: ModuleType) -> Iterator[str]:
@@ -112,7 +121,7 @@ def overview() -> str:
 
 def _names_on(page: Page) -> list[str]:
     names = [name for name in public_names() if place_of(name)[0] is page and name != "ops"]
-    return names + [f"{s}.{name}" for s in page.namespaces for name in names_of(getattr(lg, s)) if s != "ops"]
+    return names + [f"{s}.{name}" for s in page.namespaces for name in names_of(value_of(s)) if s != "ops"]
 
 
 def _index() -> str:
@@ -146,13 +155,13 @@ def _entry(title: str, value: Any) -> Iterator[str]:
 def _value(value: Any, title: str) -> Iterator[str]:
     """Constants, types and the few objects that are called like functions."""
     documented = inspect.getdoc(value) or ""
-    ours = type(value).__module__.startswith("livegrad") and not isinstance(value, lg.types.Scalar)
+    ours = type(value).__module__.startswith("livegrad") and not isinstance(value, lg.ir.types.Scalar)
     if ours and callable(value):
         yield f"```python\n{signature_of(title.removeprefix('lg.'), value)}\n```\n"
     if ours:
         yield _prose(documented) + "\n"
-    elif isinstance(value, lg.types.Scalar):
-        same = [f"`lg.{name}`" for name in public_names() if getattr(lg, name) is value]
+    elif isinstance(value, lg.ir.types.Scalar):
+        same = [f"`lg.{name}`" for name in public_names() if value_of(name) is value]
         yield f"{same[0]}, a scalar type of {value.bits} bits. Names of one object: {', '.join(same)}.\n"
     else:
         yield f"`{value!r}`\n"

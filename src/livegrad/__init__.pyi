@@ -1,6 +1,6 @@
 """What type checkers read in place of `__init__.py`: every public name, imported from where it is.
 
-Made from the table in `__init__.py`; `./test --update-ir tests/test_import.py` writes it again.
+Made from the tables in `public_names.py`; `./test --update-ir tests/test_import.py` writes it again.
 """
 # ruff: noqa: I001, RUF022
 
@@ -17,18 +17,14 @@ from livegrad.diagnostics import (
     VerifyError,
 )
 from livegrad import (
+    contexts,
+    implicit,
+    ir,
+    live,
     ops,
 )
-from livegrad.ir import (
-    types,
-)
 from livegrad.ir.types import (
-    Array,
     bf16,
-    Matrix,
-    Struct,
-    Tuple,
-    Vector,
 )
 from livegrad.frontend.differentiable.annotations import (
     bool_,
@@ -67,86 +63,6 @@ from livegrad.frontend.differentiable.annotations import (
     vec2,
     vec3,
     vec4,
-)
-from livegrad.ir.dimension import (
-    Dimension,
-)
-from livegrad.ir.node import (
-    Function,
-    Node,
-)
-from livegrad.ir.function import (
-    trace,
-)
-from livegrad.ir.leaves import (
-    constant,
-)
-from livegrad.ir.text import (
-    parse_function,
-    print_function,
-)
-from livegrad.ops.control import (
-    map_over,
-)
-from livegrad.runtime.cpu import (
-    compile_function as compile,
-)
-from livegrad.runtime.reference import (
-    evaluate,
-)
-from livegrad.live.blocks import (
-    append_block,
-    AppendBlock,
-    block,
-    captured_block,
-    cuda_block,
-    edit,
-    fold_neighbours,
-    GradientBlock,
-    load_cuda_block,
-    neighbour_block,
-    NeighbourBlock,
-    neighbours,
-    watch,
-    watch_cuda,
-)
-from livegrad.live.recording import (
-    Difference,
-    record,
-    Recording,
-    Replay,
-    replay,
-)
-from livegrad.live.graph.append_buffer import (
-    AppendBuffer,
-)
-from livegrad.live.engine import (
-    Engine,
-)
-from livegrad.live.frame import (
-    EngineError,
-    Frame,
-)
-from livegrad.live.graph.description import (
-    Block,
-    Composite,
-    State,
-)
-from livegrad.live.profile import (
-    chrome_trace,
-)
-from livegrad.live.graph.regions import (
-    For,
-    If,
-    IfElse,
-    Switch,
-    While,
-)
-from livegrad.live.graph.sources import (
-    ExternalBuffer,
-)
-from livegrad.live.update.diff_plans import (
-    Level,
 )
 from livegrad.lazy.lazy_values import (
     reset_stats,
@@ -447,59 +363,37 @@ from livegrad.frontend.differentiable import (
     prefer_recompute,
     remember_at_most,
 )
-from livegrad.contexts import (
-    CacheLimits,
-    Context,
-    context,
-    context_function,
-    context_node,
-    context_tensor,
-    ContextError,
-    ContextGraph,
-    DiskCache,
-    Extract,
-    ExtractAll,
-    Inject,
-    Modify,
-    NodeContext,
-    register_feature,
-    Scoped,
-    tensor_function,
+from livegrad.live.blocks import (
+    block,
 )
-from livegrad.implicit import (
-    add_expression,
-    add_ir_function,
+from livegrad.live.graph.description import (
+    Block,
+    Composite,
+    State,
+)
+from livegrad.live.engine import (
+    Engine,
+)
+from livegrad.live.graph.regions import (
+    For,
+    If,
+    IfElse,
+    Switch,
+    While,
+)
+from livegrad.ops.context import (
+    context,
+)
+from livegrad.contexts.context_values import (
+    Context,
+)
+from livegrad.contexts.context_graph import (
+    ContextGraph,
+)
+from livegrad.implicit.nodes.assembly import (
     Assembly,
-    assembly_of_part,
-    AssemblyError,
-    BeamLattice,
-    BuildItem,
-    draw_plane,
-    fit_bounds,
-    FunctionBuilder,
-    ImageStack,
-    LevelSet,
-    lower_function_gradient,
-    mesh,
-    Part,
-    part_of_function,
-    parts,
-    PartWarning,
-    PortType,
-    render,
-    shapes,
-    Slice,
-    slice_part as slice,
-    to_cuda,
-    to_function,
-    to_opencl,
-    TriangleMesh,
-    VolumeChannel,
-    VolumeData,
 )
 from livegrad.implicit.formats import (
-    FormatError,
-    FormatWarning,
     load_3mf,
     load_stl,
     load_vm,
@@ -509,6 +403,24 @@ from livegrad.implicit.formats import (
     save_png,
     save_stl,
     save_svg,
+)
+from livegrad.implicit.meshing.meshing import (
+    mesh,
+)
+from livegrad.implicit.bodies.part import (
+    Part,
+)
+from livegrad.implicit.bodies.level_sets import (
+    parts,
+)
+from livegrad.implicit.bodies.rendering import (
+    render,
+)
+from livegrad.implicit.bodies import (
+    shapes,
+)
+from livegrad.implicit.bodies.slicing import (
+    slice_part as slice,
 )
 
 __version__: str
@@ -524,9 +436,11 @@ __all__ = [
     "TypeRuleError",
     "UsageError",
     "VerifyError",
+    "contexts",
+    "implicit",
+    "ir",
+    "live",
     "ops",
-    "types",
-    "Array",
     "bf16",
     "bool_",
     "c128",
@@ -538,58 +452,10 @@ __all__ = [
     "i32",
     "i64",
     "i8",
-    "Matrix",
-    "Struct",
-    "Tuple",
     "u16",
     "u32",
     "u64",
     "u8",
-    "Vector",
-    "Dimension",
-    "Function",
-    "Node",
-    "trace",
-    "constant",
-    "parse_function",
-    "print_function",
-    "map_over",
-    "compile",
-    "evaluate",
-    "append_block",
-    "AppendBlock",
-    "block",
-    "captured_block",
-    "cuda_block",
-    "edit",
-    "fold_neighbours",
-    "GradientBlock",
-    "load_cuda_block",
-    "neighbour_block",
-    "NeighbourBlock",
-    "neighbours",
-    "watch",
-    "watch_cuda",
-    "Difference",
-    "record",
-    "Recording",
-    "Replay",
-    "replay",
-    "AppendBuffer",
-    "Engine",
-    "EngineError",
-    "Frame",
-    "Block",
-    "Composite",
-    "State",
-    "chrome_trace",
-    "For",
-    "If",
-    "IfElse",
-    "Switch",
-    "While",
-    "ExternalBuffer",
-    "Level",
     "reset_stats",
     "set_cache_budget",
     "stats",
@@ -865,61 +731,33 @@ __all__ = [
     "vec2",
     "vec3",
     "vec4",
-    "CacheLimits",
-    "Context",
+    "block",
+    "Block",
+    "Composite",
+    "Engine",
+    "For",
+    "If",
+    "IfElse",
+    "State",
+    "Switch",
+    "While",
     "context",
-    "context_function",
-    "context_node",
-    "context_tensor",
-    "ContextError",
+    "Context",
     "ContextGraph",
-    "DiskCache",
-    "Extract",
-    "ExtractAll",
-    "Inject",
-    "Modify",
-    "NodeContext",
-    "register_feature",
-    "Scoped",
-    "tensor_function",
-    "add_expression",
-    "add_ir_function",
     "Assembly",
-    "assembly_of_part",
-    "AssemblyError",
-    "BeamLattice",
-    "BuildItem",
-    "draw_plane",
-    "fit_bounds",
-    "FunctionBuilder",
-    "ImageStack",
-    "LevelSet",
-    "lower_function_gradient",
-    "mesh",
-    "Part",
-    "part_of_function",
-    "parts",
-    "PartWarning",
-    "PortType",
-    "render",
-    "shapes",
-    "Slice",
-    "slice",
-    "to_cuda",
-    "to_function",
-    "to_opencl",
-    "TriangleMesh",
-    "VolumeChannel",
-    "VolumeData",
-    "FormatError",
-    "FormatWarning",
     "load_3mf",
     "load_stl",
     "load_vm",
+    "mesh",
+    "Part",
+    "parts",
+    "render",
     "save_3mf",
     "save_animation",
     "save_mesh",
     "save_png",
     "save_stl",
     "save_svg",
+    "shapes",
+    "slice",
 ]

@@ -157,7 +157,7 @@ def lower(function: Function, target: Target = PORTABLE, trace: Trace | None = N
     """The function after the value passes that hold for all sizes: derivatives taken, calls inlined, simplified.
 
     >>> import livegrad as lg
-    >>> print(lg.print_function(lower(lg.trace(lambda x: x * 1.0 + x, lg.f32))).splitlines()[1])
+    >>> print(lg.ir.print_function(lower(lg.ir.trace(lambda x: x * 1.0 + x, lg.f32))).splitlines()[1])
       %0 = add(%p0, %p0): f32
     """
     return lower_module(Module((function,)), target, trace).functions[0]

@@ -25,7 +25,7 @@ V = Vector(f32, 3)
 DIALECTS = pytest.mark.parametrize("dialect", [OPENCL, CUDA], ids=lambda dialect: dialect.name)
 
 
-def compiled(function: lg.Function, lifted: tuple[bool, ...] | None = None) -> bytes:
+def compiled(function: lg.ir.Function, lifted: tuple[bool, ...] | None = None) -> bytes:
     text = kernel_source(function, lifted or (True,) * len(function.parameters), CUDA).text
     return compile_source(text, "sm_90", function.name)
 
@@ -40,8 +40,8 @@ def test_every_node_type_compiles_as_cuda_c(kind: PortType | None) -> None:
 @needs_nvrtc
 def test_integers_branches_and_checks_compile_as_cuda_c() -> None:
     for element in (i8, i32, i64, u64):
-        assert compiled(lg.trace(integers, element, element))
-    assert compiled(lg.trace(branching, i32, f32))
+        assert compiled(lg.ir.trace(integers, element, element))
+    assert compiled(lg.ir.trace(branching, i32, f32))
 
 
 @needs_nvrtc
@@ -59,7 +59,7 @@ def test_what_an_assembly_gives_for_cuda_compiles() -> None:
 
 def test_both_dialects_write_the_same_lines() -> None:
     """Scalars are written alike, but for the names of functions of single precision."""
-    function = lg.trace(lambda x, y: ops.sqrt(x * y) + ops.min(x, y) / 3.0, f64, f64, name="same")
+    function = lg.ir.trace(lambda x, y: ops.sqrt(x * y) + ops.min(x, y) / 3.0, f64, f64, name="same")
     opencl, cuda = function_source(function, OPENCL), function_source(function, CUDA)
     assert opencl.removeprefix(f"{OPENCL.double_pragma}\n") == cuda.removeprefix("__device__ inline ")
 
@@ -75,8 +75,8 @@ def test_a_function_may_have_any_name(dialect: Any) -> None:
     words = ("v0", "p0", "i", "value", "evaluate", "float3", "make_float3", "sinf", "class", "template", "__x")
     for number, name in enumerate(words):
         # Functions of one meaning are one function, whatever they are called: each has a number of its own.
-        inner = lg.trace(lambda x, number=number: x * (5000.0 + number), f32, name=name)
-        outer = lg.trace(lambda x, inner=inner: ops.call(x, function=inner) + x, f32)
+        inner = lg.ir.trace(lambda x, number=number: x * (5000.0 + number), f32, name=name)
+        outer = lg.ir.trace(lambda x, inner=inner: ops.call(x, function=inner) + x, f32)
         text = kernel_source(outer, (True,), dialect).text
         assert f"float {identifier(name)}(float p0)" in text
         assert identifier(name) != name
@@ -84,7 +84,7 @@ def test_a_function_may_have_any_name(dialect: Any) -> None:
 
 @DIALECTS
 def test_vectors_of_any_width_are_structs_where_the_language_has_none(dialect: Any) -> None:
-    text = function_source(lg.trace(lambda x: x + x, Vector(f32, 5)), dialect)
+    text = function_source(lg.ir.trace(lambda x: x + x, Vector(f32, 5)), dialect)
     assert "typedef struct { float r0; float r1; float r2; float r3; float r4; } lg_tuple0;" in text
     assert "(p0.r4 + p0.r4)" in text
 
@@ -92,7 +92,7 @@ def test_vectors_of_any_width_are_structs_where_the_language_has_none(dialect: A
 @DIALECTS
 def test_what_a_language_has_not_is_refused_by_name(dialect: Any) -> None:
     with pytest.raises(CompileError, match=f"{dialect.name} has no f16"):
-        function_source(lg.trace(lambda x: x, f16), dialect)
+        function_source(lg.ir.trace(lambda x: x, f16), dialect)
 
 
 @DIALECTS
@@ -107,17 +107,17 @@ def test_constants_are_the_shortest_that_read_as_the_same_number(dialect: Any) -
 @DIALECTS
 def test_an_index_that_is_used_again_is_checked_once_in_its_block(dialect: Any) -> None:
     def read(table: Any, n: Any) -> Any:
-        total = ops.lookup(table, n, lg.constant(0, i32)) + ops.lookup(table, n, lg.constant(2, i32))
+        total = ops.lookup(table, n, lg.ir.constant(0, i32)) + ops.lookup(table, n, lg.ir.constant(2, i32))
         inner = ops.cond(
             total > 1.0,
             table,
             n,
-            then=lg.trace(lambda table, n: ops.lookup(table, n, lg.constant(1, i32)), table.type, i32),
-            otherwise=lg.trace(lambda table, n: lg.constant(0.0, f32), table.type, i32),
+            then=lg.ir.trace(lambda table, n: ops.lookup(table, n, lg.ir.constant(1, i32)), table.type, i32),
+            otherwise=lg.ir.trace(lambda table, n: lg.ir.constant(0.0, f32), table.type, i32),
         )
         return total, inner
 
-    kernel = kernel_source(lg.trace(read, Tensor(f32, (4, 3)), i32), (False, True), dialect)
+    kernel = kernel_source(lg.ir.trace(read, Tensor(f32, (4, 3)), i32), (False, True), dialect)
     assert [site.message for site in kernel.sites] == ["index out of range for axis 0"] * 2
-    (plan_kernel,) = kernels(lg.map_over(lg.trace(read, Tensor(f32, (4, 3)), i32), (False, True)))
+    (plan_kernel,) = kernels(lg.ir.map_over(lg.ir.trace(read, Tensor(f32, (4, 3)), i32), (False, True)))
     assert [site.message for site in plan_kernel.sites].count("index out of range for axis 0") == 1

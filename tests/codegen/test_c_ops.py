@@ -58,7 +58,7 @@ class Example:
     """
 
     case: Case
-    function: lg.Function
+    function: lg.ir.Function
     arguments: list[Any]
     results: list[Any]
     result_types: list[Type]
@@ -102,7 +102,7 @@ def special(case: Case) -> Example:
     """An elementwise case over numbers that break careless code, each of which is a point here."""
     (node,) = case.function.results
     scalars = [scalar for type in case.function.parameter_types if (scalar := scalar_of(type)) is not None]
-    function = lg.trace(lambda *given: node.op(*given, **dict(node.attributes)), *scalars, name=node.op.name)
+    function = lg.ir.trace(lambda *given: node.op(*given, **dict(node.attributes)), *scalars, name=node.op.name)
     grids = case.arguments()
     results = [evaluate(case.function, *grids)]
     return Example(case, function, list(grids), results, [node.type], [(slice(len(grids[0])), grids)])
@@ -122,7 +122,7 @@ def is_pointwise(case: Case) -> bool:
     return all(type.name in OPENCL.scalars for type in inner if isinstance(type, Scalar))
 
 
-def has_text(function: lg.Function) -> bool:
+def has_text(function: lg.ir.Function) -> bool:
     try:
         return bool(function_source(function, OPENCL))
     except CompileError:
@@ -154,7 +154,7 @@ class Together:
     """Examples as one function over the same number of points, which is compiled at once."""
 
     examples: list[Example]
-    function: lg.Function
+    function: lg.ir.Function
     lifted: tuple[bool, ...]
     arguments: list[Any]
     points: int
@@ -183,7 +183,7 @@ def together(chosen: list[Example]) -> Together:
                 example.function.result_type, value, lambda value, index: ops.get(value, index=index)
             )
 
-    function = lg.trace(lambda *values: tuple(every(*values)), *types, name="together")
+    function = lg.ir.trace(lambda *values: tuple(every(*values)), *types, name="together")
     return Together(chosen, function, lifted, arguments, points)
 
 

@@ -29,52 +29,52 @@ TARGETS = {
 }
 
 
-def _wave(x: lg.Node) -> lg.Node:
+def _wave(x: lg.ir.Node) -> lg.ir.Node:
     return ops.sin(x) * ops.exp(-x) + ops.sqrt(x)
 
 
-def _square_sum(x: lg.Node) -> lg.Node:
+def _square_sum(x: lg.ir.Node) -> lg.ir.Node:
     return ops.reduce(x * x, kind="sum", axes=(0,))
 
 
-def _row_softmax(x: lg.Node) -> lg.Node:
+def _row_softmax(x: lg.ir.Node) -> lg.ir.Node:
     weights = ops.exp(x - ops.spread_back(ops.reduce(x, kind="max", axes=(1,)), (20, 333), (1,)))
     return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), (20, 333), (1,))
 
 
-def _newton(x: lg.Node) -> lg.Node:
-    def is_far(v: lg.Node) -> lg.Node:
+def _newton(x: lg.ir.Node) -> lg.ir.Node:
+    def is_far(v: lg.ir.Node) -> lg.ir.Node:
         return ops.abs(v * v - x) > 1e-3
 
     return ops.make_while_loop(is_far, lambda i, v: 0.5 * (v + x / v), x, limit=60)[0]
 
 
-def _newton_gradient(x: lg.Node) -> lg.Node:
-    return ops.bwd_diff(x, lg.constant(1.0, lg.f32), function=lg.trace(_newton, lg.f32, name="newton"))
+def _newton_gradient(x: lg.ir.Node) -> lg.ir.Node:
+    return ops.bwd_diff(x, lg.ir.constant(1.0, lg.f32), function=lg.ir.trace(_newton, lg.f32, name="newton"))
 
 
-def _gather(table: lg.Node, index: lg.Node) -> lg.Node:
+def _gather(table: lg.ir.Node, index: lg.ir.Node) -> lg.ir.Node:
     return ops.lookup(table, index) + 0.5
 
 
-def _mapped(function: Callable[..., Any], *types: Any) -> lg.Function:
-    return lg.map_over(lg.trace(function, *types))
+def _mapped(function: Callable[..., Any], *types: Any) -> lg.ir.Function:
+    return lg.ir.map_over(lg.ir.trace(function, *types))
 
 
 LENGTH = 1003
 POINTS = np.linspace(0.1, 4.0, LENGTH, dtype=np.float32)
 SIZED = {"n": LENGTH}
-PROGRAMS: dict[str, tuple[lg.Function, dict[str, int], tuple[Any, ...]]] = {
+PROGRAMS: dict[str, tuple[lg.ir.Function, dict[str, int], tuple[Any, ...]]] = {
     "elementwise": (_mapped(_wave, lg.f32), SIZED, (POINTS,)),
     "in double precision": (_mapped(_wave, lg.f64), SIZED, (POINTS.astype(np.float64),)),
     "in half precision": (_mapped(lambda x: x * x + 1.0, lg.f16), SIZED, (POINTS.astype(np.float16),)),
     "of bytes": (_mapped(lambda x: (x + 3) * x, lg.u8), SIZED, (np.arange(LENGTH).astype(np.uint8),)),
-    "a sum": (lg.trace(_square_sum, lg.types.Tensor(lg.f32, (LENGTH,))), {}, (POINTS,)),
-    "rows": (lg.trace(_row_softmax, lg.types.Tensor(lg.f32, (20, 333))), {}, (np.resize(POINTS, (20, 333)),)),
+    "a sum": (lg.ir.trace(_square_sum, lg.ir.types.Tensor(lg.f32, (LENGTH,))), {}, (POINTS,)),
+    "rows": (lg.ir.trace(_row_softmax, lg.ir.types.Tensor(lg.f32, (20, 333))), {}, (np.resize(POINTS, (20, 333)),)),
     "a loop": (_mapped(_newton, lg.f32), SIZED, (POINTS,)),
     "a loop with a trace": (_mapped(_newton_gradient, lg.f32), SIZED, (POINTS,)),
     "a gather": (
-        lg.trace(_gather, lg.types.Tensor(lg.f32, (50,)), lg.types.Tensor(lg.i64, (LENGTH,))),
+        lg.ir.trace(_gather, lg.ir.types.Tensor(lg.f32, (50,)), lg.ir.types.Tensor(lg.i64, (LENGTH,))),
         {},
         (POINTS[:50].copy(), np.arange(LENGTH) * 7 % 50),
     ),
@@ -84,9 +84,9 @@ PROGRAMS: dict[str, tuple[lg.Function, dict[str, int], tuple[Any, ...]]] = {
         (np.arange(LENGTH, dtype=np.int32) - 500, np.arange(LENGTH, dtype=np.int32) % 9 + 1),
     ),
     "a running sum": (
-        lg.trace(
+        lg.ir.trace(
             lambda x: ops.cumulative(x, kind="sum", axis=0, reverse=True, exclusive=True),
-            lg.types.Tensor(lg.f32, (30, 50)),
+            lg.ir.types.Tensor(lg.f32, (30, 50)),
         ),
         {},
         (np.resize(POINTS, (30, 50)),),
@@ -131,7 +131,7 @@ def test_vectors_of_any_size_give_the_same_values(program: str, narrow: int) -> 
     function, _, arguments = PROGRAMS[program]
     run = CpuFunction(function)
     found = run(*arguments)
-    expected = lg.evaluate(run.lowered, *arguments)  # lowered: the reference knows no derivatives
+    expected = lg.ir.evaluate(run.lowered, *arguments)  # lowered: the reference knows no derivatives
     pairs = zip(*(value if isinstance(value, tuple) else (value,) for value in (found, expected)), strict=True)
     for one, other in pairs:
         np.testing.assert_allclose(

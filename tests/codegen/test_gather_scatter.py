@@ -29,8 +29,8 @@ def _keep_threads() -> Iterator[None]:
 
 def results(function: Any, *arguments: Any) -> Any:
     """What a traced function gives, the same bits with one thread and with three."""
-    types = [lg.types.Tensor(lg.types.SCALARS[_NAMES[a.dtype.name]], a.shape) for a in map(np.asarray, arguments)]
-    compiled = lg.compile(lg.trace(function, *types))
+    types = [lg.ir.types.Tensor(lg.ir.types.SCALARS[_NAMES[a.dtype.name]], a.shape) for a in map(np.asarray, arguments)]
+    compiled = lg.ir.compile(lg.ir.trace(function, *types))
     set_threads(1)
     first = np.asarray(compiled(*arguments))
     set_threads(3)

@@ -16,29 +16,29 @@ from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.plan import KernelStep
 
 
-def _spheres(count: int) -> lg.Function:
+def _spheres(count: int) -> lg.ir.Function:
     """Spheres in a row, each joined smoothly with those before."""
 
-    def distance(x: lg.Node, y: lg.Node, radius: lg.Node) -> lg.Node:
+    def distance(x: lg.ir.Node, y: lg.ir.Node, radius: lg.ir.Node) -> lg.ir.Node:
         total = x
         for number in range(count):
             offset = x - 0.1 * number
             sphere = ops.sqrt(offset * offset + y * y) - radius
-            blend = ops.max(0.2 - ops.abs(total - sphere), lg.constant(0.0, lg.f32))
+            blend = ops.max(0.2 - ops.abs(total - sphere), lg.ir.constant(0.0, lg.f32))
             total = ops.min(total, sphere) - blend * blend * 1.25
         return total
 
-    return lg.map_over(lg.trace(distance, lg.f32, lg.f32, lg.f32))
+    return lg.ir.map_over(lg.ir.trace(distance, lg.f32, lg.f32, lg.f32))
 
 
-def _text(function: lg.Function, vector_bytes: int, quick: bool = False) -> str:
+def _text(function: lg.ir.Function, vector_bytes: int, quick: bool = False) -> str:
     (step,) = CpuFunction(function).schedule({"n": 1 << 16}).steps
     assert isinstance(step, KernelStep)
     nest = lower_loops(CpuNest(step, vector_bytes), CPU)
     return emit_kernel(nest.kernel, nest.layout, quick).text
 
 
-def _many_values(x: lg.Node) -> lg.Node:
+def _many_values(x: lg.ir.Node) -> lg.ir.Node:
     values = [ops.sqrt(x * number + 1.0) for number in range(1, 40)]
     total = x
     for first, second in zip(values, reversed(values), strict=True):
@@ -59,11 +59,11 @@ def test_square_roots_of_the_second_half_follow_behind_those_of_the_first() -> N
         (_spheres(3), 64, False),
         (_spheres(12), 32, False),
         (_spheres(12), 64, True),
-        (lg.map_over(lg.trace(_many_values, lg.f32)), 64, False),
+        (lg.ir.map_over(lg.ir.trace(_many_values, lg.f32)), 64, False),
     ],
     ids=["short", "few registers", "quickly compiled", "many values alive"],
 )
-def test_other_kernels_run_in_step(function: lg.Function, vector_bytes: int, quick: bool) -> None:
+def test_other_kernels_run_in_step(function: lg.ir.Function, vector_bytes: int, quick: bool) -> None:
     assert "<64 x float>" not in _text(function, vector_bytes, quick)
 
 

@@ -19,7 +19,7 @@ ELEMENTS = [SCALARS[name] for name in ("f32", "f64", "f16", "i8", "u16", "i32", 
 LENGTHS = (1, 15, 16, 33, 64, 67, 300)  # of rows that lanes fill, fill several times, and do not fill
 
 
-def _folds(x: lg.Node) -> tuple[lg.Node, ...]:
+def _folds(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
     """Folds along the lanes, and what is stored beside them."""
     if x.type.element.kind == "bool":  # type: ignore[attr-defined]
         return ops.reduce(x, kind="any", axes=(1,)), ops.reduce(x, kind="all", axes=(1,)), x
@@ -27,7 +27,7 @@ def _folds(x: lg.Node) -> tuple[lg.Node, ...]:
     return *sums, ops.arg_reduce(x, kind="argmax", axis=1), x + x
 
 
-def _text(function: lg.Function) -> list[KernelText]:
+def _text(function: lg.ir.Function) -> list[KernelText]:
     steps = [step for step in CpuFunction(function).schedule().steps if isinstance(step, KernelStep)]
     nests = [lower_loops(CpuNest(step, host_target().vector_bytes), CPU) for step in steps]
     return [emit_kernel(nest.kernel, nest.layout, quick=True) for nest in nests]
@@ -38,7 +38,7 @@ def test_quick_and_good_code_fold_load_and_store_the_same_lanes(
     element: Scalar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for length in LENGTHS:
-        function = lg.trace(_folds, Tensor(element, (5, length)))
+        function = lg.ir.trace(_folds, Tensor(element, (5, length)))
         values = np.random.default_rng(length).integers(0, 2 if element.kind == "bool" else 50, (5, length))
         found = {}
         for choice in ("quick", "good"):
@@ -49,7 +49,7 @@ def test_quick_and_good_code_fold_load_and_store_the_same_lanes(
 
 
 def test_a_quick_text_has_calls_in_the_place_of_masks_and_constants() -> None:
-    (kernel,) = _text(lg.trace(lambda x: ops.sqrt(x) * 0.75 + 1.5, Tensor(lg.f32, (100,))))
+    (kernel,) = _text(lg.ir.trace(lambda x: ops.sqrt(x) * 0.75 + 1.5, Tensor(lg.f32, (100,))))
     assert {function for function, _, _ in kernel.math} == {"load", "store"}
     assert "masked" not in kernel.text
     operations = [line for line in kernel.definition.splitlines() if "sqrt" in line or "fmul" in line]
@@ -61,7 +61,9 @@ def test_a_quick_text_has_calls_in_the_place_of_masks_and_constants() -> None:
 def test_a_conversion_that_cannot_fail_needs_no_mask() -> None:
     exact, checked = (
         _text(
-            lg.trace(lambda x, to=to: ops.reduce(ops.cast(x, type=to), kind="sum", axes=(1,)), Tensor(source, (9, 70)))
+            lg.ir.trace(
+                lambda x, to=to: ops.reduce(ops.cast(x, type=to), kind="sum", axes=(1,)), Tensor(source, (9, 70))
+            )
         )
         for source, to in ((lg.i32, lg.f32), (lg.f32, lg.i32))
     )

@@ -8,37 +8,37 @@ from livegrad import ops
 from livegrad.codegen.llvm import kernel_module, tape_runtime
 
 
-def endless(x: lg.Node) -> lg.Node:
+def endless(x: lg.ir.Node) -> lg.ir.Node:
     return ops.make_while_loop(lambda y: y > -1.0, lambda index, y: ops.sin(y) * x + 1.0, x)[0]
 
 
-def repeated(x: lg.Node, n: lg.Node) -> lg.Node:
+def repeated(x: lg.ir.Node, n: lg.ir.Node) -> lg.ir.Node:
     return ops.make_for_loop(n, lambda index, y: ops.sin(y) * x + 1.0, x)[0]
 
 
-def one_side(x: lg.Node, n: lg.Node) -> lg.Node:
+def one_side(x: lg.ir.Node, n: lg.ir.Node) -> lg.ir.Node:
     return ops.make_cond(x > 0.0, lambda x: 5.0 * x, lambda x: repeated(x, n), x)
 
 
-def both_sides(x: lg.Node, n: lg.Node) -> lg.Node:
+def both_sides(x: lg.ir.Node, n: lg.ir.Node) -> lg.ir.Node:
     return ops.make_cond(x > 0.0, lambda x: repeated(x * x, n), lambda x: repeated(x, n + 1), x)
 
 
-def three_ways(x: lg.Node, n: lg.Node) -> lg.Node:
+def three_ways(x: lg.ir.Node, n: lg.ir.Node) -> lg.ir.Node:
     branches = [lambda x: repeated(x, n), lambda x: 5.0 * x, lambda x: repeated(x * x, n + 1)]
     which = ops.cast(x > -0.5, type=lg.i64) + ops.cast(x > 0.5, type=lg.i64)
     return ops.make_switch(which, branches, x)
 
 
-def loops_in_loops(x: lg.Node, n: lg.Node) -> lg.Node:
+def loops_in_loops(x: lg.ir.Node, n: lg.ir.Node) -> lg.ir.Node:
     return ops.make_for_loop(n, lambda index, y: both_sides(y - 0.5, index + 1), x)[0]
 
 
 @pytest.mark.parametrize("function", [one_side, both_sides, three_ways, loops_in_loops])
 def test_points_that_take_different_branches_each_find_what_they_remembered(function) -> None:
-    gradient = lg.map_over(lg.vjp(lg.trace(function, lg.f64, lg.i64)), lifted=(True, False, False))
+    gradient = lg.ir.map_over(lg.vjp(lg.ir.trace(function, lg.f64, lg.i64)), lifted=(True, False, False))
     x = np.linspace(-1.0, 1.0, 21)
-    native, expected = lg.compile(gradient)(x, 2, 1.0)[0], lg.evaluate(gradient, x, 2, 1.0)[0]
+    native, expected = lg.ir.compile(gradient)(x, 2, 1.0)[0], lg.ir.evaluate(gradient, x, 2, 1.0)[0]
     np.testing.assert_allclose(native, expected, rtol=1e-10, atol=1e-14)
 
 
@@ -46,17 +46,17 @@ def test_a_derivative_that_must_remember_too_much_is_an_error(monkeypatch: pytes
     assert str(tape_runtime.MOST_BYTES) in tape_runtime.RUNTIME
     small = tape_runtime.RUNTIME.replace(str(tape_runtime.MOST_BYTES), str(1 << 22))
     monkeypatch.setattr(kernel_module, "RUNTIME", small)
-    gradient = lg.compile(lg.map_over(lg.vjp(lg.trace(endless, lg.f64)), lifted=(True, False)))
+    gradient = lg.ir.compile(lg.ir.map_over(lg.vjp(lg.ir.trace(endless, lg.f64)), lifted=(True, False)))
     with pytest.raises(lg.KernelCheckError, match="what a loop must remember for its derivative takes more than"):
         gradient(np.full(37, 0.5), 1.0)
 
 
 def test_each_group_of_lanes_starts_with_empty_memory() -> None:
     """The limit is for one group at a time: thousands of groups may remember far more than it together."""
-    gradient = lg.compile(lg.map_over(lg.vjp(lg.trace(repeated, lg.f64, lg.i64)), lifted=(True, False, False)))
+    gradient = lg.ir.compile(lg.ir.map_over(lg.vjp(lg.ir.trace(repeated, lg.f64, lg.i64)), lifted=(True, False, False)))
     x = np.linspace(0.1, 0.9, 20_000)
     by_x, _ = gradient(x, 50, 1.0)
-    _, tangent, *_ = lg.compile(lg.map_over(lg.jvp(lg.trace(repeated, lg.f64, lg.i64)), (True, False, False, False)))(
-        x, 50, 1.0, ()
-    )
+    _, tangent, *_ = lg.ir.compile(
+        lg.ir.map_over(lg.jvp(lg.ir.trace(repeated, lg.f64, lg.i64)), (True, False, False, False))
+    )(x, 50, 1.0, ())
     np.testing.assert_allclose(by_x, tangent, rtol=1e-10)

@@ -34,9 +34,9 @@ def test_arrays_are_equal_and_end_at_a_guard() -> None:
     assert signal_of(lambda: copy.sum()) == 0
 
 
-def make_step() -> lg.Function:
+def make_step() -> lg.ir.Function:
     """A program with a buffer of each kind."""
-    return lg.trace(lambda x: lg.ops.matmul(lg.ops.sin(x), x) * lg.ops.cos(x), lg.types.Tensor(lg.f32, (64, 64)))
+    return lg.ir.trace(lambda x: lg.ops.matmul(lg.ops.sin(x), x) * lg.ops.cos(x), lg.ir.types.Tensor(lg.f32, (64, 64)))
 
 
 def cut_short() -> np.ndarray:

@@ -12,10 +12,10 @@ from livegrad.contexts import (
     Inject,
     Modify,
     NodeContext,
-    Optional,
     Scoped,
     context_node,
 )
+from livegrad.contexts.declare import Optional
 
 
 @context_node

@@ -10,7 +10,7 @@ from livegrad.contexts import ContextError, ContextGraph, context, context_funct
 from livegrad.diagnostics import UsageError
 from livegrad.ir.types import Tensor
 
-N = lg.Dimension.symbol("n")
+N = lg.ir.Dimension.symbol("n")
 COLUMN = Tensor(lg.f32, (N,))
 
 
@@ -19,7 +19,7 @@ def wave_graph() -> ContextGraph:
     graph = ContextGraph()
     graph.value("speed", 0.5)
     graph.node("phase", context_function(lambda v: context("animation_time", lg.f64) * 3.0 + v, lg.f64), plain="speed")
-    graph.node("wave", lg.trace(lambda x: lg.ops.sin(x), lg.f64, name="wave"), plain="phase")
+    graph.node("wave", lg.ir.trace(lambda x: lg.ops.sin(x), lg.f64, name="wave"), plain="phase")
     graph.node("scaled", context_function(lambda w: w * context("footprint", lg.f64), lg.f64), plain="wave")
     return graph
 
@@ -54,8 +54,8 @@ def test_the_whole_program_is_one_function():
     program = wave_graph().compile("scaled", root=["animation_time", "footprint"])
     function = program.to_function()
     assert [str(type) for type in function.parameter_types] == ["f64", "f64"]
-    assert float(lg.evaluate(function, 0.2, 2.0)) == pytest.approx(2.0 * np.sin(1.1), rel=1e-12)
-    assert float(lg.compile(function)(0.2, 2.0)) == pytest.approx(2.0 * np.sin(1.1), rel=1e-12)
+    assert float(lg.ir.evaluate(function, 0.2, 2.0)) == pytest.approx(2.0 * np.sin(1.1), rel=1e-12)
+    assert float(lg.ir.compile(function)(0.2, 2.0)) == pytest.approx(2.0 * np.sin(1.1), rel=1e-12)
 
 
 @pytest.mark.parametrize("feature", ["animation_time", "footprint"])
@@ -70,9 +70,9 @@ def test_gradients_with_respect_to_a_feature_match_central_differences(feature: 
 
 def test_a_gradient_goes_through_a_modifier_of_the_context():
     graph = wave_graph()
-    slow = lg.trace(lambda t: t * t * 0.5, lg.f64, name="slow")
+    slow = lg.ir.trace(lambda t: t * t * 0.5, lg.f64, name="slow")
     graph.modifier("slowed", "scaled", animation_time=slow)
-    graph.node("both", lg.trace(lambda a, b: a + b, lg.f64, lg.f64, name="both"), plain=["slowed", "scaled"])
+    graph.node("both", lg.ir.trace(lambda a, b: a + b, lg.f64, lg.f64, name="both"), plain=["slowed", "scaled"])
     program = graph.compile("both", root=["animation_time", "footprint"])
     moment = {"animation_time": 0.7, "footprint": 2.0}
     expected = 2.0 * np.sin(3 * 0.245 + 0.5) + 2.0 * np.sin(3 * 0.7 + 0.5)
@@ -88,7 +88,7 @@ def test_a_feature_that_is_not_needed_has_slope_zero():
 
 def test_a_chain_of_a_thousand_kernels_composes():
     graph = ContextGraph()
-    step = lg.trace(lambda x: x * 1.001, lg.f64, name="step")
+    step = lg.ir.trace(lambda x: x * 1.001, lg.f64, name="step")
     previous = graph.node("start", context_function(lambda: context("animation_time", lg.f64) + 0.0))
     for number in range(1000):
         previous = graph.node(f"n{number}", step, plain=previous)
@@ -121,7 +121,7 @@ def test_arrays_go_through_kernels_and_are_cut_off_when_equal():
 
 def test_a_feature_read_inside_a_loop_is_found():
     def repeated(x: Any) -> Any:
-        trips = lg.constant(3, lg.i64)
+        trips = lg.ir.constant(3, lg.i64)
         return lg.ops.make_for_loop(trips, lambda index, y: y * context("animation_time"), x)[0]
 
     kernel = context_function(repeated, lg.f32)

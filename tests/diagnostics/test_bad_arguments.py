@@ -75,7 +75,7 @@ def engine_reading(value: Any, default: Any = 1.0) -> Any:
         lambda n: lg.linspace(n, n, 2),
         lambda n: lg.grad(lambda x: lg.sum(x * n))(lg.ones(2)),
         lambda n: lg.jit(lambda x: x + n)(lg.ones(2)),
-        lambda n: [lg.constant(n, lg.f32).attribute("value")] * 2,
+        lambda n: [lg.ir.constant(n, lg.f32).attribute("value")] * 2,
         lambda n: [engine_reading(n) / 2.0] * 2,
     ],
 )
@@ -167,8 +167,8 @@ def test_arrays_that_do_not_fit_a_typed_function_are_refused_with_their_shapes(c
         (lambda: BALL.part(((2, 2, 2), (-2, -2, -2))), "the low corner first"),
         (lambda: BALL.part(((0, 0, 0), (1, 1, float("inf")))), "not the corners of a box"),
         (lambda: LOOSE.part_of_function(PART, "ball", ((-2, -2, -2), (2, 2, 2))), "not an assembly"),
-        (lambda: LOOSE.parts(PART), "found Part; it comes first: lg.load_3mf(file) reads one, lg.assembly_of_part"),
-        (lambda: LOOSE.parts(lg.assembly_of_part(PART), parameters=True), "not a table of parameters"),
+        (lambda: LOOSE.parts(PART), "found Part; it comes first: lg.load_3mf(file) reads one, lg.implicit.assembly"),
+        (lambda: LOOSE.parts(lg.implicit.assembly_of_part(PART), parameters=True), "not a table of parameters"),
         (lambda: LOOSE.to_function(PART, "ball"), "not an assembly"),
         (lambda: LOOSE.to_cuda(PART, "ball"), "not an assembly"),
         (lambda: LOOSE.lower_function_gradient(PART), "not an assembly"),
@@ -184,7 +184,7 @@ def test_arrays_that_do_not_fit_a_typed_function_are_refused_with_their_shapes(c
 )  # fmt: skip
 def test_what_a_shape_or_a_part_cannot_take_is_refused(mistake: Any, said: str) -> None:
     error = refusal(mistake)
-    assert isinstance(error, lg.AssemblyError)
+    assert isinstance(error, lg.implicit.AssemblyError)
     assert said in str(error)
 
 

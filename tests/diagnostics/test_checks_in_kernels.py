@@ -11,7 +11,7 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 
-N, M = lg.Dimension.symbol("size_of_checks"), lg.Dimension.symbol("size_of_table")
+N, M = lg.ir.Dimension.symbol("size_of_checks"), lg.ir.Dimension.symbol("size_of_table")
 TABLE = np.arange(10, dtype=np.float32)
 
 
@@ -29,14 +29,14 @@ def _failure(compiled: Callable[..., Any], *arguments: Any) -> str:
 
 
 def _over(function: Callable[..., Any], *types: Any, lifted: tuple[bool, ...] | None = None) -> CpuFunction:
-    return lg.compile(lg.map_over(lg.trace(function, *types), lifted, size="size_of_checks"))
+    return lg.ir.compile(lg.ir.map_over(lg.ir.trace(function, *types), lifted, size="size_of_checks"))
 
 
-def _look_up(table: lg.Node, index: lg.Node) -> lg.Node:
+def _look_up(table: lg.ir.Node, index: lg.ir.Node) -> lg.ir.Node:
     return ops.lookup(table, index) + 17.25
 
 
-LOOK_UP = lg.compile(lg.trace(_look_up, lg.types.Tensor(lg.f32, (M,)), lg.types.Tensor(lg.i64, (N,))))
+LOOK_UP = lg.ir.compile(lg.ir.trace(_look_up, lg.ir.types.Tensor(lg.f32, (M,)), lg.ir.types.Tensor(lg.i64, (N,))))
 
 
 def _indices(*bad: int, size: int = 1000, value: int = 10) -> Any:
@@ -56,10 +56,10 @@ def test_an_index_out_of_range_names_element_and_line(wrong: int) -> None:
 
 
 def test_an_index_is_checked_along_each_axis() -> None:
-    def pick(table: lg.Node, i: lg.Node, j: lg.Node) -> lg.Node:
+    def pick(table: lg.ir.Node, i: lg.ir.Node, j: lg.ir.Node) -> lg.ir.Node:
         return ops.lookup(table, i, j) - 19.5
 
-    compiled = _over(pick, lg.types.Tensor(lg.f32, (4, 6)), lg.i32, lg.i32, lifted=(False, True, True))
+    compiled = _over(pick, lg.ir.types.Tensor(lg.f32, (4, 6)), lg.i32, lg.i32, lifted=(False, True, True))
     table = np.arange(24, dtype=np.float32).reshape(4, 6)
     rows, columns = np.array([0, 3, 2, 1], np.int32), np.array([0, 5, 6, -1], np.int32)
     place = _place("ops.lookup(table, i, j) - 19.5")
@@ -121,7 +121,7 @@ def test_casts_take_every_float_that_truncates_into_range_and_no_other(
 
 
 def test_an_assertion_says_its_own_message() -> None:
-    def root(x: lg.Node) -> lg.Node:
+    def root(x: lg.ir.Node) -> lg.ir.Node:
         return ops.sqrt(ops.check(x, x > 0.3125, message="the radius is too small"))
 
     compiled = _over(root, lg.f32)
@@ -134,7 +134,7 @@ def test_an_assertion_says_its_own_message() -> None:
 
 
 def test_a_loop_past_its_limit_says_so_and_one_that_just_ends_does_not() -> None:
-    def count_down(x: lg.Node) -> lg.Node:
+    def count_down(x: lg.ir.Node) -> lg.ir.Node:
         return ops.make_while_loop(lambda v: v > 0.4375, lambda i, v: v - 1.0, x, limit=10)[0]
 
     compiled = _over(count_down, lg.f32)
@@ -143,15 +143,15 @@ def test_a_loop_past_its_limit_says_so_and_one_that_just_ends_does_not() -> None
     values[[71, 72]] = 11.0
     place = _place("ops.make_while_loop(lambda v: v > 0.4375")
     assert _failure(compiled, values) == f"the loop ran past its limit of 10, at element 71 ({place})"
-    alone = lg.compile(lg.trace(count_down, lg.f32))
+    alone = lg.ir.compile(lg.ir.trace(count_down, lg.f32))
     assert _failure(alone, 11.0) == f"the loop ran past its limit of 10, at element 0 ({place})"
     assert alone(10.0) == 0.0
 
 
 def test_a_loop_that_is_the_same_for_all_lanes_names_the_first_lane_that_runs_it() -> None:
-    def sometimes(x: lg.Node) -> lg.Node:
-        def count_up(x: lg.Node) -> lg.Node:
-            one = lg.constant(1, lg.i64)
+    def sometimes(x: lg.ir.Node) -> lg.ir.Node:
+        def count_up(x: lg.ir.Node) -> lg.ir.Node:
+            one = lg.ir.constant(1, lg.i64)
             return x + ops.cast(ops.make_while_loop(lambda v: v > 0, lambda i, v: v + 53, one, limit=5)[0], type=lg.f32)
 
         return ops.make_cond(x > 0.46875, count_up, lambda x: x, x)
@@ -163,7 +163,7 @@ def test_a_loop_that_is_the_same_for_all_lanes_names_the_first_lane_that_runs_it
 
 @pytest.mark.parametrize("wrong", [2, -1, 2**31 - 1, -(2**31)])
 def test_a_switch_without_such_a_branch_says_so(wrong: int) -> None:
-    def choose(index: lg.Node, x: lg.Node) -> lg.Node:
+    def choose(index: lg.ir.Node, x: lg.ir.Node) -> lg.ir.Node:
         return ops.make_switch(index, [lambda x: x + 0.0625, lambda x: -x], x)
 
     compiled = _over(choose, lg.i32, lg.f32)
@@ -174,9 +174,9 @@ def test_a_switch_without_such_a_branch_says_so(wrong: int) -> None:
 
 
 def test_an_index_into_an_array_value_is_checked() -> None:
-    type = lg.Array(lg.f32, 3)
+    type = lg.ir.Array(lg.f32, 3)
 
-    def member(x: lg.Node, index: lg.Node) -> lg.Node:
+    def member(x: lg.ir.Node, index: lg.ir.Node) -> lg.ir.Node:
         return ops.get_at(ops.make(x, x + 0.71875, x * 2.0, type=type), index)
 
     compiled = _over(member, lg.f32, lg.i32)
@@ -210,7 +210,9 @@ def test_the_lowest_element_is_named_when_threads_meet_several() -> None:
 
 
 def test_an_element_of_many_dimensions_is_counted_in_row_major_order() -> None:
-    compiled = lg.compile(lg.trace(_look_up, lg.types.Tensor(lg.f32, (M,)), lg.types.Tensor(lg.i64, (30, 7, 11))))
+    compiled = lg.ir.compile(
+        lg.ir.trace(_look_up, lg.ir.types.Tensor(lg.f32, (M,)), lg.ir.types.Tensor(lg.i64, (30, 7, 11)))
+    )
     indices = np.zeros((30, 7, 11), np.int64)
     indices[29, 6, 10] = indices[12, 3, 5] = -5
     assert f"at element {(12 * 7 + 3) * 11 + 5} " in _failure(compiled, TABLE, indices)
@@ -218,10 +220,10 @@ def test_an_element_of_many_dimensions_is_counted_in_row_major_order() -> None:
 
 @pytest.mark.parametrize("shape", [(1_000_003,), (100, 300), (3, 70_001)], ids=str)
 def test_a_check_in_what_is_summed_names_the_element_that_was_to_be_added(shape: tuple[int, ...]) -> None:
-    def total(table: lg.Node, indices: lg.Node) -> lg.Node:
+    def total(table: lg.ir.Node, indices: lg.ir.Node) -> lg.ir.Node:
         return ops.reduce(ops.lookup(table, indices) * 0.90625, kind="sum", axes=(len(shape) - 1,))
 
-    compiled = lg.compile(lg.trace(total, lg.types.Tensor(lg.f32, (M,)), lg.types.Tensor(lg.i64, shape)))
+    compiled = lg.ir.compile(lg.ir.trace(total, lg.ir.types.Tensor(lg.f32, (M,)), lg.ir.types.Tensor(lg.i64, shape)))
     indices = np.ones(shape, np.int64)
     np.testing.assert_allclose(compiled(TABLE, indices), np.full(shape[:-1], 0.90625 * shape[-1]), rtol=1e-5)
     indices.reshape(-1)[[indices.size // 2 + 7, indices.size - 1]] = 10
@@ -229,17 +231,19 @@ def test_a_check_in_what_is_summed_names_the_element_that_was_to_be_added(shape:
 
 
 def test_a_check_in_what_is_summed_down_columns_names_the_column() -> None:
-    def total(table: lg.Node, indices: lg.Node) -> lg.Node:
+    def total(table: lg.ir.Node, indices: lg.ir.Node) -> lg.ir.Node:
         return ops.reduce(ops.lookup(table, indices) * 0.84375, kind="sum", axes=(0,))
 
-    compiled = lg.compile(lg.trace(total, lg.types.Tensor(lg.f32, (M,)), lg.types.Tensor(lg.i64, (100, 300))))
+    compiled = lg.ir.compile(
+        lg.ir.trace(total, lg.ir.types.Tensor(lg.f32, (M,)), lg.ir.types.Tensor(lg.i64, (100, 300)))
+    )
     indices = np.ones((100, 300), np.int64)
     indices[[7, 90], [200, 299]] = -1
     assert "at element 200 " in _failure(compiled, TABLE, indices)
 
 
 def test_of_two_checks_at_one_element_the_first_in_the_program_speaks() -> None:
-    def both(x: lg.Node) -> lg.Node:
+    def both(x: lg.ir.Node) -> lg.ir.Node:
         positive = ops.check(x, x > 0.15625, message="first")
         return ops.check(positive, positive > 1.15625, message="second")
 
@@ -253,7 +257,7 @@ def test_of_two_checks_at_one_element_the_first_in_the_program_speaks() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 63, 65, 100, 1025])
 def test_lanes_past_the_end_of_an_array_raise_nothing(size: int) -> None:
-    def delicate(x: lg.Node, d: lg.Node) -> tuple[lg.Node, ...]:
+    def delicate(x: lg.ir.Node, d: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         positive = ops.check(x, x > 0.21875, message="lanes past the end are zero")
         return ops.cast(1.0 / positive, type=lg.i32), (d + 13) // d
 
@@ -264,8 +268,8 @@ def test_lanes_past_the_end_of_an_array_raise_nothing(size: int) -> None:
 
 @pytest.mark.parametrize("cost", ["cheap", "dear"])
 def test_a_branch_that_is_not_taken_raises_nothing(cost: str) -> None:
-    def guarded(table: lg.Node, index: lg.Node) -> lg.Node:
-        def inside(index: lg.Node) -> lg.Node:
+    def guarded(table: lg.ir.Node, index: lg.ir.Node) -> lg.ir.Node:
+        def inside(index: lg.ir.Node) -> lg.ir.Node:
             value = ops.lookup(table, index) + 0.28125
             for _ in range(0 if cost == "cheap" else 12):
                 value = ops.sin(value)
@@ -278,7 +282,7 @@ def test_a_branch_that_is_not_taken_raises_nothing(cost: str) -> None:
             index,
         )
 
-    compiled = _over(guarded, lg.types.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
+    compiled = _over(guarded, lg.ir.types.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
     indices = np.arange(-40, 60)
     found = compiled(TABLE, indices)
     outside = (indices < 0) | (indices >= 10)
@@ -287,7 +291,7 @@ def test_a_branch_that_is_not_taken_raises_nothing(cost: str) -> None:
 
 
 def test_a_branch_of_a_switch_that_is_not_taken_raises_nothing() -> None:
-    def choose(k: lg.Node, x: lg.Node) -> lg.Node:
+    def choose(k: lg.ir.Node, x: lg.ir.Node) -> lg.ir.Node:
         return ops.make_switch(k, [lambda x: x + 29, lambda x: (x + 91) // x, lambda x: (x + 1) % x], x)
 
     compiled = _over(choose, lg.i32, lg.i64)
@@ -298,14 +302,14 @@ def test_a_branch_of_a_switch_that_is_not_taken_raises_nothing() -> None:
 
 
 def test_lanes_that_have_left_a_loop_raise_nothing() -> None:
-    def walk(table: lg.Node, steps: lg.Node) -> lg.Node:
-        def step(i: lg.Node, position: lg.Node, total: lg.Node) -> tuple[lg.Node, lg.Node]:
+    def walk(table: lg.ir.Node, steps: lg.ir.Node) -> lg.ir.Node:
+        def step(i: lg.ir.Node, position: lg.ir.Node, total: lg.ir.Node) -> tuple[lg.ir.Node, lg.ir.Node]:
             return position - 1, total + ops.lookup(table, position - 1) * 1.03125
 
-        start = lg.constant(0.0, lg.f32)
+        start = lg.ir.constant(0.0, lg.f32)
         return ops.make_while_loop(lambda position, total: position > 0, step, steps, start, limit=64)[1]
 
-    compiled = _over(walk, lg.types.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
+    compiled = _over(walk, lg.ir.types.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
     steps = np.arange(11).repeat(9)[::-1].copy()
     np.testing.assert_allclose(compiled(TABLE, steps), [1.03125 * sum(range(k)) for k in steps.tolist()], rtol=1e-5)
     steps[50] = 11
@@ -313,16 +317,16 @@ def test_lanes_that_have_left_a_loop_raise_nothing() -> None:
 
 
 def test_checks_inside_nested_loops_know_their_lanes() -> None:
-    def nest(table: lg.Node, outer: lg.Node, inner: lg.Node) -> lg.Node:
-        def row(i: lg.Node, total: lg.Node) -> lg.Node:
-            def column(j: lg.Node, total: lg.Node) -> lg.Node:
+    def nest(table: lg.ir.Node, outer: lg.ir.Node, inner: lg.ir.Node) -> lg.ir.Node:
+        def row(i: lg.ir.Node, total: lg.ir.Node) -> lg.ir.Node:
+            def column(j: lg.ir.Node, total: lg.ir.Node) -> lg.ir.Node:
                 return total + ops.lookup(table, i * 4 + j) * 1.09375
 
             return ops.make_for_loop(inner, column, total)[0]
 
-        return ops.make_for_loop(outer, row, lg.constant(0.0, lg.f32))[0]
+        return ops.make_for_loop(outer, row, lg.ir.constant(0.0, lg.f32))[0]
 
-    compiled = _over(nest, lg.types.Tensor(lg.f32, (M,)), lg.i64, lg.i64, lifted=(False, True, True))
+    compiled = _over(nest, lg.ir.types.Tensor(lg.f32, (M,)), lg.i64, lg.i64, lifted=(False, True, True))
     outer, inner = np.tile([0, 1, 2, 3], 20), np.repeat([0, 2, 1, 4, 0], 16)
     inner[(outer == 3) & (inner > 2)] = 2
     table = np.arange(10, dtype=np.float32)
@@ -345,13 +349,13 @@ def test_after_a_failure_the_same_function_works_and_fails_again() -> None:
 
 
 def test_a_failing_run_stops_a_plan_of_several_kernels() -> None:
-    each = lg.trace(lambda x: ops.check(x, x > -1.21875, message="too low"), lg.f32)
+    each = lg.ir.trace(lambda x: ops.check(x, x > -1.21875, message="too low"), lg.f32)
 
-    def checked_sums(x: lg.Node) -> tuple[lg.Node, ...]:
+    def checked_sums(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         total = ops.reduce(ops.make_map(each, x), kind="sum", axes=(0,))
         return total, x - ops.spread_back(total, (N,), (0,))
 
-    compiled = lg.compile(lg.trace(checked_sums, lg.types.Tensor(lg.f32, (N,))))
+    compiled = lg.ir.compile(lg.ir.trace(checked_sums, lg.ir.types.Tensor(lg.f32, (N,))))
     values = np.zeros(100_003, np.float32)
     kept = compiled(values)
     values[70_000] = -2.0
@@ -361,11 +365,11 @@ def test_a_failing_run_stops_a_plan_of_several_kernels() -> None:
 
 
 def test_a_check_whose_value_is_not_needed_is_kept_in_a_loop() -> None:
-    def ignored(x: lg.Node) -> lg.Node:
-        def body(i: lg.Node, v: lg.Node) -> lg.Node:
+    def ignored(x: lg.ir.Node) -> lg.ir.Node:
+        def body(i: lg.ir.Node, v: lg.ir.Node) -> lg.ir.Node:
             return ops.check(v, x > 0.34375, message="checked at every trip") + 1.0
 
-        return ops.make_for_loop(lg.constant(3, lg.i64), body, x)[0] * 0.0
+        return ops.make_for_loop(lg.ir.constant(3, lg.i64), body, x)[0] * 0.0
 
     compiled = _over(ignored, lg.f32)
     assert compiled(np.ones(3, np.float32)).tolist() == [0.0] * 3
@@ -373,10 +377,10 @@ def test_a_check_whose_value_is_not_needed_is_kept_in_a_loop() -> None:
 
 
 def test_the_derivative_of_a_checked_function_checks_too() -> None:
-    def reciprocal(x: lg.Node) -> lg.Node:
+    def reciprocal(x: lg.ir.Node) -> lg.ir.Node:
         return 1.0 / ops.check(x, x > 0.40625, message="division by almost nothing")
 
-    gradient = _over(lambda x, ct: ops.bwd_diff(x, ct, function=lg.trace(reciprocal, lg.f32)), lg.f32, lg.f32)
+    gradient = _over(lambda x, ct: ops.bwd_diff(x, ct, function=lg.ir.trace(reciprocal, lg.f32)), lg.f32, lg.f32)
     ones = np.ones(9, np.float32)
     np.testing.assert_allclose(np.ravel(gradient(ones * 2, ones)), [-0.25] * 9)
     said = _failure(gradient, np.array([1, 0.1], np.float32), ones[:2])
@@ -384,7 +388,7 @@ def test_the_derivative_of_a_checked_function_checks_too() -> None:
 
 
 def test_different_lines_with_different_expressions_report_their_own() -> None:
-    def two_lines(a: lg.Node, b: lg.Node, c: lg.Node) -> lg.Node:
+    def two_lines(a: lg.ir.Node, b: lg.ir.Node, c: lg.ir.Node) -> lg.ir.Node:
         first = (a + 43) % b
         second = (a + 43) % c
         return first + second
@@ -396,10 +400,10 @@ def test_different_lines_with_different_expressions_report_their_own() -> None:
 
 
 def test_equal_expressions_on_different_lines_report_their_own() -> None:
-    def here(a: lg.Node, b: lg.Node) -> lg.Node:
+    def here(a: lg.ir.Node, b: lg.ir.Node) -> lg.ir.Node:
         return (a + 47) % b
 
-    def there(a: lg.Node, b: lg.Node) -> lg.Node:
+    def there(a: lg.ir.Node, b: lg.ir.Node) -> lg.ir.Node:
         return (a + 47) % (b)
 
     ones, zeros = np.ones(3, np.int64), np.zeros(3, np.int64)

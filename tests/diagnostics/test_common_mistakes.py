@@ -35,22 +35,38 @@ def inputs_as_a_dictionary() -> None:
 @pytest.mark.parametrize(
     ("mistake", "error", "said"),
     [
-        (lambda: lg.mesh(BALL), lg.AssemblyError, "found Shape; `shape.part(bounds)` makes one of a shape"),
-        (lambda: lg.render(BALL), lg.AssemblyError, "not a part"),
-        (lambda: lg.slice(BALL, 0.0), lg.AssemblyError, "not a part"),
-        (lambda: lg.save_3mf(PART, "a.3mf"), lg.FormatError, "found Part; `lg.assembly_of_part(part)` makes one"),
-        (lambda: lg.save_stl(PART, "a.stl"), lg.FormatError, "found Part; `lg.mesh(part)` makes one of a part"),
-        (lambda: BALL.part(NUMBER), lg.AssemblyError, "expected ((x0, y0, z0), (x1, y1, z1)), the low corner first"),
-        (lambda: BALL.translate(NUMBER), lg.AssemblyError, "expected three numbers, found 2.0"),
-        (lambda: BALL.scale(0), lg.AssemblyError, "not a scale"),
-        (lambda: lg.shapes.box(NUMBER), lg.AssemblyError, "expected three numbers, found 2.0"),
-        (lambda: BALL - 1.0, lg.AssemblyError, "expected a Shape, found float"),
-        (lambda: BALL | None, lg.AssemblyError, "expected a Shape, found NoneType"),
+        (lambda: lg.mesh(BALL), lg.implicit.AssemblyError, "found Shape; `shape.part(bounds)` makes one of a shape"),
+        (lambda: lg.render(BALL), lg.implicit.AssemblyError, "not a part"),
+        (lambda: lg.slice(BALL, 0.0), lg.implicit.AssemblyError, "not a part"),
+        (
+            lambda: lg.save_3mf(PART, "a.3mf"),
+            lg.implicit.FormatError,
+            "found Part; `lg.implicit.assembly_of_part(part)` makes one",
+        ),
+        (
+            lambda: lg.save_stl(PART, "a.stl"),
+            lg.implicit.FormatError,
+            "found Part; `lg.mesh(part)` makes one of a part",
+        ),
+        (
+            lambda: BALL.part(NUMBER),
+            lg.implicit.AssemblyError,
+            "expected ((x0, y0, z0), (x1, y1, z1)), the low corner first",
+        ),
+        (lambda: BALL.translate(NUMBER), lg.implicit.AssemblyError, "expected three numbers, found 2.0"),
+        (lambda: BALL.scale(0), lg.implicit.AssemblyError, "not a scale"),
+        (lambda: lg.shapes.box(NUMBER), lg.implicit.AssemblyError, "expected three numbers, found 2.0"),
+        (lambda: BALL - 1.0, lg.implicit.AssemblyError, "expected a Shape, found float"),
+        (lambda: BALL | None, lg.implicit.AssemblyError, "expected a Shape, found NoneType"),
         (lambda: lg.array([1.0, 2.0]), TypeError, "lg.asarray(...) makes a tensor of data"),
         (lambda: lg.vec(1.0, 2.0), TypeError, "`vec` is a family of types, such as vec[float, 3]"),
         (lambda: lg.jit(NUMBER), lg.UsageError, "`jit` takes a function"),
         (set_a_block, lg.UsageError, 'expected a pin: block["name"] with one of x, found the block `double`'),
-        (inputs_as_a_dictionary, lg.ContextError, "inputs are listed in the order of the function's parameters"),
+        (
+            inputs_as_a_dictionary,
+            lg.contexts.ContextError,
+            "inputs are listed in the order of the function's parameters",
+        ),
         (lambda: lg.save_png([[[0.0]]], "nowhere/a.png"), FileNotFoundError, "there is no such folder to write to"),
     ],
 )
@@ -62,7 +78,7 @@ def test_a_mistake_is_told_with_a_way_out(mistake, error, said, tmp_path, monkey
 
 
 def test_the_file_and_line_of_the_mistake_are_named():
-    with pytest.raises(lg.AssemblyError, match=r"test_common_mistakes\.py:\d+"):
+    with pytest.raises(lg.implicit.AssemblyError, match=r"test_common_mistakes\.py:\d+"):
         lg.mesh(BALL)
 
 
@@ -145,7 +161,7 @@ def test_a_component_that_a_vector_does_not_have_cannot_be_set():
 
 def test_a_feature_is_held_to_what_reads_it():
     engine = lg.Engine()
-    read = engine.add(lg.block(lambda k=2.0: lg.context_tensor("footprint", lg.f32) * k, name="read"))
+    read = engine.add(lg.block(lambda k=2.0: lg.contexts.context_tensor("footprint", lg.f32) * k, name="read"))
     engine.set_feature("footprint", 3.0)
     engine.step()
     with pytest.raises(lg.UsageError, match="feature `footprint`"):

@@ -37,7 +37,7 @@ from tests.node_counts import settled_node_count
 
 FILES = {"first.py": 3, "second.py": 40}
 I, F = lg.i32, lg.f32
-ROW = lg.types.Tensor(F, (4,))
+ROW = lg.ir.types.Tensor(F, (4,))
 
 
 def written_twice(body: str, name: str = "f") -> list[Callable[..., Any]]:
@@ -91,9 +91,9 @@ CASES: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
 
 
 @pytest.fixture(params=CASES, ids=lambda name: name.replace(" ", "_"))
-def case(request: pytest.FixtureRequest) -> tuple[list[lg.Function], tuple[Any, ...]]:
+def case(request: pytest.FixtureRequest) -> tuple[list[lg.ir.Function], tuple[Any, ...]]:
     text, types, arguments = CASES[request.param]
-    return [lg.trace(f, *types) for f in written_twice(text)], arguments
+    return [lg.ir.trace(f, *types) for f in written_twice(text)], arguments
 
 
 def test_a_failed_check_names_the_line_of_the_function_that_ran(case: Any) -> None:
@@ -162,12 +162,12 @@ def test_functions_that_differ_in_lines_are_one_in_the_cache_on_disk(case: Any, 
 
 
 def test_a_function_that_calls_two_equal_ones_names_the_line_of_the_one_that_failed() -> None:
-    first, second = (lg.trace(f, I, I) for f in written_twice(CASES["integer division"][0]))
+    first, second = (lg.ir.trace(f, I, I) for f in written_twice(CASES["integer division"][0]))
 
-    def both(a: lg.Node, b: lg.Node, c: lg.Node) -> lg.Node:
+    def both(a: lg.ir.Node, b: lg.ir.Node, c: lg.ir.Node) -> lg.ir.Node:
         return ops.call(a, b, function=first) + ops.call(a, c, function=second)
 
-    function = lg.trace(both, I, I, I)
+    function = lg.ir.trace(both, I, I, I)
     flat = inline_calls(Module((function,))).functions[0]
     for run in (compile_function(function), partial(reference.evaluate, function), partial(reference.evaluate, flat)):
         assert place_of(run, 6, 0, 2) == EXPECTED[0]
@@ -176,12 +176,12 @@ def test_a_function_that_calls_two_equal_ones_names_the_line_of_the_one_that_fai
 
 
 def test_the_same_check_at_two_lines_of_a_function_is_made_once() -> None:
-    def twice(a: lg.Node, b: lg.Node) -> lg.Node:
+    def twice(a: lg.ir.Node, b: lg.ir.Node) -> lg.ir.Node:
         first = a // b
         second = a // b
         return first * 3 + second
 
-    function = lg.trace(twice, I, I)
+    function = lg.ir.trace(twice, I, I)
     lowered = lower(function)
     assert [node.op.name for node in nodes_of(function)].count("floor_div") == 2
     assert [node.op.name for node in nodes_of(lowered)].count("floor_div") == 1
@@ -191,7 +191,7 @@ def test_the_same_check_at_two_lines_of_a_function_is_made_once() -> None:
 
 def test_derivatives_name_the_line_of_the_function_that_ran() -> None:
     text = "def f(table, i):\n    return ops.lookup(table, i) * ops.lookup(table, i)\n"
-    functions = [lg.trace(f, ROW, lg.i64) for f in written_twice(text)]
+    functions = [lg.ir.trace(f, ROW, lg.i64) for f in written_twice(text)]
     table, seed = np.ones(4, np.float32), np.ones(4, np.float32)
     for derive, arguments in ((lg.vjp, (table, 9, np.float32(1.0))), (lg.jvp, (table, 9, seed, ()))):
         derived = [derive(function) for function in functions]
@@ -207,14 +207,14 @@ def test_a_missing_derivative_names_the_line_of_the_function_that_was_differenti
 
 def test_a_type_error_names_the_line_that_was_written() -> None:
     functions = written_twice("def f(x, y):\n    return x + y\n")
-    assert [place_of(lg.trace, f, F, I) for f in functions] == EXPECTED
+    assert [place_of(lg.ir.trace, f, F, I) for f in functions] == EXPECTED
     assert [place_of(f, lg.ones((3,)), lg.ones((4,))) for f in functions] == EXPECTED
 
 
 def test_maps_and_batches_name_the_line_of_the_function_that_ran() -> None:
     functions = written_twice("def f(a, b):\n    return a // b\n")
     ones, zeros = np.ones(5, np.int32), np.zeros(5, np.int32)
-    mapped = [compile_function(lg.map_over(lg.trace(f, I, I))) for f in functions]
+    mapped = [compile_function(lg.ir.map_over(lg.ir.trace(f, I, I))) for f in functions]
     assert [place_of(run, ones, zeros) for run in mapped] == EXPECTED
     batched = [lg.vmap(f) for f in functions]
     assert [place_of(lambda run=run: run(lg.asarray(ones), lg.asarray(zeros)).execute()) for run in batched] == EXPECTED
@@ -303,7 +303,7 @@ def test_threads_that_compile_equal_functions_name_their_own_lines() -> None:
     found: dict[int, str] = {}
 
     def run(number: int) -> None:
-        function = lg.trace(_written(text, "f", f"thread{number}.py", 10 + number), I, I)
+        function = lg.ir.trace(_written(text, "f", f"thread{number}.py", 10 + number), I, I)
         together.wait()
         found[number] = place_of(compile_function(function), 5, 0)
 
@@ -318,11 +318,11 @@ def test_threads_that_compile_equal_functions_name_their_own_lines() -> None:
 
 def test_lines_of_a_function_that_is_gone_are_gone() -> None:
     text = "def f(a, b):\n    return (a * 54321) // b\n"
-    kept = lg.trace(_written(text, "f", "kept.py", 7), I, I)
+    kept = lg.ir.trace(_written(text, "f", "kept.py", 7), I, I)
     before = settled_node_count()
     gone = None
     for number in range(20):
-        gone = lg.trace(_written(text, "f", f"gone{number}.py", 3 + number), I, I)
+        gone = lg.ir.trace(_written(text, "f", f"gone{number}.py", 3 + number), I, I)
         assert place_of(reference.evaluate, gone, 5, 0) == f"gone{number}.py:{3 + number}"
     del gone
     assert settled_node_count() <= before
@@ -331,15 +331,15 @@ def test_lines_of_a_function_that_is_gone_are_gone() -> None:
 
 
 def test_text_keeps_equal_checks_of_two_lines_apart_and_comes_back() -> None:
-    def twice(a: lg.Node, b: lg.Node) -> lg.Node:
+    def twice(a: lg.ir.Node, b: lg.ir.Node) -> lg.ir.Node:
         first = a // b
         return first + a // b
 
-    function = lg.trace(twice, I, I)
-    text = lg.print_function(function)
+    function = lg.ir.trace(twice, I, I)
+    text = lg.ir.print_function(function)
     assert text.count("floor_div") == 2
-    again = lg.parse_function(text, file="twice.ir")
-    assert lg.print_function(again) == text
+    again = lg.ir.parse_function(text, file="twice.ir")
+    assert lg.ir.print_function(again) == text
     assert equal_but_for_lines(again, function)
     assert place_of(reference.evaluate, again, 1, 0) == "twice.ir:2"
 
@@ -364,10 +364,10 @@ def test_functions_captured_from_source_name_their_own_file(tmp_path: Path) -> N
 
 
 def test_nodes_of_an_assembly_are_named_and_the_line_that_asks_is_no_part_of_them() -> None:
-    inputs = {"pos": lg.PortType.VECTOR}
+    inputs = {"pos": lg.implicit.PortType.VECTOR}
     made = lg.Assembly()
     for name in ("first", "second"):
-        made = made.add_function(name, inputs, {"value": lg.PortType.SCALAR})
+        made = made.add_function(name, inputs, {"value": lg.implicit.PortType.SCALAR})
         made = made.add_node(name, "Length", f"{name}_length", A="inputs.pos")
         made = made.link(name, f"{name}_length.result", "outputs.value")
     for name in ("first", "second", "first"):

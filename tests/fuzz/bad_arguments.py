@@ -112,7 +112,7 @@ ELSEWHERE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "graph.source_of": lambda parts: {"pin": parts["target"]},
     "lg.If": lambda parts: {"then": plain_body()},
     "lg.IfElse": lambda parts: {"then": plain_body(), "otherwise": plain_body()},
-    "lg.replay": lambda parts: {"backend": None},
+    "lg.live.replay": lambda parts: {"backend": None},
 }
 # Of the engine's own use: what they are given comes from there.
 INTERNAL = {"default_of", "inner_output", "inner_graphs", "graph_of", "observe", "follow"}
@@ -134,7 +134,7 @@ def call_in_graph(owner: str, method: str, names: tuple[str, ...]) -> Callable[.
         given = {name: parts[name] if own is GOOD else own for name, own in zip(names, arguments, strict=True)}
         by_position = [given.pop(name) for name in names if "cases" in names]
         result = getattr(parts.get(owner, lg), method)(*by_position, **given)
-        if isinstance(result, lg.Recording):
+        if isinstance(result, lg.live.Recording):
             result.close()
         if isinstance(result, lg.Block) and result.home is None:
             parts["engine"].add(result)
@@ -165,7 +165,7 @@ def subjects() -> dict[str, tuple[Callable[..., Any], int, tuple[str, ...]]]:
     spaces = {"lg": (lg, lg.__all__), **{f"lg.{s}": (m := getattr(lg, s), m.__all__) for s in NAMESPACES}}
     for space, (module, names) in spaces.items():
         found |= {f"{space}.{name}": getattr(module, name) for name in names if name not in LEFT_OUT}
-    assembly = lg.assembly_of_part(PART)
+    assembly = lg.implicit.assembly_of_part(PART)
     for label, owner in {
         "part": PART,
         "assembly": assembly,
@@ -232,7 +232,7 @@ def outcome(label: str, function: Callable[..., Any], arguments: list[Any], keyw
             result.numpy()
     except lg.LivegradError as error:
         # An error of a file or text that is read has its place there; one that ends a run may be of no line.
-        if error.where is None and not isinstance(error, lg.KernelCheckError | lg.EngineError):
+        if error.where is None and not isinstance(error, lg.KernelCheckError | lg.live.EngineError):
             raise AssertionError(f"{label} is nowhere: {error}") from error
         return "refused"
     except (MemoryError, OSError):

@@ -48,7 +48,7 @@ def _run(seed: int, backend: str, reuse_memory: bool, edits: int, path: Path | N
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(_engine(backend, reuse_memory, seed))
         if path is not None:
-            stack.enter_context(lg.record(engine, path))
+            stack.enter_context(lg.live.record(engine, path))
         session = Session(engine, seed)
         if session.watches:
             stack.enter_context(lg.debug_nans())
@@ -129,7 +129,7 @@ class Session(Scenes):
         self.moments = fitting[:4]
         self.anew.clear()
 
-    def _compare_runs(self, frame: lg.Frame, before: Moment, after: Moment) -> None:
+    def _compare_runs(self, frame: lg.live.Frame, before: Moment, after: Moment) -> None:
         """No block runs that nothing has happened to. Shared memory is made anew when the graph is.
 
         A result is compared with what it was when it was made for the same reader before.
@@ -154,7 +154,7 @@ class Session(Scenes):
             compared |= edges | {edge for edge in self.compared if edge[1] == one.path and one.path in unneeded}
         self.compared = compared
 
-    def _compare_counts(self, frame: lg.Frame, after: Moment, runs: Mapping[Leaf, int]) -> None:
+    def _compare_counts(self, frame: lg.live.Frame, after: Moment, runs: Mapping[Leaf, int]) -> None:
         """Blocks inside of a branch that was taken have run, and say so."""
         for one, which in after.taken.items():
             if one.inside or one.path not in frame.ran or one in after.failed or which is None:
@@ -229,7 +229,7 @@ def _outputs(scope: Any, net: Net) -> Iterator[tuple[str, Node, str, Output]]:
                 yield scope.path + node.name, node, pin, found
 
 
-def _compare_problems(frame: lg.Frame, findings: Findings, real: Mapping[Node, object]) -> None:
+def _compare_problems(frame: lg.live.Frame, findings: Findings, real: Mapping[Node, object]) -> None:
     reported = {(id(one.block), one.pin): str(one) for one in frame.problems}
     if frame.ok != findings.ok:
         raise AssertionError(f"problems {list(reported.values())}, right {_shown(findings)}")

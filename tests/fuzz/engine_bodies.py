@@ -46,7 +46,7 @@ class Body:
         """What a block is made of."""
         if self.reads_time:
             x = parameter(0, lg.f32)
-            return lg.Function("time", (x,), ((x + lg.context(FEATURE)) * 2.0,))
+            return lg.ir.Function("time", (x,), ((x + lg.context(FEATURE)) * 2.0,))
         return self.function
 
     def block(self, name: str) -> lg.Block:

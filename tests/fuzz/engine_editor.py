@@ -186,7 +186,7 @@ class Editor:
             external = self.chance.choice(self.external)
         else:
             array = np.array(self.value(kind if kind.startswith("array") or kind in _TYPES else self._array_kind()))
-            external = lg.ExternalBuffer(array, version=0 if versioned else None)
+            external = lg.live.ExternalBuffer(array, version=0 if versioned else None)
             self.external.append(external)
         self.graphs[net].bind(self.real[node][pin], external)
         net.sources[node, pin] = bound_to(external)

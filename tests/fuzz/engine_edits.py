@@ -279,7 +279,7 @@ class Edits(Builder):
     def control_by_memory(self, net: Net, node: Choice) -> None:
         """Binds what decides about a region."""
         value = np.array(self.value("turns" if node.kind in ("for", "switch") else "bool"))
-        external = lg.ExternalBuffer(value, version=self.chance.choice((None, 0)))
+        external = lg.live.ExternalBuffer(value, version=self.chance.choice((None, 0)))
         self.graphs[net].bind(self.real[node][node.control], external)
         net.sources[node, node.control] = bound_to(external)
         self._note("bind control", net, value.dtype.name, f"bind {node.name}.{node.control} to {value!r}")
@@ -300,7 +300,7 @@ class Edits(Builder):
         self.write(*self.chance.choice(bound))
         return True
 
-    def write(self, net: Net, external: lg.ExternalBuffer) -> None:
+    def write(self, net: Net, external: lg.live.ExternalBuffer) -> None:
         """New contents for memory of ours."""
         most = 9 if external.array.ndim else 3  # it may say how often a loop runs
         numbers = [self.chance.randint(-3, most) for _ in range(external.array.size)]
@@ -403,7 +403,7 @@ class Edits(Builder):
         return any((node, pin) in places for group in groups for places in group.inner_inputs.values())
 
     def _edit(self, net: Net, node: Leaf, body: Body, name: str) -> None:
-        lg.edit(self.engine, self.real[node], body.wrapped)
+        lg.live.edit(self.engine, self.real[node], body.wrapped)
         node.body = body
         net.forget_lost_pins(node)
         self._note(name, net, body.family, f"{name} {node.name} to {body.name}")

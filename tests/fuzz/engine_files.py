@@ -68,7 +68,7 @@ class _Session:
         """The first files, which are right."""
         self._write(self.helper, b"OFFSET = 0.0\n")
         self._write_factor(2.0)
-        self.block = lg.watch(self.engine, self.file, "shade")
+        self.block = lg.live.watch(self.engine, self.file, "shade")
 
     def _write(self, path: Path, text: bytes) -> None:
         """Another size each time: a file system may not tell two saves apart by their times."""

@@ -235,7 +235,7 @@ class Scenes(Themes):
         self.frame()
         self.resizing = False
         again = np.resize(array, before).copy() if self._often(0.7) else array
-        self._bind_again(external, lg.ExternalBuffer(again, external.version))
+        self._bind_again(external, lg.live.ExternalBuffer(again, external.version))
         return True
 
     def resize_here(self) -> bool:
@@ -247,7 +247,7 @@ class Scenes(Themes):
             self.bind_new(*spot, self._kind)
         return self.resize_by_owner()
 
-    def _resizable(self) -> list[lg.ExternalBuffer]:
+    def _resizable(self) -> list[lg.live.ExternalBuffer]:
         """Memory that is read whatever branches are taken, and however often loops go round."""
         instances, _ = instances_of(self.net)
         inside = [ref for one in instances for body in one.bodies for inner in body.instances for ref in inner.refs()]
@@ -255,13 +255,13 @@ class Scenes(Themes):
         found = {id(one): one for one in _externals(ref for own in instances for ref in own.feeds.values())}
         return [one for key, one in found.items() if key not in spared and one.array.ndim]
 
-    def _home_of(self, external: lg.ExternalBuffer) -> Net:
+    def _home_of(self, external: lg.live.ExternalBuffer) -> Net:
         """A graph that has it."""
         homes = [net for net in self.alive() for source in net.sources.values() if _externals_of(source) == [external]]
         homes = [net for net in homes if could_be("resize by owner", region_of(self.where[net]))]
         return self.chance.choice(homes) if homes else self.net
 
-    def _bind_again(self, external: lg.ExternalBuffer, fresh: lg.ExternalBuffer) -> None:
+    def _bind_again(self, external: lg.live.ExternalBuffer, fresh: lg.live.ExternalBuffer) -> None:
         """Everywhere, also in graphs that may be used later."""
         self.external = [fresh if one is external else one for one in self.external]
         for net, graph in self.graphs.items():
@@ -275,11 +275,11 @@ def _is_float(source: Any) -> bool:
     return isinstance(source, Given) and source.value.__class__ is float
 
 
-def _externals(refs: Iterable[Any]) -> list[lg.ExternalBuffer]:
+def _externals(refs: Iterable[Any]) -> list[lg.live.ExternalBuffer]:
     return [external for ref in refs if isinstance(ref, Root) for external in _externals_of(ref.source)]
 
 
-def _externals_of(source: Any) -> list[lg.ExternalBuffer]:
+def _externals_of(source: Any) -> list[lg.live.ExternalBuffer]:
     return [source.external] if isinstance(source, Bound) else []
 
 

@@ -194,9 +194,9 @@ class Themes(Edits):
         self.write(net, self.chance.choice(bound))
         return True
 
-    def bind_new(self, net: Net, node: Node, pin: str, kind: str) -> lg.ExternalBuffer:
+    def bind_new(self, net: Net, node: Node, pin: str, kind: str) -> lg.live.ExternalBuffer:
         """Memory of ours of this kind, that nothing else reads."""
-        external = lg.ExternalBuffer(np.array(self.value(kind)), version=self.chance.choice((None, 0)))
+        external = lg.live.ExternalBuffer(np.array(self.value(kind)), version=self.chance.choice((None, 0)))
         self.external.append(external)
         self.graphs[net].bind(self.real[node][pin], external)
         net.sources[node, pin] = bound_to(external)

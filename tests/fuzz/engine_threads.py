@@ -92,7 +92,7 @@ class _Lane:
             if self.chance.random() < 0.2:
                 self.roaming.move(self.engine, self.chance)
             if kind == "code":
-                lg.edit(self.engine, self.body, body)
+                lg.live.edit(self.engine, self.body, body)
             elif kind == "y and x":
                 self._y = float(self.chance.randint(-9, 9))
                 self._give("y", self._y)
@@ -103,7 +103,7 @@ class _Lane:
                 self._replace_block()
             x = np.full(_SIZE, number - self._y * self._gain)
             if kind == "bind":
-                self.engine.bind(self.body["x"], lg.ExternalBuffer(x, version=0))
+                self.engine.bind(self.body["x"], lg.live.ExternalBuffer(x, version=0))
             else:
                 self.engine.set(self.body["x"], x)
         self.counts[f"{kind}|thread"] += 1

@@ -47,10 +47,10 @@ def run_one(seed: int) -> Mapping[str, int]:
     shown = f"meshes seed {seed}: {tree}"
     part = shape_of(tree).part(((-_LIMIT,) * 3, (_LIMIT,) * 3))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", lg.PartWarning)
+        warnings.simplefilter("ignore", lg.implicit.PartWarning)
         try:
             mesh = lg.mesh(part, feature_size=_FEATURE)
-        except lg.AssemblyError as refused:
+        except lg.implicit.AssemblyError as refused:
             if "thinner than the features" not in str(refused):
                 raise AssertionError(f"{shown}: {refused}") from refused
             return {"refused": 1}
@@ -73,7 +73,7 @@ def run_one(seed: int) -> Mapping[str, int]:
     return {kind: 1, "signs": int(clear.sum())}
 
 
-def _folded(tree: Tree, mesh: lg.TriangleMesh) -> int:
+def _folded(tree: Tree, mesh: lg.implicit.TriangleMesh) -> int:
     """Triangles that look inwards: outside is below their middles, and inside above."""
     corners = mesh.vertices[mesh.triangles]
     normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.implicit.parts import masking
-from livegrad.implicit.parts.batches import in_batches
-from livegrad.implicit.parts.pruning import Lattice, bounded, bounds_over_boxes, find_blocks
-from livegrad.implicit.parts.slicing import draw_plane
-from livegrad.implicit.parts.thin_chords import halved
+from livegrad.implicit.bodies import masking
+from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.pruning import Lattice, bounded, bounds_over_boxes, find_blocks
+from livegrad.implicit.bodies.slicing import draw_plane
+from livegrad.implicit.bodies.thin_chords import halved
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
@@ -278,11 +278,11 @@ def _check_volume(part: lg.Part, tree: Tree, generator: np.random.Generator, sho
         warnings.simplefilter("always")
         try:
             found = lg.mesh(part, feature_size=0.1)
-        except lg.AssemblyError as refused:
+        except lg.implicit.AssemblyError as refused:
             if "thinner than the features" not in str(refused):
                 raise AssertionError(f"{shown}: {refused}") from refused
             return "refused"
-    if any(issubclass(warning.category, lg.PartWarning) for warning in told):
+    if any(issubclass(warning.category, lg.implicit.PartWarning) for warning in told):
         return "warned"
     assert found.is_closed(), f"{shown}: the mesh is not closed"
     allowed = 0.06 * volume + 8 * error + 1e-4

@@ -138,7 +138,7 @@ def _with_functions(rng: Rng, made: Assembly, mesh: int, covered: Counter[str]) 
     fields: list[int] = []
     for index in range(int(rng.integers(1, 4))):
         text = str(rng.choice(_EXPRESSIONS)).format(float(_numbers(rng, (), 1, 20)))
-        made = lg.add_expression(made, f"field_{index}", text, {"pos": "vector"})
+        made = lg.implicit.add_expression(made, f"field_{index}", text, {"pos": "vector"})
         fields.append(max(made.functions))
         covered["functions"] += 1
     made = made.add_function("moved", {"pos": "vector"}, {"shape": "scalar"})

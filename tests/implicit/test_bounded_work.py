@@ -7,17 +7,17 @@ import pytest
 
 import livegrad as lg
 from livegrad.diagnostics import CompileError
+from livegrad.implicit.bodies.level_sets import parts
+from livegrad.implicit.bodies.pruning import fit_bounds
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import IDENTITY, BuildItem, Components
-from livegrad.implicit.parts.level_sets import parts
-from livegrad.implicit.parts.pruning import fit_bounds
 
 BOX = ((-1, -1, -1), (1, 1, 1))
 
 
 def doubled(levels: int) -> lg.Assembly:
     """f_k(p) = min(f_{k-1}(p), f_{k-1}(p + o)): twice as many balls with each level."""
-    made = lg.add_expression(lg.Assembly(), "f0", "length(pos) - 0.05", {"pos": "vector"})
+    made = lg.implicit.add_expression(lg.Assembly(), "f0", "length(pos) - 0.05", {"pos": "vector"})
     for level in range(1, levels + 1):
         name = f"f{level}"
         made = made.add_function(name, {"pos": PortType.VECTOR}, {"shape": PortType.SCALAR})
@@ -38,7 +38,7 @@ def expected(levels: int, points: np.ndarray) -> np.ndarray:
 
 
 def test_a_part_of_twelve_levels_of_calls_has_values_bounds_and_normals() -> None:
-    part = lg.part_of_function(doubled(12), "f12", BOX)
+    part = lg.implicit.part_of_function(doubled(12), "f12", BOX)
     points = np.random.default_rng(0).uniform(-1, 1, (64, 3)).astype(np.float32)
     np.testing.assert_allclose(part(points), expected(12, points), atol=1e-5)
     close = fit_bounds(part)
@@ -49,7 +49,7 @@ def test_a_part_of_twelve_levels_of_calls_has_values_bounds_and_normals() -> Non
 
 
 def test_sixty_levels_of_calls_are_refused_with_the_number_of_operations() -> None:
-    part = lg.part_of_function(doubled(60), "f60", BOX)
+    part = lg.implicit.part_of_function(doubled(60), "f60", BOX)
     with pytest.raises(CompileError, match=r"is too large: functions in it call others again and again.*e\+1[89]"):
         part([0, 0, 0])
     with pytest.raises(CompileError, match="again and again"):
@@ -57,7 +57,7 @@ def test_sixty_levels_of_calls_are_refused_with_the_number_of_operations() -> No
 
 
 def test_gradients_of_gradients_of_gradients_are_refused_or_computed() -> None:
-    made = lg.add_expression(lg.Assembly(), "f0", "length(pos) - 0.5", {"pos": "vector"})
+    made = lg.implicit.add_expression(lg.Assembly(), "f0", "length(pos) - 0.5", {"pos": "vector"})
     for level in range(1, 31):
         name = f"f{level}"
         made = made.add_function(name, {"pos": PortType.VECTOR}, {"shape": PortType.SCALAR})
@@ -72,15 +72,15 @@ def test_gradients_of_gradients_of_gradients_are_refused_or_computed() -> None:
             vector_input="pos",
         )
         made = made.link(name, "g.magnitude", "outputs.shape")
-    two = lg.part_of_function(made, "f2", BOX)
+    two = lg.implicit.part_of_function(made, "f2", BOX)
     assert np.isfinite(two([0.3, 0.2, 0.1]))
     with pytest.raises(CompileError, match="again and again"):
-        lg.part_of_function(made, "f30", BOX)([0.3, 0.2, 0.1])
+        lg.implicit.part_of_function(made, "f30", BOX)([0.3, 0.2, 0.1])
 
 
 def nested_components(levels: int) -> lg.Assembly:
     """A ball, two of it, two of those two, and so on."""
-    made = lg.assembly_of_part(lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball"))
+    made = lg.implicit.assembly_of_part(lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball"))
     (item,) = made.items
     resources, inner = dict(made.resources), item.object
     for level in range(levels):
@@ -91,5 +91,5 @@ def nested_components(levels: int) -> lg.Assembly:
 
 def test_components_of_components_are_counted_before_they_are_placed() -> None:
     assert len(parts(nested_components(2))) == 4
-    with pytest.raises(lg.AssemblyError, match=r"builds too many parts.*found 536,870,912"):
+    with pytest.raises(lg.implicit.AssemblyError, match=r"builds too many parts.*found 536,870,912"):
         parts(nested_components(29))

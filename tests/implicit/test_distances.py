@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.implicit.bodies.level_sets import parts
+from livegrad.implicit.bodies.part import part_of_function
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.expression import add_expression
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import CAPS, BeamLattice, ImageStack, LevelSet, TriangleMesh
 from livegrad.implicit.nodes.to_ir import convert
-from livegrad.implicit.parts.level_sets import parts
-from livegrad.implicit.parts.part import part_of_function
 from livegrad.runtime.reference import evaluate
 
 SCALAR, VECTOR = PortType.SCALAR, PortType.VECTOR
@@ -188,7 +188,7 @@ def sampled(image: Any, points: Any, outputs: Any, **settings: Any) -> Any:
     made = Assembly().add_resource(image, id=1).add_image_function("image", 1, id=2, **settings)
     converted = convert(made, 2, outputs=outputs, element=lg.f64)
     lifted = [True, *[False] * len(converted.tables)]
-    return lg.compile(lg.map_over(converted.function, lifted))(np.asarray(points, float), *converted.tables)
+    return lg.ir.compile(lg.ir.map_over(converted.function, lifted))(np.asarray(points, float), *converted.tables)
 
 
 def red_of(image: Any, points: Any, **settings: Any) -> Any:
@@ -264,6 +264,8 @@ def test_a_domain_that_is_a_box_is_taken_for_one() -> None:
     for domain, (_, part) in zip((box, dented), found, strict=False):
         converted = convert(distance_to(domain, "Mesh"), "d")
         lifted = (True, *[False] * len(converted.tables))
-        by_triangles = lg.compile(lg.map_over(converted.function, lifted))(points.astype(np.float32), *converted.tables)
+        by_triangles = lg.ir.compile(lg.ir.map_over(converted.function, lifted))(
+            points.astype(np.float32), *converted.tables
+        )
         ends = np.maximum(np.linalg.norm(points, axis=1) - 9, by_triangles)
         np.testing.assert_allclose(part(points), ends, atol=2e-6)

@@ -3,12 +3,12 @@
 import pytest
 
 import livegrad as lg
+from livegrad.implicit.bodies.level_sets import parts
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.expression import add_expression
 from livegrad.implicit.nodes.ports import PortType, Reference
 from livegrad.implicit.nodes.resources import LevelSet, TriangleMesh
-from livegrad.implicit.parts.level_sets import parts
 
 SCALAR, VECTOR, MATRIX = PortType.SCALAR, PortType.VECTOR, PortType.MATRIX
 
@@ -292,4 +292,4 @@ def test_types_of_ports_go_by_their_names_everywhere() -> None:
         with pytest.raises(AssemblyError, match=r"not the type of a port.*expected 'scalar', 'vector', 'matrix'"):
             wrong()
     with pytest.raises(AssemblyError, match=r"not an assembly .*expected an Assembly, found str; it comes first"):
-        lg.FunctionBuilder("ball", {"pos": "vector"})  # type: ignore[arg-type,call-arg]
+        lg.implicit.FunctionBuilder("ball", {"pos": "vector"})  # type: ignore[arg-type,call-arg]

@@ -22,7 +22,7 @@ from tests.implicit.test_node_types import ELEMENTWISE, FIXED, SHAPES, single_no
 V, M = Vector(f64, 3), Matrix(f64, 4, 4)
 
 
-def there_and_back(function: lg.Function, number: int) -> lg.Function:
+def there_and_back(function: lg.ir.Function, number: int) -> lg.ir.Function:
     outputs = [f"y{index}" for index in range(len(function.results))]
     made = add_ir_function(Assembly(), function, [f"x{index}" for index in range(number)], outputs, name="f")
     assert not made.problems()
@@ -44,17 +44,17 @@ def test_every_node_that_computes_comes_back(name: str) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def results(function: lg.Function, arguments: list[Any]) -> tuple[Any, ...]:
+def results(function: lg.ir.Function, arguments: list[Any]) -> tuple[Any, ...]:
     value = evaluate(function, *arguments)
     return value if isinstance(value, tuple) else (value,)
 
 
-TURN = ops.make(*(lg.constant(math.sin(i * i), f64) for i in range(16)), type=Matrix(f64, 4, 4))
+TURN = ops.make(*(lg.ir.constant(math.sin(i * i), f64) for i in range(16)), type=Matrix(f64, 4, 4))
 
 
 def lifted(p: Any, last: Any) -> Any:
     """A point with a fourth component."""
-    last = lg.constant(last, f64) if isinstance(last, float) else last
+    last = lg.ir.constant(last, f64) if isinstance(last, float) else last
     return ops.make(*members_of(p), last, type=Vector(f64, 4))
 
 
@@ -70,9 +70,9 @@ FORMULAS = {
     "hypot": lambda p, s: ops.hypot(s, s + 1.0) + ops.exp2(s),
     "components": lambda p, s: ops.make_vector(ops.get(p, index=2), s, ops.get(p, index=0)) * p,
     "normalized": lambda p, s: ops.normalize(p + ops.splat(s, type=V)),
-    "gradient": lambda p, s: ops.bwd_diff(p, s, lg.constant(1.0, f64), function=INNER),
+    "gradient": lambda p, s: ops.bwd_diff(p, s, lg.ir.constant(1.0, f64), function=INNER),
 }
-INNER = lg.trace(lambda p, s: ops.length(p) * ops.sin(s) + ops.max(ops.get(p, index=0), s), V, f64)
+INNER = lg.ir.trace(lambda p, s: ops.length(p) * ops.sin(s) + ops.max(ops.get(p, index=0), s), V, f64)
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -83,7 +83,7 @@ def test_formulas_come_back(name: str) -> None:
         value = rule(p, s)
         return tuple(ops.get(value, index=index) for index in range(2)) if name == "gradient" else value
 
-    function = lg.trace(traced, V, f64)
+    function = lg.ir.trace(traced, V, f64)
     back = there_and_back(function, 2)
     generator = np.random.default_rng(1)
     for _ in range(20):
@@ -106,7 +106,7 @@ SPLIT = {
 @pytest.mark.parametrize("name", SPLIT)
 def test_vectors_that_no_port_carries_are_written_by_their_numbers(name: str, size: int) -> None:
     type = Vector(f64, size)
-    function = lg.trace(SPLIT[name], type, type)
+    function = lg.ir.trace(SPLIT[name], type, type)
     outputs = [f"y{index}" for index in range(len(function.results))]
     made = add_ir_function(Assembly(), function, ["a", "b"], outputs, name="f")
     axes = "xyzw"[:size]
@@ -121,7 +121,7 @@ def test_vectors_that_no_port_carries_are_written_by_their_numbers(name: str, si
 
 def test_a_typed_function_with_pairs_of_numbers_is_saved_and_read_as_3mf(tmp_path: Path) -> None:
     part = lg.shapes.from_function(ring, half=lg.vec2(2.0, 0.5), thickness=0.25).part(((-4, -4, -2), (4, 4, 2)), "ring")
-    lg.save_3mf(lg.assembly_of_part(part), tmp_path / "ring.3mf")
+    lg.save_3mf(lg.implicit.assembly_of_part(part), tmp_path / "ring.3mf")
     (read,) = lg.parts(lg.load_3mf(tmp_path / "ring.3mf"))
     points = np.random.default_rng(3).uniform((-3, -3, -1.5), (3, 3, 1.5), (200, 3))
     expected = part(points)
@@ -136,7 +136,7 @@ def ring(p: lg.vec3, half: lg.vec2, thickness: lg.f32) -> lg.f32:
 
 
 def test_a_type_that_no_port_carries_is_refused_with_the_line() -> None:
-    function = lg.trace(lambda m: m, Matrix(f64, 2, 2))
+    function = lg.ir.trace(lambda m: m, Matrix(f64, 2, 2))
     with pytest.raises(AssemblyError, match=r"no port carries a mat<f64, 2, 2>, the type of `x` \(.*test_from_ir.py"):
         add_ir_function(Assembly(), function, ["x"], ["y"])
 
@@ -145,24 +145,24 @@ def test_single_numbers_are_read_out_of_matrices() -> None:
     def corners(m: Any) -> Any:
         return tuple(ops.get(m, index=index) for index in (0, 3, 6, 12, 14))
 
-    function = lg.trace(corners, M)
+    function = lg.ir.trace(corners, M)
     matrix = np.random.default_rng(0).uniform(-1, 1, (4, 4))
     np.testing.assert_array_equal(results(there_and_back(function, 1), [matrix]), matrix.reshape(-1)[[0, 3, 6, 12, 14]])
 
 
 def looping(x: Any) -> Any:
-    return ops.make_for_loop(lg.constant(3, lg.i64), lambda index, y: y * x, x)[0]
+    return ops.make_for_loop(lg.ir.constant(3, lg.i64), lambda index, y: y * x, x)[0]
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lg.trace(looping, f64), "no node of a 3MF file computes `for_loop`"),
-        (lg.trace(lambda x: ops.erf(x), f64), "no node of a 3MF file computes `erf`"),
-        (lg.trace(lambda x: x * float("inf"), f64), "no constant node holds inf"),
-        (lg.trace(lambda v: v, Matrix(f64, 3, 3)), "no port carries a mat<f64, 3, 3>"),
+        (lg.ir.trace(looping, f64), "no node of a 3MF file computes `for_loop`"),
+        (lg.ir.trace(lambda x: ops.erf(x), f64), "no node of a 3MF file computes `erf`"),
+        (lg.ir.trace(lambda x: x * float("inf"), f64), "no constant node holds inf"),
+        (lg.ir.trace(lambda v: v, Matrix(f64, 3, 3)), "no port carries a mat<f64, 3, 3>"),
     ],
 )
-def test_what_has_no_node_is_refused_by_name(function: lg.Function, message: str) -> None:
+def test_what_has_no_node_is_refused_by_name(function: lg.ir.Function, message: str) -> None:
     with pytest.raises(AssemblyError, match=message):
         add_ir_function(Assembly(), function, ["x"], ["y"])

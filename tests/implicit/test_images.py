@@ -38,11 +38,15 @@ def trilinear(pixels: Any, points: Any) -> Any:
 
 def painted(pixels: Any = PIXELS) -> lg.Assembly:
     """A ball whose colour and density are images, in the unit cube; the file places it two to the right."""
-    made = lg.add_expression(lg.Assembly(), "ball", "length(pos - vector(0.5, 0.5, 0.5)) - 0.4", {"pos": "vector"})
+    made = lg.implicit.add_expression(
+        lg.Assembly(), "ball", "length(pos - vector(0.5, 0.5, 0.5)) - 0.4", {"pos": "vector"}
+    )
     made = made.add_resource(ImageStack(pixels), id=10).add_image_function(
         "picture", 10, id=11, tile_styles=["clamp"] * 3
     )
-    made = made.add_function("density", {"pos": lg.PortType.VECTOR}, {"value": lg.PortType.SCALAR}, id=12)
+    made = made.add_function(
+        "density", {"pos": lg.implicit.PortType.VECTOR}, {"value": lg.implicit.PortType.SCALAR}, id=12
+    )
     made = made.add_node("density", "FunctionCall", "sample", functionID=11, pos="inputs.pos")
     made = made.add_node("density", "Multiplication", "twice", A="sample.green", B=2.0)
     made = made.link("density", "twice.result", "outputs.value")
@@ -88,10 +92,10 @@ def test_values_are_differentiated_by_pixels_on_reference_and_cpu(filter: str) -
     made = made.add_image_function("picture", 1, tile_styles=("wrap", "mirror", "clamp"), filter=filter, scale=3.0)
     converted = convert(made, "picture", outputs=["red"], element=lg.f64)
     assert converted.table_names == ("samples_1",)
-    mapped = lg.map_over(converted.function, (True, False))
+    mapped = lg.ir.map_over(converted.function, (True, False))
     weights = np.random.default_rng(3).normal(size=len(POINTS))
     pixels: Any = converted.tables[0]
-    run, backward = lg.compile(mapped), lg.vjp(mapped)
+    run, backward = lg.ir.compile(mapped), lg.vjp(mapped)
     # The values are linear in the pixels (none is clamped): differences of any step are exact, but for rounding.
     expected = np.zeros_like(pixels)
     for place in np.ndindex(*pixels.shape[:3], 1):
@@ -100,7 +104,7 @@ def test_values_are_differentiated_by_pixels_on_reference_and_cpu(filter: str) -
         rest = pixels[place] - 0.5
         if rest:
             expected[place] = (run(POINTS, pixels) - run(POINTS, moved)) @ weights / rest
-    for derived in (lg.compile(backward), lambda *given: evaluate(backward, *given)):
+    for derived in (lg.ir.compile(backward), lambda *given: evaluate(backward, *given)):
         _, found = derived(POINTS, pixels, weights)
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
@@ -108,7 +112,7 @@ def test_values_are_differentiated_by_pixels_on_reference_and_cpu(filter: str) -
 def test_an_image_is_fitted_by_gradient_descent() -> None:
     """`lg.grad` by the pixel tensor of a part that samples an image."""
     made = lg.Assembly().add_resource(ImageStack(PIXELS), id=1).add_image_function("picture", 1, id=2)
-    part = lg.part_of_function(made, "picture", ((0, 0, 0), (1, 1, 1)), channel="red")
+    part = lg.implicit.part_of_function(made, "picture", ((0, 0, 0), (1, 1, 1)), channel="red")
     points = np.random.default_rng(4).uniform(0, 1, (200, 3)).astype(np.float32)
     wanted = np.full(len(points), 0.25, np.float32)
 
@@ -127,8 +131,8 @@ def test_an_image_is_fitted_by_gradient_descent() -> None:
 
 
 def test_parts_on_tensors_take_vectors_and_points_to_differentiate_by() -> None:
-    made = lg.add_expression(lg.Assembly(), "ball", "length(pos - at) - 1", {"pos": "vector", "at": "vector"})
-    ball = lg.part_of_function(made, "ball", ((-2, -2, -2), (2, 2, 2)))
+    made = lg.implicit.add_expression(lg.Assembly(), "ball", "length(pos - at) - 1", {"pos": "vector", "at": "vector"})
+    ball = lg.implicit.part_of_function(made, "ball", ((-2, -2, -2), (2, 2, 2)))
     points = np.random.default_rng(5).normal(size=(7, 3)).astype(np.float32)
     by_place = lg.grad(lambda place: lg.sum(ball.lazy(points, at=place)))(lg.zeros(3))
     by_points = lg.grad(lambda p: lg.sum(ball.lazy(p)))(lg.asarray(points))
@@ -168,6 +172,6 @@ def test_images_of_a_file_are_sampled_as_tiles_laid_side_by_side(seed: int, tmp_
     lg.save_3mf(made, tmp_path / "picture.3mf")
     converted = convert(lg.load_3mf(tmp_path / "picture.3mf"), "picture", outputs=["color", "alpha"], element=lg.f64)
     points = generator.uniform(0.5 - MARGIN, MARGIN + 0.5, (60, 3))
-    color, alpha = lg.compile(lg.map_over(converted.function, (True, False)))(points, *converted.tables)
+    color, alpha = lg.ir.compile(lg.ir.map_over(converted.function, (True, False)))(points, *converted.tables)
     expected = by_tiles(pixels.astype(np.float64), styles, filter, points) * 3.0 - 0.5
     np.testing.assert_allclose(np.column_stack([color, alpha]), expected, atol=1e-6, err_msg=f"{shape} {styles}")

@@ -29,7 +29,7 @@ def gradient_by_hand(p: np.ndarray, size: float = 1.5) -> np.ndarray:  # type: i
 def run(assembly: Assembly, *arguments: Any, **options: Any) -> Any:
     function = to_function(assembly, "main", element=lg.f64, **options)
     lifted = [np.ndim(argument) == 2 for argument in arguments]
-    return lg.compile(lg.map_over(function, lifted))(*arguments)
+    return lg.ir.compile(lg.ir.map_over(function, lifted))(*arguments)
 
 
 def test_central_differences_agree_with_the_gradient_by_hand_to_the_square_of_the_step() -> None:
@@ -59,7 +59,7 @@ def test_exact_mode_is_the_gradient_by_hand(way: str) -> None:
 
 def test_native_code_and_reference_agree_on_lowered_graphs() -> None:
     function = to_function(lower_function_gradient(with_gradient()).assembly, "main", element=lg.f64)
-    native = lg.compile(function)
+    native = lg.ir.compile(function)
     for point in POINTS[:5]:
         for found, expected in zip(native(point, 0.1), evaluate(function, point, 0.1), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
@@ -105,7 +105,7 @@ def test_normalized_distance_is_the_value_over_the_length_of_the_gradient() -> N
     lowered = lower_function_gradient(with_normalized_distance())
     assert not lowered.diagnostics
     assert not list(gradient_nodes(lowered.assembly))
-    value = lg.compile(lg.map_over(to_function(field(), "field", element=lg.f64), (True, False)))(POINTS, 1.5)
+    value = lg.ir.compile(lg.ir.map_over(to_function(field(), "field", element=lg.f64), (True, False)))(POINTS, 1.5)
     expected = value / np.linalg.norm(gradient_by_hand(POINTS), axis=1)
     np.testing.assert_allclose(run(lowered.assembly, POINTS), expected, rtol=1e-6)
     np.testing.assert_allclose(run(with_normalized_distance(), POINTS, exact=True), expected, rtol=1e-12)
@@ -127,8 +127,8 @@ def test_gradients_of_gradients_are_lowered_to_the_end() -> None:
     lowered = lower_function_gradient(made).assembly
     assert not list(gradient_nodes(lowered))
     assert not lowered.problems()
-    difference = lg.compile(lg.map_over(to_function(lowered, "outer", element=lg.f64)))(POINTS)
-    exact = lg.compile(lg.map_over(to_function(made, "outer", element=lg.f64, exact=True)))(POINTS)
+    difference = lg.ir.compile(lg.ir.map_over(to_function(lowered, "outer", element=lg.f64)))(POINTS)
+    exact = lg.ir.compile(lg.ir.map_over(to_function(made, "outer", element=lg.f64, exact=True)))(POINTS)
     np.testing.assert_allclose(difference, exact, rtol=1e-3)
 
 

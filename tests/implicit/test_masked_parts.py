@@ -12,16 +12,16 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.compiler import lower
+from livegrad.implicit.bodies import masking, pruning
+from livegrad.implicit.bodies import part as part_module
+from livegrad.implicit.bodies.part import Part
+from livegrad.implicit.bodies.pruning import Lattice, bounded, find_blocks
+from livegrad.implicit.bodies.rendering import render
+from livegrad.implicit.bodies.slicing import draw_plane, slice_part
+from livegrad.implicit.bodies.thin_chords import halved, masks_at
 from livegrad.implicit.meshing import surface_points
 from livegrad.implicit.meshing.meshing import mesh
 from livegrad.implicit.nodes.exact_gradient import exact_gradient
-from livegrad.implicit.parts import masking, pruning
-from livegrad.implicit.parts import part as part_module
-from livegrad.implicit.parts.part import Part
-from livegrad.implicit.parts.pruning import Lattice, bounded, find_blocks
-from livegrad.implicit.parts.rendering import render
-from livegrad.implicit.parts.slicing import draw_plane, slice_part
-from livegrad.implicit.parts.thin_chords import halved, masks_at
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
@@ -99,7 +99,7 @@ def test_a_shaded_picture_does_not_depend_on_masks_and_leaves_out_what_is_decide
     whole: list[int] = []
     plain = masking.gradients_over_points
 
-    def record(function: lg.Function) -> Any:
+    def record(function: lg.ir.Function) -> Any:
         run = plain(function)
         return lambda *arguments: (whole.append(len(arguments[0])), run(*arguments))[1]
 
@@ -119,7 +119,7 @@ def test_normals_where_a_member_is_undefined_or_flat_are_those_of_the_function()
             found = ops.min(found, ops.sqrt(x * x + (y - 0.1 * k) * (y - 0.1 * k)) - 0.3)
         return found
 
-    part = Part(lg.trace(field, Vector(f32, 3)), (), np.array(WIDE[0]), np.array(WIDE[1]))
+    part = Part(lg.ir.trace(field, Vector(f32, 3)), (), np.array(WIDE[0]), np.array(WIDE[1]))
     words = masking.number_of_words(part.function)
     points = list(np.random.default_rng(0).uniform(-1, 1, (3, 600)).astype(np.float32))
     expected = masking.surface_normals(part, points, None)
@@ -191,7 +191,7 @@ def test_where_a_member_is_undefined_the_function_itself_is_asked() -> None:
             found = ops.min(found, ops.sqrt(x * x + (y - 0.1 * k) * (y - 0.1 * k)) - 0.3)
         return ops.min(found, ops.sqrt(y) - 0.25)
 
-    part = Part(lg.trace(field, Vector(f32, 3)), (), np.array(WIDE[0]), np.array(WIDE[1]))
+    part = Part(lg.ir.trace(field, Vector(f32, 3)), (), np.array(WIDE[0]), np.array(WIDE[1]))
     assert masking.number_of_words(part.function)
     with np.errstate(invalid="ignore"):
         plain = draw_plane(part, size=128, pruned=False)
@@ -245,11 +245,11 @@ def test_what_was_drawn_and_meshed_before_is_drawn_and_meshed_without_a_pass(mon
     as_in_a_new_process()
     derived: list[str] = []
 
-    def compile_derived(function: lg.Function) -> CpuFunction:
+    def compile_derived(function: lg.ir.Function) -> CpuFunction:
         derived.append(function.name)
         return compile_function(function)
 
-    def find_choices(function: lg.Function) -> None:
+    def find_choices(function: lg.ir.Function) -> None:
         raise AssertionError("the function was split into choices")
 
     monkeypatch.setattr(derived_functions, "compile_function", compile_derived)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.implicit.bodies.part import part_of_function
 from livegrad.implicit.meshing import dual_vertices
 from livegrad.implicit.meshing.edge_changes import collapse_edges, flip_edges
 from livegrad.implicit.meshing.embedded_mesh import is_embedded
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import TriangleMesh
-from livegrad.implicit.parts.part import part_of_function
 
 WIDE = ((-2.0, -2.0, -2.0), (2.0, 2.0, 2.0))
 POINTS = np.random.default_rng(5).uniform(-1.4, 1.4, (2000, 3)).astype(np.float32).astype(np.float64)

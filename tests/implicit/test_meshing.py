@@ -10,6 +10,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 import livegrad as lg
+from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.part import Part, part_of_function
 from livegrad.implicit.meshing import dual_clusters, dual_triangles, dual_vertices, edge_changes, meshing
 from livegrad.implicit.meshing.dual_cells import CrossedCells, edge_ends, faces_of, loops_of
 from livegrad.implicit.meshing.meshing import mesh
@@ -18,8 +20,6 @@ from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.expression import add_expression
 from livegrad.implicit.nodes.resources import TriangleMesh
-from livegrad.implicit.parts.batches import in_batches
-from livegrad.implicit.parts.part import Part, part_of_function
 
 WIDE = ((-2, -2, -2), (2, 2, 2))
 BOX = "q = abs(pos) - vector(1, 0.7, 0.5); max(q.x, max(q.y, q.z))"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.implicit.bodies.level_sets import matrix_of, parts
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.expression import add_expression
@@ -15,7 +16,6 @@ from livegrad.implicit.nodes.node_types import ARITHMETIC, CALLING_TYPES, MESH_T
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import LevelSet, TriangleMesh
 from livegrad.implicit.nodes.to_ir import convert, to_function
-from livegrad.implicit.parts.level_sets import matrix_of, parts
 from livegrad.runtime.reference import evaluate
 
 SCALAR, VECTOR, MATRIX = PortType.SCALAR, PortType.VECTOR, PortType.MATRIX
@@ -100,7 +100,7 @@ def single_node(name: str, kind: PortType | None) -> Assembly:
 
 def check(assembly: Assembly, arguments: list[Any], expected: list[Any]) -> None:
     function = to_function(assembly, "f", element=lg.f64)
-    for found in (evaluate(function, *arguments), lg.compile(function)(*arguments)):
+    for found in (evaluate(function, *arguments), lg.ir.compile(function)(*arguments)):
         found = found if isinstance(found, tuple) else (found,)
         assert len(found) == len(expected)
         for value, wanted in zip(found, expected, strict=True):

@@ -41,7 +41,7 @@ def test_a_part_without_parameters_has_no_derivatives_by_them() -> None:
 
 def test_a_part_becomes_an_assembly_with_its_parameters_by_name(tmp_path) -> None:
     part = capsule()
-    made = lg.assembly_of_part(part, min_feature_size=0.25)
+    made = lg.implicit.assembly_of_part(part, min_feature_size=0.25)
     assert not made.problems()
     lg.save_3mf(made, tmp_path / "capsule.3mf")
     (read,) = lg.parts(lg.load_3mf(tmp_path / "capsule.3mf"), parameters={"radius": (2, "radius")})
@@ -53,17 +53,17 @@ def test_a_part_becomes_an_assembly_with_its_parameters_by_name(tmp_path) -> Non
 
 
 def test_a_part_that_reads_meshes_is_no_assembly_by_itself() -> None:
-    made = lg.add_expression(lg.Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
-    made = made.add_resource(lg.TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=8)
-    made = made.add_resource(lg.LevelSet(1, "shape", 8), id=9).build(9)
+    made = lg.implicit.add_expression(lg.Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    made = made.add_resource(lg.implicit.TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=8)
+    made = made.add_resource(lg.implicit.LevelSet(1, "shape", 8), id=9).build(9)
     (part,) = lg.parts(made)
     with pytest.raises(AssemblyError, match="save the assembly that the part came from"):
-        lg.assembly_of_part(part)
+        lg.implicit.assembly_of_part(part)
 
 
 def test_an_assembly_gives_its_opencl_text() -> None:
-    made = lg.add_expression(lg.Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
-    assert made.to_opencl("ball") == lg.to_opencl(made, "ball")
+    made = lg.implicit.add_expression(lg.Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    assert made.to_opencl("ball") == lg.implicit.to_opencl(made, "ball")
     assert "float ball(float3 p0)" in made.to_opencl("ball")
     assert "double ball(double3 p0)" in made.to_opencl("ball", element=lg.f64)
 
@@ -75,14 +75,14 @@ def test_images_are_differentiated_in_reverse_as_forwards() -> None:
     converted = convert(made, "picture", outputs=["red"], element=lg.f64)
     points = np.random.default_rng(8).uniform(0.1, 0.9, (50, 3))
     lifted = (True, *[False] * len(converted.tables))
-    value = lg.compile(lg.map_over(converted.function, lifted))
+    value = lg.ir.compile(lg.ir.map_over(converted.function, lifted))
     types = converted.function.parameter_types
 
-    def slope(position: lg.Node, table: lg.Node) -> lg.Node:
-        one = lg.constant(1.0, lg.f64)
+    def slope(position: lg.ir.Node, table: lg.ir.Node) -> lg.ir.Node:
+        one = lg.ir.constant(1.0, lg.f64)
         return ops.get(ops.bwd_diff(position, table, one, function=converted.function), index=0)
 
-    found = lg.compile(lg.map_over(lg.trace(slope, *types), lifted))(points, *converted.tables)
+    found = lg.ir.compile(lg.ir.map_over(lg.ir.trace(slope, *types), lifted))(points, *converted.tables)
     step = 1e-6
     expected = [
         (value(points + step * axis, *converted.tables) - value(points - step * axis, *converted.tables)) / (2 * step)

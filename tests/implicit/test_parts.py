@@ -10,6 +10,12 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 import livegrad as lg
+from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.level_sets import parts
+from livegrad.implicit.bodies.part import Part, part_of_function
+from livegrad.implicit.bodies.pruning import Lattice, View, bounded, find_blocks, fit_bounds
+from livegrad.implicit.bodies.rendering import render
+from livegrad.implicit.bodies.slicing import draw_plane, slice_part
 from livegrad.implicit.formats.mesh_files import load_stl, save_stl, save_svg
 from livegrad.implicit.meshing.meshing import mesh
 from livegrad.implicit.nodes.assembly import Assembly
@@ -17,12 +23,6 @@ from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.expression import add_expression
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import LevelSet, TriangleMesh, VolumeChannel, VolumeData
-from livegrad.implicit.parts.batches import in_batches
-from livegrad.implicit.parts.level_sets import parts
-from livegrad.implicit.parts.part import Part, part_of_function
-from livegrad.implicit.parts.pruning import Lattice, View, bounded, find_blocks, fit_bounds
-from livegrad.implicit.parts.rendering import render
-from livegrad.implicit.parts.slicing import draw_plane, slice_part
 from tests.implicit.gradient_graphs import with_gradient
 
 WIDE = ((-2, -2, -2), (2, 2, 2))
@@ -269,15 +269,17 @@ def test_progress_is_told() -> None:
 
 def test_a_name_makes_no_distance_of_a_function() -> None:
     """Distances change by no more than their point moves, and are bounded by that; a steep field is no such thing."""
-    made = lg.add_expression(lg.Assembly(), "distance_to_waves", "sin(9 * pos.x) * 4 + pos.z", {"pos": "vector"})
-    made = lg.add_expression(made, "distance_to_signed_distance", "pos.y * 40", {"pos": "vector"})
-    made = made.add_function("both", {"pos": lg.PortType.VECTOR}, {"shape": lg.PortType.SCALAR})
+    made = lg.implicit.add_expression(
+        lg.Assembly(), "distance_to_waves", "sin(9 * pos.x) * 4 + pos.z", {"pos": "vector"}
+    )
+    made = lg.implicit.add_expression(made, "distance_to_signed_distance", "pos.y * 40", {"pos": "vector"})
+    made = made.add_function("both", {"pos": lg.implicit.PortType.VECTOR}, {"shape": lg.implicit.PortType.SCALAR})
     made = made.add_node("both", "FunctionCall", "waves", functionID=1, pos="inputs.pos")
     made = made.add_node("both", "FunctionCall", "steep", functionID=2, pos="inputs.pos")
     made = made.add_node("both", "Max", "max", A="waves.shape", B="steep.shape").link(
         "both", "max.result", "outputs.shape"
     )
-    part = lg.part_of_function(made, "both", ((-1, -1, -1), (1, 1, 1)))
+    part = lg.implicit.part_of_function(made, "both", ((-1, -1, -1), (1, 1, 1)))
     np.testing.assert_array_equal(draw_plane(part, size=64), draw_plane(part, size=64, pruned=False))
 
 

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.implicit.meshing.meshing import mesh
-from livegrad.implicit.nodes.errors import AssemblyError
-from livegrad.implicit.parts.shapes import (
+from livegrad.implicit.bodies.shapes import (
     Parameter,
     Shape,
     box,
@@ -22,6 +20,8 @@ from livegrad.implicit.parts.shapes import (
     torus,
     union,
 )
+from livegrad.implicit.meshing.meshing import mesh
+from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.passes.differentiate.reverse import vjp
 
 WIDE = ((-2, -2, -2), (2, 2, 2))
@@ -97,8 +97,8 @@ def test_parameters_are_fitted_by_their_gradient() -> None:
     assert {parameter.name for parameter in parameters} == {"radius", "x"}
     target = (np.linalg.norm(POINTS - [0.6, 0, 0], axis=1) - 1.1).astype(np.float32)
     derivative = vjp(function)
-    run = lg.compile(lg.map_over(derivative, (True, False, False, True)))
-    plain = lg.compile(lg.map_over(function, (True, False, False)))
+    run = lg.ir.compile(lg.ir.map_over(derivative, (True, False, False, True)))
+    plain = lg.ir.compile(lg.ir.map_over(function, (True, False, False)))
     points = POINTS.astype(np.float32)
     values = [np.float32(parameter.value) for parameter in parameters]
     for _ in range(200):
@@ -157,7 +157,7 @@ def test_a_typed_function_with_a_struct_is_a_shape_like_any_other(tmp_path):
     outside = [[1.0, 1.0, 1.0]]  # where the egg decides
     slopes = part.parameter_gradient(outside, [1.0])
     assert (slopes["size"], slopes["tip"]) == (pytest.approx(-2.0), pytest.approx(-0.2))
-    lg.save_3mf(lg.assembly_of_part(part), tmp_path / "egg.3mf")
+    lg.save_3mf(lg.implicit.assembly_of_part(part), tmp_path / "egg.3mf")
     (again,) = lg.parts(lg.load_3mf(tmp_path / "egg.3mf"))
     np.testing.assert_array_equal(again(POINTS / 2), part(POINTS / 2))
 
@@ -189,7 +189,7 @@ def grown(p: lg.vec3, by: lg.f32) -> lg.f32:
         (lambda: from_function(egg, egg=3.0, tip=(0, 0, 1)), "egg: `egg` does not fit"),
         (lambda: from_function(grown, by="far"), "not a number of a shape"),
         (
-            lambda: lg.assembly_of_part(from_function(grown, by=2.0).part(WIDE)),
+            lambda: lg.implicit.assembly_of_part(from_function(grown, by=2.0).part(WIDE)),
             "no node of a 3MF file computes `for_loop`",
         ),
     ],

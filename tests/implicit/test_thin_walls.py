@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.implicit.bodies.clipping import close_body
+from livegrad.implicit.bodies.pruning import bounded, find_blocks
 from livegrad.implicit.meshing.meshing import _lattice
 from livegrad.implicit.meshing.thin_walls import sample
-from livegrad.implicit.parts.clipping import close_body
-from livegrad.implicit.parts.pruning import bounded, find_blocks
 
 WRISTBAND = Path(__file__).parents[4] / "shared" / "samples" / "wristband_003.3mf"
 
@@ -32,7 +32,9 @@ def test_a_thin_wall_is_meshed_whole_without_being_asked() -> None:
 
 
 def test_a_mesh_that_is_coarser_than_its_wall_says_what_it_lost() -> None:
-    with pytest.warns(lg.PartWarning, match=r"the mesh has a volume of .*, the part 0\.1.* by sampling") as told:
+    with pytest.warns(
+        lg.implicit.PartWarning, match=r"the mesh has a volume of .*, the part 0\.1.* by sampling"
+    ) as told:
         lg.mesh(tube(0.012), feature_size=0.1)
     assert told[0].filename == __file__
 
@@ -40,7 +42,7 @@ def test_a_mesh_that_is_coarser_than_its_wall_says_what_it_lost() -> None:
 def test_a_slice_finds_thin_walls_or_says_what_it_lost() -> None:
     area = 2 * np.pi * 0.006
     assert lg.slice(tube(0.006), 0.1).area() == pytest.approx(area, rel=0.05)
-    with pytest.warns(lg.PartWarning, match="the slice has an area of"):
+    with pytest.warns(lg.implicit.PartWarning, match="the slice has an area of"):
         lg.slice(tube(0.006), 0.1, feature_size=0.1)
 
 
@@ -87,5 +89,5 @@ def test_most_of_a_wristband_is_not_lost() -> None:
     ],
 )
 def test_shapes_of_no_size_are_refused_where_they_are_written(make: object) -> None:
-    with pytest.raises(lg.AssemblyError, match=r"\(test_thin_walls.py:\d+:\d+\): expected above 0, found"):
+    with pytest.raises(lg.implicit.AssemblyError, match=r"\(test_thin_walls.py:\d+:\d+\): expected above 0, found"):
         make()  # type: ignore[operator]

@@ -43,7 +43,7 @@ def test_places_never_pile_up_on_a_node_that_may_fail() -> None:
     assert node.origins == (FIRST,)
 
 
-def divided(at: TextOrigin) -> lg.Function:
+def divided(at: TextOrigin) -> lg.ir.Function:
     def body(i: Node, value: Node, by: Node) -> Node:
         with originating_from((at,)):
             return value // by

@@ -210,13 +210,13 @@ def test_an_edit_costs_the_same_beside_few_and_many_arrays_of_others():
         engine = Engine()
         for number in range(blocks):
             own = engine.add(block(scale, name=f"b{number}"))
-            engine.bind(own["x"], lg.ExternalBuffer(NUMBERS + number, version=0))
+            engine.bind(own["x"], lg.live.ExternalBuffer(NUMBERS + number, version=0))
         engine.step()
         for number in range(3):
 
             def frames(number: int = number, engine: Engine = engine) -> None:
                 own = engine.add(block(scale, name=f"new{number}"))
-                engine.bind(own["x"], lg.ExternalBuffer(NUMBERS, version=number))
+                engine.bind(own["x"], lg.live.ExternalBuffer(NUMBERS, version=number))
                 assert engine.step().ok
                 engine.set(own["x"], 1.0)
                 assert engine.step().ok
@@ -231,7 +231,7 @@ def test_memory_that_is_bound_again_is_read_whatever_its_version_was_before(exec
     engine = Engine(executor_name)
     own = engine.add(block(scale, name="own"))
     for number in range(3):
-        engine.bind(own["x"], lg.ExternalBuffer(NUMBERS + number, version=7))
+        engine.bind(own["x"], lg.live.ExternalBuffer(NUMBERS + number, version=7))
         assert engine.step().ok
         np.testing.assert_array_equal(engine.read(own), (NUMBERS + number) * 2)
         engine.set(own["x"], NUMBERS)
@@ -488,7 +488,7 @@ def test_a_value_that_waits_with_its_pin_is_not_taken_while_the_graph_is_wrong()
 def test_an_integer_for_a_pin_that_holds_a_float_is_a_float_after_a_failure_too() -> None:
     engine = lg.Engine()
     x = parameter(0, lg.f32)
-    reads_time = lg.Function("reader", (x,), (x + lg.context("animation_time"),))
+    reads_time = lg.ir.Function("reader", (x,), (x + lg.context("animation_time"),))
     reader = engine.add(lg.block(reads_time, name="reader", inputs=("x",)))
     engine.set(reader["x"], 1.0)
     assert engine.step().ok
@@ -528,6 +528,6 @@ def test_a_composite_that_is_also_a_body_is_edited_after_it_was_removed_elsewher
     assert engine.step().ok
     outer.graph.remove(inner)
     assert engine.step().ok
-    lg.edit(engine, block, lambda x: x * 5.0)
+    lg.live.edit(engine, block, lambda x: x * 5.0)
     assert engine.step().ok
     assert float(engine.read(maybe)) == 15.0

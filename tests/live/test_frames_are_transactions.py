@@ -29,7 +29,7 @@ class Session:
         self.engine = engine = lg.Engine(executor, reuse_memory=reuse_memory)
         self.gain = engine.add(lg.block(lambda x, gain=1.0: x * gain, name="gain"))
         self.memory = np.arange(3.0)
-        self.bound = lg.ExternalBuffer(self.memory, version=0)
+        self.bound = lg.live.ExternalBuffer(self.memory, version=0)
         engine.bind(self.gain["x"], self.bound)
         # Two states exchange their values, and one counts.
         self.left, self.right = (engine.add(lg.State(name, float(number))) for number, name in enumerate(("l", "r")))
@@ -80,7 +80,7 @@ class Session:
 
     def _code(self) -> None:
         bodies = (lambda n, by=1.0: n - by * by, lambda n, by=1.0: n + by)
-        lg.edit(self.engine, self.more, bodies[int(self.random.integers(2))])
+        lg.live.edit(self.engine, self.more, bodies[int(self.random.integers(2))])
 
     def _condition(self) -> None:
         self.engine.set(self.region["condition"], int(self.random.integers(0, 2)))
@@ -119,9 +119,9 @@ class Session:
 
     def _other_pins(self) -> None:
         if self.random.integers(2):
-            lg.edit(self.engine, self.gain, lambda x, gain=1.0, bias=2.0: x * gain + bias)
+            lg.live.edit(self.engine, self.gain, lambda x, gain=1.0, bias=2.0: x * gain + bias)
         else:
-            lg.edit(self.engine, self.gain, lambda x, gain=1.0: x * gain * 2.0)
+            lg.live.edit(self.engine, self.gain, lambda x, gain=1.0: x * gain * 2.0)
 
     def values(self) -> dict[str, Any]:
         """All values, or what is wrong."""
@@ -204,7 +204,7 @@ def test_new_code_with_another_default_is_not_lost_wherever_its_frame_ends():
         engine = lg.Engine()
         scale = engine.add(lg.block(lambda x=5.0: x * 2.0, name="scale"))
         engine.step()
-        lg.edit(engine, scale, lambda x=2.0: x * 3.0)
+        lg.live.edit(engine, scale, lambda x=2.0: x * 3.0)
         try:
             call_interrupted(engine.step, after)
         except Interrupted:
@@ -231,7 +231,7 @@ EDITS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "an array": lambda engine, gain, wave: engine.set(gain["x"], np.full(3, 7.0)),
     "another size": lambda engine, gain, wave: engine.set(gain["x"], np.full(5, 7.0)),
     "memory": lambda engine, gain, wave: engine.bind(gain["x"], np.full(3, 8.0)),
-    "code": lambda engine, gain, wave: lg.edit(engine, gain, lambda x, gain=1.0: x - gain),
+    "code": lambda engine, gain, wave: lg.live.edit(engine, gain, lambda x, gain=1.0: x - gain),
     "a feature": lambda engine, gain, wave: engine.set_feature("animation_time", 5.0),
     "an edge": lambda engine, gain, wave: engine.connect(wave, gain["x"]),
     "a block": lambda engine, gain, wave: engine.add(engine.spare),

@@ -371,9 +371,9 @@ def test_a_gradient_goes_through_functions_of_the_ir_at_other_sizes():
 
 def test_a_gradient_goes_through_assembly_functions():
     text = "length(p) - 1 + sin(4 * p.x) / 4"
-    assembly = lg.add_expression(lg.Assembly(), "blob", text, {"p": "vector"})
+    assembly = lg.implicit.add_expression(lg.Assembly(), "blob", text, {"p": "vector"})
     engine = Engine()
-    blob = engine.add(block(lg.to_function(assembly, "blob"), inputs=("p",), name="blob"))
+    blob = engine.add(block(lg.implicit.to_function(assembly, "blob"), inputs=("p",), name="blob"))
     engine.set(blob["p"], np.array([0.3, -0.7, 1.1], np.float32))
     slope = engine.add(lg.grad(of=blob, by=[blob["p"]]))
     assert engine.step().ok, engine.frame.problems
@@ -402,11 +402,11 @@ def test_a_gradient_by_a_pin_that_an_edit_takes_away_is_a_problem_until_the_pin_
     power = engine.add(block(lambda x=2.0, k=3.0: x * x * k, name="power"))
     slope = engine.add(lg.grad(of=power, by=[power["x"], power["k"]], name="slope"))
     assert engine.step().ok
-    lg.edit(engine, power, lambda x=2.0, gain=1.0: x * gain)
+    lg.live.edit(engine, power, lambda x=2.0, gain=1.0: x * gain)
     frame = engine.step()
     assert [(problem.block, "has no input `k` any more" in str(problem.error)) for problem in frame.problems] == [
         (slope, True)
     ]
-    lg.edit(engine, power, lambda x=2.0, k=5.0: x * k)
+    lg.live.edit(engine, power, lambda x=2.0, k=5.0: x * k)
     assert engine.step().ok
     assert (float(engine.read(slope["x"])), float(engine.read(slope["k"]))) == (5.0, 2.0)

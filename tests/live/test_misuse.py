@@ -78,9 +78,9 @@ def test_functions_of_the_library_are_blocks(executor_name: str) -> None:
 
 def test_one_output_may_be_named_by_itself() -> None:
     assert list(lg.block(lambda x: x, outputs="total").outputs) == ["total"]
-    function = lg.trace(lambda x: x * 2.0, lg.f32)
+    function = lg.ir.trace(lambda x: x * 2.0, lg.f32)
     assert list(lg.block(function, inputs="amount", outputs="total").inputs) == ["amount"]
-    assert list(lg.AppendBuffer("both", capacity=4, writers="small").inputs) == ["small"]
+    assert list(lg.live.AppendBuffer("both", capacity=4, writers="small").inputs) == ["small"]
 
 
 DOUBLE = lambda x=1.0: x * 2.0  # noqa: E731
@@ -91,9 +91,12 @@ WRONG_KINDS = {
     "set a block": (lambda e, b: e.set(b, 2.0), 'expected a pin: block["name"] with one of x'),
     "connect numbers": (lambda e, b: e.connect(3, 4), 'neither a pin nor a block.*found int.*block["name"] is a pin'),
     "connect to a number": (lambda e, b: e.connect(b, 4), 'expected a pin: block["name"], found int'),
-    "edit with a function": (lambda e, b: e.edit(b, DOUBLE), "not a body.*found function; .*lg.edit(engine, block"),
+    "edit with a function": (
+        lambda e, b: e.edit(b, DOUBLE),
+        "not a body.*found function; .*lg.live.edit(engine, block",
+    ),
     "edit with nothing": (lambda e, b: e.graph.edit(b, None), "not a body.*found NoneType"),
-    "follow a path": (lambda e, b: e.follow("a.py"), "not a watch.*found str; lg.watch"),
+    "follow a path": (lambda e, b: e.follow("a.py"), "not a watch.*found str; lg.live.watch"),
     "observe a number": (lambda e, b: e.observe(3), "expected a function that makes an observer"),
     "read running": (lambda e, b: e.read(b, running="yes"), "`running` is True or False.*found 'yes'"),
     "source of a list": (lambda e, b: e.graph.source_of([b]), 'expected a pin: block["name"], found list'),
@@ -147,7 +150,7 @@ def test_an_argument_of_a_wrong_kind_is_refused_with_what_is_expected(kind: str)
 def test_a_block_with_declared_types_can_be_edited_to_a_function_of_other_parameters() -> None:
     engine = lg.Engine()
     double = engine.add(lg.block(DOUBLE, name="double", inputs={"x": None}))
-    lg.edit(engine, double, lambda y=4.0: y * 3.0)
+    lg.live.edit(engine, double, lambda y=4.0: y * 3.0)
     assert engine.step().ok
     assert float(engine.read(double)) == 12.0
 
@@ -269,7 +272,7 @@ def test_a_call_of_a_library_cannot_write_its_inputs() -> None:
 
     engine = lg.Engine()
     double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
-    call = engine.add(lg.captured_block(spoil, outputs={"result": "same(0)"}))
+    call = engine.add(lg.live.captured_block(spoil, outputs={"result": "same(0)"}))
     engine.set(double["x"], np.ones(2))
     engine.connect(double, call["x"])
     engine.step()
@@ -322,7 +325,7 @@ def test_a_body_with_other_parameters_is_no_mistake() -> None:
     engine = lg.Engine()
     block = engine.add(lg.block(lambda x=1.0, y=2.0: x + y, name="block"))
     engine.step()
-    lg.edit(engine, block, lambda x=1.0, z=5.0: x * z)
+    lg.live.edit(engine, block, lambda x=1.0, z=5.0: x * z)
     engine.step()
     assert engine.read(block) == 5.0
     assert list(block.inputs) == ["x", "z"]

@@ -33,7 +33,7 @@ def doubling(name="body"):
 
 
 def replayed(path, frames):
-    found = lg.replay(path, trust=True)
+    found = lg.live.replay(path, trust=True)
     assert found.differences == ()
     assert found.frames == frames
     return found.engine
@@ -47,7 +47,7 @@ def path(tmp_path):
 def test_every_kind_of_edit_replays_bit_by_bit(path):
     engine = lg.Engine()
     memory = np.array([5.0, 6.0, 7.0], np.float32)
-    with lg.record(engine, path):
+    with lg.live.record(engine, path):
         scale = engine.add(lg.block(lambda x, gain=1.0: scaled(x) + gain * lg.sin(x), name="scale"))
         engine.set(scale["x"], X)
         engine.step()
@@ -61,7 +61,7 @@ def test_every_kind_of_edit_replays_bit_by_bit(path):
         engine.add(composite)
         engine.connect(scale, gate["x"])
         engine.set(gate["condition"], True)
-        external = engine.bind(composite["x"], lg.ExternalBuffer(memory, version=0))
+        external = engine.bind(composite["x"], lg.live.ExternalBuffer(memory, version=0))
         engine.step()
         memory[...] = 8.0
         external.touch()
@@ -71,7 +71,7 @@ def test_every_kind_of_edit_replays_bit_by_bit(path):
         composite.expose(composite.graph.blocks["double"]["factor"])
         composite.graph.disconnect(composite.graph.blocks["double"]["factor"])
         engine.set(composite["factor"], 5)
-        lg.edit(engine, scale, lambda x, gain=1.0: x - gain)
+        lg.live.edit(engine, scale, lambda x, gain=1.0: x - gain)
         engine.disconnect(composite["x"])
         assert not engine.step().ok
         engine.set(composite["x"], [1.0, 2.0])
@@ -94,7 +94,7 @@ def test_a_recording_that_begins_later_goes_on_from_the_values_of_states(path):
     engine.set(grow["by"], 3.0)
     engine.step()
     engine.step()
-    with lg.record(engine, path):
+    with lg.live.record(engine, path):
         engine.step()
         value = engine.read(state)
         engine.reset(state)
@@ -108,18 +108,18 @@ def test_a_recording_that_begins_later_goes_on_from_the_values_of_states(path):
 def test_every_kind_of_block_replays(path):
     engine = lg.Engine()
     x = parameter(0, lg.f32)
-    with lg.record(engine, path):
-        moving = lg.Function("moving", (x,), ((x + lg.context("animation_time")) * 2.0,))
+    with lg.live.record(engine, path):
+        moving = lg.ir.Function("moving", (x,), ((x + lg.context("animation_time")) * 2.0,))
         time = engine.add(lg.block(moving, inputs=("x",), name="time"))
         engine.set(time["x"], 1.0)
         engine.set_feature("animation_time", 3.0)
         engine.add(lg.block(captured, name="captured"))
         engine.set(engine.graph.blocks["captured"]["x"], np.float32(2.0))
-        small = engine.add(lg.append_block(lambda x: (x < FACTOR, x), capacity=2, name="small"))
+        small = engine.add(lg.live.append_block(lambda x: (x < FACTOR, x), capacity=2, name="small"))
         engine.set(small["x"], X)
-        rows = engine.add(lg.AppendBuffer("rows", capacity=2, writers=("small",)))
+        rows = engine.add(lg.live.AppendBuffer("rows", capacity=2, writers=("small",)))
         engine.connect(small["values"], rows["small"])
-        near = engine.add(lg.neighbour_block(capacity=2))
+        near = engine.add(lg.live.neighbour_block(capacity=2))
         engine.set(near["positions"], [[0.0, 0.0], [0.5, 0.0]])
         engine.set(near["radius"], 1.0)
         square = engine.add(lg.block(lambda x: lg.sum(x * x), name="square"))
@@ -140,11 +140,11 @@ def test_every_kind_of_block_replays(path):
 
 def test_a_replay_says_what_differs(path, capsys):
     engine = lg.Engine()
-    with lg.record(engine, path):
+    with lg.live.record(engine, path):
         engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
         engine.step()
     path.write_text(path.read_text().replace("x * 2.0", "x * 3.0"))
-    (difference,) = lg.replay(path, trust=True).differences
+    (difference,) = lg.live.replay(path, trust=True).differences
     assert (difference.frame, difference.what) == (1, "double.result")
     assert difference.recorded.endswith(" 8.0")
     assert difference.replayed.endswith(" 12.0")
@@ -154,12 +154,12 @@ def test_a_replay_says_what_differs(path, capsys):
 
 def test_nothing_of_a_file_runs_that_is_not_trusted(path, capsys):
     engine = lg.Engine()
-    with lg.record(engine, path):
+    with lg.live.record(engine, path):
         engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
         engine.step()
     path.write_text(path.read_text().replace("recorded = ", "raise SystemExit; recorded = "))
     with pytest.raises(lg.UsageError, match="trust=True"):
-        lg.replay(path)
+        lg.live.replay(path)
     assert main(["replay", str(path)]) == 1
     assert "--trust" in capsys.readouterr().err
 
@@ -172,18 +172,18 @@ def test_what_cannot_be_recorded_is_refused_and_changes_nothing(path):
         factor = 2.0
 
     thing = Thing()
-    with lg.record(engine, path):
+    with lg.live.record(engine, path):
         for body in (made, lambda x=1.0: x * thing.factor):
             with pytest.raises(lg.UsageError, match="cannot be recorded"):
                 engine.add(lg.block(body, name="b"))
         with pytest.raises(lg.UsageError, match="cannot be recorded"):
-            engine.add(lg.captured_block(lambda stream, x, y: None, outputs={"y": "same(0)"}, name="call"))
+            engine.add(lg.live.captured_block(lambda stream, x, y: None, outputs={"y": "same(0)"}, name="call"))
         assert not engine.graph.blocks
         good = engine.add(lg.block(lambda x=1.0: x * FACTOR, name="b"))
         with pytest.raises(lg.UsageError, match="cannot be recorded"):
-            lg.edit(engine, good, made)
+            lg.live.edit(engine, good, made)
         with pytest.raises(lg.UsageError, match="is recorded already"):
-            lg.record(engine, path)
+            lg.live.record(engine, path)
         engine.step()
         assert float(engine.read(good)) == FACTOR
     replayed(path, 1)
@@ -191,7 +191,7 @@ def test_what_cannot_be_recorded_is_refused_and_changes_nothing(path):
 
 def test_an_edit_that_is_refused_is_not_in_the_recording(path):
     engine = lg.Engine()
-    with lg.record(engine, path):
+    with lg.live.record(engine, path):
         first = engine.add(lg.block(lambda x=1.0: x * FACTOR, name="b"))
         twice = lg.block(lambda x=1.0: x + FACTOR, name="b")
         with pytest.raises(lg.UsageError):
@@ -210,7 +210,7 @@ def test_an_edit_that_is_refused_is_not_in_the_recording(path):
 def test_a_frame_that_an_exception_ends_is_left_out(path):
     engine = lg.Engine()
     state = engine.add(lg.State("state", 0.0))
-    with lg.record(engine, path):
+    with lg.live.record(engine, path):
         count = engine.add(lg.block(lambda x: x + 1.0, name="count"))
         engine.connect(state, count["x"])
         engine.connect(count, state["next"])
@@ -233,7 +233,7 @@ def test_a_frame_that_an_exception_ends_is_left_out(path):
 
 def test_a_recording_that_a_crash_cut_off_replays_up_to_there(path):
     engine = lg.Engine()
-    with lg.record(engine, path):
+    with lg.live.record(engine, path):
         engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
         engine.step()
     whole = path.read_text()
@@ -241,15 +241,15 @@ def test_a_recording_that_a_crash_cut_off_replays_up_to_there(path):
     replayed(path, 1)
     path.write_text("{}\n" + whole)
     with pytest.raises(lg.UsageError, match="is no recording"):
-        lg.replay(path, trust=True)
+        lg.live.replay(path, trust=True)
     path.write_text(whole.replace('{"step"', '{"ste', 1))
     with pytest.raises(lg.UsageError, match="is no JSON"):
-        lg.replay(path, trust=True)
+        lg.live.replay(path, trust=True)
 
 
 def test_large_outputs_are_recorded_by_a_digest(path):
     engine = lg.Engine()
-    with lg.record(engine, path):
+    with lg.live.record(engine, path):
         wide = engine.add(lg.block(lambda x: x * 2.0, name="wide"))
         engine.set(wide["x"], np.arange(5000.0))
         engine.step()
@@ -267,8 +267,8 @@ def test_a_watched_file_that_is_broken_for_a_while_replays_with_the_same_problem
     save(0)
     engine = lg.Engine()
     problems = []
-    with lg.record(engine, path):
-        shade = lg.watch(engine, file, "shade")
+    with lg.live.record(engine, path):
+        shade = lg.live.watch(engine, file, "shade")
         engine.set(shade["x"], X)
         other = engine.add(lg.block(lambda x=1.0: x, name="other"))
         for number in range(6):

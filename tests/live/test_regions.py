@@ -256,14 +256,14 @@ def test_a_wrong_branch_is_the_one_problem_and_not_what_reads_the_region(executo
     assert engine.step().ok, engine.frame.problems
 
     inner = otherwise.graph.blocks["double"]
-    lg.edit(engine, inner, lambda x: x * np.ones(7))
+    lg.live.edit(engine, inner, lambda x: x * np.ones(7))
     engine.set(total["y"], np.ones(2))
     state = engine.add(lg.State("state", np.zeros(5)))
     engine.connect(either, state["next"])
     (wrong,) = engine.step().problems
     assert wrong.block is inner
 
-    lg.edit(engine, inner, lambda x: x * 3.0)
+    lg.live.edit(engine, inner, lambda x: x * 3.0)
     assert {(problem.block, problem.pin) for problem in engine.step().problems} >= {(state, "next")}
     assert {problem.block for problem in engine.frame.problems} == {state, total}
 
@@ -333,11 +333,11 @@ def test_an_edit_to_a_function_that_may_fail_is_seen_to_fail(executor_name):
     engine.set(divide["x"], np.array([6, 8]))
     engine.set(divide["y"], np.array([2, 0]))
     engine.step()
-    lg.edit(engine, divide, lambda x, y: x // y)
+    lg.live.edit(engine, divide, lambda x, y: x // y)
     assert engine.step().failed == {"divide"}
     with pytest.raises(lg.LivegradError, match="division by zero"):
         engine.read(divide)
-    lg.edit(engine, divide, lambda x, y: x - y)
+    lg.live.edit(engine, divide, lambda x, y: x - y)
     assert not engine.step().failed
     np.testing.assert_array_equal(engine.read(divide), [4, 8])
 

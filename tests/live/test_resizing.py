@@ -198,13 +198,13 @@ def test_a_length_costs_the_same_among_few_and_many():
 
 
 def test_a_symbolic_size_among_tensors_says_how_to_count_and_counting_needs_no_other_code() -> None:
-    sized = {"x": lg.types.Tensor(lg.f32, (lg.Dimension.symbol("n"),))}
+    sized = {"x": lg.ir.types.Tensor(lg.f32, (lg.ir.Dimension.symbol("n"),))}
     engine = lg.Engine()
     scale = engine.add(lg.block(lambda x: x * x.shape[0], name="scale", inputs=sized))
     engine.set(scale["x"], np.ones(3, np.float32))
     (problem,) = engine.step().problems
     assert "found Tensor; as a number among tensors, count: lg.sum(lg.ones_like(x))" in str(problem)
-    lg.edit(engine, scale, lambda x: x * lg.sum(lg.ones_like(x)))
+    lg.live.edit(engine, scale, lambda x: x * lg.sum(lg.ones_like(x)))
     for size in (3, 5, 4):
         engine.set(scale["x"], np.ones(size, np.float32))
         assert engine.step().ok

@@ -104,12 +104,12 @@ def test_the_value_is_copied(executor_name: str) -> None:
 def test_what_a_state_was_given_is_recorded_and_replayed(tmp_path: Path) -> None:
     engine, count, _ = counter("cpu", [0.0, 0.0])
     engine.step()
-    with lg.record(engine, tmp_path / "session.jsonl") as recording:
+    with lg.live.record(engine, tmp_path / "session.jsonl") as recording:
         engine.set(count, [5.0, 6.0])
         engine.step()
         engine.reset(count)
         engine.step()
-    replayed = lg.replay(recording.path, trust=True)
+    replayed = lg.live.replay(recording.path, trust=True)
     assert (replayed.frames, replayed.differences) == (2, ())
     assert (
         replayed.engine.read(replayed.engine.graph.blocks["count"]).tolist() == engine.read(count).tolist() == [1.0] * 2

@@ -28,7 +28,7 @@ def watched(folder: Path, text: str = GOOD) -> tuple[Engine, lg.Block, Path]:
     file = folder / "shade.py"
     file.write_text(text)
     engine = Engine()
-    return engine, lg.watch(engine, file, "shade"), file
+    return engine, lg.live.watch(engine, file, "shade"), file
 
 
 BAD = {
@@ -105,7 +105,7 @@ def test_what_cannot_be_watched_is_refused_at_the_line_that_asks_for_it(path, fu
     (folder / "shade.py").write_text(GOOD)
     engine = Engine()
     with pytest.raises(lg.LivegradError) as caught:
-        lg.watch(engine, path if path is None else folder / path, function)  # type: ignore[arg-type]
+        lg.live.watch(engine, path if path is None else folder / path, function)  # type: ignore[arg-type]
     assert said in str(caught.value)
     assert "test_watched_files.py" in str(caught.value.where)
     assert "runs on" not in str(caught.value)  # nothing runs yet

@@ -22,8 +22,8 @@ def test_leaves_are_found_in_the_order_of_use():
 
 def test_the_reference_reads_a_feature_under_its_key():
     leaf = context("animation_time", lg.f64)
-    function = lg.Function("f", (), (leaf * 2.0,))
-    assert float(lg.evaluate(function, inputs={leaf.attribute("key"): 1.5})) == 3.0
+    function = lg.ir.Function("f", (), (leaf * 2.0,))
+    assert float(lg.ir.evaluate(function, inputs={leaf.attribute("key"): 1.5})) == 3.0
 
 
 @pytest.mark.parametrize("text", ["", "no_such", "index@", "index@-1", "footprint@1"])

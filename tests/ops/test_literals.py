@@ -42,7 +42,7 @@ def test_infinity_and_rounding_are_no_overflow() -> None:
 @pytest.mark.parametrize("size", [-1, True, 2.0, 1 << 40])
 def test_a_vector_has_a_whole_and_moderate_number_of_components(size: int) -> None:
     with pytest.raises(lg.UsageError, match="not a size"):
-        lg.Vector(lg.f32, size)
+        lg.ir.Vector(lg.f32, size)
 
 
 def test_an_attribute_of_the_wrong_kind_is_an_error_of_ours() -> None:

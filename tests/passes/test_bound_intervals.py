@@ -69,10 +69,10 @@ def boxes(generator: np.random.Generator, low: float, high: float, number: int) 
     return np.minimum(a, b).astype(np.float32), np.maximum(a, b).astype(np.float32)
 
 
-def require_sound(function: lg.Function, sides: list[tuple[Any, Any]], generator: np.random.Generator) -> None:
+def require_sound(function: lg.ir.Function, sides: list[tuple[Any, Any]], generator: np.random.Generator) -> None:
     count = len(sides)
-    bounds = lg.compile(lg.map_over(bound_intervals(function, (True,) * count)))
-    plain = lg.compile(lg.map_over(function))
+    bounds = lg.ir.compile(lg.ir.map_over(bound_intervals(function, (True,) * count)))
+    plain = lg.ir.compile(lg.ir.map_over(function))
     low, high = bounds(*[side for pair in sides for side in pair])
     for share in (0.0, 1.0, *generator.random(6)):
         points = [np.clip((a + np.float32(share) * (b - a)).astype(np.float32), a, b) for a, b in sides]
@@ -87,18 +87,18 @@ def require_sound(function: lg.Function, sides: list[tuple[Any, Any]], generator
 def test_bounds_of_one_operand_hold(name: str) -> None:
     rule, (low, high) = UNARY[name]
     generator = np.random.default_rng(len(name))
-    require_sound(lg.trace(rule, f32), [boxes(generator, low, high, 4000)], generator)
+    require_sound(lg.ir.trace(rule, f32), [boxes(generator, low, high, 4000)], generator)
 
 
 @pytest.mark.parametrize("name", BINARY)
 def test_bounds_of_two_operands_hold(name: str) -> None:
     generator = np.random.default_rng(len(name))
     sides = [boxes(generator, -3.0, 3.0, 4000) for _ in range(2)]
-    require_sound(lg.trace(BINARY[name], f32, f32), sides, generator)
+    require_sound(lg.ir.trace(BINARY[name], f32, f32), sides, generator)
 
 
 def test_bounds_of_long_formulas_hold_through_calls() -> None:
-    inner = lg.trace(lambda p, r: ops.length(p) - r, V, f32)
+    inner = lg.ir.trace(lambda p, r: ops.length(p) - r, V, f32)
 
     def field(x: Any, y: Any, z: Any) -> Any:
         p = ops.make_vector(x, y, z)
@@ -107,28 +107,28 @@ def test_bounds_of_long_formulas_hold_through_calls() -> None:
         return ops.min(moved, ops.dot(p, turned) * 0.3 - 1.0) + 0.1 * ops.sin(5.0 * x)
 
     generator = np.random.default_rng(0)
-    require_sound(lg.trace(field, f32, f32, f32), [boxes(generator, -3, 3, 2000) for _ in range(3)], generator)
+    require_sound(lg.ir.trace(field, f32, f32, f32), [boxes(generator, -3, 3, 2000) for _ in range(3)], generator)
 
 
 def test_bounds_are_close_for_small_boxes() -> None:
-    function = lg.trace(lambda x, y: ops.sqrt(x * x + y * y) - 1.0, f32, f32)
-    bounds = lg.compile(lg.map_over(bound_intervals(function, (True, True))))
+    function = lg.ir.trace(lambda x, y: ops.sqrt(x * x + y * y) - 1.0, f32, f32)
+    bounds = lg.ir.compile(lg.ir.map_over(bound_intervals(function, (True, True))))
     x = np.linspace(-2, 2, 50, dtype=np.float32)
     low, high = bounds(x, x + np.float32(0.01), x, x + np.float32(0.01))
     assert (high - low).max() < 0.03
 
 
 def test_operands_without_a_range_stay_single() -> None:
-    function = lg.trace(lambda x, r: x * r, f32, f32)
+    function = lg.ir.trace(lambda x, r: x * r, f32, f32)
     bounds = bound_intervals(function, (True, False))
     assert bounds.parameter_types == (f32, f32, f32)
-    low, high = lg.evaluate(bounds, np.float32(1), np.float32(2), np.float32(-3))
+    low, high = lg.ir.evaluate(bounds, np.float32(1), np.float32(2), np.float32(-3))
     assert (round(float(low), 4), round(float(high), 4)) == (-6.0, -3.0)
 
 
 def test_what_has_no_rule_is_unbounded() -> None:
     def counted(x: Any) -> Any:
-        return ops.make_for_loop(lg.constant(3, lg.i64), lambda index, y: y * x, x)[0]
+        return ops.make_for_loop(lg.ir.constant(3, lg.i64), lambda index, y: y * x, x)[0]
 
-    low, high = lg.evaluate(bound_intervals(lg.trace(counted, f32), (True,)), np.float32(0), np.float32(1))
+    low, high = lg.ir.evaluate(bound_intervals(lg.ir.trace(counted, f32), (True,)), np.float32(0), np.float32(1))
     assert (low, high) == (-np.inf, np.inf)

@@ -51,34 +51,34 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_nothing_computes_in_bf16_and_values_stay(program):
-    function = lg.trace(program, VECTOR, VECTOR)
+    function = lg.ir.trace(program, VECTOR, VECTOR)
     after = lowered(function)
     assert computing(after) == []
     assert (after.parameter_types, after.result_types) == (function.parameter_types, function.result_types)
     arguments = [narrow(np.array([0.5, -1.25, 3.0, 0.1, 7.5]) * factor) for factor in (1.0, -0.3)]
     expected, found = evaluate(function, *arguments), evaluate(after, *arguments)
     np.testing.assert_array_equal(widen(found), widen(expected))
-    np.testing.assert_array_equal(widen(lg.compile(function)(*arguments)), widen(expected))
+    np.testing.assert_array_equal(widen(lg.ir.compile(function)(*arguments)), widen(expected))
 
 
 def test_functions_within_functions_are_lowered_too():
     def body(x):
-        return ops.make_for_loop(lg.constant(4, lg.i64), lambda index, total: (total * x + 0.3,), x)[0]
+        return ops.make_for_loop(lg.ir.constant(4, lg.i64), lambda index, total: (total * x + 0.3,), x)[0]
 
-    function = lg.trace(body, bf16)
+    function = lg.ir.trace(body, bf16)
     assert computing(lowered(function)) == []
-    np.testing.assert_array_equal(widen(lg.compile(function)(0.7)), widen(evaluate(function, 0.7)))
+    np.testing.assert_array_equal(widen(lg.ir.compile(function)(0.7)), widen(evaluate(function, 0.7)))
 
 
 def test_a_module_without_bf16_is_left_as_it_is():
-    module = Module((lg.trace(lambda x: x * x, f32),))
+    module = Module((lg.ir.trace(lambda x: x * x, f32),))
     assert lower_bfloat16(module) is module
 
 
 def test_the_pipeline_keeps_the_rounding_between_operations():
     """256 + 1 is 256 in bf16, so that (256 + 1) - 256 is 0; simplification must not see through the casts."""
-    function = lg.trace(lambda x, y: (x + y) - x, bf16, bf16)
-    assert widen(lg.compile(function)(256.0, 1.0)) == 0.0
+    function = lg.ir.trace(lambda x, y: (x + y) - x, bf16, bf16)
+    assert widen(lg.ir.compile(function)(256.0, 1.0)) == 0.0
     assert widen(evaluate(function, 256.0, 1.0)) == 0.0
     names = [node.op.name for node in nodes_of(lower(function))]
     assert names.count("cast") >= 4
@@ -86,4 +86,4 @@ def test_the_pipeline_keeps_the_rounding_between_operations():
 
 def test_neighbours_are_refused():
     with pytest.raises(LivegradError, match="no neighbours in bf16"):
-        lg.trace(ops.nextafter, bf16, bf16)
+        lg.ir.trace(ops.nextafter, bf16, bf16)

@@ -40,7 +40,7 @@ def discs(x: Node, y: Node, number: int) -> list[Node]:
 
 
 def test_a_chain_of_unions_becomes_leaves_of_about_one_cost_in_order() -> None:
-    chain = lg.trace(lambda x, y: reduce(ops.min, discs(x, y, 100)), f32, f32)
+    chain = lg.ir.trace(lambda x, y: reduce(ops.min, discs(x, y, 100)), f32, f32)
     choices = split(chain)
     leaves = list(choices.root.leaves())
     assert [leaf.bit for leaf in leaves] == list(range(len(leaves)))
@@ -58,7 +58,7 @@ def test_a_shape_that_is_added_to_and_cut_in_turns_is_one_way_of_both_kinds() ->
             found = ops.min(found, disc) if k % 2 else ops.max(found, -disc)
         return found
 
-    choices = split(lg.trace(turns, f32, f32), most=32)
+    choices = split(lg.ir.trace(turns, f32, f32), most=32)
     assert not any(isinstance(part, Nested) for part in choices.root.parts)
     assert {"min", "max"} == set(choices.root.kinds)
     assert 16 <= choices.number <= 32
@@ -69,7 +69,7 @@ def test_large_members_are_cut_too_and_a_negated_union_is_an_intersection() -> N
         holes = reduce(ops.min, discs(x, y + 1.0, 40))
         return ops.max(reduce(ops.min, discs(x, y, 40)), -holes)
 
-    choices = split(lg.trace(cut, f32, f32))
+    choices = split(lg.ir.trace(cut, f32, f32))
 
     def nested(group: Group) -> list[str]:
         return [part.kind for part in group.parts if isinstance(part, Nested)] + [
@@ -83,9 +83,9 @@ def test_large_members_are_cut_too_and_a_negated_union_is_an_intersection() -> N
 
 
 def test_functions_that_are_small_or_choose_nothing_are_left_alone() -> None:
-    assert split_choices(lg.trace(lambda x, y: reduce(ops.min, discs(x, y, 5)), f32, f32)) is None
-    assert split_choices(lg.trace(lambda x: sum((ops.sin(x * k) for k in range(200)), x), f32)) is None
-    assert split_choices(lg.trace(lambda x: ops.min(x, 1.0), f32), least_cost=0.0) is None
+    assert split_choices(lg.ir.trace(lambda x, y: reduce(ops.min, discs(x, y, 5)), f32, f32)) is None
+    assert split_choices(lg.ir.trace(lambda x: sum((ops.sin(x * k) for k in range(200)), x), f32)) is None
+    assert split_choices(lg.ir.trace(lambda x: ops.min(x, 1.0), f32), least_cost=0.0) is None
 
 
 def test_what_leaves_share_is_computed_once_and_never_when_none_is_asked_for() -> None:
@@ -93,11 +93,11 @@ def test_what_leaves_share_is_computed_once_and_never_when_none_is_asked_for() -
         costly = ops.sin(ops.cos(x) * y)
         return reduce(ops.min, [costly - float(k) if k in (3, 4) else disc for k, disc in enumerate(discs(x, y, 8))])
 
-    masked = mask_choices(split(lg.trace(shared, f32, f32), most=8))
+    masked = mask_choices(split(lg.ir.trace(shared, f32, f32), most=8))
     conds = [node for node in nodes_of(masked) if node.op.name == "cond"]
     assert conds
     assert sum(node.op.name == "sin" for node in nodes_of(masked)) == 1
-    alone = mask_choices(split(lg.trace(lambda x, y: reduce(ops.min, discs(x, y, 8)), f32, f32), most=8))
+    alone = mask_choices(split(lg.ir.trace(lambda x, y: reduce(ops.min, discs(x, y, 8)), f32, f32), most=8))
     assert not any(node.op.name == "sqrt" for node in nodes_of(alone))
 
 
@@ -199,7 +199,7 @@ def check_signs(function: Function, *, levels: int = 5) -> int:
 @given(trees())
 @np.errstate(all="ignore")
 def test_signs_stay_within_boxes_zeros_and_undefined_members_included(tree: Any) -> None:
-    check_signs(lg.trace(lambda x, y: built(tree, x, y), f32, f32))
+    check_signs(lg.ir.trace(lambda x, y: built(tree, x, y), f32, f32))
 
 
 @pytest.mark.parametrize("turn", [1, 2, 3])
@@ -211,26 +211,26 @@ def test_shapes_that_are_added_and_cut_keep_their_signs(turn: int) -> None:
             found = ops.max(found, -disc) if k % turn else ops.min(found, disc)
         return found
 
-    assert check_signs(lg.trace(turns, f32, f32)) > 1000
+    assert check_signs(lg.ir.trace(turns, f32, f32)) > 1000
 
 
 def test_a_member_that_may_be_undefined_decides_nothing() -> None:
     """The plain minimum is NaN left of 0, whatever the other members are: no box there is inside."""
-    chain = lg.trace(lambda x: reduce(ops.min, [ops.sqrt(x), *[x - 3.0 - k for k in range(8)]]), f32)
+    chain = lg.ir.trace(lambda x: reduce(ops.min, [ops.sqrt(x), *[x - 3.0 - k for k in range(8)]]), f32)
     choices = split(chain, most=8)
     assert undefined_values(choices, (True,)) == {0}
     bounds, masked = mask_bounds(choices, (True,)), mask_choices(choices, undefined_values(choices, (True,)))
-    least, most, words = lg.evaluate(bounds, np.float32(-2), np.float32(-1), np.uint32(EVERYTHING))
+    least, most, words = lg.ir.evaluate(bounds, np.float32(-2), np.float32(-1), np.uint32(EVERYTHING))
     assert np.isnan([least, most]).all()
-    assert np.isnan(lg.evaluate(masked, np.float32(-1.5), words))
-    assert lg.evaluate(bounds, np.float32(1), np.float32(2), np.uint32(EVERYTHING))[1] < 0
+    assert np.isnan(lg.ir.evaluate(masked, np.float32(-1.5), words))
+    assert lg.ir.evaluate(bounds, np.float32(1), np.float32(2), np.uint32(EVERYTHING))[1] < 0
 
 
 # --- work ------------------------------------------------------------------------------------------------------------
 
 
 def test_smaller_boxes_ask_for_fewer_leaves() -> None:
-    chain = lg.trace(lambda x, y: reduce(ops.min, discs(x, y, 64)), f32, f32)
+    chain = lg.ir.trace(lambda x, y: reduce(ops.min, discs(x, y, 64)), f32, f32)
     bounds = compile_function(map_over(mask_bounds(split(chain), BOTH)))
     asked = []
     words = [np.full(1, EVERYTHING, np.uint32)] * 2
@@ -247,9 +247,9 @@ def test_a_hole_inside_of_a_body_asks_for_no_part_of_the_body() -> None:
     def plate(x: Node, y: Node) -> Node:
         return ops.max(reduce(ops.min, discs(x * 4.0, y, 30)), -(ops.sqrt(x * x + y * y) - 0.5))
 
-    choices = split(lg.trace(plate, f32, f32))
+    choices = split(lg.ir.trace(plate, f32, f32))
     corners = [np.float32(value) for value in (0.45, 0.55, -0.05, 0.05)]
-    low, high, word = lg.evaluate(mask_bounds(choices, BOTH), *corners, np.uint32(EVERYTHING))
+    low, high, word = lg.ir.evaluate(mask_bounds(choices, BOTH), *corners, np.uint32(EVERYTHING))
     assert low < 0 < high
     assert int(word).bit_count() == 1
 
@@ -266,7 +266,7 @@ def test_all_leaves_together_give_the_bits_of_the_function() -> None:
         found += [(x * 1.7 + 0.3) * (x * x) - y * y for _ in range(2)] + [x * y - x * 1.7, y * 1.7 - x * y]
         return reduce(ops.min, found)
 
-    function = lower(lg.trace(members, f32, f32))
+    function = lower(lg.ir.trace(members, f32, f32))
     choices = split(function, most=64)
     assert all(len(leaf.steps) == 1 for leaf in choices.root.leaves())
     expanded = Choices(choices.name, native_form(choices.values), choices.root)
@@ -288,11 +288,11 @@ def test_a_branch_that_replaces_a_value_is_skipped_lane_by_lane(share: float) ->
         made = make_cond(asked, costly, lambda x: (x, constant(2.0, f32)), x)
         return ops.get(made, index=0) * ops.get(made, index=1)
 
-    function = lg.trace(either, lg.bool_, f32)
+    function = lg.ir.trace(either, lg.bool_, f32)
     generator = np.random.default_rng(0)
     x = generator.uniform(-1, 1, 1000).astype(np.float32)
     asked = generator.random(1000) < share
     found = compile_function(map_over(function))(asked, x)
-    expected = [lg.evaluate(function, bool(a), b) for a, b in zip(asked[:100], x[:100], strict=True)]
+    expected = [lg.ir.evaluate(function, bool(a), b) for a, b in zip(asked[:100], x[:100], strict=True)]
     np.testing.assert_allclose(found[:100], expected, rtol=1e-5)
     np.testing.assert_array_equal(found[~asked], 2 * x[~asked])

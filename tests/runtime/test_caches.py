@@ -25,7 +25,7 @@ from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.reference import evaluate
 from tests.runtime.subprocesses import run_python, start_python
 
-N = lg.Dimension.symbol("n")
+N = lg.ir.Dimension.symbol("n")
 
 PROGRAM = """
 from livegrad.runtime.cpu.tier_up import background_compiler
@@ -33,9 +33,9 @@ from livegrad.runtime.cpu.native import llvm_jit
 from livegrad.runtime.cpu.native.object_cache import default_cache
 import json
 size, factor = int(os.environ.get("SIZE", "1000")), float(os.environ.get("FACTOR", "2"))
-n = lg.Dimension.symbol("n")
-row = lg.types.Tensor(lg.f32, (n,))
-run = lg.compile(lg.trace(lambda x: ops.reduce(ops.sin(x) * factor, kind="sum", axes=(0,)), row))
+n = lg.ir.Dimension.symbol("n")
+row = lg.ir.types.Tensor(lg.f32, (n,))
+run = lg.ir.compile(lg.ir.trace(lambda x: ops.reduce(ops.sin(x) * factor, kind="sum", axes=(0,)), row))
 x = np.linspace(0, 1, size, dtype=np.float32)
 total = float(run(x))
 assert abs(total - factor * np.sin(x.astype(np.float64)).sum()) < 1e-3 * size, total
@@ -126,7 +126,7 @@ def cache(tmp_path: Path) -> Iterator[ObjectCache]:
     set_default_cache(before)
 
 
-def _loaded(function: lg.Function, sizes: dict[str, int]) -> CompiledPlan:
+def _loaded(function: lg.ir.Function, sizes: dict[str, int]) -> CompiledPlan:
     """The plan of a function as a fresh process loads it."""
     digest = function_digest(function)
     assert digest is not None
@@ -144,35 +144,35 @@ def _loaded(function: lg.Function, sizes: dict[str, int]) -> CompiledPlan:
     return plan
 
 
-def _softmax(x: lg.Node) -> lg.Node:
+def _softmax(x: lg.ir.Node) -> lg.ir.Node:
     weights = ops.exp(x - ops.spread_back(ops.reduce(x, kind="max", axes=(1,)), (30, 700), (1,)))
     return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), (30, 700), (1,))
 
 
-def _march(x: lg.Node, limit: lg.Node) -> lg.Node:
+def _march(x: lg.ir.Node, limit: lg.ir.Node) -> lg.ir.Node:
     return ops.make_while_loop(lambda v: v < limit, lambda i, v: v * 1.5 + 0.1, x)[0]
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = {
     "softmax": (
         _softmax,
-        (lg.types.Tensor(lg.f32, (30, 700)),),
+        (lg.ir.types.Tensor(lg.f32, (30, 700)),),
         (np.linspace(0, 1, 21_000, dtype=np.float32).reshape(30, 700),),
     ),
     "a scalar": (lambda x, k: (x * x, k + 1), (lg.f64, lg.i32), (3.5, 7)),
     "a split sum": (
         lambda x: ops.reduce(x * x, kind="sum", axes=(0,)),
-        (lg.types.Tensor(lg.f32, (200_003,)),),
+        (lg.ir.types.Tensor(lg.f32, (200_003,)),),
         (np.linspace(0, 1, 200_003, dtype=np.float32),),
     ),
     "vectors": (
         lambda a, b: (ops.cross(a, b), ops.normalize(a)),
-        (lg.Vector(lg.f32, 3), lg.Vector(lg.f32, 3)),
+        (lg.ir.Vector(lg.f32, 3), lg.ir.Vector(lg.f32, 3)),
         (np.array([1, 2, 3], np.float32), np.array([4, 5, 7], np.float32)),
     ),
     "a loop": (_march, (lg.f32, lg.f32), (0.5, 100.0)),
     "the derivative of a loop": (
-        lambda x: ops.bwd_diff(x, x, function=lg.trace(lambda v: _march(v, lg.constant(9.0, lg.f32)), lg.f32)),
+        lambda x: ops.bwd_diff(x, x, function=lg.ir.trace(lambda v: _march(v, lg.ir.constant(9.0, lg.f32)), lg.f32)),
         (lg.f32,),
         (0.5,),
     ),
@@ -183,7 +183,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]]
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_plan_from_disk_gives_the_same_bits(program: str, cache: ObjectCache) -> None:
     callable, types, arguments = PROGRAMS[program]
-    function = lg.trace(callable, *types)
+    function = lg.ir.trace(callable, *types)
     fresh = CpuFunction(function).plan({})
     before = llvm_jit.stats().compiled
     loaded = _loaded(function, {})
@@ -195,8 +195,10 @@ def test_a_plan_from_disk_gives_the_same_bits(program: str, cache: ObjectCache) 
 
 
 def test_a_plan_from_disk_knows_the_place_of_each_argument(cache: ObjectCache) -> None:
-    types = lg.types.Tensor(lg.f64, (3,)), lg.types.Trace(lg.f64), lg.types.Tensor(lg.f64, ())
-    function = lg.trace(lambda x, remembered, factor: x * ops.broadcast(factor, shape=(3,), axes=()) + 1.0625, *types)
+    types = lg.ir.types.Tensor(lg.f64, (3,)), lg.ir.types.Trace(lg.f64), lg.ir.types.Tensor(lg.f64, ())
+    function = lg.ir.trace(
+        lambda x, remembered, factor: x * ops.broadcast(factor, shape=(3,), axes=()) + 1.0625, *types
+    )
     arguments = np.arange(3.0), Entries(), np.asarray(2.0)
     expected = CpuFunction(function).plan({}).run(arguments)
     assert np.array_equal(_loaded(function, {}).run(arguments), expected)
@@ -206,10 +208,10 @@ def test_more_kernels_than_are_kept_can_be_in_use(cache: ObjectCache, monkeypatc
     monkeypatch.setattr(kernel_code._kernels, "most", 1)
     monkeypatch.setattr(kernel_code._loaded, "most", 1)
 
-    def folds(x: lg.Node) -> tuple[lg.Node, ...]:
+    def folds(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         return tuple(ops.reduce(x * 1.28125, kind=kind, axes=(axis,)) for kind in ("sum", "max") for axis in (0, 1))
 
-    function = lg.trace(folds, lg.types.Tensor(lg.f64, (5, 7)))
+    function = lg.ir.trace(folds, lg.ir.types.Tensor(lg.f64, (5, 7)))
     x = np.arange(35.0).reshape(5, 7)
     for _ in range(2):
         found = CpuFunction(function)(x)
@@ -218,10 +220,10 @@ def test_more_kernels_than_are_kept_can_be_in_use(cache: ObjectCache, monkeypatc
 
 
 def test_a_plan_from_disk_reports_checks_at_the_same_place(cache: ObjectCache) -> None:
-    def pick(table: lg.Node, index: lg.Node) -> lg.Node:
+    def pick(table: lg.ir.Node, index: lg.ir.Node) -> lg.ir.Node:
         return ops.lookup(table, index) + 2.71875
 
-    function = lg.trace(pick, lg.types.Tensor(lg.f32, (5,)), lg.types.Tensor(lg.i64, (100,)))
+    function = lg.ir.trace(pick, lg.ir.types.Tensor(lg.f32, (5,)), lg.ir.types.Tensor(lg.i64, (100,)))
     indices = np.zeros(100, np.int64)
     indices[63] = 9
     said = []
@@ -234,7 +236,7 @@ def test_a_plan_from_disk_reports_checks_at_the_same_place(cache: ObjectCache) -
 
 
 def test_a_recipe_whose_code_is_gone_is_made_anew(cache: ObjectCache) -> None:
-    function = lg.trace(lambda x: ops.exp(x) * 3.0625, lg.types.Tensor(lg.f32, (10,)))
+    function = lg.ir.trace(lambda x: ops.exp(x) * 3.0625, lg.ir.types.Tensor(lg.f32, (10,)))
     values = np.ones(10, np.float32)
     expected = CpuFunction(function)(values)
     background_compiler.wait()
@@ -253,18 +255,18 @@ def test_a_recipe_whose_code_is_gone_is_made_anew(cache: ObjectCache) -> None:
 
 
 def test_types_and_the_bits_of_constants_are_part_of_the_key(cache: ObjectCache) -> None:
-    def keys(*functions: lg.Function) -> set[bytes | None]:
+    def keys(*functions: lg.ir.Function) -> set[bytes | None]:
         return {function_digest(function) for function in functions}
 
-    zero, minus_zero = (lg.trace(lambda x, c=c: x + c, lg.f32) for c in (0.0, -0.0))
+    zero, minus_zero = (lg.ir.trace(lambda x, c=c: x + c, lg.f32) for c in (0.0, -0.0))
     assert len(keys(zero, minus_zero)) == 2
-    assert len(keys(lg.trace(lambda x: x + 1, lg.i32), lg.trace(lambda x: x + 1, lg.i64))) == 2
-    assert len(keys(*(lg.trace(lambda x: x * 1.3125, lg.f32, name="one") for _ in range(2)))) == 1
+    assert len(keys(lg.ir.trace(lambda x: x + 1, lg.i32), lg.ir.trace(lambda x: x + 1, lg.i64))) == 2
+    assert len(keys(*(lg.ir.trace(lambda x: x * 1.3125, lg.f32, name="one") for _ in range(2)))) == 1
 
 
 @pytest.mark.parametrize("payload", [b"", b"not json", b"[]", b"[[{}], [], [], 0, []]", b"\xff\xfe"], ids=repr)
 def test_a_recipe_that_cannot_be_read_is_made_anew(payload: bytes, cache: ObjectCache) -> None:
-    function = lg.trace(lambda x: x * 1.5625, lg.types.Tensor(lg.f32, (10,)))
+    function = lg.ir.trace(lambda x: x * 1.5625, lg.ir.types.Tensor(lg.f32, (10,)))
     digest = function_digest(function)
     assert digest is not None
     key = recipe_key(digest, {})
@@ -283,7 +285,7 @@ def test_a_kernel_that_does_not_compile_leaves_nothing_behind(cache: ObjectCache
 
 
 def test_plans_that_were_forgotten_are_made_again() -> None:
-    run = CpuFunction(lg.trace(lambda x: x + 4.0625, lg.types.Tensor(lg.f32, (N,))))
+    run = CpuFunction(lg.ir.trace(lambda x: x + 4.0625, lg.ir.types.Tensor(lg.f32, (N,))))
     values = np.zeros(3, np.float32)
     before = run(values)
     run.forget_plans()

@@ -34,14 +34,14 @@ class Deriving:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, function: lg.Function) -> lg.Function:
+    def __call__(self, function: lg.ir.Function) -> lg.ir.Function:
         self.count += 1
         shared = len(function.parameters) - 1
-        return lg.map_over(lg.jvp(function), (True, *[False] * shared, True, *[False] * shared))
+        return lg.ir.map_over(lg.jvp(function), (True, *[False] * shared, True, *[False] * shared))
 
 
-def square(factor: float = 1.0) -> lg.Function:
-    return lg.trace(lambda x: x * x * factor, lg.f32)
+def square(factor: float = 1.0) -> lg.ir.Function:
+    return lg.ir.trace(lambda x: x * x * factor, lg.f32)
 
 
 def as_in_a_new_process() -> None:
@@ -50,7 +50,7 @@ def as_in_a_new_process() -> None:
     forget_kernels()
 
 
-def slopes(source: lg.Function, name: str = "slopes") -> tuple[int, Any]:
+def slopes(source: lg.ir.Function, name: str = "slopes") -> tuple[int, Any]:
     deriving = Deriving()
     found = DerivedFunction(source, name, deriving)(POINTS, np.ones_like(POINTS))
     return deriving.count, found
@@ -75,7 +75,7 @@ def test_another_source_another_name_and_another_compiler_are_something_else(mon
 
 
 def test_arguments_that_must_be_converted_are_as_those_of_the_derived_function() -> None:
-    source = lg.trace(lambda x, k: x * k, lg.f32, lg.f32)
+    source = lg.ir.trace(lambda x, k: x * k, lg.f32, lg.f32)
     deriving = Deriving()
     derived = DerivedFunction(source, "slopes", deriving)
     one, zero = np.float32(1.0), np.float32(0.0)
@@ -99,10 +99,10 @@ def test_arguments_that_must_be_converted_are_as_those_of_the_derived_function()
 
 
 def test_code_whose_checks_name_lines_is_derived_anew() -> None:
-    source = lg.trace(lambda a, b: a // b, lg.i32, lg.i32)
+    source = lg.ir.trace(lambda a, b: a // b, lg.i32, lg.i32)
     numbers = np.arange(1, 9, dtype=np.int32)
     for _ in range(2):
-        derived = DerivedFunction(source, "all", lambda function: lg.map_over(function))
+        derived = DerivedFunction(source, "all", lambda function: lg.ir.map_over(function))
         np.testing.assert_array_equal(derived(numbers, numbers), 1)
         assert derived.is_derived
         with pytest.raises(lg.LivegradError, match=r"test_derived_functions\.py"):
@@ -128,7 +128,7 @@ def test_a_number_is_derived_once_for_all_processes(cache: ObjectCache) -> None:
 
 def test_a_function_inside_has_the_digest_that_it_has_alone() -> None:
     inner = square(3.0)
-    outer = lg.trace(lambda x: lg.ops.call(x, function=inner) + 1.0, lg.f32)
+    outer = lg.ir.trace(lambda x: lg.ops.call(x, function=inner) + 1.0, lg.f32)
     function_digest(outer)
     after = function_digest(inner)
     assert after == function_digest(square(3.0))

@@ -15,7 +15,7 @@ from livegrad.runtime.cpu.native import matmul
 from livegrad.schedule import plan_passes
 from livegrad.schedule.plan import KernelStep
 
-ROWS = lg.types.Tensor(lg.f32, (20, 300))
+ROWS = lg.ir.types.Tensor(lg.f32, (20, 300))
 VALUES = np.random.default_rng(5).standard_normal((20, 300)).astype(np.float32)
 pytestmark = pytest.mark.usefixtures("without_caches")
 
@@ -48,7 +48,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     return log
 
 
-def _three_kernels(x: lg.Node) -> tuple[lg.Node, ...]:
+def _three_kernels(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
     """A sum along rows, one down columns, and a running one."""
     down = ops.reduce(x * 1.25, kind="sum", axes=(0,))
     running = ops.cumulative(x, kind="sum", axis=0, reverse=False, exclusive=False)
@@ -63,7 +63,7 @@ def _expected() -> tuple[np.ndarray, ...]:
 def test_what_comes_while_something_is_compiled_is_compiled_together(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: False)
     monkeypatch.setattr(tiers, "_WORTH_A_MODULE", 10_000)
-    results = CpuFunction(lg.trace(_three_kernels, ROWS))(VALUES)
+    results = CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.events == ["written", "written", "written", "compiled"]
     for found, expected in zip(results, _expected(), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
@@ -71,7 +71,7 @@ def test_what_comes_while_something_is_compiled_is_compiled_together(log: Log, m
 
 def test_what_comes_while_nothing_is_compiled_is_compiled_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: True)
-    results = CpuFunction(lg.trace(_three_kernels, ROWS))(VALUES)
+    results = CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.events == ["written", "compiled"] * 3
     for found, expected in zip(results, _expected(), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
@@ -80,24 +80,24 @@ def test_what_comes_while_nothing_is_compiled_is_compiled_at_once(log: Log, monk
 def test_a_long_text_does_not_wait_for_others(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: False)
     monkeypatch.setattr(tiers, "_WORTH_A_MODULE", 1)
-    CpuFunction(lg.trace(_three_kernels, ROWS))(VALUES)
+    CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.count("compiled") == 3
 
 
 def test_kernels_that_are_alike_are_written_and_compiled_once(log: Log) -> None:
-    def twice(x: lg.Node, y: lg.Node) -> tuple[lg.Node, lg.Node]:
+    def twice(x: lg.ir.Node, y: lg.ir.Node) -> tuple[lg.ir.Node, lg.ir.Node]:
         first, second = (ops.reduce(z * 0.75, kind="sum", axes=(1,)) for z in (x, y))
         return first, second
 
-    other = lg.types.Tensor(lg.f32, (9, 500))
-    CpuFunction(lg.trace(twice, ROWS, other))(VALUES, np.ones((9, 500), np.float32))
+    other = lg.ir.types.Tensor(lg.f32, (9, 500))
+    CpuFunction(lg.ir.trace(twice, ROWS, other))(VALUES, np.ones((9, 500), np.float32))
     assert log.events == ["written", "compiled"]
 
 
 def test_a_function_that_is_known_writes_nothing(log: Log) -> None:
-    CpuFunction(lg.trace(_three_kernels, ROWS))(VALUES)
+    CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     del log.events[:]
-    CpuFunction(lg.trace(_three_kernels, lg.types.Tensor(lg.f32, (21, 300))))(np.ones((21, 300), np.float32))
+    CpuFunction(lg.ir.trace(_three_kernels, lg.ir.types.Tensor(lg.f32, (21, 300))))(np.ones((21, 300), np.float32))
     assert log.events == []
 
 
@@ -105,13 +105,13 @@ def test_a_plan_is_bound_before_its_code_is_there(log: Log, monkeypatch: pytest.
     """Addresses are known before there is code: words and arguments are put together meanwhile."""
     log.watch(tiers.BaselineCompiler, "finish", "waited for")
     log.watch(kernels_module.RecipeBuilder, "_words", "words")
-    CpuFunction(lg.trace(_three_kernels, ROWS))(VALUES)
+    CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.count("words") == 3
     assert log.events.index("waited for") > max(n for n, event in enumerate(log.events) if event == "words")
 
 
 def test_threads_that_need_the_same_code_all_wait_for_it() -> None:
-    functions = [CpuFunction(lg.trace(_three_kernels, ROWS)) for _ in range(4)]
+    functions = [CpuFunction(lg.ir.trace(_three_kernels, ROWS)) for _ in range(4)]
     found: list[Any] = []
     threads = [threading.Thread(target=lambda f=f: found.append(f(VALUES))) for f in functions]
     for thread in threads:
@@ -135,7 +135,7 @@ def test_products_look_at_each_way_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_kernels_are_written_before_there_is_a_whole_plan(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: True)
     log.watch(plan_passes, "allocate_arena", "planned")
-    CpuFunction(lg.trace(_three_kernels, ROWS))(VALUES)
+    CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.events == [*["written", "compiled"] * 3, "planned"]
 
 
@@ -144,12 +144,12 @@ def test_a_kernel_in_a_chain_is_written_once(log: Log, monkeypatch: pytest.Monke
         row_chains, "default_threads", lambda: 2
     )  # with many processors, blocks of rows would be too small
 
-    def layers(x: lg.Node, first: lg.Node, second: lg.Node) -> lg.Node:
+    def layers(x: lg.ir.Node, first: lg.ir.Node, second: lg.ir.Node) -> lg.ir.Node:
         return ops.matmul(ops.tanh(ops.matmul(x, first)), second)
 
     shapes = (256, 64), (64, 96), (96, 64)
     given = [np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in shapes]
-    compiled = CpuFunction(lg.trace(layers, *[lg.types.Tensor(lg.f32, shape) for shape in shapes]))
+    compiled = CpuFunction(lg.ir.trace(layers, *[lg.ir.types.Tensor(lg.f32, shape) for shape in shapes]))
     result = compiled(*given)
     assert any(kernel.members for kernel in compiled.plan().recipe.kernels)
     assert log.count("written") == 1
@@ -161,7 +161,7 @@ def test_what_waits_is_compiled_when_a_known_kernel_comes_and_nothing_else_is(
 ) -> None:
     is_idle = False
     monkeypatch.setattr(tiers, "is_idle", lambda: is_idle)
-    plan = CpuFunction(lg.trace(lambda x: ops.sin(x) * 1.375, ROWS)).schedule()
+    plan = CpuFunction(lg.ir.trace(lambda x: ops.sin(x) * 1.375, ROWS)).schedule()
     (step,) = (step for step in plan.steps if isinstance(step, KernelStep))
     compiling = kernels_module.Compiling()
     first = compiling.ready(step, None)

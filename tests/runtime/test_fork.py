@@ -16,14 +16,16 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.runtime.cpu.native.pool import set_threads, threads
 
-N = lg.Dimension.symbol("n")
+N = lg.ir.Dimension.symbol("n")
 VALUES = np.linspace(0.0, 1.0, 200_003, dtype=np.float32)
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 
 def _sum_of_squares() -> Any:
-    return lg.compile(lg.trace(lambda x: ops.reduce(x * x, kind="sum", axes=(0,)), lg.types.Tensor(lg.f32, (N,))))
+    return lg.ir.compile(
+        lg.ir.trace(lambda x: ops.reduce(x * x, kind="sum", axes=(0,)), lg.ir.types.Tensor(lg.f32, (N,)))
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -58,10 +60,10 @@ def test_a_compiled_function_works_in_a_fork_and_the_parent_goes_on() -> None:
 
 def test_a_fork_compiles_and_checks() -> None:
     def child() -> bool:
-        fresh = lg.compile(lg.map_over(lg.trace(lambda x: ops.sin(x) + 0.123, lg.f32)))
+        fresh = lg.ir.compile(lg.ir.map_over(lg.ir.trace(lambda x: ops.sin(x) + 0.123, lg.f32)))
         close = np.allclose(fresh(VALUES), np.sin(VALUES) + 0.123, atol=1e-5)
         try:
-            lg.compile(lg.trace(lambda a, b: a // b, lg.i32, lg.i32))(1, 0)
+            lg.ir.compile(lg.ir.trace(lambda a, b: a // b, lg.i32, lg.i32))(1, 0)
         except lg.KernelCheckError:
             return close
         return False
@@ -76,10 +78,10 @@ def test_a_fork_may_fork_again() -> None:
 
 
 def test_a_fork_while_another_thread_runs_the_same_function_does_not_hang() -> None:
-    def iterate(x: lg.Node, trips: lg.Node) -> lg.Node:
+    def iterate(x: lg.ir.Node, trips: lg.ir.Node) -> lg.ir.Node:
         return ops.make_for_loop(trips, lambda i, v: ops.sin(v), x)[0]
 
-    run = lg.compile(lg.trace(iterate, lg.f32, lg.i64))
+    run = lg.ir.compile(lg.ir.trace(iterate, lg.f32, lg.i64))
     expected = run(1.0, 3)
     thread = threading.Thread(target=run, args=(1.0, 20_000_000))
     thread.start()
@@ -101,7 +103,7 @@ def test_forks_while_other_threads_compile_and_compute_do_not_hang() -> None:
         try:
             while not stop.is_set():
                 number += 1
-                fresh = lg.compile(lg.trace(lambda x, k=number: x * float(k) + 1.0, lg.f32))
+                fresh = lg.ir.compile(lg.ir.trace(lambda x, k=number: x * float(k) + 1.0, lg.f32))
                 assert fresh(2.0) == np.float32(2.0 * number + 1.0)
         except BaseException as error:
             failures.append(error)
@@ -119,7 +121,7 @@ def test_forks_while_other_threads_compile_and_compute_do_not_hang() -> None:
 
 
 def _in_another_process(scale: float) -> float:
-    return float(lg.compile(lg.trace(lambda x: x * 3.0, lg.f32))(scale)) + float(
+    return float(lg.ir.compile(lg.ir.trace(lambda x: x * 3.0, lg.f32))(scale)) + float(
         _sum_of_squares()(np.ones(70_000, np.float32))
     )
 

@@ -12,7 +12,7 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.runtime.cpu.cpu_function import forget_functions
 
-N, M = lg.Dimension.symbol("n"), lg.Dimension.symbol("m")
+N, M = lg.ir.Dimension.symbol("n"), lg.ir.Dimension.symbol("m")
 
 
 @pytest.fixture(autouse=True)
@@ -21,11 +21,11 @@ def without_equal_functions_of_other_tests() -> None:
     forget_functions()
 
 
-def _double(x: lg.Node) -> lg.Node:
+def _double(x: lg.ir.Node) -> lg.ir.Node:
     return x + x
 
 
-def _identity(x: lg.Node) -> lg.Node:
+def _identity(x: lg.ir.Node) -> lg.ir.Node:
     return x
 
 
@@ -76,36 +76,36 @@ def test_arrays_in_any_form_are_taken(form: str, symbolic: bool) -> None:
     given = FORMS[form]
     array = np.asarray(given, np.float32)
     shape = (N, M) if symbolic else array.shape
-    compiled = lg.compile(lg.trace(_double, lg.types.Tensor(lg.f32, shape)))
+    compiled = lg.ir.compile(lg.ir.trace(_double, lg.ir.types.Tensor(lg.f32, shape)))
     for _ in range(2):
         np.testing.assert_array_equal(compiled(given), array * 2)
 
 
 def test_zero_dimensional_arrays_are_taken_for_scalars_and_tensors() -> None:
-    assert lg.compile(lg.trace(_double, lg.f32))(np.array(1.5)) == 3.0
-    assert lg.compile(lg.trace(_double, lg.f32))(np.array(1.5, np.float32)[()]) == 3.0
-    tensor = lg.compile(lg.trace(_double, lg.types.Tensor(lg.f32, ())))
+    assert lg.ir.compile(lg.ir.trace(_double, lg.f32))(np.array(1.5)) == 3.0
+    assert lg.ir.compile(lg.ir.trace(_double, lg.f32))(np.array(1.5, np.float32)[()]) == 3.0
+    tensor = lg.ir.compile(lg.ir.trace(_double, lg.ir.types.Tensor(lg.f32, ())))
     assert tensor(np.array(1.5, np.float32)) == 3.0
 
 
 def test_subclasses_of_arrays_are_taken_by_their_memory(tmp_path: Path) -> None:
     mapped = np.memmap(tmp_path / "file", np.float32, "w+", shape=(5,))
     mapped[:] = 3
-    compiled = lg.compile(lg.trace(_double, lg.types.Tensor(lg.f32, (N,))))
+    compiled = lg.ir.compile(lg.ir.trace(_double, lg.ir.types.Tensor(lg.f32, (N,))))
     result = compiled(mapped)
     assert (type(result), result.tolist()) == (np.ndarray, [6.0] * 5)
 
 
 def test_bits_of_nan_pass_through() -> None:
     bits = np.array([0x7FC12345, 0xFFC54321, 0x7F812345, 0xFF800001], np.uint32)
-    compiled = lg.compile(lg.trace(_identity, lg.types.Tensor(lg.f32, (N,))))
+    compiled = lg.ir.compile(lg.ir.trace(_identity, lg.ir.types.Tensor(lg.f32, (N,))))
     assert compiled(bits.view(np.float32)).view(np.uint32).tolist() == bits.tolist()
 
 
 def test_truth_values_of_any_byte_are_truth_values() -> None:
     odd = np.array([0, 1, 2, 255, 128], np.uint8).view(np.bool_)
-    choose = lg.trace(lambda c: ops.select(c, lg.constant(1.0, lg.f32), lg.constant(0.0, lg.f32)), lg.bool_)
-    assert lg.compile(lg.map_over(choose))(odd).tolist() == [0.0, 1.0, 1.0, 1.0, 1.0]
+    choose = lg.ir.trace(lambda c: ops.select(c, lg.ir.constant(1.0, lg.f32), lg.ir.constant(0.0, lg.f32)), lg.bool_)
+    assert lg.ir.compile(lg.ir.map_over(choose))(odd).tolist() == [0.0, 1.0, 1.0, 1.0, 1.0]
 
 
 # --- scalars ---------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_truth_values_of_any_byte_are_truth_values() -> None:
     ids=repr,
 )
 def test_numbers_that_fit_are_taken(type: Any, given: Any, value: Any) -> None:
-    compiled = lg.compile(lg.trace(_identity, type))
+    compiled = lg.ir.compile(lg.ir.trace(_identity, type))
     for _ in range(2):
         result = compiled(given)
         assert result.dtype == type.dtype
@@ -144,7 +144,7 @@ def test_numbers_that_fit_are_taken(type: Any, given: Any, value: Any) -> None:
 
 
 def test_nan_is_a_float_like_any_other() -> None:
-    compiled = lg.compile(lg.trace(_identity, lg.f32))
+    compiled = lg.ir.compile(lg.ir.trace(_identity, lg.f32))
     assert np.isnan(compiled(float("nan")))
     assert np.isnan(compiled(np.float32("nan")))
 
@@ -184,7 +184,7 @@ def test_nan_is_a_float_like_any_other() -> None:
     ids=repr,
 )
 def test_numbers_that_do_not_fit_are_refused(type: Any, given: Any, said: str) -> None:
-    compiled = lg.compile(lg.trace(_identity, type))
+    compiled = lg.ir.compile(lg.ir.trace(_identity, type))
     for _ in range(2):
         assert _refusal(compiled, given) == f"argument 0 of `_identity` does not fit: {said}"
 
@@ -195,67 +195,67 @@ def test_numbers_that_do_not_fit_are_refused(type: Any, given: Any, said: str) -
 @pytest.mark.parametrize(
     ("type", "given", "said"),
     [
-        (lg.types.Tensor(lg.i32, (2,)), [1.5, 2.5], "expected i32, found an array of float64"),
+        (lg.ir.types.Tensor(lg.i32, (2,)), [1.5, 2.5], "expected i32, found an array of float64"),
         (
-            lg.types.Tensor(lg.i32, (2,)),
+            lg.ir.types.Tensor(lg.i32, (2,)),
             [1, 2**40],
             "expected i32, from -2147483648 to 2147483647, found 1099511627776",
         ),
-        (lg.types.Tensor(lg.i32, (2,)), [float("nan"), 1], "expected i32, found an array of float64"),
-        (lg.types.Tensor(lg.i32, (2,)), ["1", "2"], "expected tensor<i32, [2]>, found ['1', '2']"),
-        (lg.types.Tensor(lg.i32, (2,)), [1, None], "expected tensor<i32, [2]>, found [1, None]"),
-        (lg.types.Tensor(lg.i32, (2,)), [[1, 2]], "expected tensor<i32, [2]>, found shape (1, 2)"),
-        (lg.types.Tensor(lg.i32, (2,)), 3, "expected tensor<i32, [2]>, found shape ()"),
+        (lg.ir.types.Tensor(lg.i32, (2,)), [float("nan"), 1], "expected i32, found an array of float64"),
+        (lg.ir.types.Tensor(lg.i32, (2,)), ["1", "2"], "expected tensor<i32, [2]>, found ['1', '2']"),
+        (lg.ir.types.Tensor(lg.i32, (2,)), [1, None], "expected tensor<i32, [2]>, found [1, None]"),
+        (lg.ir.types.Tensor(lg.i32, (2,)), [[1, 2]], "expected tensor<i32, [2]>, found shape (1, 2)"),
+        (lg.ir.types.Tensor(lg.i32, (2,)), 3, "expected tensor<i32, [2]>, found shape ()"),
         (
-            lg.types.Tensor(lg.i32, (2,)),
+            lg.ir.types.Tensor(lg.i32, (2,)),
             np.zeros(2),
             "expected tensor<i32, [2]>, found an array of float64; convert it with .astype('int32')",
         ),
         (
-            lg.types.Tensor(lg.i32, (2,)),
+            lg.ir.types.Tensor(lg.i32, (2,)),
             np.zeros(2, ">i4"),
             "expected tensor<i32, [2]>, found an array of >i4; convert it with .astype('int32')",
         ),
         (
-            lg.types.Tensor(lg.i32, (2,)),
+            lg.ir.types.Tensor(lg.i32, (2,)),
             np.array([1, 2], object),
             "expected tensor<i32, [2]>, found an array of object; convert it with .astype('int32')",
         ),
         (
-            lg.types.Tensor(lg.f32, (N,)),
+            lg.ir.types.Tensor(lg.f32, (N,)),
             np.ma.array(np.ones(2, np.float32), mask=[False, True]),
             "expected tensor<f32, [n]>, found a masked array; give what is masked a value with .filled(value)",
         ),
-        (lg.types.Tensor(lg.f32, (2,)), [1e300, 2], "expected a finite f32, found 1e+300"),
+        (lg.ir.types.Tensor(lg.f32, (2,)), [1e300, 2], "expected a finite f32, found 1e+300"),
         (
-            lg.types.Tensor(lg.f32, (3, N)),
+            lg.ir.types.Tensor(lg.f32, (3, N)),
             np.ones((4, 2), np.float32),
             "expected tensor<f32, [3, n]> with n = 2, found shape (4, 2)",
         ),
-        (lg.types.Tensor(lg.f32, (3, N)), np.ones(3, np.float32), "expected tensor<f32, [3, n]>, found shape (3,)"),
-        (lg.Vector(lg.i32, 3), np.array([1.5, 2, 3]), "expected i32, found an array of float64"),
-        (lg.Vector(lg.i32, 3), [1, 2], "expected vec<i32, 3>, found shape (2,)"),
-        (lg.Vector(lg.u8, 2), [1, -1], "expected u8, from 0 to 255, found -1"),
-        (lg.Vector(lg.f32, 2), np.array([1e300, 2]), "expected a finite f32, found 1e+300"),
-        (lg.Vector(lg.f32, 3), "abc", "expected vec<f32, 3>, found 'abc'"),
-        (lg.Matrix(lg.f32, 2, 2), [1, 2, 3, 4], "expected mat<f32, 2, 2>, found shape (4,)"),
+        (lg.ir.types.Tensor(lg.f32, (3, N)), np.ones(3, np.float32), "expected tensor<f32, [3, n]>, found shape (3,)"),
+        (lg.ir.Vector(lg.i32, 3), np.array([1.5, 2, 3]), "expected i32, found an array of float64"),
+        (lg.ir.Vector(lg.i32, 3), [1, 2], "expected vec<i32, 3>, found shape (2,)"),
+        (lg.ir.Vector(lg.u8, 2), [1, -1], "expected u8, from 0 to 255, found -1"),
+        (lg.ir.Vector(lg.f32, 2), np.array([1e300, 2]), "expected a finite f32, found 1e+300"),
+        (lg.ir.Vector(lg.f32, 3), "abc", "expected vec<f32, 3>, found 'abc'"),
+        (lg.ir.Matrix(lg.f32, 2, 2), [1, 2, 3, 4], "expected mat<f32, 2, 2>, found shape (4,)"),
     ],
     ids=lambda value: str(value).replace("\n", " ")[:40],
 )
 def test_arrays_that_do_not_fit_are_refused(type: Any, given: Any, said: str) -> None:
-    compiled = lg.compile(lg.trace(_identity, type))
+    compiled = lg.ir.compile(lg.ir.trace(_identity, type))
     assert _refusal(compiled, given) == f"argument 0 of `_identity` does not fit: {said}"
 
 
 def test_a_ragged_list_is_refused() -> None:
-    compiled = lg.compile(lg.trace(_identity, lg.types.Tensor(lg.f32, (2,))))
+    compiled = lg.ir.compile(lg.ir.trace(_identity, lg.ir.types.Tensor(lg.f32, (2,))))
     assert _refusal(compiled, [1, [2]]).startswith(
         "argument 0 of `_identity` does not fit: expected tensor<f32, [2]>, "
     )
 
 
 def test_the_number_of_arguments_is_checked() -> None:
-    compiled = lg.compile(lg.trace(_double, lg.f32))
+    compiled = lg.ir.compile(lg.ir.trace(_double, lg.f32))
     for _ in range(2):
         assert _refusal(compiled) == "`_double` takes 1 arguments: found 0"
         assert _refusal(compiled, 1.0, 2.0) == "`_double` takes 1 arguments: found 2"
@@ -265,8 +265,8 @@ def test_the_number_of_arguments_is_checked() -> None:
 def test_errors_name_the_function_that_was_called_and_not_an_equal_one() -> None:
     made = []
     for name in ("first", "second"):
-        traced = lg.trace(lambda x: x * 3.625, lg.f32)
-        compiled = lg.compile(dataclasses.replace(traced, name=name))
+        traced = lg.ir.trace(lambda x: x * 3.625, lg.f32)
+        compiled = lg.ir.compile(dataclasses.replace(traced, name=name))
         assert _refusal(compiled, "3") == f"argument 0 of `{name}` does not fit: expected f32, found '3'"
         assert _refusal(compiled) == f"`{name}` takes 1 arguments: found 0"
         assert f"function {name}(" in repr(compiled)
@@ -275,10 +275,10 @@ def test_errors_name_the_function_that_was_called_and_not_an_equal_one() -> None
 
 
 def test_sizes_of_the_same_name_must_be_equal() -> None:
-    def add(a: lg.Node, b: lg.Node) -> lg.Node:
+    def add(a: lg.ir.Node, b: lg.ir.Node) -> lg.ir.Node:
         return a + b
 
-    compiled = lg.compile(lg.trace(add, lg.types.Tensor(lg.f32, (N,)), lg.types.Tensor(lg.f32, (N,))))
+    compiled = lg.ir.compile(lg.ir.trace(add, lg.ir.types.Tensor(lg.f32, (N,)), lg.ir.types.Tensor(lg.f32, (N,))))
     three, four = np.ones(3, np.float32), np.ones(4, np.float32)
     for _ in range(2):
         assert _refusal(compiled, three, four) == (
@@ -290,16 +290,16 @@ def test_sizes_of_the_same_name_must_be_equal() -> None:
 
 @pytest.mark.parametrize("order", ["derived first", "derived last"])
 def test_sizes_that_follow_from_others_are_checked_before_memory_is_read(order: str) -> None:
-    def second_half(a: lg.Node, b: lg.Node) -> lg.Node:
+    def second_half(a: lg.ir.Node, b: lg.ir.Node) -> lg.ir.Node:
         whole, part = (a, b) if order == "derived first" else (b, a)
         return ops.slice_(whole, start=(N,), size=(N,), step=(1,)) + part
 
-    types = [lg.types.Tensor(lg.f32, (N * 2,)), lg.types.Tensor(lg.f32, (N,))]
+    types = [lg.ir.types.Tensor(lg.f32, (N * 2,)), lg.ir.types.Tensor(lg.f32, (N,))]
     arrays = [lambda k: np.arange(k, dtype=np.float32), lambda k: np.zeros(k, np.float32)]
     if order == "derived last":
         types.reverse()
         arrays.reverse()
-    compiled = lg.compile(lg.trace(second_half, *types))
+    compiled = lg.ir.compile(lg.ir.trace(second_half, *types))
 
     def call(whole: int, part: int) -> Any:
         sizes = (whole, part) if order == "derived first" else (part, whole)
@@ -314,7 +314,7 @@ def test_sizes_that_follow_from_others_are_checked_before_memory_is_read(order: 
 
 
 def test_a_size_that_stands_nowhere_alone_is_solved_for() -> None:
-    compiled = lg.compile(lg.trace(_double, lg.types.Tensor(lg.f32, (N * 2 + 1,))))
+    compiled = lg.ir.compile(lg.ir.trace(_double, lg.ir.types.Tensor(lg.f32, (N * 2 + 1,))))
     assert compiled(np.ones(7, np.float32)).tolist() == [2.0] * 7
     assert _refusal(compiled, np.ones(6, np.float32)) == (
         "argument 0 of `_double` does not fit: expected a tensor<f32, [2*n + 1]> whose sizes are whole numbers, "
@@ -323,17 +323,19 @@ def test_a_size_that_stands_nowhere_alone_is_solved_for() -> None:
 
 
 def test_a_size_of_zero_is_refused_where_there_is_no_value_to_give() -> None:
-    compiled = lg.compile(lg.trace(lambda x: ops.reduce(x, kind="max", axes=(0,)), lg.types.Tensor(lg.f32, (N,))))
+    compiled = lg.ir.compile(
+        lg.ir.trace(lambda x: ops.reduce(x, kind="max", axes=(0,)), lg.ir.types.Tensor(lg.f32, (N,)))
+    )
     assert compiled(np.ones(3, np.float32)) == 1.0
     with pytest.raises(lg.TypeRuleError, match="the max of nothing"):
         compiled(np.ones(0, np.float32))
 
 
 def test_folds_over_nothing_give_what_changes_nothing() -> None:
-    def folds(x: lg.Node) -> tuple[lg.Node, ...]:
+    def folds(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         return ops.reduce(x, kind="sum", axes=(0,)), ops.reduce(x, kind="prod", axes=(0,))
 
-    compiled = lg.compile(lg.trace(folds, lg.types.Tensor(lg.f32, (N, M))))
+    compiled = lg.ir.compile(lg.ir.trace(folds, lg.ir.types.Tensor(lg.f32, (N, M))))
     for rows, columns in ((0, 3), (3, 0), (0, 0)):
         total, product = compiled(np.ones((rows, columns), np.float32))
         assert (total.tolist(), product.tolist()) == ([0.0] * columns, [1.0] * columns)
@@ -341,8 +343,8 @@ def test_folds_over_nothing_give_what_changes_nothing() -> None:
 
 # --- structs ---------------------------------------------------------------------------------------------------------
 
-BALL = lg.Struct("Ball", (("radius", lg.f32), ("centre", lg.Vector(lg.f32, 2))))
-GROW = lg.compile(lg.trace(lambda ball, by: ops.get(ball, index=0) * by, BALL, lg.f32, name="grow"))
+BALL = lg.ir.Struct("Ball", (("radius", lg.f32), ("centre", lg.ir.Vector(lg.f32, 2))))
+GROW = lg.ir.compile(lg.ir.trace(lambda ball, by: ops.get(ball, index=0) * by, BALL, lg.f32, name="grow"))
 
 
 @pytest.mark.parametrize(

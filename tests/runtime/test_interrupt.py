@@ -10,38 +10,39 @@ from tests.runtime.subprocesses import read_line, start_python
 LOOPS = {
     "a while loop over an array": """
         body = lambda x: ops.make_while_loop(lambda v: v > 0.0, lambda i, v: ops.sqrt(v), x)[0]
-        run = lg.compile(lg.map_over(lg.trace(body, lg.f32)))
+        run = lg.ir.compile(lg.ir.map_over(lg.ir.trace(body, lg.f32)))
         endless, short = (np.full(100_003, 2.0, np.float32),), (np.full(100_003, -2.0, np.float32),)
     """,
     "a while loop on a scalar": """
         body = lambda x: ops.make_while_loop(lambda v: v > 0.0, lambda i, v: ops.sqrt(v), x)[0]
-        run = lg.compile(lg.trace(body, lg.f32))
+        run = lg.ir.compile(lg.ir.trace(body, lg.f32))
         endless, short = (2.0,), (-2.0,)
     """,
     "a for loop with very many trips": """
-        run = lg.compile(lg.trace(lambda n, x: ops.make_for_loop(n, lambda i, v: ops.sin(v), x)[0], lg.i64, lg.f32))
+        loop = lg.ir.trace(lambda n, x: ops.make_for_loop(n, lambda i, v: ops.sin(v), x)[0], lg.i64, lg.f32)
+        run = lg.ir.compile(loop)
         endless, short = (10**17, 1.0), (0, -2.0)
     """,
     "a for loop with a constant number of trips": """
         def nest(depth, x):
             inner = lambda i, v: nest(depth - 1, v)
-            return ops.sin(x) if depth == 0 else ops.make_for_loop(lg.constant(1000, lg.i64), inner, x)[0]
+            return ops.sin(x) if depth == 0 else ops.make_for_loop(lg.ir.constant(1000, lg.i64), inner, x)[0]
         body = lambda x: ops.make_cond(x > 0.0, lambda v: nest(5, v), lambda v: v, x)
-        run = lg.compile(lg.map_over(lg.trace(body, lg.f32)))
+        run = lg.ir.compile(lg.ir.map_over(lg.ir.trace(body, lg.f32)))
         endless, short = (np.full(100, 2.0, np.float32),), (np.full(100, -2.0, np.float32),)
     """,
     "a while loop over whole tensors": """
         from livegrad.ir.types import Tensor
         test = lambda v: ops.lookup(ops.reduce(v, kind="max", axes=(0,))) > 0.0
         body = lambda x: ops.make_while_loop(test, lambda i, v: ops.sqrt(v), x)[0]
-        run = lg.compile(lg.trace(body, Tensor(lg.f32, (5,))))
+        run = lg.ir.compile(lg.ir.trace(body, Tensor(lg.f32, (5,))))
         endless, short = (np.full(5, 2.0, np.float32),), (np.full(5, -2.0, np.float32),)
     """,
     "a loop after a failed check": """
         def body(x):
             checked = ops.check(x, x > -3.0, message="too low")
             return ops.make_while_loop(lambda v: v > 0.0, lambda i, v: ops.sqrt(v), checked)[0]
-        run = lg.compile(lg.map_over(lg.trace(body, lg.f32)))
+        run = lg.ir.compile(lg.ir.map_over(lg.ir.trace(body, lg.f32)))
         endless, short = (np.array([-4.0, 2.0, 2.0], np.float32),), (np.full(3, -2.0, np.float32),)
     """,
 }
@@ -55,7 +56,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 assert np.all(run(*short) == -2.0)
-other = lg.compile(lg.trace(lambda x: ops.reduce(x * x, kind="sum", axes=(0,)), lg.types.Tensor(lg.f64, (4,))))
+other = lg.ir.compile(lg.ir.trace(lambda x: ops.reduce(x * x, kind="sum", axes=(0,)), lg.ir.types.Tensor(lg.f64, (4,))))
 print(float(other(np.arange(4.0))), flush=True)
 """
 
@@ -80,8 +81,8 @@ def test_ctrl_c_ends_and_the_process_computes_on(loop: str, tmp_path: Path) -> N
 def test_ctrl_c_reaches_a_loop_that_another_thread_runs(tmp_path: Path) -> None:
     program = """
         body = lambda x: ops.make_while_loop(lambda v: v > 0.0, lambda i, v: ops.sqrt(v), x)[0]
-        run = lg.compile(lg.trace(body, lg.f32))
-        main = lg.compile(lg.map_over(lg.trace(body, lg.f32)))
+        run = lg.ir.compile(lg.ir.trace(body, lg.f32))
+        main = lg.ir.compile(lg.ir.map_over(lg.ir.trace(body, lg.f32)))
         # Both are compiled before the signal: it must find the main thread in native code, not in the compiler.
         run(-1.0)
         main(np.full(10, -1.0, np.float32))

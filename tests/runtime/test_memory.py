@@ -13,10 +13,10 @@ from livegrad.runtime.cpu import memory_pool
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.runtime.cpu.memory_pool import RESULTS, MemoryPool
 
-N = lg.Dimension.symbol("n")
-VECTOR = lg.types.Tensor(lg.f32, (N,))
+N = lg.ir.Dimension.symbol("n")
+VECTOR = lg.ir.types.Tensor(lg.f32, (N,))
 
-RESULT_FORMS: dict[str, Callable[[lg.Node], Any]] = {
+RESULT_FORMS: dict[str, Callable[[lg.ir.Node], Any]] = {
     "the argument itself": lambda x: x,
     "the argument twice": lambda x: (x, x),
     "one value twice": lambda x: (x + 1.0, x + 1.0),
@@ -36,7 +36,7 @@ def _parts(result: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("size", [7, 200_000])
 @pytest.mark.parametrize("form", RESULT_FORMS)
 def test_results_share_memory_with_nothing(form: str, size: int) -> None:
-    compiled = lg.compile(lg.trace(RESULT_FORMS[form], VECTOR))
+    compiled = lg.ir.compile(lg.ir.trace(RESULT_FORMS[form], VECTOR))
     argument = np.arange(size, dtype=np.float32)
     before = argument.copy()
     arrays = [argument, *_parts(compiled(argument)), *_parts(compiled(argument))]
@@ -47,19 +47,19 @@ def test_results_share_memory_with_nothing(form: str, size: int) -> None:
         array[...] = -1.0
     assert np.array_equal(argument, before)
     assert [part.tolist() for part in _parts(compiled(argument))] == [
-        np.asarray(part).tolist() for part in _parts(lg.evaluate(compiled.function, argument))
+        np.asarray(part).tolist() for part in _parts(lg.ir.evaluate(compiled.function, argument))
     ]
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_results_that_are_kept_are_not_overwritten(size: int) -> None:
-    compiled = lg.compile(lg.trace(lambda x: x * 2.0, VECTOR))
+    compiled = lg.ir.compile(lg.ir.trace(lambda x: x * 2.0, VECTOR))
     kept = [compiled(np.full(size, number, np.float32)) for number in range(40)]
     assert all(np.all(array == 2 * number) for number, array in enumerate(kept))
 
 
 def test_a_view_keeps_the_memory_of_its_result() -> None:
-    compiled = lg.compile(lg.trace(lambda x: x * 2.0, VECTOR))
+    compiled = lg.ir.compile(lg.ir.trace(lambda x: x * 2.0, VECTOR))
     views = [compiled(np.full(100_000, number, np.float32))[5:9] for number in range(20)]
     exported = memoryview(compiled(np.full(100_000, 50, np.float32)))
     gc.collect()
@@ -70,7 +70,7 @@ def test_a_view_keeps_the_memory_of_its_result() -> None:
 
 
 def test_the_memory_of_dropped_results_is_used_again_and_bounded() -> None:
-    compiled = CpuFunction(lg.trace(lambda x: x * 2.0, VECTOR))
+    compiled = CpuFunction(lg.ir.trace(lambda x: x * 2.0, VECTOR))
     values = np.ones(200_000, np.float32)
     compiled(values)
     gc.collect()
@@ -82,7 +82,7 @@ def test_the_memory_of_dropped_results_is_used_again_and_bounded() -> None:
 
 
 def test_the_memory_of_a_dropped_plan_is_that_of_the_next_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    traced = lg.trace(lambda x: ops.matmul(ops.matmul(x, x) + 1.0, x), lg.types.Tensor(lg.f32, (300, 300)))
+    traced = lg.ir.trace(lambda x: ops.matmul(ops.matmul(x, x) + 1.0, x), lg.ir.types.Tensor(lg.f32, (300, 300)))
     fresh: list[int] = []
     original = memory_pool.aligned_memory
     monkeypatch.setattr(memory_pool, "aligned_memory", lambda size: (fresh.append(size), original(size))[1])
@@ -122,8 +122,8 @@ def test_a_full_pool_lets_go_what_was_not_used_for_longest() -> None:
 
 
 def test_a_failed_run_gives_its_memory_back() -> None:
-    checked = lg.trace(lambda x: ops.check(x, x < 1.28125, message="too large"), lg.f32)
-    compiled = lg.compile(lg.map_over(checked))
+    checked = lg.ir.trace(lambda x: ops.check(x, x < 1.28125, message="too large"), lg.f32)
+    compiled = lg.ir.compile(lg.ir.map_over(checked))
     good, bad = np.ones(200_000, np.float32), np.full(200_000, 2, np.float32)
     compiled(good)
     gc.collect()
@@ -137,12 +137,12 @@ def test_a_failed_run_gives_its_memory_back() -> None:
 
 
 def test_intermediate_memory_of_one_call_is_not_seen_by_the_next() -> None:
-    def chain(x: lg.Node) -> lg.Node:
+    def chain(x: lg.ir.Node) -> lg.ir.Node:
         total = ops.reduce(x, kind="sum", axes=(0,))
         scaled = x - ops.spread_back(total, (N,), (0,))
         return ops.reduce(scaled * scaled, kind="sum", axes=(0,))
 
-    compiled = lg.compile(lg.trace(chain, VECTOR))
+    compiled = lg.ir.compile(lg.ir.trace(chain, VECTOR))
     ones = np.ones(100, np.float32)
     expected = float(compiled(ones))
     compiled(np.full(100, np.nan, np.float32))

@@ -22,8 +22,8 @@ V = Vector(f32, 3)
 
 
 def test_every_function_is_written_once_and_before_its_users() -> None:
-    inner = lg.trace(lambda p: ops.length(p) * 210.0, V, name="size")  # equal to none with another name
-    outer = lg.trace(lambda p: ops.call(p, function=inner) + ops.call(p * p, function=inner), V, name="both")
+    inner = lg.ir.trace(lambda p: ops.length(p) * 210.0, V, name="size")  # equal to none with another name
+    outer = lg.ir.trace(lambda p: ops.call(p, function=inner) + ops.call(p * p, function=inner), V, name="both")
     text = opencl_source(outer)
     assert text.count("float size(float3 p0)") == 1
     assert text.index("float size") < text.index("float both")
@@ -31,46 +31,46 @@ def test_every_function_is_written_once_and_before_its_users() -> None:
 
 
 def test_names_never_hide_what_opencl_has() -> None:
-    inner = lg.trace(lambda x: x * 211.0, f32, name="mix")
-    text = opencl_source(lg.trace(lambda x: ops.call(x, function=inner), f32, name="main"))
+    inner = lg.ir.trace(lambda x: x * 211.0, f32, name="mix")
+    text = opencl_source(lg.ir.trace(lambda x: ops.call(x, function=inner), f32, name="main"))
     assert "float mix_(float p0)" in text
     assert "float main_(float p0)" in text
 
 
 def test_functions_of_one_name_are_told_apart() -> None:
-    first, second = (lg.trace(lambda x, k=k: x * k, f32, name="scaled") for k in (212.0, 213.0))
+    first, second = (lg.ir.trace(lambda x, k=k: x * k, f32, name="scaled") for k in (212.0, 213.0))
     text = opencl_source(
-        lg.trace(lambda x: ops.call(x, function=first) + ops.call(x, function=second), f32, name="sum")
+        lg.ir.trace(lambda x: ops.call(x, function=first) + ops.call(x, function=second), f32, name="sum")
     )
     assert "scaled_2(" in text
 
 
 def test_doubles_ask_for_their_extension() -> None:
-    assert opencl_source(lg.trace(lambda x: x, f64)).startswith("#pragma OPENCL EXTENSION cl_khr_fp64")
+    assert opencl_source(lg.ir.trace(lambda x: x, f64)).startswith("#pragma OPENCL EXTENSION cl_khr_fp64")
 
 
 def test_what_opencl_has_not_is_refused_by_name() -> None:
     with pytest.raises(CompileError, match="OpenCL C has no c64"):
-        opencl_source(lg.trace(lambda x: x, c64))
+        opencl_source(lg.ir.trace(lambda x: x, c64))
     with pytest.raises(CompileError, match="`add` has no OpenCL C"):  # it would add pointers
-        opencl_source(lg.trace(lambda x: x + x, Tensor(f32, (3,))))
+        opencl_source(lg.ir.trace(lambda x: x + x, Tensor(f32, (3,))))
     with pytest.raises(CompileError, match="`matmul` has no OpenCL C"):
-        opencl_source(lg.trace(lambda x: ops.matmul(x, x), Tensor(f32, (2, 2))))
+        opencl_source(lg.ir.trace(lambda x: ops.matmul(x, x), Tensor(f32, (2, 2))))
 
 
 def test_kernels_guard_their_end() -> None:
-    text = kernel_source(lg.trace(lambda p, r: ops.length(p) - r, V, f32), (True, False)).text
+    text = kernel_source(lg.ir.trace(lambda p, r: ops.length(p) - r, V, f32), (True, False)).text
     assert "if (i >= count) return;" in text
     assert "a0[i * 3 + 2]" in text
 
 
-def run(function: lg.Function, lifted: tuple[bool, ...], arguments: list[Any]) -> tuple[Any, Any]:
+def run(function: lg.ir.Function, lifted: tuple[bool, ...], arguments: list[Any]) -> tuple[Any, Any]:
     found = compile_function(function, lifted)(*arguments)
-    expected = lg.compile(lg.map_over(function, lifted))(*arguments)
+    expected = lg.ir.compile(lg.ir.map_over(function, lifted))(*arguments)
     return (found, expected) if isinstance(found, tuple) else ((found,), (expected,))
 
 
-def all_nodes(kind: PortType | None) -> tuple[list[str], lg.Function, list[Any]]:
+def all_nodes(kind: PortType | None) -> tuple[list[str], lg.ir.Function, list[Any]]:
     """Every node type of one kind in one function, which is compiled at once: names of results, function, arguments."""
     names, calls, types, arguments = [], [], [], []
     chosen = list(ELEMENTWISE if kind else FIXED)
@@ -92,7 +92,7 @@ def all_nodes(kind: PortType | None) -> tuple[list[str], lg.Function, list[Any]]
             several = len(function.results) > 1
             yield from (ops.get(value, index=i) for i in range(len(function.results))) if several else [value]
 
-    return names, lg.trace(lambda *given: tuple(every(*given)), *types, name="nodes"), arguments
+    return names, lg.ir.trace(lambda *given: tuple(every(*given)), *types, name="nodes"), arguments
 
 
 @pytest.mark.opencl
@@ -120,8 +120,8 @@ def test_loops_branches_and_tables_run_on_opencl() -> None:
 
 @pytest.mark.opencl
 def test_gradients_run_on_opencl() -> None:
-    inner = lg.trace(lambda p: ops.length(p) * ops.sin(ops.get(p, index=0)), V)
-    function = lg.trace(lambda p: ops.bwd_diff(p, lg.constant(1.0, f32), function=inner), V)
+    inner = lg.ir.trace(lambda p: ops.length(p) * ops.sin(ops.get(p, index=0)), V)
+    function = lg.ir.trace(lambda p: ops.bwd_diff(p, lg.ir.constant(1.0, f32), function=inner), V)
     points = np.random.default_rng(0).uniform(-3, 3, (200, 3)).astype(np.float32)
     (found,), (expected,) = run(function, (True,), [points])
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -129,7 +129,7 @@ def test_gradients_run_on_opencl() -> None:
 
 @pytest.mark.opencl
 def test_integers_and_matrices_run_on_opencl() -> None:
-    function = lg.trace(lambda n, m: ops.cast(n, type=f32) + ops.determinant(m), i32, Matrix(f32, 4, 4))
+    function = lg.ir.trace(lambda n, m: ops.cast(n, type=f32) + ops.determinant(m), i32, Matrix(f32, 4, 4))
     numbers = np.arange(5, dtype=np.int32)
     matrices = np.random.default_rng(0).uniform(-1, 1, (5, 4, 4)).astype(np.float32)
     (found,), (expected,) = run(function, (True, True), [numbers, matrices])
@@ -149,7 +149,7 @@ def integers(a: Any, b: Any) -> Any:
 @pytest.mark.opencl
 @pytest.mark.parametrize("element", [i8, i32, u16, i64])
 def test_integers_wrap_and_divide_as_everywhere(element: Scalar) -> None:
-    function = lg.trace(integers, element, element)
+    function = lg.ir.trace(integers, element, element)
     limits = np.iinfo(element.dtype)
     a = np.array([limits.min, limits.max, 7, 100, limits.min, 5], element.dtype)
     b = np.array([1, 2, 3, 7, 5, limits.max], element.dtype)
@@ -160,14 +160,14 @@ def test_integers_wrap_and_divide_as_everywhere(element: Scalar) -> None:
 
 
 def branching(n: Any, x: Any) -> Any:
-    chosen = ops.switch(n, x, branches=tuple(lg.trace(lambda x, k=k: x * k, f32) for k in (1.0, 2.0, 3.0)))
+    chosen = ops.switch(n, x, branches=tuple(lg.ir.trace(lambda x, k=k: x * k, f32) for k in (1.0, 2.0, 3.0)))
     picked = ops.get_at(ops.make_vector(x, chosen, -x), n)
     return chosen, ops.set_at(ops.make_vector(x, x, x), n, picked), ops.is_nan(x)
 
 
 @pytest.mark.opencl
 def test_branches_by_number_and_truth_values_run_on_opencl() -> None:
-    function = lg.trace(branching, i32, f32)
+    function = lg.ir.trace(branching, i32, f32)
     arguments = [np.array([0, 1, 2, 1], np.int32), np.array([0.5, -1.5, np.nan, 4], np.float32)]
     for found, expected in zip(*run(function, (True, True), arguments), strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -181,13 +181,17 @@ def read(table: Any, index: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
-        (lg.trace(read, Tensor(f32, (3,)), i32), (np.ones(3, np.float32), [0, 2, 3]), "index out of range for axis 0"),
-        (lg.trace(ops.floor_div, i32, i32), (7, [1, 2, 0]), "integer division by zero"),
-        (lg.trace(lambda k, x: ops.cast(x, type=i32), f32, f32), (0, [0, 1, 3e9]), "a value that no i32 can hold"),
-        (lg.trace(lambda x, n: branching(n, x), f32, i32), (1, [0, 2, -1]), "switch on a number that has no branch"),
+        (
+            lg.ir.trace(read, Tensor(f32, (3,)), i32),
+            (np.ones(3, np.float32), [0, 2, 3]),
+            "index out of range for axis 0",
+        ),
+        (lg.ir.trace(ops.floor_div, i32, i32), (7, [1, 2, 0]), "integer division by zero"),
+        (lg.ir.trace(lambda k, x: ops.cast(x, type=i32), f32, f32), (0, [0, 1, 3e9]), "a value that no i32 can hold"),
+        (lg.ir.trace(lambda x, n: branching(n, x), f32, i32), (1, [0, 2, -1]), "switch on a number that has no branch"),
     ],
 )
-def test_a_check_that_fails_names_what_and_where(function: lg.Function, arguments: Any, message: str) -> None:
+def test_a_check_that_fails_names_what_and_where(function: lg.ir.Function, arguments: Any, message: str) -> None:
     with pytest.raises(KernelCheckError, match=f"{message}.*, at element 2"):
         compile_function(function, (False, True))(*arguments)
 
@@ -195,7 +199,7 @@ def test_a_check_that_fails_names_what_and_where(function: lg.Function, argument
 @pytest.mark.opencl
 def test_a_loop_that_runs_past_its_limit_is_reported() -> None:
     loop = lambda x: ops.make_while_loop(lambda x: x > 0.0, lambda i, x: (x - 1.0,), x, limit=5)[0]  # noqa: E731
-    run = compile_function(lg.trace(loop, f32))
+    run = compile_function(lg.ir.trace(loop, f32))
     assert run(np.array([3.5], np.float32)).tolist() == [-0.5]
     with pytest.raises(KernelCheckError, match="ran past its limit of 5, at element 1"):
         run(np.array([3.5, 9.5], np.float32))
@@ -207,9 +211,9 @@ def test_what_is_written_compiles_without_a_warning(recwarn: pytest.WarningsReco
     table = Tensor(f32, (4, 3))
 
     def walk(rows: Any, n: Any, x: Any) -> Any:
-        first = ops.lookup(rows, lg.constant(1, i32), lg.constant(2, i32))
+        first = ops.lookup(rows, lg.ir.constant(1, i32), lg.ir.constant(2, i32))
         (total,) = ops.make_for_loop(ops.cast(n, type=i64), lambda i, total: (total * x + first,), x)
-        return total, *branching(n, x), *integers(n, n + lg.constant(7919, i32))
+        return total, *branching(n, x), *integers(n, n + lg.ir.constant(7919, i32))
 
-    compile_function(lg.trace(walk, table, i32, f32, name="walk"), (False, True, True))
+    compile_function(lg.ir.trace(walk, table, i32, f32, name="walk"), (False, True, True))
     assert not [str(warning.message) for warning in recwarn if "yopencl" in str(type(warning.message))]

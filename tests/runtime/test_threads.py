@@ -12,7 +12,7 @@ from livegrad import ops
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.runtime.cpu.native.pool import set_threads, threads
 
-N = lg.Dimension.symbol("n")
+N = lg.ir.Dimension.symbol("n")
 
 
 @pytest.fixture(autouse=True)
@@ -44,12 +44,12 @@ def _together(work: Callable[[int], None], count: int = 8) -> None:
         raise failures[0]
 
 
-def _moments(x: lg.Node) -> tuple[lg.Node, ...]:
+def _moments(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
     return x * 2.0 + 0.5, ops.reduce(x, kind="sum", axes=(0,)), ops.reduce(x * x, kind="max", axes=(0,))
 
 
 def test_many_threads_call_one_function_with_their_own_values() -> None:
-    run = CpuFunction(lg.trace(_moments, lg.types.Tensor(lg.f32, (N,))))
+    run = CpuFunction(lg.ir.trace(_moments, lg.ir.types.Tensor(lg.f32, (N,))))
 
     def work(number: int) -> None:
         values = np.full(5000, number, np.float32)
@@ -62,7 +62,7 @@ def test_many_threads_call_one_function_with_their_own_values() -> None:
 
 
 def test_many_threads_call_one_function_with_their_own_sizes() -> None:
-    run = CpuFunction(lg.trace(_moments, lg.types.Tensor(lg.f32, (N,))))
+    run = CpuFunction(lg.ir.trace(_moments, lg.ir.types.Tensor(lg.f32, (N,))))
 
     def work(number: int) -> None:
         for size in (1, 33, 1000 + number, 70_000 + number, number):
@@ -74,7 +74,7 @@ def test_many_threads_call_one_function_with_their_own_sizes() -> None:
 
 
 def test_many_threads_call_one_function_with_their_own_scalars() -> None:
-    run = CpuFunction(lg.trace(lambda a, b: (a - b, a * b), lg.f64, lg.f64))
+    run = CpuFunction(lg.ir.trace(lambda a, b: (a - b, a * b), lg.f64, lg.f64))
 
     def work(number: int) -> None:
         for k in range(300):
@@ -84,14 +84,14 @@ def test_many_threads_call_one_function_with_their_own_scalars() -> None:
 
 
 def test_threads_compile_the_same_function_once_and_others_beside_it() -> None:
-    shared = CpuFunction(lg.trace(lambda x: ops.exp(x) * 0.9876, lg.types.Tensor(lg.f32, (N,))))
+    shared = CpuFunction(lg.ir.trace(lambda x: ops.exp(x) * 0.9876, lg.ir.types.Tensor(lg.f32, (N,))))
     values = np.linspace(0, 1, 777, dtype=np.float32)
     plans = []
 
     def work(number: int) -> None:
         np.testing.assert_allclose(shared(values), np.exp(values) * 0.9876, rtol=1e-6)
         plans.append(shared.plan({"n": 777}))
-        own = lg.compile(lg.trace(lambda x: ops.exp(x) + float(number), lg.types.Tensor(lg.f32, (N,))))
+        own = lg.ir.compile(lg.ir.trace(lambda x: ops.exp(x) + float(number), lg.ir.types.Tensor(lg.f32, (N,))))
         np.testing.assert_allclose(own(values), np.exp(values) + number, rtol=1e-5)
 
     _together(work)
@@ -100,7 +100,7 @@ def test_threads_compile_the_same_function_once_and_others_beside_it() -> None:
 
 def test_a_failed_check_is_raised_on_the_thread_whose_values_failed() -> None:
     run = CpuFunction(
-        lg.trace(lambda t, i: ops.lookup(t, i), lg.types.Tensor(lg.f32, (5,)), lg.types.Tensor(lg.i64, (N,)))
+        lg.ir.trace(lambda t, i: ops.lookup(t, i), lg.ir.types.Tensor(lg.f32, (5,)), lg.ir.types.Tensor(lg.i64, (N,)))
     )
     table = np.arange(5, dtype=np.float32)
 
@@ -121,13 +121,13 @@ def test_a_failed_check_is_raised_on_the_thread_whose_values_failed() -> None:
 ROWS, COLUMNS = 200, 3000
 
 
-def _softmax(x: lg.Node) -> lg.Node:
+def _softmax(x: lg.ir.Node) -> lg.ir.Node:
     weights = ops.exp(x - ops.spread_back(ops.reduce(x, kind="max", axes=(1,)), (ROWS, COLUMNS), (1,)))
     return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), (ROWS, COLUMNS), (1,))
 
 
 def test_results_stay_right_while_the_number_of_threads_changes() -> None:
-    run = CpuFunction(lg.trace(_softmax, lg.types.Tensor(lg.f32, (ROWS, COLUMNS))))
+    run = CpuFunction(lg.ir.trace(_softmax, lg.ir.types.Tensor(lg.f32, (ROWS, COLUMNS))))
     values = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), np.float32)
     expected = run(values)
     for count in (1, 4, 2, 7, 3, 1, 8):
@@ -136,7 +136,7 @@ def test_results_stay_right_while_the_number_of_threads_changes() -> None:
 
 
 def test_another_thread_may_change_the_number_of_threads_during_a_run() -> None:
-    run = CpuFunction(lg.trace(_softmax, lg.types.Tensor(lg.f32, (ROWS, COLUMNS))))
+    run = CpuFunction(lg.ir.trace(_softmax, lg.ir.types.Tensor(lg.f32, (ROWS, COLUMNS))))
     values = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), np.float32)
     expected = run(values)
     done = threading.Event()
@@ -157,7 +157,7 @@ def test_another_thread_may_change_the_number_of_threads_during_a_run() -> None:
 
 
 def test_arguments_that_are_changed_after_a_call_do_not_change_its_result() -> None:
-    run: Any = CpuFunction(lg.trace(lambda x: x + 1.0, lg.types.Tensor(lg.f32, (N,))))
+    run: Any = CpuFunction(lg.ir.trace(lambda x: x + 1.0, lg.ir.types.Tensor(lg.f32, (N,))))
     values = np.zeros(100_000, np.float32)
     result = run(values)
     values[:] = 7.0

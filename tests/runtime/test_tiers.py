@@ -53,12 +53,12 @@ def _agree(run: Callable[[], Any]) -> None:
     assert _bits(run()) == before
 
 
-def _softmax(x: lg.Node) -> lg.Node:
+def _softmax(x: lg.ir.Node) -> lg.ir.Node:
     weights = ops.exp(x - ops.spread_back(ops.reduce(x, kind="max", axes=(1,)), ROWS, (1,)))
     return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), ROWS, (1,))
 
 
-PROGRAMS: dict[str, Callable[[lg.Node], Any]] = {
+PROGRAMS: dict[str, Callable[[lg.ir.Node], Any]] = {
     "fused products": lambda x: x * 3.1 + x * x - 2.5 * (x - x * 0.7),
     "a sum of products along rows": lambda x: ops.reduce(x * (x + 0.1), kind="sum", axes=(1,)),
     "a sum across rows": lambda x: ops.reduce(x * x * 0.3, kind="sum", axes=(0,)),
@@ -75,7 +75,7 @@ PROGRAMS: dict[str, Callable[[lg.Node], Any]] = {
 @pytest.mark.usefixtures("without_caches")
 def test_better_code_gives_the_same_bits(program: str, element: Any) -> None:
     values = RNG.standard_normal(ROWS).astype(element.dtype)
-    compiled = CpuFunction(lg.trace(PROGRAMS[program], lg.types.Tensor(element, ROWS)))
+    compiled = CpuFunction(lg.ir.trace(PROGRAMS[program], lg.ir.types.Tensor(element, ROWS)))
     _agree(lambda: compiled(values))
 
 
@@ -92,7 +92,7 @@ def test_random_graphs_give_the_same_bits(data: st.DataObject) -> None:
 
 @pytest.mark.usefixtures("without_caches")
 def test_a_plan_keeps_its_addresses_while_its_code_gets_better() -> None:
-    compiled = CpuFunction(lg.trace(lambda x: x * x + 0.125, lg.types.Tensor(lg.f32, (40,))))
+    compiled = CpuFunction(lg.ir.trace(lambda x: x * x + 0.125, lg.ir.types.Tensor(lg.f32, (40,))))
     compiled(np.ones(40, np.float32))
     (code,) = _codes()
     before = code.address
@@ -105,12 +105,12 @@ def test_a_plan_keeps_its_addresses_while_its_code_gets_better() -> None:
 def test_kernels_of_a_plan_share_a_module_while_the_compiler_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: False)
 
-    def two(x: lg.Node) -> tuple[lg.Node, lg.Node]:
+    def two(x: lg.ir.Node) -> tuple[lg.ir.Node, lg.ir.Node]:
         return ops.reduce(ops.sin(x), kind="sum", axes=(1,)), ops.cumulative(
             x, kind="sum", axis=0, reverse=False, exclusive=False
         )
 
-    compiled = CpuFunction(lg.trace(two, lg.types.Tensor(lg.f32, (5, 300))))
+    compiled = CpuFunction(lg.ir.trace(two, lg.ir.types.Tensor(lg.f32, (5, 300))))
     compiled(np.ones((5, 300), np.float32))
     first, second = _codes()
     assert first._baseline is not None
@@ -120,7 +120,7 @@ def test_kernels_of_a_plan_share_a_module_while_the_compiler_is_busy(monkeypatch
 
 @pytest.mark.usefixtures("without_caches")
 def test_a_kernel_that_nobody_holds_is_not_improved() -> None:
-    compiled = CpuFunction(lg.trace(lambda x: x * x - 0.375, lg.types.Tensor(lg.f32, (40,))))
+    compiled = CpuFunction(lg.ir.trace(lambda x: x * x - 0.375, lg.ir.types.Tensor(lg.f32, (40,))))
     compiled(np.ones(40, np.float32))
     recompiled: list[TieredFunction] = []
     before, TieredFunction.tier_up = TieredFunction.tier_up, lambda self: recompiled.append(self)
@@ -134,7 +134,7 @@ def test_a_kernel_that_nobody_holds_is_not_improved() -> None:
 
 
 def test_a_quick_text_is_shorter() -> None:
-    function = CpuFunction(lg.trace(_softmax, lg.types.Tensor(lg.f32, ROWS)))
+    function = CpuFunction(lg.ir.trace(_softmax, lg.ir.types.Tensor(lg.f32, ROWS)))
     plan = function.plan().plan
     assert plan is not None
     step = plan.steps[0]
@@ -148,7 +148,7 @@ LEAVING = """
 from livegrad.runtime.cpu.native import llvm_jit
 from livegrad.runtime.cpu.tier_up import background_compiler
 background_compiler.quiet_seconds = float(os.environ["QUIET"])
-run = lg.compile(lg.trace(lambda x: ops.exp(x) * 0.8125, lg.types.Tensor(lg.f32, (50,))))
+run = lg.ir.compile(lg.ir.trace(lambda x: ops.exp(x) * 0.8125, lg.ir.types.Tensor(lg.f32, (50,))))
 run(np.ones(50, np.float32))
 from livegrad.runtime.cpu import kernel_code
 from livegrad.runtime.cpu.tiers import TieredFunction
@@ -173,7 +173,7 @@ def test_what_is_not_optimised_is_left_for_the_next_process(tmp_path: Path, monk
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 @pytest.mark.usefixtures("without_caches")
 def test_a_child_of_a_fork_improves_its_own_kernels() -> None:
-    compiled = CpuFunction(lg.trace(lambda x: x * 0.28125 + 1.0, lg.types.Tensor(lg.f32, (40,))))
+    compiled = CpuFunction(lg.ir.trace(lambda x: x * 0.28125 + 1.0, lg.ir.types.Tensor(lg.f32, (40,))))
     values = np.arange(40, dtype=np.float32)
     expected = compiled(values).tobytes()
     child = os.fork()

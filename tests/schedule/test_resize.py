@@ -10,7 +10,7 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.compiler import Compilation
-from livegrad.implicit.parts import pruning
+from livegrad.implicit.bodies import pruning
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant

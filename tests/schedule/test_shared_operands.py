@@ -7,8 +7,8 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.ops.control import make_map
 
-WHOLE = lg.types.Tensor(lg.f32, (4,))
-BESIDE = lg.trace(lambda x, table: x + ops.lookup(table, ops.cast(x, type=lg.i64)), lg.f32, WHOLE, name="beside")
+WHOLE = lg.ir.types.Tensor(lg.f32, (4,))
+BESIDE = lg.ir.trace(lambda x, table: x + ops.lookup(table, ops.cast(x, type=lg.i64)), lg.f32, WHOLE, name="beside")
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,6 @@ BESIDE = lg.trace(lambda x, table: x + ops.lookup(table, ops.cast(x, type=lg.i64
     ids=["the tensor itself", "computed from it", "a math function of it"],
 )
 def test_a_tensor_may_be_lifted_and_shared_at_once(shared):
-    function = lg.trace(lambda a: make_map(BESIDE, a, shared(a)), WHOLE)
+    function = lg.ir.trace(lambda a: make_map(BESIDE, a, shared(a)), WHOLE)
     values = np.array([0.0, 3.0, 1.0, 2.0], np.float32)
-    np.testing.assert_allclose(lg.compile(function)(values), lg.evaluate(function, values), rtol=1e-6)
+    np.testing.assert_allclose(lg.ir.compile(function)(values), lg.ir.evaluate(function, values), rtol=1e-6)

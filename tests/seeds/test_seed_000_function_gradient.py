@@ -90,7 +90,7 @@ def test_incomplete_config_lowers_to_zero_vector_function() -> None:
     result = lower_function_gradient(with_gradient(scalar_output=None))
     assert not list(gradient_nodes(result.assembly))
     function = to_function(result.assembly, "main", element=lg.f64)
-    normal, gradient, magnitude = lg.compile(function)(np.ones(3), 0.0)
+    normal, gradient, magnitude = lg.ir.compile(function)(np.ones(3), 0.0)
     assert not normal.any()
     assert not gradient.any()
     assert magnitude == 0
@@ -108,7 +108,7 @@ def test_full_pipeline_runs_and_no_gradient_node_reaches_code_generation() -> No
     assert [stage.name for stage in trace.stages] == ["input", *(step.name for step in passes_for(PORTABLE)[0])]
     ops = {node.op.name for function in reachable_functions(module.functions) for node in nodes_of(function)}
     assert not ops & {"fwd_diff", "bwd_diff", "call"}
-    normal, _, _ = lg.compile(module.functions[0])(np.array([1, 2, 3], np.float32), np.float32(1e-2))
+    normal, _, _ = lg.ir.compile(module.functions[0])(np.array([1, 2, 3], np.float32), np.float32(1e-2))
     assert np.linalg.norm(normal) == pytest.approx(1.0, abs=1e-5)
 
 
@@ -135,10 +135,10 @@ def test_the_gradient_function_divides_differences_by_twice_the_step() -> None:
     made = field()
     graph = synthesised()
     function = to_function(made.with_function(graph), graph.id, element=lg.f64)
-    value = lg.compile(to_function(made, "field", element=lg.f64))
+    value = lg.ir.compile(to_function(made, "field", element=lg.f64))
     point, step = np.array([0.3, -0.8, 0.5]), 0.125
     expected = [(value(point + step * axis, 2.0) - value(point - step * axis, 2.0)) / (2 * step) for axis in np.eye(3)]
-    vector, gradient, magnitude = lg.compile(function)(point, 2.0, step)
+    vector, gradient, magnitude = lg.ir.compile(function)(point, 2.0, step)
     np.testing.assert_allclose(gradient, expected, rtol=1e-14)
     assert magnitude == pytest.approx(np.linalg.norm(expected), rel=1e-14)
     np.testing.assert_allclose(vector, np.array(expected) / np.linalg.norm(expected), rtol=1e-14)
@@ -160,7 +160,7 @@ def test_the_direction_is_zero_where_the_gradient_is_no_longer_than_epsilon() ->
     """Seed 000, "Function synthesis (G)": len > 1e-8 ? g / len : 0."""
     made = field()
     graph = synthesised()
-    function = lg.compile(to_function(made.with_function(graph), graph.id, element=lg.f64))
+    function = lg.ir.compile(to_function(made.with_function(graph), graph.id, element=lg.f64))
     point = np.array([np.pi / 4, 0.5, 1.0])
     vector, gradient, magnitude = function(point, 1e-9, 1e-3)
     assert 0 < magnitude < 1e-8
@@ -250,7 +250,7 @@ def test_output_pruning_keeps_the_union_of_what_callers_read() -> None:
     )
     made = made.link("main", "call.a", "outputs.first").link("main", "g.gradient", "outputs.slope")
     function = to_function(lower_function_gradient(made).assembly, "main", element=lg.f64)
-    first, slope = lg.compile(function)(np.array([2.0, 3.0, 4.0]))
+    first, slope = lg.ir.compile(function)(np.array([2.0, 3.0, 4.0]))
     assert first == 2.0
     assert slope.tolist() == [0.0, 1.0, 0.0]
 

@@ -246,10 +246,10 @@ def test_future_extensions_memory_is_reused():
             x = lg.cumulative_sum(lg.flip(x, axis=0), axis=0) * 0.5
         return x
 
-    function = lg.trace(lambda node: chain(_wrap(node)).node, lg.types.Tensor(lg.f32, (64, 64)))
-    plan = lg.compile(function).plan().recipe
+    function = lg.ir.trace(lambda node: chain(_wrap(node)).node, lg.ir.types.Tensor(lg.f32, (64, 64)))
+    plan = lg.ir.compile(function).plan().recipe
     assert plan.arena_bytes <= 2 * 64 * 64 * 4
-    np.testing.assert_allclose(lg.compile(function)(x.numpy()), chain(x).numpy())
+    np.testing.assert_allclose(lg.ir.compile(function)(x.numpy()), chain(x).numpy())
 
 
 def _wrap(node):
@@ -278,9 +278,9 @@ def test_future_extensions_independent_subgraphs_run_at_the_same_time():
 
 def test_future_extensions_dynamic_shapes():
     """Future Extensions, 7: sizes that are known only when the graph runs."""
-    n = lg.types.Dimension.symbol("n")
-    function = lg.trace(lambda node: lg.sum(_wrap(node) * 2.0, axis=0).node, lg.types.Tensor(lg.f32, (n, 3)))
-    run = lg.compile(function)
+    n = lg.ir.types.Dimension.symbol("n")
+    function = lg.ir.trace(lambda node: lg.sum(_wrap(node) * 2.0, axis=0).node, lg.ir.types.Tensor(lg.f32, (n, 3)))
+    run = lg.ir.compile(function)
     for size in (1, 7, 32):
         np.testing.assert_allclose(run(np.ones((size, 3), np.float32)), np.full(3, 2.0 * size))
     x = lg.asarray([1.0, -2.0, 3.0])

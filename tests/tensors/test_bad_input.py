@@ -451,8 +451,8 @@ WRONG_KINDS: dict[str, Callable[[], Any]] = {
     "arguments that are no sequence": lambda: lg.jvp(lg.sin, matrix(), matrix()),  # type: ignore[call-overload]
     "no block": lambda: lg.Engine().add(5),  # type: ignore[type-var]
     "no pin": lambda: lg.Engine().read("a"),  # type: ignore[arg-type]
-    "no block to edit": lambda: lg.edit(lg.Engine(), 5, lambda x: x),  # type: ignore[arg-type]
-    "no function of the IR": lambda: lg.compile(lambda x: x),  # type: ignore[arg-type]
+    "no block to edit": lambda: lg.live.edit(lg.Engine(), 5, lambda x: x),  # type: ignore[arg-type]
+    "no function of the IR": lambda: lg.ir.compile(lambda x: x),  # type: ignore[arg-type]
 }
 
 

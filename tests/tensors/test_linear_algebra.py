@@ -162,9 +162,9 @@ def test_letters_that_do_not_fit_are_refused(subscripts: str, shapes: Any, reaso
 
 
 def test_sums_of_products_take_sizes_that_are_known_at_run_time() -> None:
-    n = lg.Dimension.symbol("n")
+    n = lg.ir.Dimension.symbol("n")
     types = TensorType(lg.f64, (n, 3)), TensorType(lg.f64, (n, 3))
-    compiled = lg.compile(lg.trace(lambda a, b: lg.einsum("ni,nj->ij", wrap(a), wrap(b)).node, *types))
+    compiled = lg.ir.compile(lg.ir.trace(lambda a, b: lg.einsum("ni,nj->ij", wrap(a), wrap(b)).node, *types))
     for rows in (2, 5):
         a, b = draw((rows, 3)), draw((rows, 3), seed=1)
         np.testing.assert_array_equal(compiled(a, b), a.T @ b)

@@ -214,8 +214,8 @@ def test_elements_that_tie_for_an_extremum_share_its_derivative() -> None:
 @pytest.mark.parametrize("name", ["mean", "var", "std"])
 def test_means_take_sizes_that_are_known_at_run_time(name: str) -> None:
     fold = getattr(lg, name)
-    type = TensorType(lg.f64, (lg.Dimension.symbol("n"), 3))
-    compiled = lg.compile(lg.trace(lambda x: fold(wrap(x), axis=0).node, type))
+    type = TensorType(lg.f64, (lg.ir.Dimension.symbol("n"), 3))
+    compiled = lg.ir.compile(lg.ir.trace(lambda x: fold(wrap(x), axis=0).node, type))
     for rows in (2, 5):
         x = np.random.default_rng(rows).standard_normal((rows, 3))
         np.testing.assert_allclose(compiled(x), getattr(np, name)(x, axis=0), rtol=1e-12)

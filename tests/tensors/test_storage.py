@@ -132,8 +132,8 @@ def test_a_save_keeps_links_and_ordinary_permissions(path):
 FILES = {
     "load": lambda folder: lg.load(folder / "x.npz"),
     "save": lambda folder: lg.save(folder / "nowhere" / "x.npz", 1),
-    "replay": lambda folder: lg.replay(folder / "x.jsonl", trust=True),
-    "record": lambda folder: lg.record(lg.Engine(), folder / "nowhere" / "x.jsonl"),
+    "replay": lambda folder: lg.live.replay(folder / "x.jsonl", trust=True),
+    "record": lambda folder: lg.live.record(lg.Engine(), folder / "nowhere" / "x.jsonl"),
     "load_3mf": lambda folder: lg.load_3mf(folder / "x.3mf"),
     "load_stl": lambda folder: lg.load_stl(folder / "x.stl"),
     "load_vm": lambda folder: lg.load_vm(folder / "x.vm"),
@@ -157,8 +157,8 @@ def test_a_missing_file_or_folder_is_named_with_what_to_do_and_is_pythons_error_
 def test_a_folder_in_the_place_of_a_file_is_an_error_of_ours(path, name):
     open_one = {
         "load": lg.load,
-        "replay": lambda place: lg.replay(place, trust=True),
-        "record": lambda place: lg.record(lg.Engine(), place),
+        "replay": lambda place: lg.live.replay(place, trust=True),
+        "record": lambda place: lg.live.record(lg.Engine(), place),
     }
     with pytest.raises(lg.FileError, match="cannot open") as caught:
         open_one[name](path.parent)

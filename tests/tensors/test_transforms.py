@@ -229,7 +229,7 @@ def test_checkpoint_computes_again_what_it_does_not_store():
 
 def _count_ops(jitted, name: str) -> int:
     (entry,) = jitted._entries.values()
-    return sum(node.op.name == name for node in nodes_of(lg.compile(entry.function).lowered))
+    return sum(node.op.name == name for node in nodes_of(lg.ir.compile(entry.function).lowered))
 
 
 # --- transforms of transforms ----------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from livegrad.implicit.bodies import shapes
+from livegrad.implicit.bodies.part_assembly import assembly_of_part
 from livegrad.implicit.formats import save_3mf
-from livegrad.implicit.parts import shapes
-from livegrad.implicit.parts.part_assembly import assembly_of_part
 from livegrad.tools import cli, doctor, run_command
 from livegrad.tools.tour import Tour
 from livegrad.tools.tour.page import Outcome
@@ -30,12 +30,12 @@ def energy(x: lg.f32, stiffness: lg.f32) -> lg.f32:
     return stiffness * lg.sin(x) * x
 
 slope = lg.bwd_diff(energy)
-traced = lg.trace(lambda x: ops.bwd_diff(x, x, function=lg.trace(lambda x: x * x, lg.f32)), lg.f32, name="traced")
-rows = lg.map_over(lg.trace(lambda x: ops.exp(x) + 1.0, lg.f32))
+traced = lg.ir.trace(lambda x: ops.bwd_diff(x, x, function=lg.ir.trace(lambda x: x * x, lg.f32)), lg.f32, name="traced")
+rows = lg.ir.map_over(lg.ir.trace(lambda x: ops.exp(x) + 1.0, lg.f32))
 tensor = lg.sum(lg.asarray([1.0, 2.0]) * 3.0)
 idle, step = lg.jit(lambda x: x), lg.jit(lambda x: lg.sum(x * 2.0))
 step(lg.ones(4))
-shapes = lg.add_expression(lg.Assembly(), "ball", "length(pos) - 2", {"pos": "vector"})
+shapes = lg.implicit.add_expression(lg.Assembly(), "ball", "length(pos) - 2", {"pos": "vector"})
 
 def plain(x):
     return ops.sin(x) * 2.0
@@ -331,7 +331,7 @@ PARTS = """
 import livegrad as lg
 ball = lg.shapes.sphere(0.5)
 part = ball.part(((-1, -1, -1), (1, 1, 1)), "ball")
-assembly = lg.assembly_of_part(part)
+assembly = lg.implicit.assembly_of_part(part)
 def make(): return part
 number = 3
 """

@@ -295,7 +295,7 @@ class TypeRuleError(LivegradError):
 
     >>> import livegrad as lg
     >>> try:
-    ...     lg.trace(lambda x, y: x + y, lg.f32, lg.i32)
+    ...     lg.ir.trace(lambda x, y: x + y, lg.f32, lg.i32)
     ... except TypeRuleError as error:
     ...     error.code
     'type'
@@ -319,7 +319,7 @@ class ParseError(LivegradError):
 
     >>> import livegrad as lg
     >>> try:
-    ...     lg.parse_function("func @f(")
+    ...     lg.ir.parse_function("func @f(")
     ... except ParseError as error:
     ...     error.code
     'parse'

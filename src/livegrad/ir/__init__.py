@@ -1,0 +1,9 @@
+"""The value IR: interned nodes, closed functions, types, symbolic sizes, and their text.
+
+`node.py` is the data model, `types.py` the types, `function.py` traces Python callables, `text/` prints and parses,
+`verify.py` checks. `lg.ir` is also where people find what compiles and evaluates single functions.
+"""
+
+from livegrad.public_names import front_door
+
+__getattr__, __dir__, __all__ = front_door(__name__)

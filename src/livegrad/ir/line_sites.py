@@ -20,8 +20,8 @@ def mark_places(function: Function) -> tuple[Function, Places]:
     """The function with a mark for each line that its nodes may blame, and those lines by the marks' numbers.
 
     >>> import livegrad as lg
-    >>> f = lg.trace(lambda a, b: a // b, lg.i32, lg.i32)
-    >>> g = lg.trace(lambda a, b:
+    >>> f = lg.ir.trace(lambda a, b: a // b, lg.i32, lg.i32)
+    >>> g = lg.ir.trace(lambda a, b:
     ...     a // b, lg.i32, lg.i32)
     >>> f == g, mark_places(f)[0] == mark_places(g)[0]
     (False, True)
@@ -39,8 +39,8 @@ def equal_but_for_lines(first: Function, second: Function) -> bool:
     """Whether two functions compute the same, and fail alike, wherever they were written.
 
     >>> import livegrad as lg
-    >>> f = lg.trace(lambda a, b: a // b, lg.i32, lg.i32)
-    >>> equal_but_for_lines(lg.parse_function(lg.print_function(f)), f)
+    >>> f = lg.ir.trace(lambda a, b: a // b, lg.i32, lg.i32)
+    >>> equal_but_for_lines(lg.ir.parse_function(lg.ir.print_function(f)), f)
     True
     """
     first, second = (exchange_places(f, dict.fromkeys(lines_to_blame(f))) for f in (first, second))
@@ -51,7 +51,7 @@ def written_alike(first: Function, second: Function) -> bool:
     """Whether messages about two equal functions are the same: they have one name and were written at the same lines.
 
     >>> import livegrad as lg
-    >>> f, g = lg.trace(lambda x: x + 1.0, lg.f32, name="f"), lg.trace(lambda x: x + 1.0, lg.f32, name="g")
+    >>> f, g = lg.ir.trace(lambda x: x + 1.0, lg.f32, name="f"), lg.ir.trace(lambda x: x + 1.0, lg.f32, name="g")
     >>> f == g, written_alike(f, g)
     (True, False)
     """

@@ -43,7 +43,7 @@ class Node:
     """A value: an op applied to operands, with attributes. The op determines its type.
 
     >>> import livegrad as lg
-    >>> f = lg.trace(lambda x: lg.ops.sin(x) * x, lg.f32)
+    >>> f = lg.ir.trace(lambda x: lg.ops.sin(x) * x, lg.f32)
     >>> (node,) = f.results
     >>> node, node.operands
     (<mul: f32>, (<sin: f32>, <parameter: f32>))
@@ -323,7 +323,7 @@ class Function:
     less. Make one with `livegrad.ir.function.make_function`, which checks that it is closed.
 
     >>> import livegrad as lg
-    >>> f = lg.trace(lambda x, y: x * y, lg.f32, lg.f32)
+    >>> f = lg.ir.trace(lambda x, y: x * y, lg.f32, lg.f32)
     >>> f.parameter_types, f.result_type
     ((f32, f32), f32)
     """
@@ -342,7 +342,7 @@ class Function:
         """Returns the source lines of a node of this function.
 
         >>> import livegrad as lg
-        >>> f = lg.trace(lambda x: lg.ops.sin(x) * x, lg.f32)
+        >>> f = lg.ir.trace(lambda x: lg.ops.sin(x) * x, lg.f32)
         >>> len(f.origins_of(f.results[0]))
         1
         """

@@ -4,3 +4,7 @@
 `cuda/` execute plans. `engine.py` is the front, `blocks/` makes blocks of Python functions, CUDA source and gradients,
 `recording/` writes sessions to files and replays them.
 """
+
+from livegrad.public_names import front_door
+
+__getattr__, __dir__, __all__ = front_door(__name__)

@@ -130,9 +130,9 @@ class Engine(GradientSource):
                 raise
 
     def follow(self, watch: Watch) -> None:
-        """Registers an object that edits a block before each frame. `lg.watch` does this when its block is added."""
+        """Registers an object that edits a block before each frame; `lg.live.watch` does so when its block is added."""
         if not callable(getattr(watch, "poll", None)) or not isinstance(getattr(watch, "block", None), Block):
-            what, help = "not a watch", "lg.watch(engine, path, function) makes a block that follows a file"
+            what, help = "not a watch", "lg.live.watch(engine, path, function) makes a block that follows a file"
             raise UsageError(what, where=caller_origin(), found=type(watch).__name__, help=help)
         with self.edits():
             if watch not in self._watches:

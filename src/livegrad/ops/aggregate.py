@@ -253,7 +253,7 @@ def make_tuple(*members: Node) -> Node:
     """Creates a tuple.
 
     >>> import livegrad as lg
-    >>> lg.trace(lambda x: make_tuple(x, x * 2.0), lg.f32).result_type
+    >>> lg.ir.trace(lambda x: make_tuple(x, x * 2.0), lg.f32).result_type
     (f32, f32)
     """
     return make(*members, type=Tuple(tuple(member.type for member in members)))
@@ -263,8 +263,8 @@ def get_field(value: Node, name: str) -> Node:
     """Returns a field of a struct by name.
 
     >>> import livegrad as lg
-    >>> spring = lg.Struct("Spring", (("stiffness", lg.f32), ("rest", lg.f64)))
-    >>> lg.trace(lambda s: get_field(s, "rest"), spring).result_type
+    >>> spring = lg.ir.Struct("Spring", (("stiffness", lg.f32), ("rest", lg.f64)))
+    >>> lg.ir.trace(lambda s: get_field(s, "rest"), spring).result_type
     f64
     """
     if not isinstance(value.type, Struct):

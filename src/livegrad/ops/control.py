@@ -213,8 +213,8 @@ def make_cond(predicate: Node, then: Callable[..., Any], otherwise: Callable[...
     """Returns `then(*arguments)` if the predicate holds, else `otherwise(*arguments)`. Only one branch runs.
 
     >>> import livegrad as lg
-    >>> f = lg.trace(lambda x: make_cond(lg.ops.greater(x, 0.0), lambda x: x, lambda x: -2.0 * x, x), lg.f32)
-    >>> float(lg.evaluate(f, -3.0))
+    >>> f = lg.ir.trace(lambda x: make_cond(lg.ops.greater(x, 0.0), lambda x: x, lambda x: -2.0 * x, x), lg.f32)
+    >>> float(lg.ir.evaluate(f, -3.0))
     6.0
     """
     functions, operands = _close_together([then, otherwise], arguments)
@@ -225,8 +225,8 @@ def make_switch(index: Node, branches: Sequence[Callable[..., Any]], *arguments:
     """Applies the branch at position `index` to the arguments.
 
     >>> import livegrad as lg
-    >>> f = lg.trace(lambda i, x: make_switch(i, [lambda x: x, lambda x: x * 10.0], x), lg.i32, lg.f32)
-    >>> float(lg.evaluate(f, 1, 2.0))
+    >>> f = lg.ir.trace(lambda i, x: make_switch(i, [lambda x: x, lambda x: x * 10.0], x), lg.i32, lg.f32)
+    >>> float(lg.ir.evaluate(f, 1, 2.0))
     20.0
     """
     functions, operands = _close_together(branches, arguments)
@@ -241,8 +241,8 @@ def make_for_loop(
     `scope` contains what was traced of the body before.
 
     >>> import livegrad as lg
-    >>> power = lg.trace(lambda x, n: make_for_loop(n, lambda index, y: y * x, x)[0], lg.f64, lg.i64)
-    >>> float(lg.evaluate(power, 2.0, 3))
+    >>> power = lg.ir.trace(lambda x, n: make_for_loop(n, lambda index, y: y * x, x)[0], lg.f64, lg.i64)
+    >>> float(lg.ir.evaluate(power, 2.0, 3))
     16.0
     """
     types = [i64, *(node.type for node in carried)]
@@ -261,7 +261,7 @@ def make_while_loop(
 
     >>> import livegrad as lg
     >>> halve = lambda x: make_while_loop(lambda x: lg.ops.greater(x, 1.0), lambda index, x: x * 0.5, x)[0]
-    >>> float(lg.evaluate(lg.trace(halve, lg.f64), 10.0))
+    >>> float(lg.ir.evaluate(lg.ir.trace(halve, lg.f64), 10.0))
     0.625
     """
     types = [node.type for node in carried]
@@ -328,8 +328,8 @@ def make_map(function: Function, *operands: Node, summed: Sequence[bool] | None 
     per point.
 
     >>> import livegrad as lg
-    >>> square = lg.trace(lambda x: x * x, lg.f32)
-    >>> lg.trace(lambda xs: make_map(square, xs), lg.types.Tensor(lg.f32, (4,))).result_type
+    >>> square = lg.ir.trace(lambda x: x * x, lg.f32)
+    >>> lg.ir.trace(lambda xs: make_map(square, xs), lg.ir.types.Tensor(lg.f32, (4,))).result_type
     tensor<f32, [4]>
     """
     if len(operands) != len(function.parameters):

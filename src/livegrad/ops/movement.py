@@ -299,8 +299,8 @@ def broadcast_to(value: Node, shape: tuple[Size, ...]) -> Node:
     """Broadcasts like NumPy: dimensions are aligned at the last one.
 
     >>> import livegrad as lg
-    >>> row = lg.types.Tensor(lg.f32, (3,))
-    >>> lg.trace(lambda x: broadcast_to(x, (2, 3)), row).result_type
+    >>> row = lg.ir.types.Tensor(lg.f32, (3,))
+    >>> lg.ir.trace(lambda x: broadcast_to(x, (2, 3)), row).result_type
     tensor<f32, [2, 3]>
     """
     rank = len(shape_of(value.type))
@@ -313,7 +313,7 @@ def sum_to(value: Node, shape: tuple[Size, ...]) -> Node:
     """Sums a broadcast tensor back to `shape`; the transpose of `broadcast_to`.
 
     >>> import livegrad as lg
-    >>> lg.trace(lambda x: sum_to(x, (3,)), lg.types.Tensor(lg.f32, (2, 3))).result_type
+    >>> lg.ir.trace(lambda x: sum_to(x, (3,)), lg.ir.types.Tensor(lg.f32, (2, 3))).result_type
     tensor<f32, [3]>
     """
     full = shape_of(value.type)

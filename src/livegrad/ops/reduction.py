@@ -82,8 +82,8 @@ def spread_back(value: Node, shape: tuple[Size, ...], axes: tuple[int, ...]) -> 
     """Broadcasts a reduced value to the shape before the reduction.
 
     >>> import livegrad as lg
-    >>> row = lg.types.Tensor(lg.f32, (3,))
-    >>> lg.trace(lambda x: spread_back(x, (3, 4), (1,)), row).result_type
+    >>> row = lg.ir.types.Tensor(lg.f32, (3,))
+    >>> lg.ir.trace(lambda x: spread_back(x, (3, 4), (1,)), row).result_type
     tensor<f32, [3, 4]>
     """
     return broadcast(value, shape=shape, axes=tuple(axis for axis in range(len(shape)) if axis not in axes))

@@ -168,7 +168,7 @@ def filled(value: bool | int | float | complex, type: Type) -> Node:
     """Returns a scalar, vector, matrix or tensor filled with one number.
 
     >>> import livegrad as lg
-    >>> filled(1.5, lg.types.Tensor(lg.f32, (2, 3)))
+    >>> filled(1.5, lg.ir.types.Tensor(lg.f32, (2, 3)))
     <broadcast: tensor<f32, [2, 3]>>
     """
     scalar = scalar_of(type)

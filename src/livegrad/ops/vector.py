@@ -248,8 +248,8 @@ def identity_matrix(type: Matrix) -> Node:
     """The matrix with ones on the diagonal.
 
     >>> import livegrad as lg
-    >>> square = lg.Matrix(lg.f32, 2, 2)
-    >>> lg.evaluate(lg.trace(lambda x: identity_matrix(square) * x, square), np.ones((2, 2)))
+    >>> square = lg.ir.Matrix(lg.f32, 2, 2)
+    >>> lg.ir.evaluate(lg.ir.trace(lambda x: identity_matrix(square) * x, square), np.ones((2, 2)))
     array([[1., 0.],
            [0., 1.]], dtype=float32)
     """

@@ -20,7 +20,7 @@ def in_double(function: Function) -> Function:
     """The function with all floats in double precision.
 
     >>> import livegrad as lg
-    >>> print(in_double(lg.trace(lambda x: x * 2.0, lg.f32)).result_type)
+    >>> print(in_double(lg.ir.trace(lambda x: x * 2.0, lg.f32)).result_type)
     f64
     """
     return _widen_function(function, {})

@@ -265,7 +265,7 @@ class Graph:
 
         >>> import livegrad as lg
         >>> x = lg.asarray([1.0, 2.0])
-        >>> print(lg.print_function((x + x).graph.function()).strip())
+        >>> print(lg.ir.print_function((x + x).graph.function()).strip())
         function @graph(%p0: tensor<f32, [2]>) -> tensor<f32, [2]> {
           %0 = add(%p0, %p0): tensor<f32, [2]>
           return %0

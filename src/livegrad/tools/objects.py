@@ -17,9 +17,9 @@ from typing import Any
 from livegrad.contexts.context_program import Program
 from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.implicit.bodies.part import Part
+from livegrad.implicit.bodies.shapes import Shape
 from livegrad.implicit.nodes.assembly import Assembly
-from livegrad.implicit.parts.part import Part
-from livegrad.implicit.parts.shapes import Shape
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function
 from livegrad.ir.text import parse_function, parse_type

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from livegrad.diagnostics import UsageError
+from livegrad.implicit.bodies.level_sets import parts
+from livegrad.implicit.bodies.part import Part, part_of_function
+from livegrad.implicit.bodies.part_assembly import assembly_of_part
+from livegrad.implicit.bodies.shapes import Shape
 from livegrad.implicit.formats.threemf import open_3mf
 from livegrad.implicit.formats.vm import load_vm
 from livegrad.implicit.nodes.assembly import Assembly
@@ -16,10 +20,6 @@ from livegrad.implicit.nodes.checks import problems_in_the_way
 from livegrad.implicit.nodes.node_graph import GraphFunction
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import TriangleMesh
-from livegrad.implicit.parts.level_sets import parts
-from livegrad.implicit.parts.part import Part, part_of_function
-from livegrad.implicit.parts.part_assembly import assembly_of_part
-from livegrad.implicit.parts.shapes import Shape
 from livegrad.ir.types import Scalar, f32
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.objects import open_object

@@ -206,7 +206,7 @@ def test_the_types_of_a_generic_function_have_its_variables_among_them():
         "f64": "f64",
         "vec<f64, 2>": "vec<f64, 2>",
     }
-    assert set(scaled.differentiable_types(float, float)) == {lg.f64, lg.types.Vector(lg.f64, 2)}
+    assert set(scaled.differentiable_types(float, float)) == {lg.f64, lg.ir.types.Vector(lg.f64, 2)}
 
 
 def test_a_struct_that_declares_a_field_again_has_it_once():

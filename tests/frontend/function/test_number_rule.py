@@ -168,7 +168,7 @@ def test_editing_what_a_number_pin_computes_does_not_break_a_state():
     engine.connect(block, added["x"])
     engine.connect(added, total["next"])
     for body in (lambda x=0.5: x * 2.0, lambda x=0.5: lg.sin(x), lambda x=0.5: x, lambda x=0.5: x / 3):
-        lg.edit(engine, block, body)
+        lg.live.edit(engine, block, body)
         assert engine.step().ok
         assert engine.read(total).dtype == np.float32
     assert engine.read(total) == pytest.approx(1.5 + np.sin(0.5) + 0.5 / 3, rel=1e-6)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import livegrad as lg
 from livegrad.diagnostics import LivegradError
+from livegrad.implicit.bodies.pruning import Lattice, bounded, find_blocks
 from livegrad.implicit.formats.threemf.namespaces import BEAM_LATTICE
 from livegrad.implicit.formats.vm import parse_vm
 from livegrad.implicit.meshing.meshing import mesh
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.resources import BeamLattice, TriangleMesh
-from livegrad.implicit.parts.pruning import Lattice, bounded, find_blocks
 from livegrad.tools import cli
 from tests.implicit.formats.test_threemf import model, package
 from tests.implicit.test_images import painted
@@ -131,8 +131,8 @@ def test_any_text_is_a_tape_or_an_error(text: str) -> None:
 
 def steep() -> lg.Part:
     """A surface everywhere, which no bounds can rule out anywhere."""
-    made = lg.add_expression(lg.Assembly(), "steep", "sin(pos.x * 1e5) * sin(pos.y * 1e5)", {"pos": "vector"})
-    return lg.part_of_function(made, "steep", ((-1, -1, -1), (1, 1, 1)))
+    made = lg.implicit.add_expression(lg.Assembly(), "steep", "sin(pos.x * 1e5) * sin(pos.y * 1e5)", {"pos": "vector"})
+    return lg.implicit.part_of_function(made, "steep", ((-1, -1, -1), (1, 1, 1)))
 
 
 def test_a_lattice_too_fine_for_the_memory_is_refused() -> None:

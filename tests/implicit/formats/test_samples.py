@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.implicit.bodies.level_sets import parts
+from livegrad.implicit.bodies.pruning import fit_bounds
+from livegrad.implicit.bodies.rendering import render
+from livegrad.implicit.bodies.slicing import draw_plane, slice_part
 from livegrad.implicit.formats.png import read_png
 from livegrad.implicit.formats.threemf import load_3mf, save_3mf
 from livegrad.implicit.formats.vm import load_vm
@@ -18,10 +22,6 @@ from livegrad.implicit.nodes.node_graph import GraphFunction, ImageFunction
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import ImageStack, LevelSet
 from livegrad.implicit.nodes.to_ir import convert
-from livegrad.implicit.parts.level_sets import parts
-from livegrad.implicit.parts.pruning import fit_bounds
-from livegrad.implicit.parts.rendering import render
-from livegrad.implicit.parts.slicing import draw_plane, slice_part
 from livegrad.ir.walk import nodes_of
 from livegrad.runtime.opencl import compile_function as compile_opencl
 from livegrad.runtime.reference import evaluate
@@ -80,7 +80,7 @@ def test_native_values_are_those_of_the_reference(assembly: Any, part: Any) -> N
     converted = convert(ready, level_set.function, outputs=[level_set.channel], element=lg.f64)
     points = points_in(part, 4)
     lifted = [True, *[False] * len(converted.tables)]
-    native = lg.compile(lg.map_over(converted.function, lifted))(points, *converted.tables)
+    native = lg.ir.compile(lg.ir.map_over(converted.function, lifted))(points, *converted.tables)
     reference = [evaluate(converted.function, point, *converted.tables) for point in points]
     np.testing.assert_allclose(native, reference, rtol=1e-10, atol=1e-10)
 
@@ -112,7 +112,7 @@ def test_a_gradient_node_by_steps_and_exactly_agree(assembly: Any, part: Any) ->
     found = []
     for ready, exact in ((lowered, False), (inner.with_function(exact_node), True)):
         converted = convert(ready, "slope", exact=exact, element=lg.f64)
-        run = lg.compile(lg.map_over(converted.function, (True, *[False] * (1 + len(converted.tables)))))
+        run = lg.ir.compile(lg.ir.map_over(converted.function, (True, *[False] * (1 + len(converted.tables)))))
         found.append([run(points, step, *converted.tables) for step in (1e-2, 1e-3)])
     (coarse, fine), (exact_gradient, _) = found
     errors = [np.quantile(np.abs(steps - exact_gradient).max(-1), 0.9) for steps in (coarse, fine)]
@@ -205,7 +205,7 @@ def test_an_image_of_one_sheet_is_that_sheet_and_not_mixed_with_its_last_pixel()
     rows, columns, _ = pixels.shape
     row, column = np.random.default_rng(0).integers((rows, columns), size=(50, 2)).T
     centres = np.stack([(column + 0.5) / columns, 1 - (row + 0.5) / rows, np.full(50, 0.5)], -1)
-    red = lg.part_of_function(assembly, sampled.id, ((0, 0, 0), (1, 1, 1)), channel="red")
+    red = lg.implicit.part_of_function(assembly, sampled.id, ((0, 0, 0), (1, 1, 1)), channel="red")
     np.testing.assert_allclose(red(centres), pixels[row, column, 0] / (2**depth - 1), atol=1e-4)
 
     mixed = replace(sampled, scale=0.5, offset=0.5 * float(image.samples[-1, 0, -1, 0]))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.implicit.bodies.level_sets import parts
 from livegrad.implicit.formats.errors import FormatError
 from livegrad.implicit.formats.threemf import load_3mf, save_3mf
 from livegrad.implicit.formats.threemf.positions import with_positions
@@ -28,7 +29,6 @@ from livegrad.implicit.nodes.resources import (
     VolumeData,
 )
 from livegrad.implicit.nodes.to_ir import to_function
-from livegrad.implicit.parts.level_sets import parts
 from livegrad.runtime.reference import evaluate
 
 SCALAR, VECTOR, MATRIX = PortType.SCALAR, PortType.VECTOR, PortType.MATRIX

@@ -116,7 +116,7 @@ def test_an_open_mesh_is_saved_as_a_surface_only(tmp_path: Path) -> None:
         (Assembly().add_resource(BOX, id=1).build(1), None),
         (Assembly().add_resource(BOX, id=1).add_resource(BOX, id=2).add_resource(lattice(), id=3), "b b2"),
         (own_part(), "i v"),
-        (lg.add_expression(Assembly(), "f", "length(pos)", {"pos": "vector"}), "i"),
+        (lg.implicit.add_expression(Assembly(), "f", "length(pos)", {"pos": "vector"}), "i"),
         (Assembly().add_resource(BeamLattice(NODES, [[0, 1]], [[1, 1]]), id=1), "b"),  # type: ignore[arg-type]
     ],
     ids=["mesh", "balls", "level set", "function", "beams"],

@@ -57,7 +57,7 @@ def test_an_unused_unfinished_function_is_not_in_the_way(tmp_path: Path, capsys:
     assert [problem.function for problem in read.problems()] == ["draft"] * len(read.problems())
     (part,) = lg.parts(read)
     assert part([0, 0, 0]) == -1
-    assert lg.part_of_function(read, "ball", ((-1,) * 3, (1,) * 3))([0, 0, 0]) == -1
+    assert lg.implicit.part_of_function(read, "ball", ((-1,) * 3, (1,) * 3))([0, 0, 0]) == -1
     assert cli.main(["render", str(path), "-o", str(tmp_path / "a.png"), "--size", "16x16"]) == 0
     assert cli.main(["info", str(path)]) == 0
     out = capsys.readouterr().out
@@ -166,7 +166,7 @@ def test_a_name_of_a_part_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_a_function_that_reads_images_says_what_to_do_by_a_public_name() -> None:
     with pytest.raises(AssemblyError, match="reads meshes or images") as caught:
-        lg.to_function(own_part(), "density")
+        lg.implicit.to_function(own_part(), "density")
     names = re.findall(r"lg\.(\w+)", str(caught.value))
     assert names
     assert all(hasattr(lg, name) for name in names)

@@ -42,9 +42,9 @@ def launch(kernel: KernelSource, arguments: list[Any], results: list[Any]) -> An
     return failed
 
 
-def compare(function: lg.Function, arguments: list[Any], tolerance: float, names: list[str] | None = None) -> None:
+def compare(function: lg.ir.Function, arguments: list[Any], tolerance: float, names: list[str] | None = None) -> None:
     lifted = (True,) * len(arguments)
-    expected = lg.compile(lg.map_over(function, lifted))(*arguments)
+    expected = lg.ir.compile(lg.ir.map_over(function, lifted))(*arguments)
     found = [np.zeros_like(array) for array in expected]
     assert not launch(kernel_source(function, lifted, CUDA), arguments, found).any()
     for place, (value, wanted) in enumerate(zip(found, expected, strict=True)):
@@ -75,13 +75,13 @@ def test_integers_wrap_and_divide_in_cuda_text(element: Any) -> None:
     limits = np.iinfo(element.dtype)
     a = np.array([limits.min, limits.max, 7, 100, limits.min, -7, 7], element.dtype)
     b = np.array([1, 2, 3, 7, -1, 2, -2], element.dtype)
-    compare(lg.trace(integers, element, element), [a, b], 0)
+    compare(lg.ir.trace(integers, element, element), [a, b], 0)
 
 
 def test_branches_run_and_checks_fail_in_cuda_text() -> None:
     numbers = np.array([0, 1, 2, 1], np.int32)
-    compare(lg.trace(branching, i32, f32), [numbers, np.array([0.5, -1.5, 3, 4], np.float32)], 0)
-    kernel = kernel_source(lg.trace(read, Tensor(f32, (3,)), i32), (False, True), CUDA)
+    compare(lg.ir.trace(branching, i32, f32), [numbers, np.array([0.5, -1.5, 3, 4], np.float32)], 0)
+    kernel = kernel_source(lg.ir.trace(read, Tensor(f32, (3,)), i32), (False, True), CUDA)
     table, places = np.arange(3, dtype=np.float32), np.array([0, 2, 3], np.int32)
     found = np.zeros(3, np.float32)
     failed = launch(kernel, [table, places], [found])

@@ -12,8 +12,8 @@ import numpy as np
 
 from livegrad import ops
 from livegrad.diagnostics import TextOrigin
+from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.formats.errors import FormatError, unreadable
-from livegrad.implicit.parts.part import Part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from livegrad.implicit.bodies.batches import in_batches
 from livegrad.implicit.meshing.dual_cells import Faces, Indices
 from livegrad.implicit.meshing.dual_vertices import PlanesOf, Quadrics, pieces
 from livegrad.implicit.meshing.surface_points import Points, meeting_points
-from livegrad.implicit.parts.batches import in_batches
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key

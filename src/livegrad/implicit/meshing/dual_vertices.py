@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
+from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.part import Part
+from livegrad.implicit.bodies.pruning import Lattice
 from livegrad.implicit.meshing.dual_cells import Faces, Indices
 from livegrad.implicit.meshing.surface_points import Points, crossings, feet, is_at_surface, meeting_points
-from livegrad.implicit.parts.batches import in_batches
-from livegrad.implicit.parts.part import Part
-from livegrad.implicit.parts.pruning import Lattice
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node

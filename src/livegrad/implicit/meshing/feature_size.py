@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.diagnostics import caller_origin
+from livegrad.implicit.bodies.part import Part
+from livegrad.implicit.bodies.pruning import Bounded, Lattice, find_blocks
 from livegrad.implicit.nodes.errors import AssemblyError
-from livegrad.implicit.parts.part import Part
-from livegrad.implicit.parts.pruning import Bounded, Lattice, find_blocks
 
 _FEWEST = 8  # cells along the longest side of a part, however large the features
 _FINEST = 1 << 16

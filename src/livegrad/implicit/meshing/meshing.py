@@ -9,6 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from livegrad.diagnostics import caller_origin
+from livegrad.implicit.bodies.clipping import close_body
+from livegrad.implicit.bodies.masking import is_inside, spread
+from livegrad.implicit.bodies.part import Part
+from livegrad.implicit.bodies.pruning import Found, Lattice, Progress, bounded, silent
 from livegrad.implicit.meshing.dual_cells import CrossedCells, Faces, Indices, faces_of
 from livegrad.implicit.meshing.dual_clusters import join_vertices
 from livegrad.implicit.meshing.dual_triangles import triangles_of
@@ -24,10 +28,6 @@ from livegrad.implicit.meshing.feature_size import cell_size, require_to_be_seen
 from livegrad.implicit.meshing.thin_walls import find_cells, warn_of_losses
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.resources import TriangleMesh
-from livegrad.implicit.parts.clipping import close_body
-from livegrad.implicit.parts.masking import is_inside, spread
-from livegrad.implicit.parts.part import Part
-from livegrad.implicit.parts.pruning import Found, Lattice, Progress, bounded, silent
 
 _BLOCK = 8
 _BLOCKS_AT_ONCE = 2048
@@ -56,7 +56,7 @@ def mesh(
 
     >>> from livegrad.implicit.nodes.assembly import Assembly
     >>> from livegrad.implicit.nodes.expression import add_expression
-    >>> from livegrad.implicit.parts.part import part_of_function
+    >>> from livegrad.implicit.bodies.part import part_of_function
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
     >>> ball = mesh(part_of_function(shapes, "ball", ((-1, -1, -1), (1, 1, 1))), feature_size=0.25)
     >>> ball.is_closed()

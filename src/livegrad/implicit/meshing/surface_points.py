@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
+from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.nodes.exact_gradient import exact_gradient
-from livegrad.implicit.parts.batches import in_batches
-from livegrad.implicit.parts.part import Part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node

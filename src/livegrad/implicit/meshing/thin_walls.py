@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.diagnostics import warn_caller
+from livegrad.implicit.bodies.pruning import MOST_BOXES, Bounded, Found, Lattice, find_blocks
 from livegrad.implicit.nodes.errors import PartWarning
-from livegrad.implicit.parts.pruning import MOST_BOXES, Bounded, Found, Lattice, find_blocks
 
 Points = NDArray[np.float64]
 IsInside = Callable[[Points], NDArray[np.bool_]]  # of points with as many coordinates as the lattice

@@ -340,7 +340,7 @@ def require_assembly(assembly: Any) -> None:
             where=caller_origin(),
             expected="an Assembly",
             found=type(assembly).__name__,
-            help="it comes first: lg.load_3mf(file) reads one, lg.assembly_of_part(part) makes one of a part, "
+            help="it comes first: lg.load_3mf(file) reads one, lg.implicit.assembly_of_part(part) makes one of a part, "
             "lg.Assembly() is empty",
         )
 

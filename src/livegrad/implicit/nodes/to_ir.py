@@ -69,7 +69,7 @@ def to_function(assembly: Assembly, name: FunctionName, *, exact: bool = False, 
         raise AssemblyError(
             f"function `{converted.function.name}` reads meshes or images",
             where=caller_origin(),
-            help="make a part of it, which holds them: lg.part_of_function(assembly, name, bounds)",
+            help="make a part of it, which holds them: lg.implicit.part_of_function(assembly, name, bounds)",
         )
     return converted.function
 

@@ -32,8 +32,8 @@ def parse_function(text: str, *, file: str = "<text>", keys: Mapping[str, Key] |
     `keys` maps `$labels` to keys (see `key_labels`); other labels get fresh keys.
 
     >>> import livegrad as lg
-    >>> f = lg.trace(lambda x: x * 2.0, lg.f32)
-    >>> lg.parse_function(lg.print_function(f)) == f
+    >>> f = lg.ir.trace(lambda x: x * 2.0, lg.f32)
+    >>> lg.ir.parse_function(lg.ir.print_function(f)) == f
     True
     """
     parser = _Parser(text, file, keys)

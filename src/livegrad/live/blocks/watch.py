@@ -42,7 +42,7 @@ def watch(
             "`watch` takes an engine, a file and the name of a function in it",
             where=caller_origin(),
             found=", ".join(shown(argument, 40) for argument in (engine, path, function)),
-            help='write lg.watch(engine, "shade.py", "shade")',
+            help='write lg.live.watch(engine, "shade.py", "shade")',
         )
     source = SourceFile(Path(path))
     made = block(_first_load(source, function), name=name or function, outputs=outputs)

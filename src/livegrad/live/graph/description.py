@@ -207,7 +207,9 @@ def require_block(block: Any) -> None:
 def require_body(body: Any) -> None:
     """Raises where a body is needed and something else is given, such as the function that it would be made from."""
     if not all(hasattr(body, part) for part in ("inputs", "outputs", "specialize")):
-        help = "lg.block(function) makes a block of a function; lg.edit(engine, block, function) gives it another one"
+        help = (
+            "lg.block(function) makes a block of a function; lg.live.edit(engine, block, function) gives it another one"
+        )
         raise UsageError("not a body", where=caller_origin(), found=type(body).__name__, help=help)
 
 

@@ -38,7 +38,7 @@ def record(engine: Engine, path: str | Path) -> Recording:
     >>> with record(engine, folder.name + "/session.jsonl") as recording:
     ...     double = engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
     ...     _ = engine.step()
-    >>> replayed = lg.replay(recording.path, trust=True)
+    >>> replayed = lg.live.replay(recording.path, trust=True)
     >>> replayed.frames, replayed.differences
     (1, ())
     >>> folder.cleanup()

@@ -52,7 +52,7 @@ class Replay:
 
     >>> import tempfile, livegrad as lg
     >>> folder = tempfile.TemporaryDirectory()
-    >>> with lg.record(lg.Engine(), folder.name + "/session.jsonl") as recording:
+    >>> with lg.live.record(lg.Engine(), folder.name + "/session.jsonl") as recording:
     ...     _ = recording.engine.step()
     >>> replay(recording.path, trust=True)
     Replay(engine=<engine on cpu: 0 blocks, 1 frames>, frames=1, differences=())
@@ -73,7 +73,7 @@ def replay(path: str | Path, *, trust: bool = False, backend: str | None = None)
     >>> import tempfile, livegrad as lg
     >>> folder = tempfile.TemporaryDirectory()
     >>> engine = lg.Engine()
-    >>> with lg.record(engine, folder.name + "/session.jsonl") as recording:
+    >>> with lg.live.record(engine, folder.name + "/session.jsonl") as recording:
     ...     double = engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
     ...     _ = engine.step()
     ...     engine.set(double["x"], 5.0)
@@ -98,7 +98,7 @@ def read_lines(path: Path) -> list[Line]:
     try:
         texts = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise file_error(error, path, "lg.record(engine, path) writes one") from None
+        raise file_error(error, path, "lg.live.record(engine, path) writes one") from None
     except UnicodeDecodeError:
         raise UsageError(
             f"`{path.name}` is no recording", where=caller_origin(), found="bytes that are no text"

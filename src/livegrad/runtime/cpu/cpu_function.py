@@ -228,7 +228,7 @@ def compile_function(function: Function) -> CpuFunction:
     """Compiles a function. The result is kept in an LRU cache.
 
     >>> import livegrad as lg
-    >>> float(lg.compile(lg.trace(lambda x: x * x + 1.0, lg.f32))(3.0))
+    >>> float(lg.ir.compile(lg.ir.trace(lambda x: x * x + 1.0, lg.f32))(3.0))
     10.0
     """
     with _functions_lock:
@@ -239,7 +239,7 @@ def compile_function(function: Function) -> CpuFunction:
                     "only functions of the value IR are compiled",
                     where=caller_origin(),
                     found=type(function).__name__,
-                    help="trace it first, lg.trace(f, lg.f32), or use lg.jit",
+                    help="trace it first, lg.ir.trace(f, lg.f32), or use lg.jit",
                 )
             found = _functions.keep(function, CpuFunction(function))
         return found.for_equal(function)

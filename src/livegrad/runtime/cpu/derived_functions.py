@@ -1,6 +1,6 @@
 """Native code of functions that passes derive from another: they run only where no earlier process left the code.
 
-`implicit/parts` comes here with bounds, gradients and masks of parts, whose functions may have thousands of nodes:
+`implicit/bodies` comes here with bounds, gradients and masks of parts, whose functions may have thousands of nodes:
 to derive those takes seconds, to load their code milliseconds.
 """
 

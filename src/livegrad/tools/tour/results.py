@@ -25,8 +25,8 @@ Progress = Callable[[str, float], None]
 
 def write_target(folder: Path) -> lg.Part:
     """The target as a 3MF file, and the part that is read from it."""
-    lg.save_3mf(lg.assembly_of_part(wheel.target()), folder / "target.3mf")
-    return lg.part_of_function(lg.load_3mf(folder / "target.3mf"), "target", wheel.BOUNDS)
+    lg.save_3mf(lg.implicit.assembly_of_part(wheel.target()), folder / "target.3mf")
+    return lg.implicit.part_of_function(lg.load_3mf(folder / "target.3mf"), "target", wheel.BOUNDS)
 
 
 def write_results(
@@ -35,7 +35,7 @@ def write_results(
     """Writes all files and says what is in them."""
     progress("the part, as 3MF and STL", 0.6)
     part = wheel.part(show.stage.measures)
-    lg.save_3mf(lg.assembly_of_part(part, min_feature_size=feature_size), folder / "wheel.3mf")
+    lg.save_3mf(lg.implicit.assembly_of_part(part, min_feature_size=feature_size), folder / "wheel.3mf")
     (again,) = lg.parts(lg.load_3mf(folder / "wheel.3mf"))
     surface = lg.mesh(again, feature_size=feature_size)
     lg.save_stl(surface, folder / "wheel.stl")

@@ -84,7 +84,7 @@ class Show:
             self.shots.append(seen_now)
         return seen_now
 
-    def _entry(self, edit: str, done: lg.Frame, taken: float, log: Any) -> Entry:
+    def _entry(self, edit: str, done: lg.live.Frame, taken: float, log: Any) -> Entry:
         engine = self.stage.engine
         steps = engine.plan.steps if engine.plan is not None else ()
         kept = tuple(key for key in steps if key not in done.ran)
@@ -100,7 +100,7 @@ def perform(stage: Stage, scale: Scale, progress: Progress) -> tuple[Show, Pictu
     _fit(show, scale.fit, progress)
     progress("edits while it runs", 0.4)
     _turn_parameters(show, scale.turn)
-    lg.edit(stage.engine, stage.shade, picture.engraved)
+    lg.live.edit(stage.engine, stage.shade, picture.engraved)
     show.frame("edit a kernel: another body for shade")
     _turn_camera(show, scale.hold)
     progress("edits while it runs", 0.5)

@@ -17,10 +17,10 @@ from livegrad.tools.tour import fit, picture
 from livegrad.tools.tour.view import View
 
 SAMPLES = 12_000
-PIXEL = lg.Dimension.symbol("pixels")
-Column = lg.types.Tensor(lg.types.f32, (PIXEL,))
-Pairs = lg.types.Tensor(lg.types.f32, (PIXEL, 2))
-Triples = lg.types.Tensor(lg.types.f32, (PIXEL, 3))
+PIXEL = lg.ir.Dimension.symbol("pixels")
+Column = lg.ir.types.Tensor(lg.ir.types.f32, (PIXEL,))
+Pairs = lg.ir.types.Tensor(lg.ir.types.f32, (PIXEL, 2))
+Triples = lg.ir.types.Tensor(lg.ir.types.f32, (PIXEL, 3))
 # How the pins of blocks are called that have a value a pixel.
 A_PIXEL = {
     "pixels": Pairs,
@@ -45,7 +45,7 @@ class Stage:
         self.lens = self._add(picture.lens, "eye", "rays", "grain")
         self.march = self._add(picture.march, "points", "cover", swell=0.0)
         self.face = self._add(picture.face, "normals", "open")
-        self.miss = engine.add(lg.block(lg.map_over(target.function), name="miss", inputs=("points",)))
+        self.miss = engine.add(lg.block(lg.ir.map_over(target.function), name="miss", inputs=("points",)))
         self.shade = self._add(picture.shade, "color", warmth=0.0, heat=1.0)
         self.finish = self._add(picture.finish, "picture", exposure=1.0)
         self._connect()

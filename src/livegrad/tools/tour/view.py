@@ -27,8 +27,8 @@ class View:
     backdrop: Numbers
 
 
-@lg.context_node
-def pixels(ctx: Annotated[lg.NodeContext, lg.Extract("footprint")]) -> Numbers:
+@lg.contexts.context_node
+def pixels(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("footprint")]) -> Numbers:
     """Where each pixel is on the picture: right and up from its middle, one unit to its top."""
     width, height = ctx.footprint
     right = (np.arange(width) + 0.5 - width / 2) / (height / 2)
@@ -36,8 +36,8 @@ def pixels(ctx: Annotated[lg.NodeContext, lg.Extract("footprint")]) -> Numbers:
     return np.stack(np.meshgrid(right, up, indexing="xy"), -1).reshape(-1, 2).astype(np.float32)
 
 
-@lg.context_node
-def camera(ctx: Annotated[lg.NodeContext, lg.Extract("animation_time")]) -> Numbers:
+@lg.contexts.context_node
+def camera(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("animation_time")]) -> Numbers:
     """Right, up, forward and the eye: one turn around the part in eight seconds, rising and sinking."""
     turn, rise = 0.6 + ctx.animation_time * np.pi / 4, 0.72 + 0.28 * np.sin(ctx.animation_time * np.pi / 4)
     eye = DISTANCE * np.array([np.cos(turn) * np.cos(rise), np.sin(turn) * np.cos(rise), np.sin(rise)])
@@ -47,21 +47,21 @@ def camera(ctx: Annotated[lg.NodeContext, lg.Extract("animation_time")]) -> Numb
     return np.stack([right, np.cross(right, forward), forward, eye]).astype(np.float32)
 
 
-@lg.context_node
-def backdrop(ctx: lg.NodeContext, pixels: Numbers) -> Numbers:
+@lg.contexts.context_node
+def backdrop(ctx: lg.contexts.NodeContext, pixels: Numbers) -> Numbers:
     """A sheet of paper, darker towards its corners. No time in it: it is made once for each size."""
     dim = 1.0 - 0.035 * (pixels**2).sum(1, keepdims=True)
     return (dim * np.array([0.955, 0.96, 0.975])).astype(np.float32)
 
 
-@lg.context_node
-def view(ctx: lg.NodeContext, pixels: Numbers, camera: Numbers, backdrop: Numbers) -> View:
+@lg.contexts.context_node
+def view(ctx: lg.contexts.NodeContext, pixels: Numbers, camera: Numbers, backdrop: Numbers) -> View:
     return View(pixels, camera, backdrop)
 
 
 def make_view() -> Program:
     """The program that gives a view for a context."""
-    graph = lg.ContextGraph(limits=lg.CacheLimits(node_entries=16))
+    graph = lg.ContextGraph(limits=lg.contexts.CacheLimits(node_entries=16))
     graph.node("pixels", pixels)
     graph.node("camera", camera)
     graph.node("backdrop", backdrop, pixels="pixels")

@@ -50,7 +50,7 @@ def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
     >>> import livegrad as lg
     >>> path = os.path.join(tempfile.mkdtemp(), "ball.3mf")
     >>> ball = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball")
-    >>> save_3mf(lg.assembly_of_part(ball), path)
+    >>> save_3mf(lg.implicit.assembly_of_part(ball), path)
     >>> lg.load_3mf(path).problems()
     ()
     """
@@ -59,7 +59,7 @@ def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
             "a 3MF file holds an assembly",
             where=caller_origin(),
             found=type(assembly).__name__,
-            help="`lg.assembly_of_part(part)` makes one of a part",
+            help="`lg.implicit.assembly_of_part(part)` makes one of a part",
         )
     plain = _with_material_groups(literals_to_constants(assembly))
     order = call_order(plain, list(plain.functions))

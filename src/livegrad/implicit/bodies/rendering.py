@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.diagnostics import caller_origin
+from livegrad.implicit.bodies.clipping import close_body
+from livegrad.implicit.bodies.masking import Masks, spread, surface_normals
+from livegrad.implicit.bodies.part import Part
+from livegrad.implicit.bodies.pruning import Bounded, Found, Lattice, Progress, View, find_blocks, silent
+from livegrad.implicit.bodies.thin_chords import Hits, halved, look_between, masks_at, not_hidden
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.shape_arguments import unit_vector
-from livegrad.implicit.parts.clipping import close_body
-from livegrad.implicit.parts.masking import Masks, spread, surface_normals
-from livegrad.implicit.parts.part import Part
-from livegrad.implicit.parts.pruning import Bounded, Found, Lattice, Progress, View, find_blocks, silent
-from livegrad.implicit.parts.thin_chords import Hits, halved, look_between, masks_at, not_hidden
 
 _BLOCK = 4
 _BACKGROUND = (0.96, 0.965, 0.975)
@@ -42,7 +42,7 @@ def render(
 
     >>> from livegrad.implicit.nodes.assembly import Assembly
     >>> from livegrad.implicit.nodes.expression import add_expression
-    >>> from livegrad.implicit.parts.part import part_of_function
+    >>> from livegrad.implicit.bodies.part import part_of_function
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
     >>> ball = part_of_function(shapes, "ball", ((-1, -1, -1), (1, 1, 1)))
     >>> render(ball, size=(32, 24)).shape

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.diagnostics import caller_origin, shown
+from livegrad.implicit.bodies.function_shape import field_of_function
+from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.shape_arguments import box_corners, finite_number, three_numbers, unit_vector
-from livegrad.implicit.parts.function_shape import field_of_function
-from livegrad.implicit.parts.part import Part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node, input_op
 from livegrad.ir.node import Function, Key, Node

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.diagnostics import caller_origin, shown
+from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.parameter_gradient import slopes_over_points
+from livegrad.implicit.bodies.part_tensors import values_at
 from livegrad.implicit.nodes.assembly import Assembly, require_assembly
 from livegrad.implicit.nodes.checks import call_order
 from livegrad.implicit.nodes.contents import FunctionName
@@ -26,9 +29,6 @@ from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import require_reach
 from livegrad.implicit.nodes.shape_arguments import box_corners
 from livegrad.implicit.nodes.to_ir import NodePath, convert
-from livegrad.implicit.parts.batches import in_batches
-from livegrad.implicit.parts.parameter_gradient import slopes_over_points
-from livegrad.implicit.parts.part_tensors import values_at
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
@@ -108,7 +108,7 @@ class Part:
 
         Compare it with `TriangleMesh.volume`: if the mesh has much less volume, it lost thin walls.
 
-        >>> from livegrad.implicit.parts import shapes
+        >>> from livegrad.implicit.bodies import shapes
         >>> round(shapes.sphere(1.0).part(((-1, -1, -1), (1, 1, 1))).volume(), 2)
         4.19
         """
@@ -171,7 +171,7 @@ class Part:
 
         With `weights = part(points) - targets` this is the gradient of half the sum of squared errors.
 
-        >>> from livegrad.implicit.parts import shapes
+        >>> from livegrad.implicit.bodies import shapes
         >>> ball = shapes.sphere(shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)))
         >>> {name: float(slope) for name, slope in ball.parameter_gradient([[2, 0, 0], [0, 3, 0]]).items()}
         {'radius': -2.0}

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from livegrad.codegen.llvm.function_body import native_form
 from livegrad.compiler import lower
+from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.part import Part, by_coordinates, gradients_over_points, over_points
 from livegrad.implicit.distances.distance_call import distance_rules
 from livegrad.implicit.nodes.exact_gradient import SMALLEST_LENGTH
-from livegrad.implicit.parts.batches import in_batches
-from livegrad.implicit.parts.part import Part, by_coordinates, gradients_over_points, over_points
 from livegrad.ir.node import Function
 from livegrad.ops.control import map_over
 from livegrad.passes.functions import rearranged

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.diagnostics import caller_origin, shown
+from livegrad.implicit.bodies.part import Part, VolumeField, ready_to_convert
 from livegrad.implicit.distances.beam_distance import BeamTables, beam_distance
 from livegrad.implicit.distances.distance_call import distance_call
 from livegrad.implicit.distances.mesh_distance import MeshTables
@@ -31,7 +32,6 @@ from livegrad.implicit.nodes.resources import (
     VolumeData,
 )
 from livegrad.implicit.nodes.to_ir import Converted, NodePath, convert
-from livegrad.implicit.parts.part import Part, VolumeField, ready_to_convert
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
@@ -60,7 +60,7 @@ def parts(
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball")
-    >>> parts(lg.assembly_of_part(ball))
+    >>> parts(lg.implicit.assembly_of_part(ball))
     [<part ball in (-2, -2, -2) to (2, 2, 2)>]
     """
     require_assembly(assembly)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.diagnostics import caller_origin
+from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.masking import Masks, everything, is_inside, masked_bounds, number_of_words, spread
+from livegrad.implicit.bodies.part import Part, by_coordinates
 from livegrad.implicit.distances.distance_call import distance_rules
 from livegrad.implicit.nodes.errors import AssemblyError
-from livegrad.implicit.parts.batches import in_batches
-from livegrad.implicit.parts.masking import Masks, everything, is_inside, masked_bounds, number_of_words, spread
-from livegrad.implicit.parts.part import Part, by_coordinates
 from livegrad.ir.digest import function_digest
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.implicit.parts.masking import Masks, everything
-from livegrad.implicit.parts.pruning import Bounded, Found, Lattice
+from livegrad.implicit.bodies.masking import Masks, everything
+from livegrad.implicit.bodies.pruning import Bounded, Found, Lattice
 
 _SHORTEST = 1 / 16  # of a pixel: what is thinner along the ray may be missed
 _HALVINGS = 16

@@ -12,15 +12,11 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.implicit.meshing.feature_size import cell_size, require_to_be_seen
-from livegrad.implicit.meshing.surface_points import roots
-from livegrad.implicit.meshing.thin_walls import find_cells, warn_of_losses
-from livegrad.implicit.nodes.shape_arguments import finite_number
-from livegrad.implicit.parts.batches import in_batches
-from livegrad.implicit.parts.clipping import close_body
-from livegrad.implicit.parts.masking import is_inside, spread
-from livegrad.implicit.parts.part import Part
-from livegrad.implicit.parts.pruning import (
+from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.clipping import close_body
+from livegrad.implicit.bodies.masking import is_inside, spread
+from livegrad.implicit.bodies.part import Part
+from livegrad.implicit.bodies.pruning import (
     Bounded,
     Found,
     Lattice,
@@ -29,6 +25,10 @@ from livegrad.implicit.parts.pruning import (
     require_part,
     silent,
 )
+from livegrad.implicit.meshing.feature_size import cell_size, require_to_be_seen
+from livegrad.implicit.meshing.surface_points import roots
+from livegrad.implicit.meshing.thin_walls import find_cells, warn_of_losses
+from livegrad.implicit.nodes.shape_arguments import finite_number
 
 _BLOCK = 16
 _PIXELS = 4  # a side of the blocks that pictures are made of
@@ -89,7 +89,7 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
 
     >>> from livegrad.implicit.nodes.assembly import Assembly
     >>> from livegrad.implicit.nodes.expression import add_expression
-    >>> from livegrad.implicit.parts.part import part_of_function
+    >>> from livegrad.implicit.bodies.part import part_of_function
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
     >>> ball = part_of_function(shapes, "ball", ((-1, -1, -1), (1, 1, 1)))
     >>> round(slice_part(ball, 0.0).area(), 2)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from livegrad import ops
-from livegrad.implicit.parts.part import Part
-from livegrad.implicit.parts.pruning import fit_bounds, require_part
+from livegrad.implicit.bodies.part import Part
+from livegrad.implicit.bodies.pruning import fit_bounds, require_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
@@ -28,8 +28,8 @@ def clipped(part: Part) -> Part:
     """The part as a body that ends at its bounds; those of a level set end at their domain already.
 
     >>> import livegrad as lg
-    >>> made = lg.add_expression(lg.Assembly(), "wall", "abs(pos.x) - 1", {"pos": "vector"})
-    >>> wall = lg.part_of_function(made, "wall", ((-2, -2, -2), (2, 2, 2)))
+    >>> made = lg.implicit.add_expression(lg.Assembly(), "wall", "abs(pos.x) - 1", {"pos": "vector"})
+    >>> wall = lg.implicit.part_of_function(made, "wall", ((-2, -2, -2), (2, 2, 2)))
     >>> wall([0, 3, 0]), clipped(wall)([0, 3, 0])
     (array(-1., dtype=float32), array(1., dtype=float32))
     """

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from livegrad.diagnostics import caller_origin
+from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.builder import FunctionBuilder
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.from_ir import add_ir_function, ports_for
 from livegrad.implicit.nodes.ports import PortType, literal_for
 from livegrad.implicit.nodes.resources import LevelSet, TriangleMesh
-from livegrad.implicit.parts.part import Part
 
 
 def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> Assembly:
     """Converts a part to an assembly that builds it: its function as nodes, its parameters as named constants, its
     bounds.
 
-    >>> from livegrad.implicit.parts import shapes
+    >>> from livegrad.implicit.bodies import shapes
     >>> ball = shapes.sphere(shapes.Parameter("radius", 2.0)).part(((-3, -3, -3), (3, 3, 3)), "ball")
     >>> made = assembly_of_part(ball)
     >>> [function.name for function in made.functions.values()], made.node("ball", "radius").value
