@@ -21,7 +21,7 @@ from livegrad.live.graph import journal
 from tests.fuzz.engine_check import ANY, Findings
 from tests.fuzz.engine_evaluate import Manner
 from tests.fuzz.engine_faults import Fault, call_with_fault
-from tests.fuzz.engine_frames import Moment, next_moments, running_value, unneeded_runs
+from tests.fuzz.engine_frames import Moment, distinct, next_moments, running_value, unneeded_runs
 from tests.fuzz.engine_kept import compare_with_scratch
 from tests.fuzz.engine_model import Given, Group, Leaf, Net, Node, Output
 from tests.fuzz.engine_scenes import Scenes
@@ -126,7 +126,7 @@ class Session(Scenes):
         else:
             self.compared.clear()
             self.owed |= set(self.engine.graph.blocks) | {one.path for one in after[0].inputs}
-        self.moments = fitting[:4]
+        self.moments = distinct(fitting)[:4]
         self.anew.clear()
 
     def _compare_runs(self, frame: lg.live.Frame, before: Moment, after: Moment) -> None:

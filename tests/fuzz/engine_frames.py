@@ -115,6 +115,22 @@ def _numbers_taken(running: Running, top: Net, all_alike: bool) -> dict[Root, Gi
     return taken
 
 
+def distinct(moments: list[Moment]) -> list[Moment]:
+    """Moments that what follows may tell apart."""
+    return list({_lasting(one): one for one in reversed(moments)}.values())[::-1]
+
+
+def _lasting(moment: Moment) -> Any:
+    """What of a moment matters later: values of states, and what runs on while the description is wrong."""
+    states = [
+        frozenset((node, value.tobytes()) for node, value in own.items()) for own in (moment.memory, moment.waiting)
+    ]
+    running = moment.running
+    if moment.findings.ok or running is None:
+        return *states, None
+    return *states, id(running.instances), frozenset((ref, id(given)) for ref, given in running.numbers.items())
+
+
 def running_value(moment: Moment, place: tuple[Net, Any, str]) -> Given | None:
     """What was given to a pin in the description that runs."""
     if moment.running is None:

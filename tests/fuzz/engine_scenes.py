@@ -74,6 +74,31 @@ class Scenes(Themes):
         self.feed_all(net, region)
         return True
 
+    def rest(self) -> bool:
+        """A State that stays as it is, with a reader, and frames in which nothing happens."""
+        net = self.chance.choice([net for net in self.alive() if self.where[net] in ("top", "composite")])
+        if len(net.nodes) <= (10 if net is self.net else 4):
+            state = self.add_state(net)
+            leaf = self.add_leaf(net) if state is not None else None
+            if state is None or leaf is None:
+                return True
+            self._connect(net, state, "value", state, "next")
+            self._connect(net, state, "value", leaf, self.chance.choice(leaf.inputs))
+            self.feed_all(net, leaf)
+        for _ in range(3):
+            self.frame()
+        return True
+
+    def turn_between_frames(self) -> bool:
+        """Numbers inside of branches, taken or not, and nothing else between frames."""
+        if self.broken or not self.turn_inside_branch():
+            return False
+        for _ in range(3):
+            self.frame()
+            self.turn_inside_branch()
+        self.frame()
+        return True
+
     def _moving_state(self, net: Net) -> Memory | None:
         """A State that has another value in each frame, mostly."""
         known = [node for node in net.nodes.values() if isinstance(node, Memory)]
@@ -285,6 +310,9 @@ def _externals_of(source: Any) -> list[lg.live.ExternalBuffer]:
 
 _ALL = [
     *EDITS,
+    Scenes.rest,
+    Scenes.turn_between_frames,
+    Scenes.turn_between_frames,
     Scenes.add_waiting,
     Scenes.resize_by_owner,
     Scenes.post_numbers,

@@ -27,16 +27,16 @@ class Themes(Edits):
     def look_closer(self, seed: int) -> None:
         """Lets one kind of edit, place and value come up again and again in this session."""
         tens, rest = divmod(seed, 10)
-        if rest < 8:  # sessions that follow each other have each theme equally often
-            self.focus = _TABLE[(8 * tens + rest) % len(_TABLE)]
-        elif rest == 8:
-            edit = self.chance.choice(sorted({edit.__name__ for edit in self.kinds_of_edits}))
-            self.focus = Focus(edit, self.chance.choice(PLACES), self.chance.choice(KINDS))
-        else:
+        if rest == 9:
             return
-        kind = self.focus.kind
+        theme = _TABLE[(8 * tens + rest) % len(_TABLE)]  # sessions that follow each other have each equally often
+        kind = theme.kind if rest < 8 else self.chance.choice(KINDS)
         self.main = self.chance.choice([main for main, kinds in PALETTES.items() if kind in kinds])
         self.watches = FAMILIES[self.main] == "float" and self._often(0.4)
+        if rest == 8:  # any edit, also one of several steps
+            edit = self.chance.choice(sorted({edit.__name__ for edit in self.kinds_of_edits}))
+            theme = Focus(edit, self.chance.choice(PLACES), kind)
+        self.focus = theme
 
     def _net(self) -> Net:
         return self.chance.choice(self._focused_nets())

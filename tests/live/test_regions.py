@@ -435,3 +435,19 @@ def test_a_region_that_waits_may_read_what_it_gives_away(executor_name):
         engine.set(inner["x"], float(frame))
         assert engine.step().ok
         assert float(engine.read(outer["result"])) == (2.0 * (frame + 1) + 1 if taken else 0.0)
+
+
+def test_a_region_inside_of_a_composite_that_regions_use_too_is_read_where_it_is_outside_of_them():
+    composite = lg.Composite("composite")
+    body = lg.Composite("body")
+    body.expose(body.graph.add(lg.block(lambda x=3.0: x * 2.0, name="double"))["result"])
+    inner = composite.graph.add(lg.If("inner", body))
+    composite.graph.set(inner["condition"], True)
+    other = composite.graph.add(lg.block(lambda x=1.0: x + 1.0, name="other"))
+    composite.expose(other["result"])
+    engine = lg.Engine()
+    engine.add(composite)
+    outer = engine.add(lg.If("outer", composite))
+    engine.set(outer["condition"], False)
+    assert engine.step().ok
+    assert float(engine.read(inner)) == 6.0

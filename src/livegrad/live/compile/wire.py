@@ -147,7 +147,7 @@ def wire_state(node: NetworkNode, wiring: Wiring) -> StateSpec:
 def wire_node(node: NetworkNode, wiring: Wiring, inside: bool = False) -> Step:
     """The step of one node."""
     if isinstance(node.block, Region):
-        return _wire_region(node, node.block, wiring)
+        return _wire_region(node, node.block, wiring, inside)
     if isinstance(node.block, AppendBuffer):
         return _wire_append(node, node.block, wiring, inside)
     made = wiring.shapes.bodies[node.key]
@@ -219,11 +219,11 @@ def operand_of(ref: Ref, type: Type, wiring: Wiring) -> Operand:
     return BufferOperand(ref.key, type)
 
 
-def _wire_region(node: NetworkNode, region: Region, wiring: Wiring) -> RegionStep:
-    shapes, key = wiring.shapes, node.key
+def _wire_region(node: NetworkNode, region: Region, wiring: Wiring, inside: bool) -> RegionStep:
+    shapes, key, lifetime = wiring.shapes, node.key, "region" if inside else "graph"
     # A region that is itself an output of the region around it writes into that one's buffers.
     keys = {name: node.result_key(name) for name in node.bodies[0].outputs}
-    results = {name: wiring.buffer(result, shapes.types[result]) for name, result in keys.items()}
+    results = {name: wiring.buffer(result, shapes.types[result], lifetime) for name, result in keys.items()}
     for body in node.bodies:
         wiring.renamed |= {ref.key: results[name] for name, ref in body.outputs.items()}
     carried = []
