@@ -15,7 +15,7 @@ AXES = {"var-x": 0, "var-y": 1, "var-z": 2}
 
 def missing() -> str | None:
     """Why the benchmark cannot run, or None when the sample is there."""
-    return None if PATH.exists() else "the sample ../shared/samples/prospero.vm is not there"
+    return None if PATH.exists() else "the sample ../shared/samples/prospero.vm does not exist"
 
 
 def parse(text: str) -> Program:

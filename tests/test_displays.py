@@ -81,7 +81,7 @@ def test_an_engine_and_its_frames_are_one_line_and_a_picture():
     assert repr(engine.step()) == "<frame 2: hot, ran move>"
     svg = engine._repr_svg_()
     assert boxes(svg) == 2
-    assert svg.count("stroke-dasharray") == 1  # the way back to the state
+    assert svg.count("stroke-dasharray") == 1  # the backward pass to the state
     assert "speed = 2.0" in svg
     assert repr(lg.live.ExternalBuffer(np.zeros(3), version=2)) == "<external buffer float64 (3,), version 2>"
 

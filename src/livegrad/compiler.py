@@ -1,8 +1,8 @@
 """The compiler on one screen: three lists of passes, and the driver that every backend calls.
 
-A function of the value IR and a target come in; a plan goes out. Value passes rewrite the function; plan passes decide
-what is stored, what runs together, in which order and in which memory; loop passes decide how each kernel of the plan
-loops. Each is verified after it ran, and can be shown (`livegrad passes`).
+In: a function of the value IR and a target. Out: a plan. Value passes rewrite the function. Plan passes decide what is
+stored, what is fused, the order and the memory. Loop passes decide the loops of each kernel. Each pass is verified
+after it ran, and `livegrad passes` shows its output.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
     """The value passes of a target: those that hold for all sizes, and those that follow for given ones."""
     unknown = sorted(target.skipped.difference(OPTIONAL))
     if unknown:
-        raise UsageError(f"no optimisation is called `{unknown[0]}`", expected=f"one of {', '.join(OPTIONAL)}")
+        raise UsageError(f"there is no optimisation `{unknown[0]}`", expected=f"one of {', '.join(OPTIONAL)}")
     used = [p for p in VALUE_PASSES if (p.targets is None or target.name in p.targets) and _runs(p, target)]
     first = next(number for number, step in enumerate(used) if step.binds)
     return tuple(used[:first]), tuple(used[first:])

@@ -76,7 +76,7 @@ def test_what_is_called_with_equal_arguments_from_many_places_is_computed_once()
 
 
 def test_calls_that_would_never_end_are_refused_at_once() -> None:
-    text = "`level59` is too large: functions in it call others again and again.*expected at most 65,536 nodes"
+    text = "`level59` is too large: its functions call each other too many times.*expected at most 65,536 nodes"
     with pytest.raises(CompileError, match=f"(?s){text}"):
         compile_function(map_over(nested(60)))(*points(4))
 

@@ -272,7 +272,7 @@ def trace_cases() -> Iterator[Case]:
 
 
 def _remembers(n: Node, x: Node) -> Node:
-    """Writes sines down on the way up, reads them on the way down."""
+    """Writes sines on the way up, and reads them on the way down."""
 
     def up(i: Node, a: Node, kept: Node) -> tuple[Node, Node]:
         return sin(a) + x, trace_set(kept, i, a)

@@ -94,11 +94,11 @@ def test_a_damaged_file_is_computed_again(tmp_path: Path):
 
 def test_only_versioned_functions_reach_the_disk():
     graph = ContextGraph()
-    with pytest.raises(ContextError, match="`a` cannot be kept on disk without a version"):
+    with pytest.raises(ContextError, match="`a` cannot be stored on disk without a version"):
         graph.node("a", lambda ctx: 1, persist=True)
     graph.node("loose", lambda ctx: 1)
     graph.node("b", lambda ctx, loose: loose, plain="loose", version="1", persist=True)
-    with pytest.raises(ContextError, match=r"`b` cannot be kept on disk.*input `loose` without a version"):
+    with pytest.raises(ContextError, match=r"`b` cannot be stored on disk.*input `loose` without a version"):
         graph.compile("b")
 
 

@@ -22,8 +22,8 @@ def test_an_extract_without_a_source_names_node_feature_and_path():
         graph.compile("top", root="footprint")
     message = str(caught.value)
     assert re.sub(r"\(test_validation.py:[0-9:]+\)", "(here)", message) == (
-        "node `leaf` extracts `index`, which nothing above it provides (here): expected a node on the way that injects "
-        "`index`, or a root context that has it, found the way `top` → `middle` → `leaf`; "
+        "node `leaf` extracts `index`, which nothing above it provides (here): expected a node on the path that "
+        "injects `index`, or a root context that has it, found the path `top` → `middle` → `leaf`; "
         'compile with root=["index"], inject it, or declare it optional'
     )
 
@@ -34,7 +34,7 @@ def test_a_path_with_an_injector_does_not_excuse_one_without():
     graph.node("loop", lambda ctx, leaf: leaf(ctx.inject(index=0)), scoped="leaf", inject="index")
     graph.node("bypass", lambda ctx, leaf: leaf, plain="leaf")
     graph.node("top", lambda ctx, a, b: (a, b), plain=["loop", "bypass"])
-    with raises("found the way `top` → `bypass` → `leaf`"):
+    with raises("found the path `top` → `bypass` → `leaf`"):
         graph.compile("top")
 
 
@@ -77,9 +77,9 @@ def test_cycles_are_shown():
 def test_duplicate_names_are_refused():
     graph = ContextGraph()
     graph.node("a", lambda ctx: 1)
-    with raises("a node `a` already"):
+    with raises("node `a` already exists"):
         graph.node("a", lambda ctx: 2)
-    with raises("a node `a` already"):
+    with raises("node `a` already exists"):
         graph.value("a", 2)
 
 
@@ -142,7 +142,7 @@ def test_a_node_that_evaluates_its_own_program_is_stopped():
     graph = ContextGraph()
     graph.node("a", lambda ctx: program.evaluate())
     program = graph.compile("a")
-    with pytest.raises(RecursionError, match="`a` asks for its own result"):
+    with pytest.raises(RecursionError, match="`a` needs its own result"):
         program.evaluate()
 
 
@@ -172,18 +172,18 @@ def test_a_function_that_does_not_take_its_inputs_is_refused_where_it_is_given()
 
 def test_nodes_inputs_and_features_are_named_by_text():
     graph: Any = ContextGraph()
-    with raises("a node has a name"):
+    with raises("a node needs a name"):
         graph.node(3, lambda ctx: 1.0)
-    with raises("inputs and features are given by name.*found 3"):
+    with raises("pass inputs and features by keyword.*found 3"):
         graph.node("a", lambda ctx, x: x, plain=3)
-    with raises("inputs and features are given by name.*found 3"):
+    with raises("pass inputs and features by keyword.*found 3"):
         graph.node("a", lambda ctx: 1.0, extract=["index", 3])
 
 
 def test_an_iterator_is_no_result_for_it_could_be_read_only_once():
     graph = ContextGraph()
     graph.node("squares", lambda ctx: (number * number for number in range(3)))
-    with raises("node `squares` gives an iterator"):
+    with raises("node `squares` returns an iterator"):
         graph.compile("squares").evaluate()
     graph.replace("squares", lambda ctx: [number * number for number in range(3)])
     assert graph.compile("squares").evaluate() == [0, 1, 4]

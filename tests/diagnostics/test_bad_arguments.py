@@ -106,7 +106,7 @@ def test_an_integer_that_no_type_holds_is_refused_where_it_is_written(use: Calla
 
 def test_data_out_of_range_is_an_overflow() -> None:
     for number in (2**63, 2**64, 2**70):
-        with pytest.raises(OverflowError, match="an integer that no int64 holds"):
+        with pytest.raises(OverflowError, match="an integer does not fit int64"):
             lg.asarray(number)
 
 
@@ -215,19 +215,19 @@ def minimize(*arguments: Any, **named: Any) -> Any:
         (lambda: minimize(arguments=3.0), "write arguments=(x,) for one"),
         (lambda: minimize(lg.optim.LBFGS(), arguments=3.0), "write arguments=(x,) for one"),
         (lambda: LOOSE.grad(lambda x: x * x)(3), "found int64; write 1.0 for 1"),
-        (lambda: LOOSE.grad(lambda x: x * x)(lg.asarray(True)), "with respect to truth values"),
+        (lambda: LOOSE.grad(lambda x: x * x)(lg.asarray(True)), "with respect to booleans"),
         (lambda: LOOSE.hessian(lambda x: x * x)(lg.asarray(3)), "differentiate `<lambda>` with respect to integers"),
         (lambda: LOOSE.jacfwd(lambda x: x * x)(lg.asarray(3)), "differentiate `<lambda>` with respect to integers"),
         (lambda: LOOSE.jacrev(lambda x: x * x)(lg.asarray(3)), "differentiate `<lambda>` with respect to integers"),
         (lambda: LOOSE.grad(lambda x: np.sin(x))(lg.asarray(1.0)), "lg.sin(x), not np.sin(x)"),
         (lambda: LOOSE.jit(lambda x: np.sin(x))(lg.asarray(1.0)), "lg.sin(x), not np.sin(x)"),
-        (lambda: LOOSE.grad(lambda x, y: x * y, 1)(lg.asarray(1.0)), "was called with 1 arguments by position"),
+        (lambda: LOOSE.grad(lambda x, y: x * y, 1)(lg.asarray(1.0)), "was called with 1 positional arguments"),
         (lambda: LOOSE.bwd_diff(scaled_length)(ones(3), 1.0), "then the differential of its result"),
         (lambda: LOOSE.bwd_diff(scaled_length)(), "then the differential of its result"),
         (lambda: LOOSE.bwd_diff(scaled_length)(ones(3), 1.0, 1.0, 1.0), "then the differential of its result"),
-        (lambda: LOOSE.grad(scaled_length, "p")(ones(3), 1.0), "argnums are positions of arguments"),
-        (lambda: LOOSE.max(lg.zeros(0)), "`max` refused: the max of nothing"),
-        (lambda: LOOSE.argmin(lg.zeros((2, 0)), axis=1), "`argmin` refused: the argmin of nothing"),
+        (lambda: LOOSE.grad(scaled_length, "p")(ones(3), 1.0), "argnums must be positions of arguments"),
+        (lambda: LOOSE.max(lg.zeros(0)), "`max`: the max of an empty tensor"),
+        (lambda: LOOSE.argmin(lg.zeros((2, 0)), axis=1), "`argmin`: the argmin of an empty tensor"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_differentiated_or_minimised_is_refused(mistake: Any, said: str) -> None:
@@ -259,7 +259,7 @@ def test_gradients_take_named_arguments() -> None:
     assert [float(g) for g in lg.grad(f, (0, 1))(x=x, y=y)] == [24.0, 9.0]
     assert float(lg.value_and_grad(f)(x=x)[0]) == 23.0
     assert float(lg.hessian(f)(x=x)) == float(lg.jacfwd(lg.jacrev(f))(x=x)) == 4.0
-    with pytest.raises(lg.UsageError, match="called with 1 arguments by position"):
+    with pytest.raises(lg.UsageError, match="called with 1 positional arguments"):
         lg.grad(f, 1)(x, z=y)
 
 
@@ -301,9 +301,9 @@ def test_an_error_of_a_transformed_function_stays_what_it_is(transform: Any) -> 
         (lambda: LOOSE.optim.SGD(learning_rate=0.1), "found the argument `learning_rate`; write rate="),
         (lambda: LOOSE.scan(lambda c, x: (c, x), 1.0, lg.ones(3), length=5), "steps as inputs: 3, found length=5"),
         (lambda: LOOSE.scan(lambda c, x: (c, x), 1.0), "does not know how many steps to take; pass length="),
-        (lambda: LOOSE.grad(of=lg.Composite("c")), "needs the pins to differentiate by"),
+        (lambda: LOOSE.grad(of=lg.Composite("c")), "needs `by`: the pins to differentiate with respect to"),
         (lambda: LOOSE.For("f", lg.Composite("c"), {"x": "y"}), "inputs none, outputs none"),
-        (lambda: LOOSE.tril(lg.ones((2, 2)), k=None), "`tril` cannot take these arguments"),
+        (lambda: LOOSE.tril(lg.ones((2, 2)), k=None), "`tril` does not accept these arguments"),
         (lambda: LOOSE.State("s"), "expected State(name, initial)"),
         (lambda: LOOSE.zeros(2, 3), "write zeros((2, 3))"),
         (lambda: LOOSE.Tensor([1.0]), "use lg.asarray(data)"),
@@ -313,9 +313,9 @@ def test_an_error_of_a_transformed_function_stays_what_it_is(transform: Any) -> 
         (lambda: DROP("heavy", lg.vec3(1.0)), "field `mass` of Drop takes f32"),
         (lambda: DROP(1.0, ["a", "b", "c"]), "field `at` of Drop takes vec3"),
         (lambda: DROP(None, lg.vec3(1.0)), "found None"),
-        (lambda: LOOSE.function(3), "3 is no Python function"),
-        (lambda: LOOSE.differentiable(3), "3 is no Python function or class"),
-        (lambda: LOOSE.interface(3), "3 is no class"),
+        (lambda: LOOSE.function(3), "3 is not a Python function"),
+        (lambda: LOOSE.differentiable(3), "3 is not a Python function or class"),
+        (lambda: LOOSE.interface(3), "3 is not a class"),
         (lambda: LOOSE.Engine().remove("double"), "expected a Block, found 'double'"),
         (lambda: LOOSE.Engine().set_feature(3, 1.0), "not the name of a feature"),
     ],

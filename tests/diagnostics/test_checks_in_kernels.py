@@ -94,7 +94,7 @@ def test_a_float_that_no_integer_holds_is_refused_by_a_cast(wrong: float) -> Non
     assert compiled(values).tolist() == [3] * 50
     values[33] = wrong
     place = _place("ops.cast(x * 1.0000001, type=lg.i32)")
-    assert _failure(compiled, values) == f"a value that no i32 can hold, at element 33 ({place})"
+    assert _failure(compiled, values) == f"a value does not fit i32, at element 33 ({place})"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_casts_take_every_float_that_truncates_into_range_and_no_other(
     assert compiled(values).tolist() == [int(value) for value in values.tolist()]
     for value in bad:
         said = _failure(compiled, np.array([value], source.dtype))
-        assert said.startswith(f"a value that no {target} can hold, at element 0 (")
+        assert said.startswith(f"a value does not fit {target}, at element 0 (")
 
 
 def test_an_assertion_says_its_own_message() -> None:

@@ -67,7 +67,7 @@ def inputs_as_a_dictionary() -> None:
             lg.contexts.ContextError,
             "inputs are listed in the order of the function's parameters",
         ),
-        (lambda: lg.save_png([[[0.0]]], "nowhere/a.png"), FileNotFoundError, "there is no such folder to write to"),
+        (lambda: lg.save_png([[[0.0]]], "nowhere/a.png"), FileNotFoundError, "the folder to write to does not exist"),
     ],
 )
 def test_a_mistake_is_told_with_a_way_out(mistake, error, said, tmp_path, monkeypatch):
@@ -125,13 +125,13 @@ def profile_everything() -> None:
         (lambda: lg.f32("a"), "no number of type f32"),
         (lambda: lg.f32(ANYTHING), "no number of type f32"),
         (lambda: lg.i32(2**40), "no number of type i32"),
-        (lambda: set_a_pin("a"), "no number and no array of numbers"),
+        (lambda: set_a_pin("a"), "not a number or an array of numbers"),
         (lambda: set_a_pin(None), "found None"),
         (lambda: set_a_pin([[1.0], [1.0, 2.0]]), "found [[1.0], [1.0, 2.0]]"),
-        (lambda: set_a_pin({"a": 1.0}), "no number and no array of numbers"),
-        (lambda: lg.State("s", "a"), "no number and no array of numbers"),
-        (lambda: set_a_feature("now"), "no number and no array of numbers"),
-        (lambda: set_a_feature(None), "no number and no array of numbers"),
+        (lambda: set_a_pin({"a": 1.0}), "not a number or an array of numbers"),
+        (lambda: lg.State("s", "a"), "not a number or an array of numbers"),
+        (lambda: set_a_feature("now"), "not a number or an array of numbers"),
+        (lambda: set_a_feature(None), "not a number or an array of numbers"),
         (lambda: set_a_feature([1.0, 2.0]), "feature `animation_time`"),
         (lambda: set_a_feature([1.0, 2.0, 3.0], "pointer_position"), "feature `pointer_position`"),
         (profile_everything, "expected off, block or step, found 'everything'"),
@@ -199,7 +199,7 @@ def test_a_transform_of_what_a_function_gives_is_told_to_take_the_function(trans
 
 
 def test_a_folder_that_is_not_there_is_named():
-    with pytest.raises(FileNotFoundError, match=r"there is no such folder to write to"):
+    with pytest.raises(FileNotFoundError, match=r"the folder to write to does not exist"):
         lg.save("nowhere/a.npz", lg.ones(2))
 
 

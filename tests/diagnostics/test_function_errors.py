@@ -364,7 +364,7 @@ def f(x: float, n: int) -> float:
     ),
     (
         "LG301",
-        "a derivative lost on the way to a differentiable function",
+        "a derivative lost on the path to a differentiable function",
         """
 def lookup(x: float) -> float:
     return x + 1.0

@@ -18,7 +18,7 @@ BAD_FUNCTIONS = {
         "cannot read the IR (bad.ir:1:13): expected a parameter such as `%x: f32`, found `x`"
     ),
     "function @f(%x: f32, %x: f32) { return %x }": (
-        "`%x` is defined twice in `@f` (bad.ir:1:22); use a name of its own"
+        "`%x` is defined twice in `@f` (bad.ir:1:22); use a different name"
     ),
     "function @f(%x: f32) {\n  %y = sin(%x)\n": (
         "cannot read the IR (bad.ir:3:1): expected a value such as `%0 = ...`, or `return`, found the end"
@@ -34,18 +34,17 @@ BAD_FUNCTIONS = {
         "`%q` is not defined in `@f` (bad.ir:2:10); values are defined above their uses"
     ),
     "function @f(%x: f32) {\n  %y = sin(%x): f64\n  return %y\n}": (
-        "`sin` gives another type (bad.ir:2:15): expected f32, found f64; correct the type or leave it out"
+        "`sin` gives another type (bad.ir:2:15): expected f32, found f64; correct the type or omit it"
     ),
     "function @f(%x: f32) -> f64 {\n  return %x\n}": (
-        "`@f` returns another type than it declares (bad.ir:1:22): expected f64, found f32; "
-        "correct the type or leave it out"
+        "`@f` returns another type than it declares (bad.ir:1:22): expected f64, found f32; correct the type or omit it"
     ),
     "function @f(%x: f32) {\n  %y = sin(%x, a=1)\n  return %y\n}": (
         "cannot read the IR (bad.ir:2:16): expected `,`, `;` or `)`, found `a`; "
         "attributes come after the operands and a `;`"
     ),
     "function @f() {\n  %y = constant(value=1.0, value=2.0, type=f32)\n  return %y\n}": (
-        "attribute `value` is given twice (bad.ir:2:28); leave one of them out"
+        "attribute `value` is given twice (bad.ir:2:28); remove one of them"
     ),
     "function @f(%x: f32) {\n  %y = call(%x; function=@g)\n  return %y\n}": "no function `@g` above (bad.ir:2:26)",
     "function @gain(%x: f32) { return %x }\nfunction @f(%x: f32) { %y = call(%x; function=@gian) return %y }": (
@@ -55,7 +54,7 @@ BAD_FUNCTIONS = {
         "function `@f` is defined twice (bad.ir:2:10); give one of them another name"
     ),
     "export function @f() { return }\nexport function @g() { return }": (
-        "a text for one function exports one (bad.ir:2:32): found @f and @g; use parse_module"
+        "text for one function must export one function (bad.ir:2:32): found @f and @g; use parse_module"
     ),
     "function @f() {\n  %y = parameter(index=0, type=f32)\n  return %y\n}": (
         "a parameter is listed after the function's name (bad.ir:2:8); write (%x: f32) there"
@@ -95,7 +94,7 @@ BAD_TYPES = {
     "vec<f32, -1>": "a size must be known (<text>:1:10): expected a natural number, found -1",
     "vec<(f32,), 3>": "vectors and matrices are of scalars (<text>:1:5): found (f32,)",
     "tensor<f32, [n*]>": "cannot read the IR (<text>:1:16): expected a size: an integer or a name, found `]`",
-    "tensor<f32, [0.5]>": "a size is whole (<text>:1:14): found 0.5",
+    "tensor<f32, [0.5]>": "a size must be an integer (<text>:1:14): found 0.5",
     "f32 f32": "cannot read the IR (<text>:1:5): expected the end of the type, found `f32`",
     "struct A{x f32}": "cannot read the IR (<text>:1:12): expected `:`, found `f32`",
 }
@@ -121,7 +120,7 @@ def test_what_an_op_refuses_is_reported_at_its_line_of_the_text() -> None:
     with pytest.raises(TypeRuleError) as caught:
         parse_function("function @f(%x: f32, %y: f64) {\n  %0 = add(%x, %y)\n  return %0\n}", file="bad.ir")
     assert str(caught.value) == (
-        "`add` refused: operands of different types (bad.ir:2:3): found f32, f64; "
+        "`add`: operands of different types (bad.ir:2:3): found f32, f64; "
         "cast one of them: nothing is promoted silently"
     )
     assert caught.value.where is not None
@@ -131,4 +130,4 @@ def test_what_an_op_refuses_is_reported_at_its_line_of_the_text() -> None:
 def test_an_attribute_that_an_op_does_not_have_is_reported_at_its_line() -> None:
     with pytest.raises(LivegradError) as caught:
         parse_function("function @f(%x: f32) {\n  %0 = get(%x; axis=1)\n  return %0\n}", file="bad.ir")
-    assert str(caught.value).startswith("`get` cannot take 1 operands with attributes {'axis': 1} (bad.ir:2:3)")
+    assert str(caught.value).startswith("`get` does not accept 1 operands with attributes {'axis': 1} (bad.ir:2:3)")

@@ -33,7 +33,7 @@ def test_a_wrong_type() -> None:
     shade = parse_function(SHADE, file="scene.ir")
     broken = Function("shade", shade.parameters, (with_type(shade.results[0], f64),))
     assert message_for(broken) == (
-        "function `shade`: `mul` has another type than its rule gives (scene.ir:2:3): "
+        "function `shade`: `mul` does not have the type that its rule gives (scene.ir:2:3): "
         "expected tensor<f64, [4242]>, found f64; make nodes by calling ops"
     )
 
@@ -48,7 +48,7 @@ def test_a_copied_node() -> None:
 
 def test_an_op_that_a_pass_should_have_removed() -> None:
     assert message_for(parse_function(SHADE, file="scene.ir"), forbidden={mul}) == (
-        "function `shade`: `mul` is still there after the pass that removes it (scene.ir:2:3); "
+        "function `shade`: `mul` still exists after the pass that removes it (scene.ir:2:3); "
         "give the pass a rule for this case"
     )
 
@@ -56,7 +56,7 @@ def test_an_op_that_a_pass_should_have_removed() -> None:
 def test_a_value_from_outside() -> None:
     text = "function @shade() {\n  %0 = input(key=$time, type=f32)\n  return %0\n}"
     assert message_for(parse_function(text, file="scene.ir")) == (
-        "function `shade`: `input` is given from outside, and the function must be closed (scene.ir:2:3): "
+        "function `shade`: `input` is an outer value, but the function must be closed (scene.ir:2:3): "
         "found <key time>; make it a parameter, or verify with allow_inputs=True"
     )
 

@@ -65,7 +65,7 @@ def other_branch(x: Node, y: Node) -> Node:
 
 @program(bool_, f64, f64, at=(True, 0.3, 0.9))
 def branches_with_different_needs(p: Node, x: Node, y: Node) -> Node:
-    """The branches keep different numbers and types of values for the way back."""
+    """The branches keep different numbers and types of values for the backward pass."""
 
     def then(a: Node) -> Node:
         v = make_vector(a, y, a * y)

@@ -78,7 +78,7 @@ def test_the_gradient_of_a_weighted_mean_is_the_textbook_one() -> None:
     np.testing.assert_allclose(by_weight, 2 * weights * (values - mean) / np.sum(w), rtol=1e-12)
 
 
-# --- what the way back remembers -------------------------------------------------------------------------------------
+# --- what the backward pass stores ------------------------------------------------------------------------------------
 
 
 def summing(n: Node, table: Node, x: Node) -> Node:

@@ -242,7 +242,7 @@ def test_values_are_scaled_then_moved() -> None:
 
 
 def test_an_image_that_is_not_there_is_refused() -> None:
-    with pytest.raises(AssemblyError, match="samples image 7, which is not there"):
+    with pytest.raises(AssemblyError, match="samples image 7, which does not exist"):
         convert(Assembly().add_image_function("image", 7), "image")
 
 

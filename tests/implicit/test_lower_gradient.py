@@ -158,7 +158,7 @@ def test_what_is_incomplete_gives_zeros_and_says_why(changes: dict[str, Any], me
 def test_a_missing_function_gives_zeros_and_says_so() -> None:
     made = with_gradient().remove_function("field", force=True)
     lowered = lower_function_gradient(made)
-    assert "function 1 is not there" in str(lowered.diagnostics[0])
+    assert "function 1 does not exist" in str(lowered.diagnostics[0])
     assert not np.any(run(lowered.assembly, POINTS, 0.0)[1])
 
 

@@ -268,7 +268,7 @@ def test_progress_is_told() -> None:
 
 
 def test_a_name_makes_no_distance_of_a_function() -> None:
-    """Distances change by no more than their point moves, and are bounded by that; a steep field is no such thing."""
+    """Only distances change by no more than their point moves and are bounded by that; a steep field is not."""
     made = lg.implicit.add_expression(
         lg.Assembly(), "distance_to_waves", "sin(9 * pos.x) * 4 + pos.z", {"pos": "vector"}
     )

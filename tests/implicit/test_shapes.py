@@ -86,7 +86,7 @@ def test_parameters_change_without_compiling() -> None:
     part = (cylinder(radius, height) - sphere(radius)).part(WIDE)
     assert part.parameters == {"radius": 0.5, "height": 2.0}
     assert part.with_parameters(radius=0.25)([0.0, 0.0, 0.5]) == pytest.approx(-0.25)
-    with pytest.raises(AssemblyError, match="two parameters have one name"):
+    with pytest.raises(AssemblyError, match="two parameters have the same name"):
         (sphere(Parameter("r", 1.0)) | sphere(Parameter("r", 2.0))).part(WIDE)
 
 
@@ -183,14 +183,14 @@ def grown(p: lg.vec3, by: lg.f32) -> lg.f32:
     ("make", "said"),
     [
         (lambda: from_function(3), "not a function of position"),  # type: ignore[arg-type]
-        (lambda: from_function(in_double), "`in_double` is no shape: `p` is no position"),
+        (lambda: from_function(in_double), "`in_double` is not a shape: `p` is no position"),
         (lambda: from_function(grown), "`grown` needs a value for `by`"),
         (lambda: from_function(grown, by=1.0, size=2.0), "`grown` has no parameter `size`"),
         (lambda: from_function(egg, egg=3.0, tip=(0, 0, 1)), "egg: `egg` does not fit"),
         (lambda: from_function(grown, by="far"), "not a number of a shape"),
         (
             lambda: lg.implicit.assembly_of_part(from_function(grown, by=2.0).part(WIDE)),
-            "no node of a 3MF file computes `for_loop`",
+            "3MF files have no node for `for_loop`",
         ),
     ],
 )

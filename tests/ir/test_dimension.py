@@ -99,6 +99,6 @@ def test_a_size_is_named_by_an_identifier() -> None:
 def test_what_is_no_size_is_refused_by_arithmetic(other: Any) -> None:
     n: Any = Dimension.symbol("n")
     for compute in (lambda: n + other, lambda: other + n, lambda: n * other, lambda: other * n):
-        with pytest.raises(UsageError, match=f"computed with integers.*found {type(other).__name__}"):
+        with pytest.raises(UsageError, match=f"combined with integers.*found {type(other).__name__}"):
             compute()
     assert n * np.int64(2) == n + n

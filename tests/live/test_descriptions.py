@@ -197,7 +197,7 @@ def test_a_name_that_a_region_has_is_refused_and_changes_nothing() -> None:
     composite, _ = body_of(lambda x, y=1.0: x + y)
     region = lg.If("r", composite)
     more = composite.graph.add(lg.block(lambda condition: condition, name="more"))
-    with pytest.raises(lg.UsageError, match="names of their own"):
+    with pytest.raises(lg.UsageError, match="distinct names"):
         composite.expose(more["condition"])
     assert "condition" not in composite.inputs
     assert list(region.inputs) == ["condition", "x", "y"]
@@ -227,7 +227,7 @@ def test_an_output_that_is_gone_is_not_connected() -> None:
     after = engine.add(lg.block(lambda x: x, name="after"))
     lost = two["b"]
     engine.edit(two, lg.block(lambda x=1.0: x, name="two", outputs=("a",)).body)
-    with pytest.raises(lg.UsageError, match="any more"):
+    with pytest.raises(lg.UsageError, match="no longer has"):
         engine.connect(lost, after["x"])
 
 
@@ -374,9 +374,9 @@ def test_a_state_inside_of_a_composite_is_one_state_for_each_use(executor_name: 
 def test_a_composite_is_not_inside_of_itself_nor_of_two_engines() -> None:
     outer, inner = lg.Composite("outer"), lg.Composite("inner")
     outer.graph.add(inner)
-    with pytest.raises(lg.UsageError, match="inside of itself"):
+    with pytest.raises(lg.UsageError, match="cannot contain itself"):
         inner.graph.add(outer)
-    with pytest.raises(lg.UsageError, match="inside of itself"):
+    with pytest.raises(lg.UsageError, match="cannot contain itself"):
         inner.graph.add(lg.If("r", outer))
     shared, _ = body_of(lambda x: x)
     lg.Engine().add(lg.If("r", shared))

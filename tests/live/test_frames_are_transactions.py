@@ -235,7 +235,7 @@ EDITS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "a feature": lambda engine, gain, wave: engine.set_feature("animation_time", 5.0),
     "an edge": lambda engine, gain, wave: engine.connect(wave, gain["x"]),
     "a block": lambda engine, gain, wave: engine.add(engine.spare),
-    "no block": lambda engine, gain, wave: engine.remove(gain),
+    "not a block": lambda engine, gain, wave: engine.remove(gain),
 }
 
 
@@ -257,9 +257,9 @@ def test_an_edit_that_is_interrupted_is_applied_as_far_as_it_was_made(kind):
         try:
             call_interrupted(lambda: EDITS[kind](engine, gain, wave), interrupts + 1)  # noqa: B023 - called at once
         except Interrupted:
-            if engine.step().ok or kind != "no block":  # one that nothing feeds any more, and that is still there
+            if engine.step().ok or kind != "not a block":  # one that nothing feeds any more, and that is still there
                 require_as_described(engine)
-            made = {"a block": "spare" in engine.graph.blocks, "no block": "gain" not in engine.graph.blocks}
+            made = {"a block": "spare" in engine.graph.blocks, "not a block": "gain" not in engine.graph.blocks}
             if not made.get(kind):
                 EDITS[kind](engine, gain, wave)
             engine.step()

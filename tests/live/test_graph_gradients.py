@@ -404,7 +404,7 @@ def test_a_gradient_by_a_pin_that_an_edit_takes_away_is_a_problem_until_the_pin_
     assert engine.step().ok
     lg.live.edit(engine, power, lambda x=2.0, gain=1.0: x * gain)
     frame = engine.step()
-    assert [(problem.block, "has no input `k` any more" in str(problem.error)) for problem in frame.problems] == [
+    assert [(problem.block, "no longer has input `k`" in str(problem.error)) for problem in frame.problems] == [
         (slope, True)
     ]
     lg.live.edit(engine, power, lambda x=2.0, k=5.0: x * k)

@@ -344,7 +344,7 @@ def test_what_is_not_there_is_refused_by_name(executor_name):
         only["y"]
     with pytest.raises(UsageError, match="already"):
         engine.add(block(lambda x: x, name="only"))
-    with pytest.raises(UsageError, match="is no input"):
+    with pytest.raises(UsageError, match="is not an input"):
         engine.set(only["result"], 1.0)
     with pytest.raises(UsageError, match="no value yet"):
         engine.read(only)

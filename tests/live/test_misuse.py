@@ -98,15 +98,21 @@ WRONG_KINDS = {
     "edit with nothing": (lambda e, b: e.graph.edit(b, None), "not a body.*found NoneType"),
     "follow a path": (lambda e, b: e.follow("a.py"), "not a watch.*found str; lg.live.watch"),
     "observe a number": (lambda e, b: e.observe(3), "expected a function that makes an observer"),
-    "read running": (lambda e, b: e.read(b, running="yes"), "`running` is True or False.*found 'yes'"),
+    "read running": (lambda e, b: e.read(b, running="yes"), "`running` must be True or False.*found 'yes'"),
     "source of a list": (lambda e, b: e.graph.source_of([b]), 'expected a pin: block["name"], found list'),
-    "expose a number": (lambda e, b: anything.Composite("c").expose(b["x"], 3), "a pin's name is a text.*found int"),
+    "expose a number": (
+        lambda e, b: anything.Composite("c").expose(b["x"], 3),
+        "the name of a pin must be a string.*found int",
+    ),
     "an engine on a list": (
         lambda e, b: anything.Engine(["cpu"]),
         "not a backend.*expected one of cpu, cuda, found ['cpu']",
     ),
-    "no truth value": (lambda e, b: anything.Engine(reuse_memory="no"), "`reuse_memory` is True or False.*found 'no'"),
-    "outputs by number": (lambda e, b: anything.block(DOUBLE, outputs=3), "outputs are named by texts.*found 3"),
+    "no truth value": (
+        lambda e, b: anything.Engine(reuse_memory="no"),
+        "`reuse_memory` must be True or False.*found 'no'",
+    ),
+    "outputs by number": (lambda e, b: anything.block(DOUBLE, outputs=3), "names of outputs must be strings.*found 3"),
     "other inputs": (lambda e, b: anything.block(DOUBLE, inputs="y"), "the inputs of.*expected x, found y"),
     "types of no input": (
         lambda e, b: anything.block(DOUBLE, inputs={"y": lg.f32}),
@@ -122,7 +128,7 @@ WRONG_KINDS = {
     ),
     "a rule by number": (
         lambda e, b: anything.block(DOUBLE, shapes={"result": 3}),
-        "the rule of output `result` is no text",
+        "the rule of output `result` is not text",
     ),
     "rules by text": (lambda e, b: anything.block(DOUBLE, shapes="same(0)"), "expected a dict, found str"),
     "a loop around a block": (lambda e, b: anything.While("w", b, {}), "the bodies of `w` are composites.*found Block"),

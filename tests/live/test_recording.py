@@ -182,7 +182,7 @@ def test_what_cannot_be_recorded_is_refused_and_changes_nothing(path):
         good = engine.add(lg.block(lambda x=1.0: x * FACTOR, name="b"))
         with pytest.raises(lg.UsageError, match="cannot be recorded"):
             lg.live.edit(engine, good, made)
-        with pytest.raises(lg.UsageError, match="is recorded already"):
+        with pytest.raises(lg.UsageError, match="is already being recorded"):
             lg.live.record(engine, path)
         engine.step()
         assert float(engine.read(good)) == FACTOR
@@ -240,10 +240,10 @@ def test_a_recording_that_a_crash_cut_off_replays_up_to_there(path):
     path.write_text(whole + '{"edit": "se')
     replayed(path, 1)
     path.write_text("{}\n" + whole)
-    with pytest.raises(lg.UsageError, match="is no recording"):
+    with pytest.raises(lg.UsageError, match="is not a recording"):
         lg.live.replay(path, trust=True)
     path.write_text(whole.replace('{"step"', '{"ste', 1))
-    with pytest.raises(lg.UsageError, match="is no JSON"):
+    with pytest.raises(lg.UsageError, match="is not valid JSON"):
         lg.live.replay(path, trust=True)
 
 

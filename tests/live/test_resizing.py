@@ -203,7 +203,7 @@ def test_a_symbolic_size_among_tensors_says_how_to_count_and_counting_needs_no_o
     scale = engine.add(lg.block(lambda x: x * x.shape[0], name="scale", inputs=sized))
     engine.set(scale["x"], np.ones(3, np.float32))
     (problem,) = engine.step().problems
-    assert "found Tensor; as a number among tensors, count: lg.sum(lg.ones_like(x))" in str(problem)
+    assert "found Tensor; to use it in tensor code, write lg.sum(lg.ones_like(x))" in str(problem)
     lg.live.edit(engine, scale, lambda x: x * lg.sum(lg.ones_like(x)))
     for size in (3, 5, 4):
         engine.set(scale["x"], np.ones(size, np.float32))

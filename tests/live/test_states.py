@@ -55,7 +55,7 @@ def test_a_state_that_waits_for_a_graph_that_is_right_begins_with_what_it_was_gi
     other = engine.add(lg.State("other", 0.0))
     engine.set(other, 5.0)
     engine.set(count, 100.0)
-    assert not engine.step().ok  # nothing feeds `other.next`
+    assert not engine.step().ok  # `other.next` is not connected
     assert float(engine.read(count, running=True)) == 101.0
     engine.connect(other, other["next"])
     assert engine.step().ok

@@ -606,7 +606,7 @@ def put_into_each_other(add_first: Callable[[], Any], add_second: Callable[[], A
 def test_threads_that_put_two_free_composites_into_each_other_do_not_wait_for_each_other() -> None:
     first, second = lg.Composite("first"), lg.Composite("second")
     said = put_into_each_other(lambda: first.graph.add(second), lambda: second.graph.add(first))
-    assert said[0] in ("`first` cannot be inside of itself", "`second` cannot be inside of itself")
+    assert said[0] in ("`first` cannot contain itself", "`second` cannot contain itself")
     assert said[1] == "added"
 
 

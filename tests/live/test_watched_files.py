@@ -32,15 +32,15 @@ def watched(folder: Path, text: str = GOOD) -> tuple[Engine, lg.Block, Path]:
 
 
 BAD = {
-    "not_utf8": (b"def shade(x=2.0):\n    return x # \xff\n", "is no Python"),
-    "null": (b"def shade(x=2.0):\n    return x\0\n", "is no Python"),
-    "unknown_coding": (b"# coding: no-such-coding\n", "is no Python"),
+    "not_utf8": (b"def shade(x=2.0):\n    return x # \xff\n", "is not valid Python"),
+    "null": (b"def shade(x=2.0):\n    return x\0\n", "is not valid Python"),
+    "unknown_coding": (b"# coding: no-such-coding\n", "is not valid Python"),
     "exit": (b"import sys\nsys.exit(3)\n", "raised SystemExit: 3"),
     "raises": (b"1 / 0\n", "raised ZeroDivisionError"),
-    "syntax": (b"def shade(x=2.0)\n", "is no Python"),
+    "syntax": (b"def shade(x=2.0)\n", "is not valid Python"),
     "exit_in_body": (b"import sys\ndef shade(x=2.0):\n    sys.exit(3)\n", "raised SystemExit: 3"),
     "other": (b"def other(x=2.0):\n    return x\n", "has no function `shade`"),
-    "deep": (b"(" * 5_000 + b")" * 5_000, "is no Python"),
+    "deep": (b"(" * 5_000 + b")" * 5_000, "is not valid Python"),
     "directory": (None, "cannot read"),
 }
 

@@ -26,7 +26,7 @@ CASES: list[tuple[str, tuple[Type, ...], Callable[..., Node], bool]] = [
     ("an integer to another", (i64,), lambda x: ops.cast(x, type=u8), False),
     ("a computed index", (ROW, i64), lambda t, i: ops.lookup(t, i), True),
     ("an index that is there", (ROW,), lambda t: ops.lookup(t, constant(3, i64)), False),
-    ("an index that is not there", (ROW,), lambda t: ops.lookup(t, constant(4, i64)), True),
+    ("an index that does not exist", (ROW,), lambda t: ops.lookup(t, constant(4, i64)), True),
     ("the one element of a tensor without dimensions", (Tensor(f32, ()),), lambda t: ops.lookup(t), False),
     ("a member by computed index", (Array(f32, 3), i32), lambda a, i: ops.get_at(a, i), True),
     ("a member that is there", (Array(f32, 3),), lambda a: ops.get_at(a, constant(2, i32)), False),

@@ -46,5 +46,5 @@ def test_a_vector_has_a_whole_and_moderate_number_of_components(size: int) -> No
 
 
 def test_an_attribute_of_the_wrong_kind_is_an_error_of_ours() -> None:
-    with pytest.raises(lg.TypeRuleError, match="`call` cannot take"):
+    with pytest.raises(lg.TypeRuleError, match="`call` does not accept"):
         lg.ops.call(constant(1.0, lg.f32), function=3)

@@ -88,7 +88,7 @@ def test_the_one_quotient_that_does_not_fit_wraps(a: int, b: int, quotient: int,
     [(math.nan, f64, i32), (math.inf, f32, i64), (128.0, f64, i8), (-1.0, f64, u8), (2.0**63, f64, i64)],
 )
 def test_a_float_that_an_integer_cannot_hold_is_an_error(value: float, source: Scalar, target: Scalar) -> None:
-    with pytest.raises(KernelCheckError, match=f"a value that no {target} can hold"):
+    with pytest.raises(KernelCheckError, match=f"a value does not fit {target}"):
         of(lambda x: cast(x, type=target), source)(value)
 
 

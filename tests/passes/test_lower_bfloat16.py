@@ -85,5 +85,5 @@ def test_the_pipeline_keeps_the_rounding_between_operations():
 
 
 def test_neighbours_are_refused():
-    with pytest.raises(LivegradError, match="no neighbours in bf16"):
+    with pytest.raises(LivegradError, match="bf16 has no `nextafter`"):
         lg.ir.trace(ops.nextafter, bf16, bf16)

@@ -74,7 +74,7 @@ def test_a_target_leaves_out_optimisations_by_name() -> None:
 
 
 def test_an_optimisation_that_there_is_none_of_is_refused() -> None:
-    with pytest.raises(UsageError, match="no optimisation is called `fusion`: expected one of fuse, "):
+    with pytest.raises(UsageError, match="there is no optimisation `fusion`: expected one of fuse, "):
         lower(trace(lambda x: x * x, f32), CPU.without("fusion"))
 
 

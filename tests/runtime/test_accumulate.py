@@ -45,7 +45,7 @@ def folded(x: Node, y: Node) -> Node:
 
 
 def summed(x: Node, y: Node) -> Node:
-    """No number is carried on the way back: only the tensors are."""
+    """No number is carried in the backward pass: only the tensors are."""
     return loop(5, lambda i, s: s + ops.lookup(x, i) * ops.lookup(y, i), number(0.0))[0]
 
 
@@ -104,7 +104,7 @@ def neighbours(x: Node, y: Node) -> Node:
 
 
 def until(x: Node, y: Node) -> Node:
-    """A loop whose trips are counted on the way there."""
+    """A loop whose trips are counted in the forward pass."""
 
     def step(index: Node, s: Node, i: Node) -> tuple[Node, Node]:
         return s * 1.5 + ops.lookup(x, i % 5) * ops.lookup(y, i % 5), i + 1

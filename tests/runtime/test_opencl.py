@@ -187,7 +187,7 @@ def read(table: Any, index: Any) -> Any:
             "index out of range for axis 0",
         ),
         (lg.ir.trace(ops.floor_div, i32, i32), (7, [1, 2, 0]), "integer division by zero"),
-        (lg.ir.trace(lambda k, x: ops.cast(x, type=i32), f32, f32), (0, [0, 1, 3e9]), "a value that no i32 can hold"),
+        (lg.ir.trace(lambda k, x: ops.cast(x, type=i32), f32, f32), (0, [0, 1, 3e9]), "a value does not fit i32"),
         (lg.ir.trace(lambda x, n: branching(n, x), f32, i32), (1, [0, 2, -1]), "switch on a number that has no branch"),
     ],
 )

@@ -44,7 +44,7 @@ def peak_in_rows(function: Function) -> float:
 
 
 def test_a_weight_s_gradient_is_computed_while_its_factors_are_there() -> None:
-    """Eight layers keep two tensors each on the way there; nothing of the way back waits for the end."""
+    """Eight layers keep two tensors each in the forward pass; nothing of the backward pass waits for the end."""
     assert peak_in_rows(vjp(network(call))) <= 2 * LAYERS
 
 

@@ -57,7 +57,7 @@ def test_all_phases_are_shown_together(executor_name):
         assert line in text.splitlines()
     engine.disconnect(blocks["d"]["y"])
     text = engine.phases()
-    assert "  d.y: nothing feeds this input; connect or set `d.y`" in text.splitlines()
+    assert "  d.y: this input is not connected; connect or set `d.y`" in text.splitlines()
     assert "not reached: there are problems" in text
     assert engine.plan is None  # showing compiles nothing that runs
 
@@ -79,7 +79,7 @@ def test_validation_reports_every_error_at_its_pin_at_once(executor_name):
     assert found == {("typed", "x"), ("lonely", "x"), ("first", "x"), ("second", "x"), ("shaped", None)}
     assert "tensor<f32, [n]>" in str(typed.debug.errors[0])
     assert "tensor<i64, [4]>" in str(typed.debug.errors[0])
-    assert "nothing feeds" in str(lonely.debug.errors[0])
+    assert "is not connected" in str(lonely.debug.errors[0])
     assert "cycle" in str(first.debug.errors[0])
     assert "expected (4,), found ()" in str(shaped.debug.errors[0])
     assert all(b.debug.state == "failed" for b in (typed, lonely, first, second, shaped))
@@ -102,7 +102,7 @@ def test_the_old_graph_runs_on_after_an_error_and_takes_hot_updates(executor_nam
     engine.set(blocks["b"]["gain"], 5.0)
     frame = engine.step()
     assert not frame.ok
-    with pytest.raises(EngineError, match=r"d\.y: nothing feeds"):
+    with pytest.raises(EngineError, match=r"d\.y: this input is not connected"):
         engine.read(blocks["d"])
     np.testing.assert_array_equal(engine.read(blocks["d"], running=True), expected(NUMBERS, 5.0))
     engine.connect(blocks["c"], blocks["d"]["y"])

@@ -203,7 +203,7 @@ def test_updates_in_place_change_the_handle_and_nothing_else() -> None:
     assert x is y
     assert x.tolist() == [4.0, 9.0]
     assert double.tolist() == [2.0, 4.0]
-    with pytest.raises(lg.TypeRuleError, match="keeps shape and type"):
+    with pytest.raises(lg.TypeRuleError, match="must keep shape and type"):
         x += lg.ones((2, 2))
 
 

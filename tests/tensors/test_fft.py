@@ -84,7 +84,7 @@ def test_shifts_are_those_of_numpy(axes: Any) -> None:
         (lambda x: lg.fft.fftn(x, s=(2, 2)), "takes lengths together with their axes"),
         (lambda x: lg.fft.fftn(x, s=(2,), axes=(0, 1)), "a length for each axis"),
         (lambda x: lg.fft.rfftn(x, axes=()), "needs at least one axis"),
-        (lambda x: lg.fft.fft(x[:0], axis=0), "cannot transform nothing"),
+        (lambda x: lg.fft.fft(x[:0], axis=0), "cannot transform an empty axis"),
         (lambda x: lg.fft.irfft(x[:, :1]), "the length is too small"),
     ],
 )

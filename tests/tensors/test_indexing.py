@@ -277,7 +277,7 @@ def test_traced_functions_index_axes_of_any_size() -> None:
 
 
 def test_a_mask_cannot_decide_a_shape_inside_a_traced_function() -> None:
-    with pytest.raises(lg.UsageError, match="not known while a function is traced"):
+    with pytest.raises(lg.UsageError, match="not known while a function is being traced"):
         lg.jit(lambda x: lg.sum(x[x > 1.0]))(lg.asarray(data()))
 
 

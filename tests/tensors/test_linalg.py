@@ -94,7 +94,7 @@ def test_matrices_of_the_wrong_shape_or_type_are_refused() -> None:
 def test_powers_of_matrices_are_those_of_numpy(n: int) -> None:
     x = draw((2, 3, 3))
     assert_close(lg.linalg.matrix_power(lg.asarray(x), n), np.linalg.matrix_power(x, n))
-    with pytest.raises(lg.UsageError, match="whole number"):
+    with pytest.raises(lg.UsageError, match="takes an integer"):
         lg.linalg.matrix_power(lg.asarray(x), 0.5)  # type: ignore[arg-type]
 
 

@@ -342,5 +342,5 @@ def test_attention_refuses_what_does_not_fit() -> None:
     q = lg.ones((2, 4, 3))
     with pytest.raises(lg.ShapeError, match=r"takes queries .* \(test_neural.py"):
         lg.nn.attention(q, lg.ones((2, 4, 5)), q)
-    with pytest.raises(lg.ShapeError, match=r"cannot spread a mask of shape \(3, 3\) over \(2, 4, 4\)"):
+    with pytest.raises(lg.ShapeError, match=r"cannot broadcast a mask of shape \(3, 3\) over \(2, 4, 4\)"):
         lg.nn.attention(q, q, q, mask=lg.ones((3, 3)))

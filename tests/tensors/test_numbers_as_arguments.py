@@ -118,7 +118,7 @@ def test_rules_are_called_with_what_their_function_was_called_with():
     assert float(powered(x, n=3)) == 8.0
     assert float(lg.grad(lambda x: powered(x, n=3))(x)) == 300.0
     assert float(lg.grad(powered)(x, 3, "other")) == 300.0
-    with pytest.raises(lg.UsageError, match="`powered` cannot be called so"):
+    with pytest.raises(lg.UsageError, match="`powered` cannot be called with these arguments"):
         powered(x, m=3)
 
 

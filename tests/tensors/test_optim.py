@@ -160,7 +160,7 @@ def test_settings_that_make_no_sense_are_refused_with_the_line(make):
 
 def test_gradients_that_nest_otherwise_are_refused():
     optimizer = lg.optim.Adam()
-    with pytest.raises(lg.UsageError, match="nests of different structure"):
+    with pytest.raises(lg.UsageError, match="pytrees of different structure"):
         optimizer.update({"a": lg.ones(2)}, {"b": lg.ones(2)}, optimizer.init({"a": lg.ones(2)}))
 
 
@@ -183,7 +183,7 @@ def test_minimize_takes_every_optimizer() -> None:
 @pytest.mark.parametrize("optimizer", [lg.optim.SGD(0.1), lg.optim.Adam(0.1)])
 def test_a_gradient_of_another_shape_is_refused(optimizer: Any) -> None:
     parameters = {"a": lg.asarray(1.0)}
-    with pytest.raises(lg.ShapeError, match="a gradient has the shape of its parameter"):
+    with pytest.raises(lg.ShapeError, match="a gradient must have the shape of its parameter"):
         optimizer.update(parameters, {"a": lg.ones(2)}, optimizer.init(parameters))
 
 

@@ -74,7 +74,7 @@ def test_extrema_of_truth_values_are_any_and_all() -> None:
 
 
 def test_there_is_no_extremum_of_nothing() -> None:
-    with pytest.raises(lg.LivegradError, match=r"the max of nothing.*test_reductions.py"):
+    with pytest.raises(lg.LivegradError, match=r"the max of an empty tensor.*test_reductions.py"):
         lg.max(lg.zeros((0, 3)), axis=0)
     assert lg.max(lg.zeros((0, 3)), axis=1).shape == (0,)
 
@@ -156,7 +156,7 @@ def test_differences_are_those_of_numpy(dtype: str) -> None:
 
 def test_differences_refuse_ends_that_do_not_fit() -> None:
     x = lg.zeros((2, 3))
-    with pytest.raises(lg.ShapeError, match=r"cannot put shape \(2, 1\) beside \(2, 3\) along axis 0"):
+    with pytest.raises(lg.ShapeError, match=r"cannot join shapes \(2, 1\) and \(2, 3\) along axis 0"):
         lg.diff(x, axis=0, prepend=lg.zeros((2, 1)))
     with pytest.raises(lg.DtypeError, match="of the tensor's own type"):
         lg.diff(x, prepend=lg.zeros((2, 1), dtype=lg.float64))
@@ -168,7 +168,7 @@ def test_differences_refuse_ends_that_do_not_fit() -> None:
 def test_a_wrong_axis_is_refused_where_it_is_written(fold: Callable[..., Any]) -> None:
     with pytest.raises(lg.AxisError, match=r"no axis 2 \(test_reductions.py:\d+:\d+\): expected -2 to 1"):
         fold(lg.ones((2, 3)), axis=2)
-    with pytest.raises(lg.AxisError, match="twice"):
+    with pytest.raises(lg.AxisError, match="repeated axis"):
         fold(lg.ones((2, 3)), axis=(0, -2))
     with pytest.raises(lg.AxisError):
         fold(lg.ones((2, 3)), axis=0.5)

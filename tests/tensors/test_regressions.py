@@ -36,7 +36,7 @@ def test_a_gradient_goes_through_a_compiled_function():
 def test_a_compiled_gradient_of_a_loop_remembers_nothing_from_around_it():
     def loss(x):
         last, rows = lg.scan(lambda carried, row: (lg.tanh(carried + row), carried * row), x[0], x)
-        return lg.sum((rows + last) * lg.asarray([1.0, 2.0, 3.0]))  # weights that the way back puts into a trace
+        return lg.sum((rows + last) * lg.asarray([1.0, 2.0, 3.0]))  # weights that the backward pass puts into a trace
 
     x = lg.asarray([0.5, -1.0, 2.0])
     assert lg.jit(lg.grad(loss))(x).tolist() == lg.grad(loss)(x).tolist()
@@ -105,7 +105,7 @@ def test_jacobians_take_several_arguments_from_either_end_and_by_name():
         assert both[0].tolist() == [[30.0, 0.0], [0.0, 40.0]]
         assert both[1].tolist() == [[10.0, 0.0], [0.0, 20.0]]
         assert jacobian(product, argnums=-1)(x, y).tolist() == [[1.0, 0.0], [0.0, 2.0]]
-        with pytest.raises(lg.UsageError, match="2 arguments"):
+        with pytest.raises(lg.UsageError, match="2 positional arguments"):
             jacobian(product, argnums=2)(x, y)
     blocks = lg.hessian(lambda x, y: lg.sum(x * x * y), argnums=(0, 1))(x, y)
     assert blocks[0][1].tolist() == [[2.0, 0.0], [0.0, 4.0]]
@@ -248,7 +248,7 @@ def test_vmap_takes_named_arguments_and_an_axis_for_each_result():
     assert lg.vmap(lambda x, scale: x[0] * scale)(rows, scale=lg.asarray([1.0, 10.0, 100.0])).tolist() == [1, 30, 500]
     first, second = lg.vmap(lambda x: (x, x), out_axes=(1, 0))(rows)
     assert (first.shape, second.shape) == ((2, 3), (3, 2))
-    with pytest.raises(lg.UsageError, match="out_axes does not nest"):
+    with pytest.raises(lg.UsageError, match="out_axes has a different tree structure"):
         lg.vmap(lambda x: x, out_axes=(0, 1))(rows)
 
 
@@ -284,7 +284,7 @@ def test_a_number_taken_out_of_a_function_that_is_differentiated_is_refused():
     rate = lg.asarray(2.0) * 1.5
     assert float(lg.grad(lambda x: x * float(rate))(lg.asarray(3.0))) == 3.0
     for outer in (lg.jit, lg.vmap):
-        with pytest.raises(lg.UsageError, match="not known while a function is traced"):
+        with pytest.raises(lg.UsageError, match="not known while a function is being traced"):
             outer(lg.grad(lambda x: x if x > 0.0 else -x))(lg.asarray([3.0]) if outer is lg.vmap else lg.asarray(3.0))
 
 

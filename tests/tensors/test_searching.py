@@ -62,7 +62,7 @@ def test_nonzero_of_a_number_is_refused() -> None:
 
 @pytest.mark.parametrize("function", [lambda x: lg.nonzero(x)[0], lg.unique_values, lambda x: lg.unique_all(x).counts])
 def test_shapes_that_depend_on_data_cannot_be_traced(function: Any) -> None:
-    with pytest.raises(lg.UsageError, match=r"not known while a function is traced.*test_searching.py"):
+    with pytest.raises(lg.UsageError, match=r"not known while a function is being traced.*test_searching.py"):
         lg.jit(function)(lg.asarray([1.0, 0.0]))
 
 
@@ -83,7 +83,7 @@ def test_a_number_may_be_searched_for() -> None:
     assert int(lg.searchsorted(order, 3.5)) == 2  # in float32, and not cut to 3
     with pytest.raises(lg.UsageError, match="has no side 'middle'"):
         lg.searchsorted(order, 3, side="middle")
-    with pytest.raises(lg.ShapeError, match="looks into a sequence"):
+    with pytest.raises(lg.ShapeError, match="takes a one-dimensional tensor"):
         lg.searchsorted(lg.zeros((2, 2)), 1.0)
 
 
@@ -121,7 +121,7 @@ def test_the_largest_and_smallest_come_with_their_positions() -> None:
         np.testing.assert_array_equal(smallest.numpy(), np.take(np.sort(x, axis), range(2), axis))
     with pytest.raises(lg.LivegradError, match="no 7 elements"):
         lg.top_k(lg.asarray(x), 7)
-    with pytest.raises(lg.UsageError, match="whole number"):
+    with pytest.raises(lg.UsageError, match="takes an integer"):
         lg.top_k(lg.asarray(x), 1.5)  # type: ignore[arg-type]
 
 

@@ -200,18 +200,18 @@ BAD = {
     "a huge shape": archive(x__npy=npy("<f8", (1 << 60,))),
     "a shape that overflows": archive(x__npy=npy("<f8", (1 << 40, 1 << 40))),
     "a negative shape": archive(x__npy=npy("<f8", (-1, -1), bytes(8))),
-    "a shape that is no shape": archive(x__npy=npy("<f8", "ab", bytes(16))),
+    "a shape that is not a shape": archive(x__npy=npy("<f8", "ab", bytes(16))),
     "too few bytes": archive(x__npy=npy("<f8", (3,), bytes(8))),
     "too many bytes": archive(x__npy=npy("<f8", (1,), bytes(80))),
     "strings": archive(x__npy=npy("<U4", (1,), bytes(16))),
     "no header": archive(x__npy=b"\x93NUMPY\x01\x00\xff\xff"),
     "a future version": archive(x__npy=b"\x93NUMPY\x09\x00" + bytes(64)),
-    "a layout that is no json": archive(layout__json=b"{"),
-    "a layout that is no nest": layout([1, 2]),
+    "a layout that is not json": archive(layout__json=b"{"),
+    "a layout that is not a pytree": layout([1, 2]),
     "an unknown kind": layout({"code": "os.abort()"}),
     "two kinds": layout({"plain": 1, "list": []}),
     "a plain value that is none": layout({"plain": {"a": 1}}),
-    "a tensor that is not there": layout({"tensor": "y"}),
+    "a tensor that does not exist": layout({"tensor": "y"}),
     "a tensor by a list": layout({"tensor": ["x"]}),
     "keys that are no text": layout({"dict": [[1, {"plain": 1}]]}),
     "a layout too deep": archive(layout__json=b'{"list":[' * 100_000 + b"]}" * 100_000),
@@ -221,7 +221,7 @@ BAD = {
 @pytest.mark.parametrize("content", BAD.values(), ids=BAD)
 def test_a_bad_file_is_refused_with_the_line(path, content):
     path.write_bytes(content)
-    with pytest.raises(lg.UsageError, match=r"is no npz file of tensors \(test_storage\.py"):
+    with pytest.raises(lg.UsageError, match=r"is not an npz file of tensors \(test_storage\.py"):
         lg.load(path)
 
 

@@ -246,7 +246,7 @@ def test_graph_writes_dot_with_an_edge_for_each_link(part, tmp_path, capsys):
         (["graph", "{tape}"], "is a tape, which has no functions of nodes"),
         (["info", "."], "`.` is a folder, not a file; name a 3MF file"),
         (["slice", "{part}", "-o", "folder.svg"], "`folder.svg` is a folder, not a file"),
-        (["eval", "{part}", "--points-file", "{part}"], "slab.3mf` is no text: expected three numbers a line"),
+        (["eval", "{part}", "--points-file", "{part}"], "slab.3mf` is not text: expected three numbers a line"),
         (["info", "{tape}.txt"], "there is no file"),
     ],
 )
@@ -269,7 +269,7 @@ def test_errors_say_what_to_do(words, said, part, tape, tmp_path, capsys, monkey
         (["eval", "{part}"], "no points are given"),
         (["eval", "{part}", "0,0,0", "--bounds", "0,0,0,1,1,1"], "a level set has a domain of its own"),
         (["eval", "{tape}", "0,0,0", "--part", "1"], "is a tape with one shape"),
-        (["graph", "{part}", "-o", "graph.bmp"], "no graph can be written as `.bmp`"),
+        (["graph", "{part}", "-o", "graph.bmp"], "a graph cannot be written as `.bmp`"),
         (["passes", "{part}", "--only", "magic"], "there is no pass `magic`: expected one of input, "),
         (["run", "--out", "{part}"], "is a file, not a folder; choose another --out"),
     ],
@@ -338,7 +338,7 @@ def test_a_line_that_is_no_point_is_named(part, tmp_path, capsys):
     (tmp_path / "points.csv").write_text("0 0 0\n1 2\n")
     code, _, error = run(capsys, "eval", part, "--points-file", tmp_path / "points.csv")
     assert code == 1
-    assert "line 2 of points.csv is no point" in error
+    assert "line 2 of points.csv is not a point" in error
 
 
 def test_one_of_several_parts_must_be_chosen(tmp_path, capsys):

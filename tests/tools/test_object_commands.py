@@ -360,7 +360,7 @@ def test_files_made_of_an_object_bear_its_name(parts, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["parts.py:number"], 1, "`parts.py:number` is no part: expected a Part, a Shape or an Assembly, found int"),
+        (["parts.py:number"], 1, "`parts.py:number` is not a part: expected a Part, a Shape or an Assembly, found int"),
         (["parts.py:ball"], 2, "a shape has no bounds of its own"),
         (["parts.py:part", "--exact"], 2, "leave --part, --function, --set, --exact and --precision out"),
         (
@@ -386,4 +386,4 @@ def test_explain_tells_the_kernels_of_a_tensor_and_of_a_compiled_function(file, 
 def test_a_compiled_function_that_was_never_called_says_so(file, capsys):
     code, _, error = run(capsys, "passes", f"{file}:idle")
     assert code == 1
-    assert "expected one signature, found 0; let the program call it" in error
+    assert "expected one signature, found 0; call it with arguments of one signature" in error

@@ -1,6 +1,7 @@
-"""Checks in kernels, for every backend: what each says when it fails, where the user wrote it, and both as JSON.
+"""Check sites of kernels, for every backend: the message and source line of each check, also as JSON.
 
-Emitters number their sites; a kernel reports a number, and recipes keep sites beside the code on disk.
+Emitters number their sites, and a failing kernel reports the number. Serialised executables store the sites with the
+code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A program of livegrad functions as one function of its features, and its gradients.
+"""Composes a program of livegrad functions into one function of its features, and differentiates it.
 
-`Program.to_function` and `Program.gradient` call `compose`. Scoped inputs of modifiers are put in place with their
-features exchanged, so a derivative goes through changes of the context too.
+`Program.to_function` and `Program.gradient` call `compose`. Scoped inputs of modifiers are inlined with their features
+replaced, so derivatives go through changes of the context too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Composed:
         element = scalar_of(result)
         if element is None or element.kind != "float" or (result is not element and not _has_rank_zero(result)):
             raise ContextError(
-                f"`{self.name}` has no single slope by `{feature}`", expected="one real number", found=str(result)
+                f"`{self.name}` has no single derivative with respect to `{feature}`",
+                expected="one real number",
+                found=str(result),
             )
         missing = [str(each) for each in self.features if str(each) not in context]
         if missing:

@@ -1,6 +1,6 @@
-"""When two nodes are the same: the identity of functions, in this process and, for versioned ones, in any other.
+"""The identity of nodes: of functions in this process, and of versioned functions across processes.
 
-`link` asks for both: the first finds the memo table, the second names results on disk.
+`link` uses both: the first selects the memo table, the second names results on disk.
 """
 
 from __future__ import annotations

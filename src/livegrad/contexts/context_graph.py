@@ -1,7 +1,7 @@
 """Context graphs: nodes by name, declared, edited and compiled.
 
-People build a `ContextGraph` and compile it to a `Program`. The results of all its programs are in one store, by the
-content of nodes, so that an edit keeps whatever it does not change.
+Users build a `ContextGraph` and compile it to a `Program`. All its programs share one store of results, keyed by the
+content of nodes, so that an edit keeps all results that it does not affect.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ContextGraph:
         with self._lock:
             if name in self.nodes:
                 raise ContextError(
-                    f"there is a node `{name}` already",
+                    f"node `{name}` already exists",
                     where=caller_origin(),
                     found=f"declared at {self.nodes[name].origin}",
                     help="use replace(...) to edit it",
@@ -118,7 +118,7 @@ class ContextGraph:
         """Adds a node with a plain value, which `set` can change."""
         with self._lock:
             if name in self.nodes:
-                raise ContextError(f"there is a node `{name}` already", where=caller_origin(), help="use set(...)")
+                raise ContextError(f"node `{name}` already exists", where=caller_origin(), help="use set(...)")
             return self._put(make_declaration(name, Constant(fact_of_given(value)), ()))
 
     def modifier(self, name: str, source: str, /, **changes: Callable[[Any], Any] | Function) -> str:
@@ -139,7 +139,7 @@ class ContextGraph:
         )
         with self._lock:
             if name in self.nodes:
-                raise ContextError(f"there is a node `{name}` already", where=caller_origin())
+                raise ContextError(f"node `{name}` already exists", where=caller_origin())
             return self._put(declaration)
 
     # --- editing -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Programs: a compiled context graph that is evaluated, asked why, and shown.
+"""Programs: compiled context graphs that can be evaluated, explained and printed.
 
-`ContextGraph.compile` makes one. It compiles itself again after an edit, and keeps every result that the edit left
-as it was.
+Created by `ContextGraph.compile`. A program recompiles itself after an edit, and keeps all results that the edit does
+not affect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lazy tensors in context graphs: as results of node functions, and as functions of features.
 
-Importing this teaches the cache that tensors are equal when they are the same expression. A handle can be made to
-stand for something else (`x[0] = 1`), so the cache hands out a new one each time.
+Importing this module registers tensors with the cache: they are equal if they are the same expression. A handle can be
+rebound (`x[0] = 1`), so the cache returns a new handle each time.
 """
 
 from __future__ import annotations

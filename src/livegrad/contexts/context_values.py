@@ -1,4 +1,4 @@
-"""The context that a program is evaluated in: features and their values, fixed when it is made."""
+"""The context that a program is evaluated in: an immutable mapping of features to values."""
 
 from __future__ import annotations
 

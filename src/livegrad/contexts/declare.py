@@ -1,7 +1,7 @@
-"""Declaring nodes: which features a function reads, injects or modifies, by arguments or by annotations.
+"""Node declarations: the features that a function reads, injects or modifies, given as arguments or annotations.
 
 `context_node` turns an annotated function into a `ContextFunction`; `ContextGraph` turns either form into a
-`NodeDeclaration`, which is all that the compiler sees.
+`NodeDeclaration`, the input of the compiler.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def feature_names(features: Names) -> tuple[str, ...]:
     names = (features,) if isinstance(features, str) or not isinstance(features, Iterable) else tuple(features)
     for name in names:
         if not isinstance(name, str):
-            raise ContextError("inputs and features are given by name", where=caller_origin(), found=repr(name))
+            raise ContextError("pass inputs and features by keyword", where=caller_origin(), found=repr(name))
     return names
 
 
@@ -105,7 +105,7 @@ def make_declaration(
     """A checked declaration; `inject` and `modify` go for every scoped input, or by the name of one."""
     where = caller_origin()
     if not isinstance(name, str):
-        raise ContextError("a node has a name", where=where, found=repr(name))
+        raise ContextError("a node needs a name", where=where, found=repr(name))
     pairs = tuple(inputs)
     require_parameters(name, function, len(pairs))
     scoped = {source for source, is_scoped in pairs if is_scoped}
@@ -120,9 +120,9 @@ def make_declaration(
             )
     if persist and version is None:
         raise ContextError(
-            f"node `{name}` cannot be kept on disk without a version",
+            f"node `{name}` cannot be stored on disk without a version",
             where=where,
-            help='pass version="1", and another one whenever the function changes',
+            help='pass version="1", and change it whenever the function changes',
         )
     edges = []
     for source, is_scoped in pairs:

@@ -1,4 +1,4 @@
-"""What can be wrong with a context graph: raised when it is declared, compiled or evaluated."""
+"""Errors in context graphs, raised when they are declared, compiled or evaluated."""
 
 from __future__ import annotations
 

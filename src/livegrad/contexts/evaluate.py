@@ -1,9 +1,8 @@
-"""Evaluation: results pulled from the output, each computed once for what it needs.
+"""Demand-driven evaluation of context programs: each result is computed once per set of needed features.
 
-A node is looked up by its needed features. If it is not there, its plain inputs are evaluated, and it is looked up by
-the values that went into it: a change that leaves those equal stops there. Only then does its function run.
-The walk over plain inputs is iterative; scoped inputs are called by node functions, and deep ones go on in a thread
-with a stack of its own.
+A node is looked up by its needed features. On a miss, its plain inputs are evaluated, and it is looked up by their
+values: a change that leaves them equal stops there. Only then does its function run. The walk over plain inputs is
+iterative; scoped inputs are called by node functions, and deep nesting continues in a thread with its own stack.
 """
 
 from __future__ import annotations
@@ -299,10 +298,10 @@ class Evaluation:
             call.active = False
         if isinstance(result, Iterator):
             raise ContextError(
-                f"node `{unit.name}` gives an iterator, which could be read only once",
+                f"node `{unit.name}` returns an iterator, which can be read only once",
                 where=unit.declaration.origin,
                 found=type(result).__name__,
-                help="give a list or a tuple of it",
+                help="return a list or a tuple",
             )
         fact = fact_of_result(result)
         self._observer.computed(unit, env, inputs, call.answers, perf_counter() - started - call.nested_seconds)

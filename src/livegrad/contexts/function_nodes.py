@@ -1,6 +1,6 @@
-"""livegrad functions as nodes: the features they need are the leaves of their code that read one.
+"""livegrad functions as nodes. Their needs are the features that their code reads.
 
-`ContextGraph.node` calls `as_kernel`; the result is called like any node function, and is composed by `compose`.
+`ContextGraph.node` calls `as_kernel`; the result is called like any node function, and composed by `compose`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a node function sees: a guarded context, and its scoped inputs as callables.
+"""The arguments of a node function: a guarded context, and its scoped inputs as callables.
 
-The context lets through what the node declared and nothing else. Evaluation makes one for every call of a node
-function; contexts for scoped inputs are built from it with `inject` and `modify`.
+The context exposes only what the node declared. Evaluation creates one for every call of a node function; contexts for
+scoped inputs are derived from it with `inject` and `modify`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From declarations to what runs: the needs of every node, and how contexts are cut down on every edge.
+"""The compiler of context graphs: the needs of every node, and the nullification of contexts on every edge.
 
-`link` is the compiler of a context graph. It orders the nodes, runs `nullify_context`, refuses what does not fit, and
-makes a `Unit` for each node, with the memo tables of its content.
+`link` orders the nodes, runs `nullify_context`, reports errors, and creates a `Unit` for each node with the memo tables
+of its content.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def _without_source(nodes: Mapping[str, NodeDeclaration], needs: ContextNeeds) -
     return ContextError(
         f"node `{node.name}` extracts `{found.feature}`, which nothing above it provides",
         where=node.origin,
-        expected=f"a node on the way that injects `{found.feature.feature}`, or a root context that has it",
-        found=f"the way {way}",
+        expected=f"a node on the path that injects `{found.feature.feature}`, or a root context that has it",
+        found=f"the path {way}",
         help=f'compile with root=["{found.feature}"], inject it, or declare it optional',
     )
 
@@ -181,7 +181,7 @@ class _Linker:
         if declaration.persist and key is None:
             nameless = next((child for child in inputs if child.disk_key is None), None)
             raise ContextError(
-                f"node `{declaration.name}` cannot be kept on disk",
+                f"node `{declaration.name}` cannot be stored on disk",
                 where=declaration.origin,
                 found=f"input `{nameless.name}` without a version" if nameless else "no version of its own",
                 help="give every Python function below it a version",

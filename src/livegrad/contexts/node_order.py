@@ -1,4 +1,4 @@
-"""The nodes that an output needs, inputs first; unknown names and cycles are errors that show the way there."""
+"""The nodes that an output depends on, inputs first. Unknown names and cycles are errors that show the path."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def _cycle(way: list[str], node: NodeDeclaration) -> ContextError:
         f"node `{node.name}` needs its own result",
         where=node.origin,
         found=" → ".join(f"`{name}`" for name in names),
-        help="a graph of contexts has no cycles: keep state outside, and pass it in as a feature",
+        help="a context graph cannot have cycles: keep state outside and pass it in as a feature",
     )

@@ -1,4 +1,4 @@
-"""Seeing what evaluation does: events, counts and times for each node, and why a node was computed last.
+"""Observes evaluation: events, counts and times per node, and why a node was last computed.
 
 Evaluation reports here; `Program.events`, `Program.report` and `Program.why` read it.
 """

@@ -1,4 +1,4 @@
-"""Context graphs as text, as Graphviz DOT and as a picture: nodes, what they need, and the nullifications between."""
+"""Context graphs as text, DOT and SVG: nodes, their needs, and the nullifications between them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What went wrong, where, and what to do: the errors of livegrad and the places they point at.
+"""Error classes and source locations.
 
-Every layer raises one of the classes below; each carries what happened, the user's file and line, what was
-expected, what was found, and a way out.
+Every layer raises these errors. Each carries what happened, the user's file and line, what was expected, what was
+found, and a fix.
 """
 
 from __future__ import annotations
@@ -286,8 +286,10 @@ def file_error(error: OSError, path: object, help: str, what: str | None = None)
 
 def missing_folder(path: object) -> FileError:
     """The error of who writes to a folder that is not there."""
-    error = FileNotFoundError(errno.ENOENT, "there is no such folder to write to")
-    return file_error(error, path, "make it first: os.makedirs(...)", f"there is no such folder to write to: `{path}`")
+    error = FileNotFoundError(errno.ENOENT, "the folder to write to does not exist")
+    return file_error(
+        error, path, "make it first: os.makedirs(...)", f"the folder to write to does not exist: `{path}`"
+    )
 
 
 class TypeRuleError(LivegradError):

@@ -1,9 +1,9 @@
-"""Calls of public functions that fail: an error with the user's line and what to write, not one of Python or NumPy.
+"""Turns failures inside public functions into errors with the user's line and a fix, instead of Python's or NumPy's.
 
-Most arguments are checked where they are used, with an error that says what was expected. What slips through, and fails
-somewhere below, is explained here, with the failure as its cause. Errors that the user's own functions raise pass.
+Most arguments are checked where they are used. Failures that no check anticipated are explained here, with the original
+error as the cause. Errors raised by the user's own functions pass through.
 
-`livegrad.__getattr__` has public functions explained, `tensors/namespace.py` methods of tensors.
+`livegrad.__getattr__` wraps public functions, `tensors/namespace.py` wraps methods of tensors.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _failed_call(
     own = args[1:] if function.__name__ == "__init__" else args  # without `self`
     given = [*map(_described, own), *(f"{name}={_described(value)}" for name, value in kwargs.items())]
     return CallError(
-        f"`{_public_name(function)}` cannot take these arguments",
+        f"`{_public_name(function)}` does not accept these arguments",
         where=caller_origin(),
         found=", ".join(given),
         help=f"{type(error).__name__}: {error}",
@@ -147,7 +147,7 @@ def _wrong_call(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str,
         help = _by_keyword(name, parameters, args)
     expected = f"{name}({', '.join(map(_written, parameters))})"
     return CallError(
-        f"`{name}` does not take these arguments", where=caller_origin(), expected=expected, found=found, help=help
+        f"`{name}` does not accept these arguments", where=caller_origin(), expected=expected, found=found, help=help
     )
 
 

@@ -1,6 +1,6 @@
-"""What NumPy, JAX and PyTorch call things: a name that livegrad does not have comes in, what to write goes out.
+"""Names of NumPy, JAX and PyTorch that livegrad does not have, and what to write instead.
 
-Asked when an attribute of `livegrad` or of a tensor is missing; nothing else knows these names.
+Used when an attribute of `livegrad` or of a tensor is missing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How bfloat16 is held, which NumPy does not know: as two opaque bytes, the upper half of a float32.
+"""The representation of bfloat16, which NumPy lacks: two opaque bytes, the upper half of a float32.
 
-Widening is exact, narrowing rounds to nearest, ties to even. `ir.types` gives the dtype its name; backends convert.
+Widening is exact; narrowing rounds to nearest, ties to even. `ir.types` names the dtype; backends convert.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Pauses Python's collector of cyclic garbage while a program is compiled.
+"""Pauses Python's cyclic garbage collector while a program is compiled.
 
-Passes make hundreds of thousands of nodes, hardly any of them garbage; the collector would look at all of them again
-and again, the longer the program the more often. Compilers come here.
+Passes create hundreds of thousands of nodes, few of them garbage, and the collector would scan all of them repeatedly.
 """
 
 from __future__ import annotations

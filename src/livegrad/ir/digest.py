@@ -1,6 +1,6 @@
-"""A digest of a function's meaning: what names compiled code in a cache that outlives the process.
+"""A digest of the meaning of a function, the key of compiled code in the disk cache.
 
-Two functions with one digest compute the same; the lines that their checks name are numbered, and may be others.
+Functions with the same digest compute the same values; the source lines of their checks may differ.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sizes that are known only at run time: polynomials over named sizes, and arithmetic with them.
+"""Symbolic sizes, known only at run time: polynomials over named sizes, and their arithmetic.
 
-Shapes of tensor types are made of these and of plain integers.
+Shapes of tensor types consist of these and of integers.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def _terms(value: int | Dimension) -> tuple[tuple[tuple[str, ...], int], ...]:
         return value.terms
     if not isinstance(value, Integral):
         raise UsageError(
-            "a symbolic size is computed with integers and other sizes alone",
+            "symbolic sizes can only be combined with integers and other sizes",
             where=caller_origin(),
             found=type(value).__name__,
-            help="as a number among tensors, count: lg.sum(lg.ones_like(x)); or make it an input of its own",
+            help="to use it in tensor code, write lg.sum(lg.ones_like(x)), or make it a separate input",
         )
     return (((), int(value)),)
 
@@ -120,7 +120,7 @@ def size_product(shape: tuple[Size, ...]) -> Size:
 
 
 def divide_exactly(size: Size, divisor: Size) -> Size | None:
-    """`size / divisor` when it is a whole number for all sizes, else None.
+    """`size / divisor` when it is an integer for all sizes, else None.
 
     >>> divide_exactly(12, 4), divide_exactly(12, 5)
     (3, None)

@@ -1,7 +1,7 @@
-"""Boxes and arrows as SVG: a layered drawing of a graph, with nothing installed but Python.
+"""Draws graphs as SVG with a layered layout, without other software.
 
-In: boxes with lines of text, edges between them. Out: SVG text. Called by whatever shows a graph: tensors, functions,
-node graphs, the live engine, the command line.
+In: boxes with lines of text, and edges between them. Out: SVG text. Used for tensors, functions, node graphs, the live
+engine and the command line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Making functions: from nodes, or by tracing a Python callable; and putting a function's body in place of a call."""
+"""Creates functions from nodes or by tracing a Python callable, and inlines function bodies."""
 
 from __future__ import annotations
 

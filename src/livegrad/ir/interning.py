@@ -1,6 +1,6 @@
-"""Tables of objects that are one wherever they are equal, for as long as somebody holds them.
+"""Weak interning tables: equal objects are the same object while it is referenced.
 
-Types and nodes are entered here under keys of what they are made from, and found again by whoever makes an equal one.
+Types and nodes are interned by the keys of their components.
 """
 
 from __future__ import annotations

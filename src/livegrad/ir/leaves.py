@@ -1,4 +1,4 @@
-"""The ops without operands: constants, parameters of functions, and inputs that are given from outside by key."""
+"""Ops without operands: constants, parameters of functions, and keyed inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PYTHON_TYPES = {"bool": bool, "signed": int, "unsigned": int, "float": float, "
 
 def _constant_type(*, value: Any, type: Type) -> Type:
     if not isinstance(type, Scalar):
-        raise TypeRuleError("a constant is a scalar", found=str(type), help="spread it with splat or broadcast")
+        raise TypeRuleError("a constant is a scalar", found=str(type), help="use splat or broadcast")
     if value.__class__ is not _PYTHON_TYPES[type.kind]:
         raise TypeRuleError("a constant's value must be of its type's kind", expected=type.kind, found=repr(value))
     return type
@@ -61,7 +61,7 @@ def constant(value: Any, type: Scalar) -> Node:
             "a constant is a scalar",
             where=caller_origin(),
             found=str(type),
-            help="spread it with splat or broadcast",
+            help="use splat or broadcast",
         )
     return make_node(constant_op, (), (("type", type), ("value", exact_value(value, type))))
 

@@ -1,7 +1,7 @@
-"""Lines to blame, taken out of a function: what is compiled has numbers in their place, and the lines travel beside it.
+"""Replaces source lines in a function by indices before compilation; the lines are stored next to the compiled code.
 
-Backends call `mark_places` before they look for compiled code, so that functions which differ in nothing but the lines
-of their checks share it; `name_place` puts the line into an error on its way out.
+Backends call `mark_places` before they look for compiled code, so that functions that differ only in the lines of their
+checks share it. `name_place` adds the line to an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A dictionary that keeps the entries used last: the one of which all bounded caches are made."""
+"""An LRU dictionary, used by all bounded caches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Nodes and functions of the value IR: pure, immutable, interned, so that the same expression is the same object.
+"""Nodes and functions of the value IR: pure, immutable and interned, so that equal expressions are the same object.
 
-Ops make nodes through `make_node`; passes read them and make new ones. Origins stand beside a node and take no part in
-its identity, but for one kind: a node that may fail when it runs has the line to blame, and is one with its like at
-that line alone.
+Ops create nodes through `make_node`; passes read them and create new ones. Source lines are not part of a node's
+identity, with one exception: a node that may fail at run time is shared only with equal nodes of the same line.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class Node:
 
     def __bool__(self) -> bool:
         raise UsageError(
-            "a node has no truth value yet: it is computed when the function runs",
+            "a node cannot be used as a condition: it is computed when the function runs",
             where=caller_origin(),
             help="use select(condition, a, b) or cond(...) instead of `if`",
         )

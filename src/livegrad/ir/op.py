@@ -1,6 +1,6 @@
-"""The op record: everything livegrad knows about an operation, in one place.
+"""The op record: all rules of an operation in one place.
 
-`ops/` makes the records; every pass and backend reads its rule from here.
+`ops/` defines the records; passes and backends read their rules from them.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Op:
             found = error.found or ", ".join(str(operand.type) for operand in operands)
             name = dict(attributes).get("kind", self.name)  # `max`, not the `reduce` that it is one kind of
             raise TypeRuleError(
-                f"`{name}` refused: {error.what}",
+                f"`{name}`: {error.what}",
                 where=origins[0] if origins else None,
                 expected=error.expected,
                 found=found,
@@ -110,7 +110,7 @@ class Op:
             ) from None
         except (TypeError, AttributeError) as error:
             raise TypeRuleError(
-                f"`{self.name}` cannot take {len(operands)} operands with attributes {dict(attributes)}",
+                f"`{self.name}` does not accept {len(operands)} operands with attributes {dict(attributes)}",
                 where=origins[0] if origins else None,
                 help=str(error),
             ) from None

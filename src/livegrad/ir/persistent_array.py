@@ -1,6 +1,6 @@
-"""An immutable table from numbers to values, of which the newest version is changed in constant time.
+"""A persistent array: an immutable mapping from indices to values, whose newest version is updated in constant time.
 
-Loops that run on the host remember their values in one: each trip makes a new version, and only the newest is used.
+Tapes of loops that run on the host use it: each iteration creates a new version, and only the newest is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Lines on their way through passes: functions go in with theirs, and what is made of them comes out with its own.
+"""Propagates source locations through passes.
 
-Nodes of closed functions are shared, so that no node can say whose line it is; a pass that works inside
-`keeping_places` finds the lines of the functions it was given, and no others.
+Nodes of closed functions are shared, so a node cannot store the line of one function. A pass that works inside
+`keeping_places` sees the lines of its input functions, and no others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which nodes are a branch's or loop body's own work: those that it asks for as it is traced.
+"""Scopes: the nodes that belong to a branch or loop body, namely those that are requested while it is traced.
 
-An author's branch may take values from around it and have no arguments at all, so operands do not tell what is the
-branch's own work. Nor does the time when a node was made: nodes are interned, and an equal one may be there already.
+A branch may capture outer values and have no arguments, so operands do not determine what belongs to it. Nor does the
+creation time of a node: nodes are interned, and an equal node may already exist.
 """
 
 from __future__ import annotations

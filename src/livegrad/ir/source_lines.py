@@ -1,7 +1,7 @@
-"""Where nodes were written: the line that authors are at, and the table of places that passes carry along.
+"""Source locations of nodes: the current line of the user, and the table of locations that passes propagate.
 
-A node that an author makes knows its lines. Nodes of closed functions are shared by all functions that have them, so
-their lines are the functions' (`Function.places`); passes work inside `keeping_places`, where a table has them.
+A node created by user code stores its lines. Nodes of closed functions are shared between functions, so their lines are
+stored in the function (`Function.places`); passes work inside `keeping_places`, where a table contains them.
 """
 
 from __future__ import annotations

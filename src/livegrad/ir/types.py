@@ -1,6 +1,6 @@
-"""The types of the value IR: scalars, vectors, matrices, arrays, structs, tuples, tensors, traces.
+"""The types of the value IR: scalars, vectors, matrices, arrays, structs, tuples, tensors, tapes.
 
-Types are interned, so that the same type is the same object; every other module builds and compares them freely.
+Types are interned: equal types are the same object.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ class Tensor(Type):
             raise UsageError("a tensor's element must be a scalar", found=str(self.element))
         for size in self.shape:
             if not isinstance(size, Dimension) and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-                raise UsageError("not a shape", expected="whole numbers or symbolic dimensions", found=repr(self.shape))
+                raise UsageError("not a shape", expected="integers or symbolic dimensions", found=repr(self.shape))
 
     def __str__(self) -> str:
         return f"tensor<{self.element}, [{', '.join(map(str, self.shape))}]>"

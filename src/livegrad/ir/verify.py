@@ -1,6 +1,6 @@
-"""Functions and modules in, nothing out, or the first rule of the IR that they break, with the user's line.
+"""Verifies functions and modules; raises an error with the user's line for the first violated invariant.
 
-The pass runner calls this after each pass; a function that was found right is not looked at again.
+The pass driver calls this after each pass. Verified functions are not checked again.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _not_interned(function: Function, node: Node) -> VerifyError:
         return _broken(
             function,
             node,
-            "has another type than its rule gives",
+            "does not have the type that its rule gives",
             expected=str(derived),
             found=str(node.type),
             help="make nodes by calling ops",
@@ -166,12 +166,12 @@ def _unwanted_op(function: Function, unwanted: frozenset[Op]) -> VerifyError:
         return _broken(
             function,
             node,
-            "is given from outside, and the function must be closed",
+            "is an outer value, but the function must be closed",
             found=repr(node.attribute("key")),
             help="make it a parameter, or verify with allow_inputs=True",
         )
     return _broken(
-        function, node, "is still there after the pass that removes it", help="give the pass a rule for this case"
+        function, node, "still exists after the pass that removes it", help="give the pass a rule for this case"
     )
 
 

@@ -1,4 +1,4 @@
-"""Walks over the IR: topological order, rewriting, functions within functions. All are iterative, for any depth."""
+"""IR traversal: topological order, rewriting, nested functions. All walks are iterative, for any depth."""
 
 from __future__ import annotations
 

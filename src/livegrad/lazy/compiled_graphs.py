@@ -1,6 +1,6 @@
-"""Compiled programs by structure: graphs that differ only in their data and their numbers run the same code.
+"""Compiled programs by graph structure: graphs that differ only in data and numbers share code.
 
-`lazy.execution` asks for the program of a graph; a bounded number of them is kept.
+`lazy.execution` requests the program of a graph. The number of cached programs is bounded.
 """
 
 from __future__ import annotations

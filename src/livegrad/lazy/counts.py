@@ -1,7 +1,7 @@
-"""Counts behind `lg.stats()`: what executions have done, added up when somebody asks.
+"""The counters behind `lg.stats()`, summed on request.
 
-`execution`, `devices` and `values` count things that take long. A compiled function that is called again and again has
-a `RepeatedRun`: a call adds one to a number, and nothing else.
+`execution`, `devices` and `values` count expensive operations. A jitted function has a `RepeatedRun`, so that each call
+only increments one number.
 """
 
 from __future__ import annotations

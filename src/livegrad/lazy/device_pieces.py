@@ -1,7 +1,6 @@
-"""A graph that is still to be computed, cut into pieces that run one after the other, each on one device.
+"""Partitions a pending graph into pieces that run in sequence, each on one device.
 
-`execution` runs them. Only tensors and numbers go from piece to piece: what a loop remembers, or several results in
-one, has no memory of its own that could be handed on.
+`execution` runs them. Only tensors and numbers can pass between pieces; tapes and tuples have no memory of their own.
 """
 
 from __future__ import annotations

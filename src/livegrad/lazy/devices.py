@@ -1,6 +1,6 @@
-"""Devices that graphs run on, by name: which device computes each node, and how a piece of a graph runs there.
+"""Devices by name: which device computes each node, and how a piece of a graph runs there.
 
-Values of a device that keeps its data stay there, and are arguments of what runs there next; others are NumPy's.
+Values on a device with its own memory stay there for the next piece; all others are NumPy arrays.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Execution of lazy nodes: what is missing is found, compiled as one function, run, and kept in the cells.
+"""Executes lazy nodes: missing values are compiled as one function, computed, and stored in memo slots.
 
-`tensors` calls `execute`. Graphs of the same structure share one compiled program, whatever their data.
+`tensors` calls `execute`. Graphs of the same structure share one compiled program.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _take_leaf(node: Node, work: _Work) -> None:
         work.volatile |= leaf.external
     elif node.op in (input_op, parameter_op):
         raise UsageError(
-            "the value is not known while a function is traced",
+            "the value is not known while a function is being traced",
             where=caller_origin(),
             help="call livegrad's functions, not NumPy's or those of `math` (lg.sin(x), not np.sin(x)), and lg.where, "
             "lg.cond or lg.while_loop instead of Python's control flow; an argument that Python must know, such as a "

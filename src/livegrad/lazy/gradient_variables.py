@@ -1,6 +1,6 @@
-"""Tensors that want a gradient, and the nodes through which one may be asked for: their history cannot go.
+"""Gradient variables: tensors that require a gradient, and the nodes that depend on them, whose history must be kept.
 
-Tensors say that they are variables; execution and `jit` ask what leads to one.
+Tensors register as variables; execution and `jit` query which nodes depend on one.
 """
 
 from __future__ import annotations

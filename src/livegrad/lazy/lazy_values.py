@@ -1,6 +1,6 @@
-"""Values of lazy nodes: data given from outside, and results that are kept beside their nodes.
+"""Values of lazy nodes: input data, and cached results.
 
-`tensors` holds nodes and gives data; `lazy.execution` computes values and decides which are kept.
+`tensors` holds nodes and provides data; `lazy.execution` computes values and decides which are cached.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def read_leaf(leaf: Leaf) -> Value:
     """A leaf's data; an error when it was computed from data that has been replaced since."""
     if leaf.ancestors and _is_outdated(leaf):
         raise UsageError(
-            "this tensor was computed from one that was given other data since, too long ago to compute it anew",
+            "this tensor was computed from a tensor that was refilled since, and can no longer be recomputed",
             where=caller_origin(),
             help="make a new tensor instead of calling fill on the old one",
         )

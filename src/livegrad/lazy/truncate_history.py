@@ -1,7 +1,6 @@
-"""Where histories end: a value that is built on many executions stands by itself from then on, as data.
+"""Truncates lazy history: turns a tensor into a leaf after eight executions, so a loop does not retain its whole graph.
 
-A loop that updates its tensors would otherwise remember every step it ever made. `execution` calls `settle_all` once in
-a while with what it has computed; everything here runs under `values.lock`.
+`execution` periodically calls `settle_all` with the values it has computed. Everything here runs under `values.lock`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The live engine: a graph of blocks that runs while it is edited, and pays only for what changed.
+"""The live engine: a graph of blocks that runs while it is edited, at a cost proportional to the change.
 
-`graph/` is what users describe, `compile/` turns it into a plan, `update/` brings a running plan up to date. `cpu/` and
-`cuda/` execute plans. `engine.py` is the front, `blocks/` makes blocks of Python functions, CUDA source and gradients,
-`recording/` writes sessions to files and replays them.
+`graph/` is the description, `compile/` turns it into a plan, `update/` updates a running plan. `cpu/` and `cuda/`
+execute plans. `engine.py` is the public interface. `blocks/` creates blocks from Python functions, CUDA source and
+gradients. `recording/` writes sessions to files and replays them.
 """
 
 from livegrad.public_names import front_door

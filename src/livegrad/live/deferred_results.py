@@ -1,4 +1,4 @@
-"""Deferred results: times and counters of append buffers, which executors may know only after a frame has ended."""
+"""Deferred results: times and counters of append buffers, which may be known only after a frame has ended."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The live engine: holds a description, keeps a plan of it running, and applies whatever changed, once a frame.
+"""The live engine: holds a description, keeps its plan running, and applies all changes once per frame.
 
-Users make an `Engine`, add blocks, connect them, and call `step` and `read`. A frame takes the journal, brings the
-running plan up to the wanted one at the cheapest level that is correct, and runs the steps that are stale.
+Users create an `Engine`, add and connect blocks, and call `step` and `read`. A frame takes the journal of edits,
+updates the running plan at the cheapest correct level, and runs the stale steps.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Engine(GradientSource):
             expected = "one of " + ", ".join(EXECUTORS)
             raise UsageError("not a backend", where=caller_origin(), expected=expected, found=shown(backend))
         if not isinstance(reuse_memory, bool):
-            raise UsageError("`reuse_memory` is True or False", where=caller_origin(), found=shown(reuse_memory))
+            raise UsageError("`reuse_memory` must be True or False", where=caller_origin(), found=shown(reuse_memory))
         self.executor: Executor = backend
         self._journal = Journal()
         self.graph = Graph(self._journal)
@@ -302,7 +302,7 @@ class Engine(GradientSource):
             watch.poll()
 
     def _report_watches(self, frame: Frame) -> None:
-        """What is wrong with watched files is a problem of the frame, though the last code runs on."""
+        """What is wrong with watched files is a problem of the frame, though the last code keeps running."""
         with self._journal.lock:
             for watch in self._watches:
                 keys, debug = find_keys(self.graph, watch.block), watch.block.debug
@@ -379,7 +379,7 @@ class Engine(GradientSource):
         """The buffer behind an output, with its value in it."""
         own, runtime = only_output(pin), self._runtime
         if running.__class__ is not bool:
-            raise UsageError("`running` is True or False", where=caller_origin(), found=shown(running))
+            raise UsageError("`running` must be True or False", where=caller_origin(), found=shown(running))
         if runtime.transaction.is_open:
             raise UsageError("the last frame was interrupted", where=caller_origin(), help="call step() again")
         if runtime.problems and not running:
@@ -408,13 +408,17 @@ class Engine(GradientSource):
         if begin is not None and not callable(begin):
             expected = "a function that makes an observer, or None"
             found = type(begin).__name__
-            raise UsageError("no observer", where=caller_origin(), expected=expected, found=found)
+            raise UsageError("not an observer", where=caller_origin(), expected=expected, found=found)
         with self._runtime.lock, self.graph.editing():
             if begin is not None and self._journal.observer is not None:
-                raise UsageError("this engine is recorded already", where=caller_origin(), help="close that first")
+                raise UsageError(
+                    "this engine is already being recorded",
+                    where=caller_origin(),
+                    help="close the other recording first",
+                )
             made = None if begin is None else begin()
             if made is not None and not hasattr(made, "frame_begins"):
-                raise UsageError("no observer", where=caller_origin(), found=type(made).__name__)
+                raise UsageError("not an observer", where=caller_origin(), found=type(made).__name__)
             self._journal.observer = made
 
     @property
@@ -501,7 +505,7 @@ class Engine(GradientSource):
             self.graph_of(pin.block)
             found = output_keys(self.graph, pin) or (known and output_keys(self.graph, pin, running=known.network))
         if not found:
-            raise UsageError(f"`{pin}` is not there any more", where=caller_origin())
+            raise UsageError(f"`{pin}` no longer exists", where=caller_origin())
         return [ref.key for ref in found]
 
     def _buffer_key(self, pin: Pin, plan: LivePlan) -> str:
@@ -524,5 +528,7 @@ class Engine(GradientSource):
             keys = outside or keys
         if len(keys) > 1:
             help = "expose it, and read it there"
-            raise UsageError(f"`{pin}` is at several places", where=caller_origin(), found=", ".join(keys), help=help)
+            raise UsageError(
+                f"`{pin}` exists in several places", where=caller_origin(), found=", ".join(keys), help=help
+            )
         return keys[0]

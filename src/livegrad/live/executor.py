@@ -1,7 +1,8 @@
-"""What runs a live plan: the protocols of executors. `live.cpu.cpu_executor` is one, a CUDA Graph another.
+"""The protocols of executors, which run live plans. `live.cpu.cpu_executor` implements them for the CPU, `live.cuda`
+for CUDA.
 
-An executor compiles steps (`prepare`, which may fail and then has changed nothing) and builds executables. An
-executable owns the memory of its plan; the engine tells it what changed, level by level, and which steps to run.
+An executor compiles steps (`prepare`; if it fails, nothing has changed) and builds executables. An executable owns the
+memory of its plan; the engine reports changes by level and selects the steps to run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one frame of a live engine did, as data and as text, and the error that a frame may end in."""
+"""The result of a frame of a live engine, as data and as text, and the error of a failed frame."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What `debug_nans` does for a live engine: the first step whose results have a NaN fails, and its operation is named.
+"""`debug_nans` for live engines: the first step whose results contain a NaN fails, and its operation is reported.
 
-In: an executable, and the report of a run. Out: the report with those failures. `Runtime` asks while somebody watches.
+In: an executable, and the report of a run. Out: the report with those failures. Called by `Runtime` while `debug_nans`
+is active.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Times of steps as a timeline: frames that ran with `engine.profiling = "block"` as a Chrome trace.
+"""Exports the step times of frames with `engine.profiling = "block"` as a Chrome trace.
 
 In: frames. Out: JSON text that chrome://tracing and Perfetto open.
 """

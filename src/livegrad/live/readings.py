@@ -1,7 +1,7 @@
-"""Readings between frames: at once where no frame runs, else when the frame that runs in another thread has ended.
+"""Readings between frames: immediate if no frame runs, otherwise after the frame that runs in another thread.
 
-`Engine.read` and `read_async` ask here. A thread that steps without a pause would seldom let others have the lock, so
-the thread that begins or ends a frame makes the readings that were asked for: they have the value of one frame, whole.
+Used by `Engine.read` and `read_async`. A thread that steps without a pause would rarely release the lock, so the thread
+that starts or ends a frame performs the pending readings; each reading comes from one complete frame.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A plan that runs: what is stale, what failed, which memory holds what, and what blocks are notified of.
+"""The run-time state of a plan: stale steps, failures, contents of shared memory, and notifications of blocks.
 
-`Engine` runs a frame here after `apply` has brought the plan up to date. Executors may work while the host goes on:
-what follows from a run is then drawn when it is known, at the latest before the next frame.
+`Engine` runs a frame here after `apply` has updated the plan. Executors may work asynchronously; the outcome of a run
+is then processed when it is known, at the latest before the next frame.
 """
 
 from __future__ import annotations

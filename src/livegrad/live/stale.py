@@ -1,6 +1,6 @@
-"""Which steps of a live plan must run: those that were made stale, and whatever follows from that.
+"""Computes which steps of a live plan must run: the stale steps and their dependents.
 
-In: a plan, the steps that something changed for, and what shared memory holds. Out: steps in order, with reasons.
+In: a plan, the directly affected steps, and the contents of shared memory. Out: steps in order, with reasons.
 """
 
 from __future__ import annotations

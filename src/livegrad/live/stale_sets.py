@@ -1,7 +1,6 @@
-"""Stale sets that were seen before: what follows from a set of stale steps is worked out once for each set.
+"""A cache of stale sets: the consequences of a set of stale steps are computed once per set.
 
-The engine asks for the set of a frame. In a live graph the same few numbers change again and again, so a frame finds
-its set ready, whatever the number of steps in it.
+In a live graph the same few numbers change repeatedly, so most frames find their set in the cache, whatever its size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Frames as transactions: a frame that an exception ends has not happened, and the next one does its work.
+"""Frames as transactions: a frame that ends with an exception is rolled back, and the next frame does its work.
 
-The applier and the runtime write down here what a frame changes, before they change it. The frame has happened once
-`is_open` is False again, which is the last thing it does. An interrupt may come between any two instructions: taking a
-frame back does not depend on an `except` that runs to its end, it is the next frame that looks here first.
+The applier and the runtime log every change of a frame before they make it. A frame is committed when `is_open` becomes
+False, its last action. An interrupt may come between any two instructions, so rolling back does not rely on an `except`
+block: the next frame does it first.
 """
 
 from __future__ import annotations

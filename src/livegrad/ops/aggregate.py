@@ -1,6 +1,6 @@
-"""Vectors, matrices, arrays, structs and tuples: made from members, taken apart, changed in one member.
+"""Aggregates: construction, member access and member update of vectors, matrices, arrays, structs and tuples.
 
-`make`, `get` and `set` serve them all; members are numbered in order (matrices by row).
+`make`, `get` and `set` work on all of them; members are numbered in order (matrices by row).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _replace(target: Any, value: Any, index: int) -> Any:
 
 def _splat_type(value: Type, *, type: Type) -> Type:
     if not isinstance(type, Vector | Matrix) or type.element is not value:
-        raise TypeRuleError("splat spreads a scalar over a vector or matrix of it", expected=f"a scalar of {type}")
+        raise TypeRuleError("splat fills a vector or matrix with a scalar", expected=f"a scalar of {type}")
     return type
 
 

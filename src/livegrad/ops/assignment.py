@@ -1,4 +1,4 @@
-"""Assignment at computed indices: of several to one element, the last one stands."""
+"""Assignment at computed indices. If several values are assigned to one element, the last one wins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Closing branches and loop bodies: functions of their inputs and of the values that they take from around them.
+"""Closure conversion of branches and loop bodies: captured values become additional inputs.
 
-What a branch or body makes itself belongs to it, for values, checks and derivatives. A loop need not compute the same
-in each trip for that: its invariants are computed before it, if it has a trip at all.
+Values that a branch or body computes belong to it, including their checks and derivatives. Loop invariants are still
+computed only once, before the loop, if the loop has at least one iteration.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Comparison, logic and bits: ops on each element by itself that no derivative goes through.
+"""Comparison, logic and bitwise ops: elementwise ops without derivatives.
 
-One record an op. Operands have one type; nothing is promoted or broadcast here.
+One record per op. Operands have the same type; there is no promotion or broadcasting here.
 """
 
 from __future__ import annotations

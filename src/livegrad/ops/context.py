@@ -1,7 +1,7 @@
-"""Features of an evaluation context: their names, their stack levels, and the leaf that reads one inside a function.
+"""Features of an evaluation context: names, stack levels, and the leaf that reads a feature inside a function.
 
-A traced function that calls `context("animation_time")` has a keyed input leaf for it; whoever runs the function finds
-the features that it needs in its code (`feature_leaves`), so they never have to be declared.
+A traced function that calls `context("animation_time")` contains a keyed input for it. `feature_leaves` finds the
+features that a function reads, so they need no declaration.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def parse_feature(text: str) -> FeatureLevel:
     if mark and not level.isdecimal():
         raise UsageError(f"`{text}` is not a feature", where=caller_origin(), expected="a name, or name@level")
     if mark and int(level) and not feature.stack:
-        raise UsageError(f"feature `{name}` is no stack", where=caller_origin(), found=f"`{text}`")
+        raise UsageError(f"feature `{name}` is not a stack", where=caller_origin(), found=f"`{text}`")
     return FeatureLevel(name, int(level or 0))
 
 

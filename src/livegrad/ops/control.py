@@ -1,6 +1,6 @@
-"""Calls, branches, loops and maps: ops whose attributes are closed functions, with every value they use an operand.
+"""Calls, branches, loops and maps: ops whose attributes are closed functions; every value they use is an operand.
 
-`evaluate` receives those functions as Python callables. Their derivatives are made by `passes.differentiate`.
+`evaluate` receives the functions as Python callables. `passes.differentiate` implements their derivatives.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _carried_types(types: tuple[Type, ...], carried: int, body: Function) -> tup
     _require_parameters(body, (i64, *types), "loop body")
     if body.result_types != types[:carried]:
         raise TypeRuleError(
-            f"loop body `{body.name}` must give the carried values anew",
+            f"loop body `{body.name}` must return the carried values",
             expected=", ".join(map(str, types[:carried])),
             found=", ".join(map(str, body.result_types)),
         )
@@ -94,7 +94,7 @@ def _carried_types(types: tuple[Type, ...], carried: int, body: Function) -> tup
 
 def _for_loop_type(trips: Type, *types: Type, body: Function, carried: int, reverse: bool) -> Type:
     if trips is not i64:
-        raise TypeRuleError("the number of trips must be an i64", found=str(trips))
+        raise TypeRuleError("the number of iterations must be an i64", found=str(trips))
     return Tuple(_carried_types(types, carried, body))
 
 

@@ -1,4 +1,4 @@
-"""Casts between scalar types, and the parts of complex numbers."""
+"""Casts between scalar types, and the components of complex numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _cast_type(source: Type, *, type: Type) -> Type:
     if scalar is None or not isinstance(target, Scalar):
         raise TypeRuleError("a cast goes from scalar to scalar", found=f"{source} to {type}")
     if scalar.kind == "complex" and target.kind != "complex":
-        raise TypeRuleError(f"a {scalar} is no {target}", help="take real(x) or imag(x) first")
+        raise TypeRuleError(f"a {scalar} cannot be cast to {target}", help="take real(x) or imag(x) first")
     return with_scalar(source, target)
 
 
@@ -36,7 +36,7 @@ def _require_integral_range(array: Any, type: Scalar) -> None:
     high = 2.0 ** (type.bits - 1 if type.kind == "signed" else type.bits)
     whole = np.trunc(array.astype(np.float64))
     if not np.all((whole >= low) & (whole < high)):
-        raise OverflowError(f"a value that no {type} can hold")
+        raise OverflowError(f"a value does not fit {type}")
 
 
 def _cast_jvp(y: Node, dx: Node | None) -> Node | None:

@@ -1,7 +1,7 @@
-"""Calls whose derivative is given by the user: rules for either mode, or another function to differentiate instead.
+"""Calls with custom derivatives: rules for either mode, or another function to differentiate instead.
 
-`make_custom_call` is what authoring uses. `passes.differentiate` reads the rules; what is left of such a call after
-derivatives are written out is a plain call of its function.
+Frontends use `make_custom_call`. `passes.differentiate` reads the rules; afterwards the call is a plain call of its
+function.
 """
 
 from __future__ import annotations

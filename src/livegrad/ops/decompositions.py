@@ -1,10 +1,11 @@
 """Factorisations of batches of matrices, real and complex: Cholesky, QR, eigenvalues, singular values.
 
-Backends run these by NumPy's LAPACK; what does not converge, or is not positive definite, ends the run with an error
-that names the user's line. Eigenvectors and singular vectors are made unique, so that their derivatives are those of
-the values that are given: each is turned until the first of its components that is at least half as large as the
-largest is real and positive. Where eigenvalues or singular values coincide, vectors have no derivative: the formulas
-give infinities or NaN there, while the derivatives of the values alone (`eigvalsh`, `svdvals`) stay right.
+Backends run these with NumPy's LAPACK. If an algorithm does not converge, or a matrix is not positive definite, the run
+ends with an error that names the user's line. Eigenvectors and singular vectors are made unique, so that their
+derivatives are well defined: each is scaled by a factor of modulus one so that its first component that is at least
+half as large as the largest is real and positive. Vectors of repeated eigenvalues or singular values have no
+derivative: the formulas give infinities or NaN, while the derivatives of the values alone (`eigvalsh`, `svdvals`) stay
+correct.
 """
 
 from __future__ import annotations

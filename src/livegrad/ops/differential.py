@@ -1,4 +1,4 @@
-"""Derivatives as ops: what a program asks for, before the `differentiate` pass has made it."""
+"""Derivatives as ops: requests that the `differentiate` pass expands."""
 
 from __future__ import annotations
 

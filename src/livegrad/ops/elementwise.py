@@ -1,6 +1,6 @@
-"""Arithmetic, choice and rounding: ops that work on each element by itself.
+"""Elementwise arithmetic, selection and rounding.
 
-One record an op. Operands have one type; nothing is promoted or broadcast here.
+One record per op. Operands have the same type; there is no promotion or broadcasting here.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _float_floor_div(a: Node, b: Node) -> Node:
 
 def _select_type(condition: Type, then: Type, otherwise: Type) -> Type:
     if then is not otherwise:
-        raise TypeRuleError("the two choices have different types")
+        raise TypeRuleError("the two branches have different types")
     scalar = scalar_of(then)
     if scalar is None:
         raise TypeRuleError("a choice between aggregates", help="use cond, or select each member")

@@ -1,6 +1,6 @@
-"""When a checked op can fail: rules that look at operands and attributes and say whether a node of them may.
+"""Rules that decide from operands and attributes whether a checked op can fail.
 
-Op records name them as `can_fail`. A node that cannot fail is shared by all lines that write it, so it pays to know.
+Op records refer to them as `can_fail`. A node that cannot fail is shared by all lines that use it.
 """
 
 from __future__ import annotations

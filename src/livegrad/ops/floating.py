@@ -1,8 +1,7 @@
-"""Elementwise ops that no short formula gives in all corners: neighbours of floats, signs of zeros, sums of
-exponentials, powers of integers.
+"""Elementwise ops with non-trivial edge cases: `nextafter`, `copysign`, `logaddexp`, integer powers.
 
-`square`, `reciprocal` and the logical functions of the Array API need no op of their own: they are x * x, 1 / x and the
-bitwise ops on truth values.
+`square`, `reciprocal` and the logical functions of the Array API need no separate op: they are x * x, 1 / x and the
+bitwise ops on booleans.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ signbit = Op(
 def _nextafter_type(x: Type, towards: Type) -> Type:
     if scalar_of(x) is bf16:
         # Arithmetic on bf16 is done in f32, where the next number is another one.
-        raise TypeRuleError("no neighbours in bf16", help="cast to f32 first")
+        raise TypeRuleError("bf16 has no `nextafter`", help="cast to f32 first")
     return same(2, FLOATS)(x, towards)
 
 

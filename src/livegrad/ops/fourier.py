@@ -1,7 +1,7 @@
-"""Fourier transforms as linear ops, by NumPy's FFT in the precision of the operand.
+"""Fourier transforms as linear ops, computed by NumPy's FFT in the precision of the operand.
 
-`fft` goes from complex to complex over any axes, `rfft` from real to half a spectrum, `irfft` back; every transform of
-the Array API is one of these or written in them (`rfftn`, `irfftn`, `hfft`, `ihfft` below).
+`fft` maps complex to complex over any axes, `rfft` real to half a spectrum, and `irfft` back. All transforms of the
+Array API are one of these or composed of them (`rfftn`, `irfftn`, `hfft`, `ihfft` below).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _require_lengths(tensor: Tensor, axes: tuple[int, ...]) -> None:
     if len(set(axes)) != len(axes) or any(not 0 <= axis < tensor.rank for axis in axes):
         raise TypeRuleError("axes must be different dimensions", found=f"{axes} for {tensor}")
     if any(tensor.shape[axis] == 0 for axis in axes):
-        raise TypeRuleError("the transform of nothing", found=str(tensor))
+        raise TypeRuleError("the transform of an empty axis", found=str(tensor))
 
 
 def _fft_type(x: Type, *, axes: tuple[int, ...], inverse: bool, norm: str) -> Type:
@@ -59,7 +59,7 @@ fft = Op(
 
 def _known_length(size: Size) -> int:
     if not isinstance(size, int):
-        raise TypeRuleError(f"the length {size} must be a number", help="half of it has no symbolic size")
+        raise TypeRuleError(f"the length {size} must be a number", help="half of it is not a symbolic size")
     return size
 
 

@@ -1,7 +1,7 @@
-"""Python callables inside programs: `host_call`, and printing. Backends run them from the host, between their kernels.
+"""Python callables inside programs: `host_call` and printing. Backends run them on the host, between their kernels.
 
-Authoring makes these through `make_host_call` and `make_print`. A callable is a pure function of its operands unless it
-is said to have an effect; then it runs once for each time the program comes to it, in the program's order.
+Frontends create these through `make_host_call` and `make_print`. A callable is a pure function of its operands unless
+it declares an effect; then it runs once each time the program reaches it, in program order.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def _host_call_type(*types: Type, function: HostFunction, results: tuple[Type, .
     if not isinstance(function, HostFunction):
         raise TypeRuleError("a host call has a HostFunction", found=repr(function))
     if not results:
-        raise TypeRuleError("a host call gives something, if only a token", help="use make_print, or return a bool")
+        raise TypeRuleError(
+            "a host call must return something, such as a token", help="use make_print, or return a bool"
+        )
     if not 0 <= follows <= len(types):
         raise TypeRuleError(f"{follows} operands for order alone among {len(types)}")
     return tuple_of(results)
@@ -105,7 +107,9 @@ def _taken(value: Any, type: Type, name: str) -> Any:
 def _unfit(value: Any, type: Type, name: str) -> UsageError:
     array = np.asarray(value) if not isinstance(value, tuple | list) else None
     found = repr(value)[:80] if array is None else f"{array.dtype}{list(array.shape)}"
-    return UsageError(f"host function `{name}` gave what it did not promise", expected=str(type), found=found)
+    return UsageError(
+        f"host function `{name}` returned values of other types than declared", expected=str(type), found=found
+    )
 
 
 def _refuse_to_derive(y: Node, *tangents: object) -> Any:
@@ -149,7 +153,7 @@ def make_host_call(
     if vjp is None and jvp is None:
         return host_call(*operands, *follows, function=function, results=promised, follows=len(follows))
     if follows or function.effect:
-        raise UsageError("a host function with a derivative can have no effect", where=caller_origin())
+        raise UsageError("a host function with a derivative cannot have side effects", where=caller_origin())
     types = tuple(node.type for node in operands)
     plain = _wrapped(function, types, promised)
     rules: dict[str, Any] = {}

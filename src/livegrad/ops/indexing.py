@@ -1,4 +1,4 @@
-"""Reads of tensors by computed index, and their transpose: additions at computed indices."""
+"""Gathers (reads by computed index) and their transpose, scatter-adds."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ lookup = Op(
 def _lookup_or_type(source: Type, otherwise: Type, *indices: Type) -> Type:
     found = _lookup_type(source, *indices)
     if otherwise is not found:
-        raise TypeRuleError("what stands for elements outside does not fit", expected=str(found), found=str(otherwise))
+        raise TypeRuleError(
+            "the value for elements out of bounds has the wrong type", expected=str(found), found=str(otherwise)
+        )
     return found
 
 
@@ -112,7 +114,7 @@ def write_type(base: Type, updates: Type, *indices: Type) -> Type:
     lifted, shape = _index_shape(tensor, indices)
     expected: Scalar | Tensor = Tensor(tensor.element, shape) if lifted else tensor.element
     if updates is not expected:
-        raise TypeRuleError("updates do not fit the indices", expected=str(expected), found=str(updates))
+        raise TypeRuleError("updates and indices have incompatible shapes", expected=str(expected), found=str(updates))
     return tensor
 
 

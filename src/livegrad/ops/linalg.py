@@ -1,4 +1,4 @@
-"""Linear algebra on tensors that backends hand to a library."""
+"""Linear algebra on tensors that backends delegate to a library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ops on batches of matrices share: type rules, adjoints, triangles, diagonals.
+"""Common parts of the ops on batches of matrices: type rules, adjoints, triangles, diagonals.
 
 `solving` and `decompositions` build their records and derivatives from these. Matrices are the last two dimensions.
 """

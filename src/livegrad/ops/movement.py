@@ -40,7 +40,9 @@ def _broadcast_type(source: Type, *, shape: tuple[Size, ...], axes: tuple[int, .
         raise TypeRuleError("each dimension needs an axis of the result, in order", found=f"axes {axes} for {sizes}")
     for size, axis in zip(sizes, axes, strict=True):
         if size not in (1, shape[axis]):
-            raise TypeRuleError(f"a dimension of {size} cannot spread over {shape[axis]}", found=f"{sizes} to {shape}")
+            raise TypeRuleError(
+                f"a dimension of {size} cannot broadcast over {shape[axis]}", found=f"{sizes} to {shape}"
+            )
     return Tensor(element, shape)
 
 

@@ -1,7 +1,7 @@
-"""When values are computed, and which are remembered: ops that give the value they take, and that no pass removes.
+"""Ops that control when values are computed and which are stored. They return their operand, and no pass removes them.
 
-`passes.differentiate` makes `after` where reverse mode computes values again; authoring makes it to keep printing in
-the order of the program, and `kept` where a value is to be remembered.
+`passes.differentiate` creates `after` where reverse mode recomputes values. Frontends create it to print in program
+order, and `kept` to store a value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from livegrad.ops.aggregate import make, member
 
 def _after_type(value: Type, *others: Type) -> Type:
     if not others:
-        raise TypeRuleError("nothing that the value could come after")
+        raise TypeRuleError("`after` needs at least one other value")
     return value
 
 

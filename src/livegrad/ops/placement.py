@@ -1,4 +1,4 @@
-"""Where values are computed: a value moved to a device, which is the same value for every rule of mathematics."""
+"""Device placement: moves a value to a device without changing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums, products, extrema and other folds along axes of tensors, and running folds."""
+"""Reductions along axes of tensors (sums, products, extrema), and scans."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def _kept(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, ...]:
 
 def _of_nothing(kind: str, tensor: Tensor) -> TypeRuleError:
     return TypeRuleError(
-        f"the {kind} of nothing",
+        f"the {kind} of an empty tensor",
         expected="at least one element",
         found=str(tensor),
-        help="there is no value to give for it: look at the shape first, or join it with a smallest value (lg.concat)",
+        help="check the shape first, or add a smallest value with lg.concat",
     )
 
 

@@ -1,4 +1,4 @@
-"""What op records share: type rules, ways to state a derivative, zeros.
+"""Common parts of op records: type rules, helpers for derivatives, zeros.
 
 Every module of `ops/` builds its records from these.
 """

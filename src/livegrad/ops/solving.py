@@ -1,7 +1,7 @@
 """Linear systems, inverses and determinants of batches of matrices, real and complex.
 
-Backends run these by NumPy's LAPACK. A matrix that is singular to the last bit ends the run with an error that names
-the user's line. Derivatives are those of Giles, "An extended collection of matrix derivative results" (2008).
+Backends run these with NumPy's LAPACK. An exactly singular matrix ends the run with an error that names the user's
+line. Derivatives follow Giles, "An extended collection of matrix derivative results" (2008).
 """
 
 from __future__ import annotations

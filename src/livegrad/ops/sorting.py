@@ -1,6 +1,6 @@
-"""Sorting along an axis, positions in sorted sequences, and reads of tensors along one axis by computed index.
+"""Sorting along an axis, binary search in sorted sequences, and gathers along one axis.
 
-NumPy sorts for the CPU. A NaN counts as greater than every number: last when ascending, first when descending.
+On the CPU, NumPy sorts. NaN counts as the largest number: last in ascending, first in descending order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What loops remember: values by iteration, zero where none was set. Reverse mode makes these; nobody writes them.
+"""Tapes: the residuals of loops by iteration, zero where none was set. Created only by reverse mode.
 
-A trace grows as it is written. Reading an index that was never set gives zero, so the transpose of a read is an
-addition into an empty trace.
+A tape grows as it is written. Reading an index that was never set gives zero, so the transpose of a read is an addition
+into an empty tape.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Geometry on short vectors and small matrices; every op here is defined by what it expands to."""
+"""Geometry on short vectors and small matrices. Every op here is defined by its expansion."""
 
 from __future__ import annotations
 

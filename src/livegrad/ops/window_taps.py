@@ -1,7 +1,7 @@
-"""Windows of tensors, and what is done with them, written out in ops that kernels are made of.
+"""Expands window ops to ops that kernels support.
 
-Called by the records of `windows.py`. A *tap* is a place in the window; for each, the elements that stand there in all
-windows are a strided view of the tensor.
+Called by the records of `windows.py`. A *tap* is a position in the window; the elements at one tap of all windows are a
+strided view of the tensor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Folds over windows of tensors: pooling. What the padding adds never counts as a largest or smallest element.
+"""Reductions over windows of tensors (pooling). Padding never counts as a maximum or minimum.
 
-Sums are linear, with a transpose of the same kind. Extrema hand their derivative to the first element that has the
-value, as pooling layers do everywhere (a fold along whole axes shares it among equals instead).
+Sums are linear, with a transpose of the same kind. The derivative of an extremum goes to the first element with that
+value, as usual in pooling layers (a reduction along whole axes shares it among ties instead).
 """
 
 from __future__ import annotations

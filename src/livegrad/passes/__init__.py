@@ -1,1 +1,1 @@
-"""Transformations of meaning, each from value IR to value IR."""
+"""Value passes: transformations from value IR to value IR."""

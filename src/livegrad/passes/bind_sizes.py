@@ -1,4 +1,4 @@
-"""Puts numbers in place of symbolic sizes, in types and attributes, nested functions included."""
+"""Replaces symbolic sizes by numbers in types and attributes, including nested functions."""
 
 from __future__ import annotations
 

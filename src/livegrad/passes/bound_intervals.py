@@ -1,7 +1,7 @@
-"""Interval arithmetic as a pass: a function of numbers in, a function of their bounds out.
+"""Interval arithmetic as a pass: turns a function of numbers into a function of their bounds.
 
-Meshers, slicers and renderers evaluate it over boxes to find those that no surface can cross. The result is a function
-like any other: it is compiled once and runs over all boxes of a level at a time.
+Meshers, slicers and renderers evaluate it over boxes to exclude those that no surface can cross. The result is an
+ordinary function: it is compiled once and runs over all boxes of a level at a time.
 """
 
 from __future__ import annotations

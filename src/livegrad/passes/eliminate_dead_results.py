@@ -1,11 +1,11 @@
-"""The `eliminate_dead_results` pass: results that nobody reads go, and with them what only they needed.
+"""The `eliminate_dead_results` pass: removes unused results, and what only they needed.
 
-A result of a called function is read when any of its callers reads it. A carried value of a loop is needed when its
-final value is read, when the next value of a needed one (or the loop's condition) is made from it, or when making its
-own next value may fail. Parameters and captures that are then unused go too. The module's own functions keep theirs.
+A result of a called function is used if any caller reads it. A carried value of a loop is used if its final value is
+read, if the next value of a used one (or the loop condition) depends on it, or if computing its next value may fail.
+Unused parameters and captures are removed too, except those of the module's own functions.
 
-Checks. What may fail is kept as long as the loop, branch or map that it happens in remains: none of these loses a check
-because a value is unread. A call is no more than its body, so what is unread in a callee goes as dead code does.
+Checks: ops that may fail are kept as long as the loop, branch or map that contains them remains; an unread value never
+removes a check. Unused code in a callee is removed like other dead code.
 """
 
 from __future__ import annotations

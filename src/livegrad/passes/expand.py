@@ -1,4 +1,4 @@
-"""Writes ops out in simpler ones, by the `expand` rule of their record, until none is left that should be."""
+"""Expands ops into simpler ones with the `expand` rule of their record, repeatedly."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ def expand_unsupported(function: Function) -> Function:
 
 def _expansion(node: Node) -> Node:
     if node.op.expand is None:
-        raise CompileError(f"`{node.op.name}` cannot be written out in simpler ops", where=node.origin)
+        raise CompileError(f"`{node.op.name}` cannot be expanded into simpler ops", where=node.origin)
     with originating_from(node.origins):
         return node.op.expand(node)

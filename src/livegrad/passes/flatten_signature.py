@@ -1,4 +1,4 @@
-"""The `flatten_signature` pass: aggregates among parameters and results are taken apart into scalars and tensors.
+"""The `flatten_signature` pass: decomposes aggregate parameters and results into scalars and tensors.
 
 `flatten_value` and `assemble_value` do the same to the values passed.
 """

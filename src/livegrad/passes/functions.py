@@ -1,6 +1,6 @@
-"""Functions within functions: a pass that works on one function at a time, run over all that a module reaches.
+"""Runs a function-level pass over all functions that a module reaches.
 
-Passes call `rewrite_functions`; callees come before their callers, and each function is rewritten once.
+Passes call `rewrite_functions`. Callees come before their callers, and each function is rewritten once.
 """
 
 from __future__ import annotations

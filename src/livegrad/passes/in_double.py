@@ -1,6 +1,6 @@
-"""Rewrites a function of any floats as the same function of float64, and of complex128 for complex numbers.
+"""Rewrites a function to float64 and complex128.
 
-`check_gradients` calls it: differences need the digits, and a program that names float32 somewhere keeps its shape.
+Called by `check_gradients`: finite differences need the precision, even if the program names float32 somewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The `inline_calls` pass: a call gives way to the callee's body; loops, branches and maps stay.
+"""The `inline_calls` pass: replaces calls by the bodies of the callees; loops, branches and maps stay.
 
-A call is walked through once for each different list of arguments, and only as far as its results are read: the work
-is linear in the size of the module that goes in and of the one that comes out, however deep calls nest.
+A call is inlined once for each distinct list of arguments, and only as far as its results are used: the work is linear
+in the sizes of the input and output modules, at any nesting depth.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def inline_calls(module: Module) -> Module:
     except _TooLarge as error:
         largest = max(order, key=_work)
         raise CompileError(
-            f"`{largest.name}` is too large: functions in it call others again and again",
+            f"`{largest.name}` is too large: its functions call each other too many times",
             where=error.where,
-            expected=f"at most {_MOST_NODES:,} nodes with all calls written out, or {_MOST_WORK:,} operations",
+            expected=f"at most {_MOST_NODES:,} nodes with all calls inlined, or {_MOST_WORK:,} operations",
             found=f"{float(_work(largest)):.3g} operations",
             help="call each function once and use its result twice, or have fewer levels of calls",
         ) from None

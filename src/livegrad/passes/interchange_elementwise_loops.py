@@ -1,7 +1,7 @@
 """The `interchange_elementwise_loops` pass: a loop of elementwise ops over tensors becomes a map of loops over numbers.
 
-For the CPU. Fixed-point iterations and time steps of particles have this form. Each point goes through all iterations
-by itself: the state stays in registers, where a loop of kernels would write it to memory in each iteration.
+For the CPU. Fixed-point iterations and time steps of particles have this form. Each point runs all iterations
+independently, so the state stays in registers; a loop of kernels would write it to memory in each iteration.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How each op bounds its result: one rule an op, from the bounds of its operands.
+"""Interval rules: the bounds of each op's result from the bounds of its operands.
 
-`bound_intervals` applies them. Roundings of the four operations and of square roots are monotone, so bounds computed by
-the same operations hold for computed values too; products are widened, because a compiler may fuse them into sums, and
-functions that are not rounded correctly are widened by their error.
+Applied by `bound_intervals`. Rounding of the four operations and of square roots is monotone, so bounds computed with
+the same operations hold for computed values. Products are widened, because a compiler may fuse them into sums;
+functions that are not correctly rounded are widened by their error.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def anything(type: Type) -> Interval:
     scalar = scalar_of(type)
     if scalar is None:
         if not isinstance(type, Tuple | Struct | Array):
-            raise CompileError(f"no interval bounds a {type}")
+            raise CompileError(f"there are no interval bounds for {type}")
         inner = [anything(member) for member in components(type)]
         low, high = (ops.make(*[getattr(i, side) for i in inner], type=type) for side in ("low", "high"))
         return Interval(low, high, unbounded=True)

@@ -1,7 +1,7 @@
-"""Arithmetic on bfloat16 as arithmetic on float32 between two casts; afterwards a bf16 is only moved and cast.
+"""Lowers bfloat16 arithmetic to float32 arithmetic between two casts; afterwards a bf16 is only moved and cast.
 
-Comes after calls are gone, so that backends need no rule for bf16 but those two casts. The reference backend asks here
-which nodes compute, and does the same to their values.
+Runs after inlining, so that backends only need the two casts. The reference backend uses it to find the nodes that
+compute, and does the same to their values.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _lower(node: Node) -> Node | None:
         return trace_set(trace, index, _sum(trace_get(trace, index), value))
     if any(isinstance(operand.type, Trace) for operand in node.operands):
         raise CompileError(
-            f"`{node.op.name}` cannot add up what a loop remembers in bf16",
+            f"`{node.op.name}` cannot accumulate the tape of a loop in bf16",
             where=node.origin,
             help="cast to f32 before the loop",
         )

@@ -1,6 +1,6 @@
 """The `lower_windows` pass: reductions over windows become reductions of strided views; convolutions are padded before.
 
-What NumPy computes as a whole (complex numbers, convolutions of integers, large windows that overlap) stays.
+Ops that NumPy computes as a whole (complex numbers, integer convolutions, large overlapping windows) are kept.
 """
 
 from __future__ import annotations

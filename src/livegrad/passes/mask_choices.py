@@ -1,7 +1,8 @@
-"""Functions that compute some of their choices only: bits of words, given for each point or box, say which.
+"""Min/max pruning: functions that compute only some of their leaves, selected by a bit mask for each point or box.
 
-Choices come in from `split_choices`. Out goes the function with words for further parameters, or its bounds, which give
-the words for all that lies within the box. Each part stands under a `cond`: backends skip what no lane asks for.
+In: the leaves from `split_choices`. Out: the function with mask words as additional parameters, or its bounds, which
+return the masks for everything inside a box. Each leaf is under a `cond`, so that backends skip leaves that no lane
+needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Gradients of functions that compute some of their choices only: of the one that the value falls on.
+"""Gradients of masked functions: the derivative of the leaf that determines the value.
 
-Choices come in from `split_choices`, and their members with derivatives; out goes a function with words for further
-parameters, as `mask_choices` makes them of the values alone.
+In: the leaves from `split_choices`, with derivatives. Out: a function with mask words as additional parameters, like
+those of `mask_choices`.
 """
 
 from __future__ import annotations

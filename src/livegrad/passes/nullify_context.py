@@ -1,13 +1,13 @@
-"""What each node of a context graph needs of its context, and what is dropped on each edge: `nullify_context`.
+"""`nullify_context`: computes what each node of a context graph needs of its context, and what each edge drops.
 
-In: the nodes in an order where inputs come first, each with what it reads and what it puts into the contexts of its
-scoped inputs. Out: the features that reach each node, and a `Nullification` for every edge whose caller holds more
-than that. Context graphs call it when they compile, engines to find what a change makes stale. One visit a node.
+In: the nodes in topological order, each with the features that it reads and injects. Out: the features that reach each
+node, and a `Nullification` for every edge whose caller has more. Called by context graphs when they compile, and by
+engines to find what a change makes stale. Visits each node once.
 
     need(n) = extract(n) ∪ ⋃ need(plain inputs) ∪ ⋃ (need(scoped input) without what n injects there)
 
-Sets of features are integers with a bit for each feature and level. A stack's levels lie side by side in its lane, so
-that pushing a level is a shift; the lowest bit of a lane is level 0.
+Sets of features are integers with a bit for each feature and level. The levels of a stack are adjacent bits, so that
+pushing a level is a shift; the lowest bit is level 0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Passes over the value IR, and the runner that verifies and traces after each.
+"""The driver of value passes, which verifies and traces after each.
 
-`livegrad.compiler` has the list of all passes; a module goes in and the same functions, in simpler ops, come out.
+`livegrad.compiler` lists the passes. In: a module. Out: the same functions in simpler ops.
 """
 
 from __future__ import annotations

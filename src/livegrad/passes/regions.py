@@ -1,6 +1,6 @@
-"""One view of every node that runs functions: calls, branches, loops and maps.
+"""A uniform view of nodes that run functions: calls, branches, loops and maps.
 
-Passes that drop, move or replace what goes into such a node and what comes out of it read and rebuild it through here.
+Passes that drop, move or replace inputs and outputs of such nodes read and rebuild them through it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The `share_row_reductions` pass: sibling-reduction fusion, of a whole tensor and of its rows.
 
-The whole is reduced from rows too, so that one sweep over memory does for both: `fuse` puts reductions of the same rows
+The tensor is reduced from its rows, so that one pass over memory serves both: `fuse` puts reductions of the same rows
 into one kernel.
 """
 

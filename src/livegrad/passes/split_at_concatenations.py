@@ -1,7 +1,7 @@
 """The `split_at_concatenations` pass: index-set splitting of arithmetic on concatenations, as stencils have it.
 
 For the CPU. The result is computed region by region. Within a region each operand is part of one tensor, which is read
-where it lies: rolled grids are never written to memory, and the result is put together in place.
+in place: rolled grids are never written to memory, and the result is assembled in place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The choices that decide a function's sign: min and max over members, cut into leaves of about the same cost.
+"""Splits a function into the operands of its min and max, grouped into leaves of similar cost.
 
-A function of numbers goes in; out goes what it chooses among, with a bit for each leaf. `mask_choices` makes functions
-of it that compute some of the leaves only: meshers, slicers and renderers run those where the others are decided.
+In: a function of numbers. Out: its leaves, with one bit each. `mask_choices` builds functions that compute only some of
+the leaves; meshers, slicers and renderers run those where the others cannot affect the sign.
 """
 
 from __future__ import annotations

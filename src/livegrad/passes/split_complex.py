@@ -1,8 +1,8 @@
 """The `split_complex` pass: arithmetic on complex numbers becomes arithmetic on their real and imaginary parts.
 
-For the CPU. Sums, products and moves of complex tensors become those of real ones, which kernels compute. In memory
-numbers stay pairs: they are seen as such where they are read and written. What has no rule here (transforms,
-decompositions, exponentials) NumPy computes.
+For the CPU. Sums, products and moves of complex tensors become those of real tensors, which kernels can compute. In
+memory, complex numbers stay pairs, and loads and stores view them as such. NumPy computes ops without a rule
+(transforms, decompositions, exponentials).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The `thread_accumulators` pass: a sum made from zeros by a loop or a branch, and then added to another, starts from
-that one.
+"""The `thread_accumulators` pass: a sum that a loop or branch builds from zero, and that is then added to another sum,
+starts from the latter.
 
-The backward pass through nested loops and branches gives each of them an accumulator of its own. Threaded through,
-there is one for all, and no tensor is added to another in every iteration.
+The backward pass through nested loops and branches has a separate accumulator for each of them. Threading one
+accumulator through all of them avoids adding tensors in every iteration.
 """
 
 from __future__ import annotations

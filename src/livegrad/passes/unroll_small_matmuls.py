@@ -1,7 +1,7 @@
-"""The `unroll_small_matmuls` pass: products of many small matrices become a map, with the product written out.
+"""The `unroll_small_matmuls` pass: batched products of small matrices become a map with an unrolled product.
 
-For the CPU. Points, rotations and frames have such products. A kernel has lanes across the matrices and is fused with
-its neighbours, where code for matrices would spend its time between them.
+For the CPU, for points, rotations and frames. The kernel has lanes across the matrices and fuses with its neighbours; a
+matrix product kernel would spend its time on overhead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Arguments from Python as values of a parameter's type. What fits is taken; anything else is refused, never changed.
+"""Converts Python arguments to values of the parameter types. Arguments that do not fit are errors; values never
+change.
 
-The rule is that of literals: truth values may stand for integers, integers for floats, floats for complex numbers, and
-a float may be rounded, but nothing is cut off, wrapped round or made infinite. Arrays for tensors have their very type.
+The rules are those of literals: booleans convert to integers, integers to floats, floats to complex numbers, and floats
+may be rounded, but nothing is truncated, wrapped around or made infinite. Arrays for tensors must have the exact type.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def _compare_shape(type: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int
     for size, actual in zip(type.shape, shape, strict=True):
         symbols = size.symbols if isinstance(size, Dimension) else frozenset()
         if not symbols <= sizes.keys():
-            _refuse(place, f"a {type} whose sizes are whole numbers", f"shape {shape}")
+            _refuse(place, f"a {type} whose sizes are integers", f"shape {shape}")
         wanted = size.evaluate(sizes) if isinstance(size, Dimension) else size
         if wanted != actual:
             known = sorted({name for s in type.shape if isinstance(s, Dimension) for name in s.symbols} & sizes.keys())

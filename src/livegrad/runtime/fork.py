@@ -1,6 +1,7 @@
-"""Locks and forks: a lock that some other thread held in the parent is open in the child, where that thread is not.
+"""Fork safety: releases in the child process the locks that other threads held in the parent.
 
-Whoever keeps a lock in an attribute says so here; what it guards is whole, for a fork happens between two instructions.
+Objects that hold a lock in an attribute register it here. The data it guards is consistent, because a fork happens
+between two instructions.
 """
 
 from __future__ import annotations

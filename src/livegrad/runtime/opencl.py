@@ -50,7 +50,9 @@ def _warn_of_known_crash(device: Any) -> None:
 @cache
 def _context() -> Any:
     if (reason := reason_for_no_opencl()) is not None or pyopencl is None:
-        raise CompileError(f"no OpenCL here: {reason}", help="install livegrad[opencl] and a driver such as PoCL")
+        raise CompileError(
+            f"OpenCL is not available: {reason}", help="install livegrad[opencl] and a driver such as PoCL"
+        )
     device = next(device for platform in pyopencl.get_platforms() for device in platform.get_devices())
     _warn_of_known_crash(device)
     context = pyopencl.Context([device])
@@ -68,7 +70,7 @@ class OpenclFunction:
         try:
             self._kernel = pyopencl.Program(context, self.kernel.text).build(["-cl-std=CL1.2"]).evaluate  # type: ignore[union-attr]
         except pyopencl.Error as error:  # type: ignore[union-attr]
-            raise CompileError(f"OpenCL refuses `{function.name}`: {error}", where=caller_origin()) from None
+            raise CompileError(f"OpenCL rejects `{function.name}`: {error}", where=caller_origin()) from None
 
     def __call__(self, *arguments: Any) -> Any:
         """The results at every point, as NumPy arrays."""

@@ -1,4 +1,4 @@
-"""The plans of a compiled function and of all functions that equal it, on any backend."""
+"""The plan cache of a compiled function and of all equal functions, for every backend."""
 
 from __future__ import annotations
 

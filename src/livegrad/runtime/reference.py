@@ -1,7 +1,7 @@
 """Evaluation of a function on NumPy values, node by node in topological order.
 
-Scalars are NumPy scalars, vectors and matrices small arrays, structs and tuples Python tuples, tensors arrays, traces
-dicts from index to value. Tests call this to learn what any other backend must give.
+Scalars are NumPy scalars, vectors and matrices small arrays, structs and tuples Python tuples, tensors arrays, and
+tapes dicts from index to value. Tests compare all other backends with it.
 """
 
 from __future__ import annotations

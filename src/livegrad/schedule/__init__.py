@@ -1,1 +1,1 @@
-"""From tensor functions to plans: which work is done together, over which buffers, in which order."""
+"""The scheduler: turns tensor functions into plans. Decides fusion, buffers and order."""

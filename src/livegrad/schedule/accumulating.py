@@ -1,8 +1,7 @@
-"""Loops of numbers that add to tensors as they go, as gradients of functions that read tensors by index are.
+"""Finds scalar loops that accumulate into tensors, as in gradients of functions that read tensors by index.
 
-`roots` and `schedule` ask here: such a loop is one step that a backend may run in place, with all that it needs of
-traces and other values that no memory holds computed inside. Every version of the tensor is used once, so that adding
-to the one piece of memory means the same.
+Used by `roots` and `schedule`: such a loop is one step that a backend may run in place, with tapes and other values
+without memory computed inside. Every version of the tensor is used once, so in-place addition is equivalent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Places in one arena for the buffers that live within a plan: two share bytes when their lives do not overlap."""
+"""Allocates arena offsets for the temporary buffers of a plan: buffers with disjoint lifetimes share bytes."""
 
 from __future__ import annotations
 

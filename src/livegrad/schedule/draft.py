@@ -1,6 +1,6 @@
-"""A plan in the making: what each plan pass has decided so far.
+"""A draft of a plan: the decisions of the plan passes so far.
 
-`livegrad.compiler` makes one from a function, runs the plan passes over it, and takes the plan.
+`livegrad.compiler` creates one from a function, runs the plan passes over it, and takes the plan.
 """
 
 from __future__ import annotations

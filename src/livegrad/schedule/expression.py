@@ -1,6 +1,6 @@
-"""The scalar expression of a tensor's element at an index: what fusion is made of.
+"""The scalar expression of a tensor's element at an index, the basis of fusion.
 
-An `Expressions` object collects, for one kernel, which buffers are read where; each read, index, uniform and row value
+An `Expressions` object collects the buffer accesses of one kernel. Each read, index, scalar argument and row value
 becomes a placeholder node, and stage bodies are functions of those.
 """
 

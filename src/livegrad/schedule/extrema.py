@@ -1,8 +1,8 @@
-"""Tensors that are compared with their own extremum: stored once, and read from there by everything that uses them.
+"""Materialises tensors that are compared with their own extremum, so that all uses read the same bits.
 
-The derivative of a maximum asks which elements are equal to it. Code that computes these elements again may round them
-otherwise (a product that is fused into an addition in one kernel is rounded by itself in another): then none is equal.
-The scheduler makes roots of what `compared_with_extrema` finds; `fuse` keeps their users out of their kernels.
+The derivative of a maximum finds the elements that equal it. Recomputed elements may round differently (a product that
+is fused into an addition in one kernel is rounded separately in another), and then none is equal. The scheduler
+materialises what `compared_with_extrema` finds; `fuse` keeps their users out of their kernels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which work is done together: groups of roots that share a kernel.
+"""Fusion: groups of materialised values that share a kernel.
 
-Roots over one iteration space form a group; a group becomes a kernel. What a root is: see `roots`.
+Roots over the same iteration space form a group, and a group becomes a kernel. See `roots`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes at computed indices, `scatter_add` and `assign`: as choices inside expressions, or as kernels of their own.
+"""Scatters (`scatter_add` and `assign`), as selects inside expressions or as separate kernels.
 
-Where no two points can write to one element, an element chooses between what it was and what is written to it
-(`expression` asks for the `Choice`). Else a kernel changes memory in place, point after point (see `write_steps`).
+If no two points can write to the same element, each element selects between its old value and the written one
+(`expression` requests the `Choice`). Otherwise a kernel updates memory in place, point by point (see `write_steps`).
 """
 
 from __future__ import annotations

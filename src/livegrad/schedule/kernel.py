@@ -1,7 +1,7 @@
-"""What a kernel is: a domain, strided accesses to buffers, and scalar functions that run at each point of it.
+"""Kernels: a domain, strided accesses to buffers, and scalar functions that run at each point.
 
-A kernel visits every point of its domain (a *row*); inside a row its stages sweep the inner dimensions. The scheduler
-makes kernels, backends compile them. Extents and strides are no part of a kernel: one kernel serves all shapes.
+A kernel visits every point of its domain (a *row*); inside a row, its stages sweep the inner dimensions. The scheduler
+builds kernels, backends compile them. Extents and strides are not part of a kernel, so one kernel serves all shapes.
 """
 
 from __future__ import annotations

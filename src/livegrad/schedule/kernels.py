@@ -1,4 +1,4 @@
-"""From a group of roots to a kernel step: stages in phases, row values, scratch, and how buffers are seen."""
+"""Builds a kernel step from a group of roots: stages in phases, row values, scratch memory, and buffer views."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Loops over tensors in the form that a backend runs without detours: of a trace, a trip sees one row.
+"""Rewrites loops over tensors so that each iteration accesses one row of a tape.
 
-A body that uses a trace only at its own index reads and writes an ordinary value in each trip. `row_loop` rewrites it
-so: the trace becomes parameters and results, and nothing of it is left to interpret while the loop runs.
+A body that uses a tape only at its own index reads and writes an ordinary value in each iteration. `row_loop` turns the
+tape into parameters and results, so that nothing is interpreted while the loop runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Materialisation points: which values are stored, and how each has to be computed.
 
-A root is a value that is materialised: it ends up in memory, or goes from host step to host step as an object. Every
-other node is part of the expression of the roots that need it. The pass `materialise` asks `find_roots`; `fuse` groups
-what it gives.
+A root is a value that is materialised: it is stored in memory, or passed between host steps as an object. Every other
+node is part of the expressions of the roots that use it. The pass `materialise` calls `find_roots`; `fuse` groups the
+result.
 """
 
 from __future__ import annotations

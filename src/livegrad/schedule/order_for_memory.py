@@ -1,7 +1,7 @@
-"""The order of the groups: of those that can run, the one after which least memory is in use runs first.
+"""Orders groups to minimise memory: among the ready groups, the one that leaves the least memory in use runs first.
 
-The pass `order_for_memory` calls `in_memory_order` once groups stand. Gradients need it: the factors of a weight's
-gradient can go as soon as it is computed, and would otherwise all wait for the end.
+The pass `order_for_memory` calls `in_memory_order` after fusion. Gradients need it: the factors of a weight's gradient
+can be freed as soon as it is computed, and would otherwise all live until the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plan: ordered steps over buffers with stable identity. What the scheduler makes and backends run."""
+"""The plan: ordered steps over buffers with stable identity. Built by the scheduler, run by backends."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:
     """The element and shape of the memory for a value."""
     form = array_form(type)
     if form is None:
-        raise CompileError(f"no memory holds a {type}")
+        raise CompileError(f"a buffer cannot hold a {type}")
     return form  # type: ignore[return-value]  # sizes are bound by now
 
 

@@ -1,6 +1,6 @@
-"""The plan passes, each of which decides one thing of a draft: what is stored, what runs together, in which order.
+"""The plan passes. Each makes one decision about a draft: materialisation, fusion, order, steps, memory.
 
-`livegrad.compiler` lists them and runs them. The algorithms are in the modules that they call.
+`livegrad.compiler` lists and runs them. The algorithms are in the modules that they call.
 """
 
 from __future__ import annotations

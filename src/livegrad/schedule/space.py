@@ -1,4 +1,4 @@
-"""Iteration spaces: the shape that a kernel runs over, and which of its axes are swept inside a row.
+"""Iteration spaces: the shape that a kernel runs over, and which axes are swept inside a row.
 
 `fuse` compares the spaces of roots; kernels are built over the space of their group.
 """

@@ -1,4 +1,4 @@
-"""Steps with a shape of their own: running folds, and writing tensors into parts of a buffer."""
+"""Special steps: scans, and writes of tensors into parts of a buffer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a device can do, as far as the compiler asks: one value that every pass and the scheduler are given.
+"""The target: device capabilities that passes and the scheduler use.
 
-Backends hand theirs to `livegrad.compiler`; `PORTABLE` is for people and for formats that read the IR.
+Backends pass theirs to `livegrad.compiler`; `PORTABLE` is for users and formats that read the IR.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Chains of steps that work row by row: products of matrices and kernels, each of which reads rows that the one before
-wrote. A plan comes in; the chains that can run over blocks of rows go out, with the plan's memory arranged for that.
+"""Producer–consumer tiling: finds chains of matrix products and kernels in which each step reads the rows that the
+previous step wrote. In: a plan. Out: the chains that can run over blocks of rows, and the plan's memory arranged for
+them.
 
-A backend that runs the whole chain for one block of rows before it turns to the next keeps what lies between the steps
-in the cache of one processor: the scores of an attention are never written to memory. Backends that do not ask for
-chains run the same steps one after the other.
+A backend that runs the whole chain for one block of rows before the next keeps intermediate results in cache: the
+scores of an attention are never written to memory. Other backends run the same steps in sequence.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Checks of a plan: nothing is read before it is written, no two living buffers share bytes, no view leaves its buffer.
+"""Verifies plans: nothing is read before it is written, no two live buffers share bytes, no view exceeds its buffer.
 
-Plan passes are verified with these on every plan; they take time in proportion to its size.
+Every plan pass is verified with these. They take time linear in the size of the plan.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _widened(ranges: dict[Buffer, tuple[int, int]], plan: Plan) -> dict[Buffer, 
 
 def _spot(plan: Plan, buffer: Buffer) -> tuple[int, int, Buffer]:
     if buffer not in plan.places:
-        raise VerifyError(f"plan `{plan.name}` has no place for {buffer}")
+        raise VerifyError(f"plan `{plan.name}` has no arena offset for {buffer}")
     return plan.places[buffer], buffer.number, buffer
 
 

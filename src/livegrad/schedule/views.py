@@ -1,4 +1,4 @@
-"""How movement ops change indices: each dimension of a tensor is read at an affine function of one kernel dimension."""
+"""Index maps of movement ops: each dimension of a tensor is read at an affine function of one kernel dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the roots of a group compute: scalar expressions at the group's points and rows, and in which sweep."""
+"""The work of a group: scalar expressions at its points and rows, and the sweep in which each is computed."""
 
 from __future__ import annotations
 

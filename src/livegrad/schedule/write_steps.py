@@ -1,8 +1,8 @@
-"""The steps of a write at computed indices: what the tensor was before goes to memory, and a kernel changes it there.
+"""The steps of a scatter: the tensor is written to memory, and a kernel updates it in place.
 
-A root that is `scatter_add` or `assign` comes in; `schedule` calls it. Axes of the points along which an index moves
-are the kernel's domain: what differs there goes to different elements, so threads and lanes share it. The other axes
-are swept in order.
+In: a root that is `scatter_add` or `assign`. Called by `schedule`. The axes along which an index varies are the domain
+of the kernel: different points there write different elements, so threads and lanes can share them. The other axes are
+swept in order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arithmetic and rounding, element by element. Part of the namespace of tensors."""
+"""Arithmetic and rounding, element by element. Part of the tensor namespace."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _repeated_product(base: Node, exponent: int) -> Node:
     """A power by squaring."""
     if exponent < 0:
         help = "cast to a float with lg.astype first"
-        raise UsageError("an integer to a negative power is no integer", where=caller_origin(), help=help)
+        raise UsageError("an integer to a negative power is not an integer", where=caller_origin(), help=help)
     product: Node | None = None
     while exponent:
         if exponent & 1:
@@ -380,4 +380,4 @@ def _scalar(node: Node) -> Scalar:
 
 def _require_numbers(node: Node, user: str) -> None:
     if _scalar(node).kind == "bool":
-        raise DtypeError(f"`{user}` takes numbers", where=caller_origin(), found="truth values")
+        raise DtypeError(f"`{user}` takes numbers", where=caller_origin(), found="booleans")

@@ -83,7 +83,7 @@ def _mask_over(mask: Any, shape: tuple[Size, ...]) -> Node:
     own = shape_of_node(node)
     if len(own) > len(shape) or any(a not in (1, b) for a, b in zip(reversed(own), reversed(shape), strict=False)):
         raise ShapeError(
-            f"`attention` cannot spread a mask of shape {own} over {shape}",
+            f"`attention` cannot broadcast a mask of shape {own} over {shape}",
             where=caller_origin(),
             help="the scores are [..., queries, keys]",
         )

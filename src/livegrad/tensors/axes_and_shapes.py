@@ -1,6 +1,6 @@
-"""Axes and shapes as people write them, checked and brought to one form.
+"""Validates and normalises axes and shapes.
 
-Every function that takes an axis or a shape asks here.
+Used by every function that takes an axis or a shape.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_ELEMENTS = 1 << 59
 def whole_number(value: Any) -> int:
     """An integer of any kind; Python counts truth values among them, we do not."""
     if isinstance(value, bool):
-        raise TypeError("a truth value is no number")
+        raise TypeError("a boolean is not a number")
     return operator.index(value)
 
 
@@ -55,7 +55,7 @@ def many_axes(axes: Any, rank: int, user: str) -> tuple[int, ...]:
     listed = axes if isinstance(axes, Iterable) and not _is_index(axes) else (axes,)
     found = tuple(one_axis(axis, rank, user) for axis in listed)
     if len(set(found)) != len(found):
-        raise AxisError(f"`{user}` names an axis twice", where=caller_origin(), found=repr(axes))
+        raise AxisError(f"`{user}`: repeated axis", where=caller_origin(), found=repr(axes))
     return found
 
 
@@ -82,9 +82,7 @@ def shape_from(shape: Any, user: str) -> tuple[Size, ...]:
     try:
         sizes = tuple(size if isinstance(size, Dimension) else whole_number(size) for size in shape)
     except TypeError:
-        raise ShapeError(
-            f"`{user}` takes whole numbers for a shape", where=caller_origin(), found=repr(shape)
-        ) from None
+        raise ShapeError(f"`{user}` takes integers for a shape", where=caller_origin(), found=repr(shape)) from None
     if any(not isinstance(size, Dimension) and size < 0 for size in sizes):
         raise ShapeError(f"`{user}`: a size cannot be negative", where=caller_origin(), found=repr(shape))
     return _addressable(sizes, user)
@@ -92,5 +90,5 @@ def shape_from(shape: Any, user: str) -> tuple[Size, ...]:
 
 def _addressable(sizes: tuple[Size, ...], user: str) -> tuple[Size, ...]:
     if prod(size for size in sizes if isinstance(size, int) and size) > _MOST_ELEMENTS:
-        raise ShapeError(f"`{user}`: more elements than memory can address", where=caller_origin(), found=repr(sizes))
+        raise ShapeError(f"`{user}`: too many elements", where=caller_origin(), found=repr(sizes))
     return sizes

@@ -1,4 +1,4 @@
-"""Comparisons, logic and bits, element by element. Part of the namespace of tensors."""
+"""Comparisons, logic and bits, element by element. Part of the tensor namespace."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Values inside a function that is being differentiated: its arguments are known, so Python may decide by them.
+"""Concrete values inside a function that is being differentiated, so that Python control flow works.
 
-Transforms say what stands for what while they call the function; a tensor's handle asks when its value is wanted.
+Transforms register the values of placeholders while they call the function; a tensor handle looks them up when its
+value is read.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def at_arguments(node: Node) -> Node:
     if found is node or node.op is detach or (scalar is not None and scalar.kind in ("bool", "signed", "unsigned")):
         return found
     raise UsageError(
-        "a value leaves the function that is differentiated: its derivative would be lost",
+        "a value leaves the function being differentiated, and its derivative would be lost",
         where=caller_origin(),
         help="call livegrad's functions, not those of NumPy or `math`: lg.sin(x), not np.sin(x); decide by a "
         "comparison, as in `if x > 0`; or say that the derivative is not wanted: lg.stop_gradient(x)",

@@ -1,7 +1,6 @@
-"""Control flow on tensors that the graph itself carries: branches and loops whose course depends on values.
+"""Control flow in the graph: branches and loops that depend on values.
 
-Branches and bodies take and give nests of tensors; values from around them are taken along. Both modes differentiate
-through all of it.
+Branches and bodies take and return pytrees of tensors, and may capture values. Both derivative modes are supported.
 """
 
 from __future__ import annotations
@@ -195,7 +194,7 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
         return constant(known, i64)
     scalar = lookup(node)
     if wanted is bool_ and scalar.type is not bool_:
-        raise UsageError(f"`{user}` needs a truth value", where=caller_origin(), found=str(scalar.type))
+        raise UsageError(f"`{user}` needs a boolean", where=caller_origin(), found=str(scalar.type))
     if wanted is i64 and scalar_of(scalar.type).kind not in ("signed", "unsigned"):  # type: ignore[union-attr]
         raise UsageError(f"`{user}` counts in integers", where=caller_origin(), found=str(scalar.type))
     return scalar if scalar.type is wanted else cast(scalar, type=wanted)
@@ -221,7 +220,7 @@ def _closed_branches(
         structures.append(structure)
         if structure != structures[0]:
             raise UsageError(
-                "the branches return differently nested results",
+                "the branches return different tree structures",
                 where=caller_origin(),
                 help=f"`{name_of(branch)}` must return what the first branch returns",
             )
@@ -255,7 +254,7 @@ def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str
     leaves, found = flatten(value)
     if found != structure:
         raise UsageError(
-            f"`{name}` must give the loop's state as it got it", where=caller_origin(), help="same nesting"
+            f"`{name}` must give the loop's state as it got it", where=caller_origin(), help="the same tree structure"
         )
     nodes = tuple(
         node_like(leaf, old.type, name) if are_numbers(leaf) else result_node(leaf, name)

@@ -1,4 +1,4 @@
-"""Tensors from data and from numbers. Part of the namespace of tensors."""
+"""Tensors from data and from numbers. Part of the tensor namespace."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _holds_integers(array: np.ndarray[Any, Any]) -> bool:
 
 def _too_large(integers: np.ndarray[Any, Any], wanted: Scalar) -> NumberRangeError:
     return NumberRangeError(
-        f"an integer that no {wanted.long_name} holds",
+        f"an integer does not fit {wanted.long_name}",
         where=caller_origin(),
         found=shown(max(integers.reshape(-1).tolist(), key=abs)),
         help="pass dtype=lg.uint64 for up to 2**64 - 1, or dtype=lg.float64 for about the same number",
@@ -220,7 +220,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
         array = np.from_dlpack(x, copy=copy)
     except (AttributeError, TypeError, BufferError, RuntimeError) as error:
         raise UsageError(
-            "this array cannot be taken over", where=caller_origin(), found=type(x).__name__, help=str(error)
+            "this array cannot be imported", where=caller_origin(), found=type(x).__name__, help=str(error)
         ) from None
     if copy or not is_dense(array):
         if copy is False:

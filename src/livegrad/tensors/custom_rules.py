@@ -1,4 +1,4 @@
-"""Functions on tensors whose derivative the user gives, in either mode."""
+"""Tensor functions with custom derivatives, in either mode."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ class _Custom:
         try:
             bound = inspect.signature(self._function).bind(*args, **kwargs)
         except TypeError as error:
-            raise UsageError(f"`{self._name}` cannot be called so", where=caller_origin(), help=str(error)) from None
+            raise UsageError(
+                f"`{self._name}` cannot be called with these arguments", where=caller_origin(), help=str(error)
+            ) from None
         bound.apply_defaults()
         if bound.kwargs:
             raise UsageError(

@@ -1,6 +1,6 @@
-"""Functions on element types: casts, promotion, limits, and what the namespace can do.
+"""Functions on element types: casts, promotion, limits and capabilities.
 
-Part of the namespace of tensors. A dtype is the scalar type of the IR itself.
+Part of the tensor namespace. A dtype is the scalar type of the IR itself.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def isdtype(dtype: Any, kind: Any) -> builtins.bool:
 def _kinds_named(kind: str) -> tuple[str, ...]:
     found = _KINDS.get(kind)
     if found is None:
-        raise UsageError(f"no kind of types is called {kind!r}", where=caller_origin(), expected=", ".join(_KINDS))
+        raise UsageError(f"there is no kind of types {kind!r}", where=caller_origin(), expected=", ".join(_KINDS))
     return found
 
 
@@ -188,7 +188,7 @@ def result_type(*arrays_and_dtypes: Any) -> Scalar:
     (True, True)
     """
     if not arrays_and_dtypes:
-        raise UsageError("`result_type` needs something to look at", where=caller_origin())
+        raise UsageError("`result_type` needs at least one argument", where=caller_origin())
     numbers = [item for item in arrays_and_dtypes if isinstance(item, builtins.bool | int | float | complex)]
     strong = [
         item.dtype if isinstance(item, Tensor) else dtype_from(item, "result_type")

@@ -1,6 +1,7 @@
-"""Numbers whose type the function that takes them declares: `float` is float64, `complex` complex128.
+"""Numbers with a declared type: `float` annotations mean float64, `complex` complex128.
 
-Transforms, loops and blocks ask before they call a function. All other Python numbers are weak (see `weakness`).
+Transforms, loops and blocks check this before they call a function. All other Python numbers are weakly typed (see
+`weak_types`).
 """
 
 from __future__ import annotations

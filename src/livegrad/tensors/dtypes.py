@@ -1,6 +1,7 @@
-"""Element types under their Array API names, and which type two of them meet in.
+"""Element types under their Array API names, and type promotion.
 
-A dtype is the scalar type of the IR itself. Python numbers are weak: they take the type of the tensor beside them.
+A dtype is the scalar type of the IR. Python numbers are weakly typed: they take the type of the tensor they are
+combined with.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def promoted(first: Scalar, second: Scalar, user: str) -> Scalar:
     found = common_type(first, second)
     if found is None:
         raise DtypeError(
-            f"`{user}` finds no type that holds both {first} and {second}",
+            f"`{user}` has no common type for {first} and {second}",
             where=caller_origin(),
             help="cast one of them with lg.astype",
         )

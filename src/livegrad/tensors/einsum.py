@@ -1,6 +1,6 @@
-"""Sums of products written with letters: `einsum("ij,jk->ik", a, b)`, contracted pair by pair through matrix products.
+"""Einstein summation: `einsum("ij,jk->ik", a, b)`, contracted pair by pair with matrix products.
 
-Part of the namespace of tensors. A pair with nothing to sum is an elementwise product, which fuses with what is around.
+Part of the tensor namespace. A pair without a summed index is an elementwise product, which fuses with its neighbours.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _sizes(subscripts: str, inputs: Sequence[tuple[Axis, ...]], nodes: Sequence[
                 name = f"dimension {axis} of the ellipsis, from the last," if axis.isdigit() else f"`{axis}`"
                 shapes = " and ".join(str(shape_of_node(each)) for each in nodes)
                 raise ShapeError(
-                    f"`einsum` finds two sizes for {name} of {subscripts!r}",
+                    f"`einsum` got two sizes for {name} of {subscripts!r}",
                     where=caller_origin(),
                     found=f"{known} and {size} in shapes {shapes}",
                 )

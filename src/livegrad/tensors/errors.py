@@ -1,4 +1,4 @@
-"""Errors of the tensor namespace that are also the errors Python programs expect: ValueError, IndexError, TypeError."""
+"""Errors of the tensor namespace, which also derive from Python's ValueError, IndexError or TypeError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several tensors computed at once, with progress on request."""
+"""Computes several tensors together, with optional progress."""
 
 from __future__ import annotations
 

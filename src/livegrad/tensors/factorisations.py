@@ -1,6 +1,7 @@
 """Factorisations of batches of matrices: Cholesky, QR, eigenvalues, singular values. Part of `lg.linalg`.
 
-They run as steps of the plan by NumPy's LAPACK, real and complex, and differentiate where the mathematics allows.
+They run as steps of the plan with NumPy's LAPACK, real and complex, and are differentiable where the mathematical
+function is.
 """
 
 from __future__ import annotations

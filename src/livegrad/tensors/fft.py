@@ -1,7 +1,7 @@
 """Fourier transforms: the `fft` extension of the Array API. `lg.fft` is this module.
 
-All of them are linear, so they differentiate to transforms; NumPy computes them, in the precision of the operand.
-Real numbers given to a complex transform become complex ones, integers given to a real one float32.
+All of them are linear, so their derivatives are transforms. NumPy computes them in the precision of the operand.
+Complex transforms convert real numbers to complex; real transforms convert integers to float32.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
     if length is not None:
         length = _require_length(length, user)
     elif size == 0:
-        raise ShapeError(f"`{user}` cannot transform nothing", where=caller_origin(), found=f"shape {shape}")
+        raise ShapeError(f"`{user}` cannot transform an empty axis", where=caller_origin(), found=f"shape {shape}")
     if length is None or length == size:
         return node
     if not isinstance(size, int):

@@ -1,4 +1,4 @@
-"""Checks on programs: derivatives against finite differences, and the first operation that gives a NaN."""
+"""Debugging tools: checks derivatives against finite differences, and finds the first operation that gives a NaN."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _in_double(leaf: Any) -> Tensor:
     tensor = _tensor(leaf)
     if tensor.dtype.kind not in ("float", "complex"):
         raise UsageError(
-            "gradients are checked with respect to floats",
+            "`check_gradients` needs float arguments",
             where=caller_origin(),
             found=str(tensor.dtype),
             help="close over the other arguments",

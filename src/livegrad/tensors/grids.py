@@ -1,4 +1,4 @@
-"""Tensors by a rule: ranges, identity matrices, triangles and grids of coordinates."""
+"""Ranges, identity matrices, triangles and coordinate grids."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def arange(
     first, last, stride = bounds
     if not all(isinstance(each, int | float) for each in bounds) or not all(map(_is_finite, bounds)) or stride == 0:
         expected = "finite numbers and a step that is not 0"
-        raise UsageError("`arange` cannot count so", where=caller_origin(), expected=expected, found=shown(bounds))
+        raise UsageError(
+            "`arange` cannot count with these arguments", where=caller_origin(), expected=expected, found=shown(bounds)
+        )
     whole = all(isinstance(each, int) for each in bounds)
     wanted = (DEFAULT_INTEGER if whole else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
     if not whole:
@@ -58,7 +60,7 @@ def arange(
     try:
         values = np.arange(first, last, stride, dtype=kind)
     except OverflowError:
-        raise NumberRangeError("an integer that no type holds", where=caller_origin(), found=shown(bounds)) from None
+        raise NumberRangeError("an integer does not fit any type", where=caller_origin(), found=shown(bounds)) from None
     return placed(wrap_array(converted_copy(values, wanted)), device)
 
 
@@ -103,7 +105,7 @@ def _end_of_range(value: Any) -> float | complex:
             return value if isinstance(value, complex) else float(value)
         except OverflowError:
             pass
-    raise UsageError("`linspace` goes from a number to a number", where=caller_origin(), found=shown(value))
+    raise UsageError("`linspace` takes numbers for start and stop", where=caller_origin(), found=shown(value))
 
 
 def eye(

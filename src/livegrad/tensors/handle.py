@@ -1,6 +1,6 @@
-"""The lazy tensor: a handle on a node of the value IR. Operations make nodes; a value is computed when it is asked for.
+"""The lazy tensor: a handle on a node of the value IR. Operations create nodes; a value is computed when it is read.
 
-Every function of the tensor namespace takes handles, works on their nodes, and gives new handles through `wrap`.
+Every function of the tensor namespace takes handles, works on their nodes, and returns new handles through `wrap`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
     def item(self) -> Any:
         """Returns the only element as a Python number."""
         if self.size != 1:
-            raise UsageError("only one element can be an item", where=caller_origin(), found=f"shape {self.shape}")
+            raise UsageError(
+                "`item` needs a tensor with one element", where=caller_origin(), found=f"shape {self.shape}"
+            )
         return readable(self._value()).item()
 
     def tolist(self) -> Any:
@@ -169,7 +171,7 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
     def __int__(self) -> int:
         value = self._real("integer")
         if self.dtype.kind == "float" and not np.isfinite(value):
-            raise NotANumberError(f"{value} is no integer", where=caller_origin())
+            raise NotANumberError(f"{value} is not an integer", where=caller_origin())
         return int(value)
 
     def __float__(self) -> float:
@@ -191,12 +193,12 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
 
     def __index__(self) -> int:
         if self.dtype.kind not in ("signed", "unsigned"):
-            raise UsageError("an index is an integer", where=caller_origin(), found=str(self.dtype))
+            raise UsageError("an index must be an integer", where=caller_origin(), found=str(self.dtype))
         return int(self._scalar("index"))
 
     def _real(self, role: str) -> Any:
         if self.dtype.kind == "complex":
-            raise DtypeError(f"a complex number is no {role}", where=caller_origin(), help="take lg.real first")
+            raise DtypeError(f"a complex number is not a {role}", where=caller_origin(), help="take lg.real first")
         return self._scalar(role)
 
     def _scalar(self, role: str) -> Any:
@@ -209,12 +211,12 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise NoDimensionsError("a tensor without dimensions has no length", where=caller_origin())
+            raise NoDimensionsError("a zero-dimensional tensor has no length", where=caller_origin())
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
-            raise NoDimensionsError("a tensor without dimensions is no sequence", where=caller_origin())
+            raise NoDimensionsError("a zero-dimensional tensor is not a sequence", where=caller_origin())
         return (self[index] for index in range(self.shape[0]))
 
     def __repr__(self) -> str:
@@ -248,7 +250,7 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The module whose functions take this tensor."""
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
-            raise ValueError(f"no version {api_version} of the Array API here: expected 2025.12 or before")
+            raise ValueError(f"no version {api_version} of the Array API: expected 2025.12 or earlier")
         return importlib.import_module("livegrad")
 
     def __getitem__(self, key: Any) -> Tensor:
@@ -447,4 +449,4 @@ def is_traced(node: Node) -> bool:
 
 
 def _refuse_freed() -> NoReturn:
-    raise UsageError("this tensor was freed", where=caller_origin(), help="keep it, or compute it anew")
+    raise UsageError("this tensor was freed", where=caller_origin(), help="keep it, or compute it again")

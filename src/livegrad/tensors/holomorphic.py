@@ -1,6 +1,6 @@
-"""Whether a derivative is linear over the complex numbers: one number stands for it only then.
+"""Checks whether a derivative is complex-linear; only then does one complex number represent it.
 
-`jacfwd` and `jacrev` bring what a derivative gives for directions, and for the same directions times i.
+`jacfwd` and `jacrev` pass the derivative along directions, and along the same directions times i.
 """
 
 from __future__ import annotations

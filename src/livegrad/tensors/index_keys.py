@@ -1,6 +1,6 @@
-"""What stands in the brackets of `x[...]`, checked against a shape and brought to one form.
+"""Validates and normalises index expressions `x[...]`.
 
-`tensors.indexing` reads and assigns by it. A mask's shape depends on its data, so that it is executed here.
+Used by `tensors.indexing`. The shape of a mask's result depends on its data, so masks are computed here.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _not_an_index(found: str) -> DtypeError:
     return DtypeError(
         "this cannot be an index",
         where=caller_origin(),
-        expected="integers, slices, None, `...`, or tensors of integers or truth values",
+        expected="integers, slices, None, `...`, or tensors of integers or booleans",
         found=found,
     )
 

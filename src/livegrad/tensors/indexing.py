@@ -1,7 +1,7 @@
-"""Reading and assigning by index, and choosing between tensors. Part of the namespace of tensors.
+"""Indexing, indexed assignment, and selection between tensors. Part of the tensor namespace.
 
-Slices and integers move; tensors of integers look up; a mask executes, because the shape of what it picks depends on
-its data. Assignment gives a new tensor with the new elements: the handle that was assigned to then stands for that.
+Slices and integers are views; tensors of integers gather; masks are computed immediately, because the shape of the
+result depends on their data. Assignment creates a new tensor and rebinds the handle to it.
 """
 
 from __future__ import annotations
@@ -313,10 +313,10 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
         raise ShapeError(
             f"`take_along_axis` cannot combine shapes {own} and {wanted}",
             where=caller_origin(),
-            help="give the positions as many dimensions as the tensor",
+            help="the indices need as many dimensions as the tensor",
         )
     if element_type(positions).kind not in ("signed", "unsigned"):
-        raise DtypeError("positions are integers", where=caller_origin(), found=element_type(positions).dtype.name)
+        raise DtypeError("indices must be integers", where=caller_origin(), found=element_type(positions).dtype.name)
     rest = [tuple(1 if axis == place else size for axis, size in enumerate(shape)) for shape in (own, wanted)]
     join_shapes("take_along_axis", *rest)
     wrapped = wrapped_positions(positions, own[place])

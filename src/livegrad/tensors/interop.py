@@ -1,6 +1,6 @@
-"""Tensors for other libraries: NumPy, DLPack, the array interface, the buffer protocol, einops.
+"""Interoperability with NumPy, DLPack, the array interface, the buffer protocol and einops.
 
-A mixin of `Tensor`: it reads values through `numpy()`, which computes them when they are not known.
+A mixin of `Tensor`. It reads values through `numpy()`, which computes them if needed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Interop:
         if stored is not None and dl_device is None and not copy:
             return stored.__dlpack__(stream=stream)
         if stored is None and stream is not None:
-            raise ExportError("memory of the CPU has no stream", where=caller_origin(), found=repr(stream))
+            raise ExportError("CPU memory has no stream", where=caller_origin(), found=repr(stream))
         if dl_device is not None and tuple(dl_device) != (_DLPACK_CPU, 0):
             raise ExportError(
                 "the tensor is on another device",

@@ -1,4 +1,4 @@
-"""Functions on tensors compiled once for each signature, and then called without building a graph."""
+"""`jit`: compiles a function on tensors once per signature, and then calls it without building a graph."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class _Static:
                 "an argument that is neither a tensor nor hashable",
                 where=caller_origin(),
                 found=type(self.value).__name__,
-                help="pass tensors, numbers, or nests of them",
+                help="pass tensors, numbers, or pytrees of them",
             ) from None
 
 
@@ -283,7 +283,7 @@ def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
 
 def _refuse_integer() -> NoReturn:
     raise NumberRangeError(
-        "an argument that no int64 can hold",
+        "an argument does not fit int64",
         where=caller_origin(),
         help="pass a tensor: lg.asarray(number, dtype=lg.uint64)",
     )

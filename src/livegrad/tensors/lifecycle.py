@@ -1,6 +1,6 @@
-"""What a tensor's handle can do besides arithmetic: be filled, moved, freed, shown, and gather a gradient.
+"""Methods of tensors besides arithmetic: fill, device placement, free, display and gradients.
 
-A mixin of `Tensor`. Functions on tensors are looked up when they are called: they are made of tensors themselves.
+A mixin of `Tensor`. Tensor functions are imported when they are called, because they depend on `Tensor`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Lifecycle:
         """
         leaf = self._leaf("fill_random")
         if self.dtype.kind != "float":
-            raise UsageError("random numbers are floats", where=caller_origin(), found=str(self.dtype))
+            raise UsageError("random numbers must be floats", where=caller_origin(), found=str(self.dtype))
         random = _module("random")
         drawn = random.uniform(random.key(randbits(63) if seed is None else seed), self.shape, dtype=self.dtype)
         replace_data(leaf, drawn._value())
@@ -78,8 +78,8 @@ class Lifecycle:
         leaf = leaf_of(self.node)
         if leaf is None or leaf.external or (leaf.settled and self._extra is None):
             raise UsageError(
-                f"`{user}` gives other data to a leaf, and this tensor is "
-                + ("somebody else's memory" if leaf is not None and leaf.external else "computed"),
+                f"`{user}` replaces the data of a leaf, but this tensor is "
+                + ("external memory" if leaf is not None and leaf.external else "computed"),
                 where=caller_origin(),
                 help="make it with lg.empty or lg.asarray; or update it with x[...] = value",
             )
@@ -107,7 +107,7 @@ class Lifecycle:
     def to_device(self: Any, device: Any, /, *, stream: Any = None) -> Tensor:
         """`to`, under the name of the Array API."""
         if stream is not None:
-            raise UsageError("these devices have no streams", where=caller_origin())
+            raise UsageError("these devices do not have streams", where=caller_origin())
         return self.to(device)
 
     # --- graph ---
@@ -204,7 +204,9 @@ class Lifecycle:
         nodes = [node for node in toposort([self.node], stop=ends_gradients) if wants_gradient(node)]
         if not nodes:
             raise DifferentiationError(
-                "nothing here wants a gradient", where=caller_origin(), help="call requires_grad_() on a tensor first"
+                "nothing here requires a gradient",
+                where=caller_origin(),
+                help="call requires_grad_() on a tensor first",
             )
         transforms = _module("transforms")
         for node, gradient in zip(nodes, transforms.gradient_by_nodes(self, nodes), strict=True):

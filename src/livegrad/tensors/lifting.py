@@ -1,4 +1,4 @@
-"""Operands brought to the kind that an elementwise function works on. The modules of the tensor namespace ask here."""
+"""Converts operands to the kind that an elementwise function works on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def inexact(node: Node, user: str) -> Node:
         return node
     if scalar.kind == "bool":
         raise DtypeError(
-            f"`{user}` takes numbers", where=caller_origin(), found="truth values", help="cast them with lg.astype"
+            f"`{user}` takes numbers", where=caller_origin(), found="booleans", help="cast them with lg.astype"
         )
     return cast(node, type=DEFAULT_FLOAT)
 

@@ -1,7 +1,7 @@
 """Linear algebra on batches of matrices, the last two dimensions: the `linalg` extension of the Array API.
 
-`lg.linalg` is this module. Factorisations run as steps of the plan by NumPy's LAPACK, real and complex; they
-differentiate where the mathematics allows. Integers count as float32. Norms are beside it, in `norms`.
+`lg.linalg` is this module. Factorisations run as steps of the plan with NumPy's LAPACK, real and complex, and are
+differentiable where the mathematical function is. Integers are converted to float32. Norms are in `norms`.
 """
 
 from __future__ import annotations

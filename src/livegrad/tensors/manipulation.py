@@ -1,4 +1,4 @@
-"""Shapes and places: functions that move elements without changing them. Part of the namespace of tensors."""
+"""Functions that move elements without changing them. Part of the tensor namespace."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     node, wanted = node_of(x, "broadcast_to"), shape_from(shape, "broadcast_to")
     own = shape_of(node.type)
     if join_shapes("broadcast_to", own, wanted) != wanted:
-        raise ShapeError(f"shape {own} does not spread to {wanted}", where=caller_origin())
+        raise ShapeError(f"shape {own} does not broadcast to {wanted}", where=caller_origin())
     return wrap(movement.broadcast_to(node, wanted))
 
 
@@ -91,7 +91,7 @@ def _with_inferred_size(shape: Any, own: tuple[Size, ...]) -> tuple[Size, ...]:
     if not open_places:
         return shape_from(listed, "reshape")
     if len(open_places) > 1:
-        raise ShapeError("only one size can follow from the others", where=caller_origin(), found=repr(shape))
+        raise ShapeError("only one size can be -1", where=caller_origin(), found=repr(shape))
     (place,) = open_places
     others = shape_from(listed[:place] + listed[place + 1 :], "reshape")
     rest = size_product(others)
@@ -175,7 +175,7 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
     sources, targets = many_axes(source, rank, "moveaxis"), many_axes(destination, rank, "moveaxis")
     if len(sources) != len(targets):
         raise AxisError(
-            "`moveaxis` takes as many places as axes", where=caller_origin(), found=f"{source} and {destination}"
+            "`moveaxis` takes as many destinations as axes", where=caller_origin(), found=f"{source} and {destination}"
         )
     order = [axis for axis in range(rank) if axis not in sources]
     for target, axis in sorted(zip(targets, sources, strict=True)):

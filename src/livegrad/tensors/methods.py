@@ -1,6 +1,6 @@
-"""What people expect as methods of a tensor, given to the functions of the namespace.
+"""NumPy-style methods of tensors, which call the functions of the namespace.
 
-A mixin of `Tensor`. Names and arguments follow NumPy; each method calls the function of the Array API.
+A mixin of `Tensor`. Names and arguments follow NumPy; each method calls the corresponding Array API function.
 """
 
 from __future__ import annotations
@@ -374,7 +374,7 @@ class Methods:
 def _require_no_array(out: Any) -> None:
     """NumPy's functions pass `out=None` on to a method; a result is always a tensor of its own."""
     if out is not None:
-        raise UsageError("results are not written into an array", where=caller_origin(), help="leave `out` away")
+        raise UsageError("results are not written into an array", where=caller_origin(), help="omit `out`")
 
 
 def _typed(tensor: Any, dtype: Any) -> Any:

@@ -1,7 +1,7 @@
 """Functions of neural networks: activations, softmax, cross entropy, normalisation, convolution, pooling, attention.
 
-`lg.nn` is this module; the most common ones are in `lg` itself too. They are written in elementary ops, so a softmax or
-a layer norm is one kernel, forward and backward.
+`lg.nn` is this module; the most common functions are in `lg` too. They consist of elementary ops, so a softmax or a
+layer norm is one kernel, forward and backward.
 """
 
 from __future__ import annotations

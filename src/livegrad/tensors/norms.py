@@ -1,4 +1,4 @@
-"""Norms of vectors and matrices: part of `lg.linalg`. Where all elements are zero, a norm has the derivative zero."""
+"""Norms of vectors and matrices; part of `lg.linalg`. The derivative of a norm at zero is zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python numbers as nodes: one number everywhere in a tensor. The handle and the creation functions ask here."""
+"""Converts Python numbers to nodes: tensors filled with one number. Used by the handle and the creation functions."""
 
 from __future__ import annotations
 

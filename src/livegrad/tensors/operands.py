@@ -1,6 +1,6 @@
-"""Operands of functions on tensors, brought to one element type; axes in order; kinds that a function refuses.
+"""Promotes operands of tensor functions to a common element type, and checks kinds and axes.
 
-Functions of the namespace call these first, so that a wrong type is refused where it is written.
+Functions of the namespace call these first, so that errors are raised at the user's line.
 """
 
 from __future__ import annotations
@@ -97,9 +97,7 @@ def whole_number(value: Any, user: str, role: str, least: int | None = None) -> 
     try:
         number = operator.index(value)
     except TypeError:
-        raise UsageError(
-            f"`{user}` takes a whole number for {role}", where=caller_origin(), found=repr(value)
-        ) from None
+        raise UsageError(f"`{user}` takes an integer for {role}", where=caller_origin(), found=repr(value)) from None
     if least is not None and number < least:
         expected = f"at least {least}"
         raise UsageError(f"`{user}`: {role} is too small", where=caller_origin(), expected=expected, found=str(number))

@@ -1,6 +1,6 @@
-"""Optimizers over nests of tensors: pure functions from parameters, gradients and state to new parameters and state.
+"""Optimizers over pytrees: pure functions from parameters, gradients and state to new parameters and state.
 
-They work inside `jit` and are differentiable themselves; `minimize` runs one with a compiled step.
+They work inside `jit` and are differentiable; `minimize` runs one with a compiled step.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _require_alike(parameters: Tree, gradients: Tree) -> None:
     for own, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
         if _shape(own) != _shape(gradient):
             raise ShapeError(
-                "a gradient has the shape of its parameter",
+                "a gradient must have the shape of its parameter",
                 where=caller_origin(),
                 expected=f"shape {_shape(own)}",
                 found=f"shape {_shape(gradient)}",
@@ -174,7 +174,9 @@ def _require_decays(**settings: Any) -> None:
     """What is left of an average after a step: a share below one."""
     for name, value in settings.items():
         if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < 1.0):
-            raise UsageError(f"`{name}` cannot be {value!r}", where=caller_origin(), expected="0 up to, but not, 1")
+            raise UsageError(
+                f"`{name}` cannot be {value!r}", where=caller_origin(), expected="from 0 up to, but not including, 1"
+            )
 
 
 def _require_count(value: Any) -> None:
@@ -200,7 +202,7 @@ def _require_optimizer(optimizer: Any) -> Any:
 def _require_arguments(arguments: Any) -> None:
     if not isinstance(arguments, tuple | list):
         raise UsageError(
-            "the arguments of a loss come as a tuple",
+            "the arguments of a loss must be a tuple",
             where=caller_origin(),
             found=type(arguments).__name__,
             help="write arguments=(x,) for one",
@@ -215,7 +217,7 @@ def _as_float_tensor(leaf: Any) -> Tensor:
     tensor = leaf if isinstance(leaf, Tensor) else creation.asarray(leaf)
     if tensor.dtype.kind != "float":
         raise UsageError(
-            "a loss is minimised over floats",
+            "only floats can be minimised over",
             where=caller_origin(),
             found=tensor.dtype.long_name,
             help="pass the others as arguments=(...), or real and imaginary parts",
@@ -390,7 +392,7 @@ def _precondition(gradient: Any, pairs: list[Any]) -> Any:
 
 def _join(leaves: list[Any]) -> np.ndarray[Any, Any]:
     if not leaves:
-        raise UsageError("there is nothing to minimise over", where=caller_origin(), help="give a tensor or a nest")
+        raise UsageError("there is nothing to minimise over", where=caller_origin(), help="pass a tensor or a pytree")
     return np.concatenate([np.asarray(leaf.numpy(), np.float64).reshape(-1) for leaf in leaves])
 
 

@@ -1,4 +1,4 @@
-"""Where tensors live: the devices by name, and tensors placed on one. Creation functions ask here."""
+"""Devices by name, and placement of tensors on a device."""
 
 from __future__ import annotations
 

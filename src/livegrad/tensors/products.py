@@ -1,6 +1,6 @@
-"""Products of tensors: matrix products, contractions, inner products; einsum is beside it, in `einsum`.
+"""Products of tensors: matrix products, contractions, inner products. `einsum` is in its own module.
 
-Part of the namespace of tensors. Matrix products go to the library behind NumPy, everything else is fused.
+Part of the tensor namespace. Matrix products are separate steps; everything else is fused.
 """
 
 from __future__ import annotations

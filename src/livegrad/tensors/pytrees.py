@@ -1,6 +1,6 @@
-"""Nests of dicts, lists, tuples, data classes and structs taken apart into leaves and put together again.
+"""Flattens and unflattens pytrees of dicts, lists, tuples, data classes and structs.
 
-Transforms, control flow and optimizers take any nest of tensors as one value.
+Transforms, control flow and optimizers accept any pytree of tensors.
 """
 
 from __future__ import annotations
@@ -134,6 +134,6 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     for other in others:
         more, found = flatten(other)
         if found != structure:
-            raise UsageError("nests of different structure", where=caller_origin(), help="give them the same keys")
+            raise UsageError("pytrees of different structure", where=caller_origin(), help="give them the same keys")
         columns.append(more)
     return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])

@@ -1,7 +1,7 @@
 """Random numbers as pure functions of a key: the same key gives the same numbers, in any order, on any backend.
 
-`lg.random` is this module. A key is a tensor of one 64-bit number; `split` and `fold_in` make new keys of it. Nothing
-is hidden: to draw other numbers, use another key. The generator is Threefry-2x32 with twenty rounds.
+`lg.random` is this module. A key is a tensor of one 64-bit integer; `split` and `fold_in` derive new keys. There is no
+hidden state: to draw other numbers, use another key. The generator is Threefry-2x32 with twenty rounds.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def _parameter(value: Any, element: Scalar, shape: tuple[Size, ...], user: str) 
     except LivegradError:
         fits = False
     if not fits:
-        raise ShapeError(f"`{user}` cannot spread shape {own} over {shape}", where=caller_origin())
+        raise ShapeError(f"`{user}` cannot broadcast shape {own} over {shape}", where=caller_origin())
     return converted(node, element, shape)
 
 
@@ -251,7 +251,7 @@ def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: S
 
 def _require_range(first: int, last: int, element: Scalar) -> None:
     if element.kind not in ("signed", "unsigned"):
-        raise DtypeError("`integers` draws whole numbers", where=caller_origin(), found=str(element))
+        raise DtypeError("`integers` draws integers", where=caller_origin(), found=str(element))
     lowest = -(1 << (element.bits - 1)) if element.kind == "signed" else 0
     highest = (1 << (element.bits - 1 if element.kind == "signed" else element.bits)) - 1
     if not lowest <= first < last <= highest + 1:

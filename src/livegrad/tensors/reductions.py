@@ -1,6 +1,7 @@
-"""Folds of tensors along axes: sums, products, extrema, means, counts, truth; running folds and differences.
+"""Reductions along axes: sums, products, extrema, means, counts, any and all; cumulative sums and products, and
+differences.
 
-Part of the namespace of tensors. Each builds nodes of the value IR, so that a chain of them becomes one kernel.
+Part of the tensor namespace. Each builds nodes of the value IR, so that a chain of them becomes one kernel.
 """
 
 from __future__ import annotations
@@ -322,7 +323,7 @@ def _typed_end(end: Any, tensor: TensorType, axis: int) -> Node:
     own = require_tensor(node.type)
     if own.element is not tensor.element and own.rank:
         raise DtypeError(
-            "`diff` puts values of the tensor's own type before or behind it",
+            "`diff` prepends and appends values of the tensor's own type",
             where=caller_origin(),
             expected=str(tensor.element),
             found=str(own.element),
@@ -332,7 +333,7 @@ def _typed_end(end: Any, tensor: TensorType, axis: int) -> Node:
     others = [[s for i, s in enumerate(shape) if i != axis] for shape in (own.shape, tensor.shape)]
     if own.rank != tensor.rank or others[0] != others[1]:
         raise ShapeError(
-            f"`diff` cannot put shape {own.shape} beside {tensor.shape} along axis {axis}", where=caller_origin()
+            f"`diff` cannot join shapes {own.shape} and {tensor.shape} along axis {axis}", where=caller_origin()
         )
     return node
 

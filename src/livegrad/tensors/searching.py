@@ -1,6 +1,6 @@
-"""Where things are in tensors: positions of extrema, of nonzero elements, and in sorted sequences.
+"""Searching: indices of extrema, of nonzero elements, and in sorted sequences.
 
-Part of the namespace of tensors. How many elements are nonzero is known only after computing: `nonzero` executes.
+Part of the tensor namespace. The number of nonzero elements depends on the data, so `nonzero` computes its operand.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
     ordered = node_of(x1, "searchsorted")
     if require_tensor(ordered.type).rank != 1:
         raise ShapeError(
-            "`searchsorted` looks into a sequence",
+            "`searchsorted` takes a one-dimensional tensor",
             where=caller_origin(),
             expected="one dimension",
             found=str(ordered.type),

@@ -1,7 +1,7 @@
-"""Tensors as sets: their different elements, and membership. Part of the namespace of tensors.
+"""Set operations: unique elements and membership. Part of the tensor namespace.
 
-How many different elements there are is known only after computing, so the functions `unique_*` execute; a function
-that is traced cannot use them. Which elements are taken is fixed then: derivatives pass to those.
+The number of unique elements depends on the data, so `unique_*` compute their operand, and traced functions cannot use
+them. The selected elements are then fixed, and derivatives flow to them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sorted tensors, the order that sorts them, and their largest elements. Part of the namespace of tensors."""
+"""Sorting, sorting indices, and largest elements. Part of the tensor namespace."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Nests of tensors in files: NumPy's npz, which others read too, with the layout of the nest beside the data.
+"""Saves pytrees of tensors to NumPy's npz format, with the tree structure next to the data.
 
-`lg.save` and `lg.load` are these. A file is replaced as a whole or not at all; what a file claims is never trusted.
+`lg.save` and `lg.load`. Writes are atomic, and file contents are never trusted.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
         layout = _describe(tree, "", arrays)
     except RecursionError:
         raise UsageError(
-            "this nest is too deep to be saved", where=caller_origin(), help="is it part of itself?"
+            "this pytree is too deep to be saved", where=caller_origin(), help="it may contain itself"
         ) from None
     with _replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
         for label, array in arrays.items():
@@ -97,7 +97,7 @@ def load(path: str | os.PathLike[str]) -> Any:
             return tensors if layout is None else _rebuild(layout, tensors)
         except _DAMAGE as error:
             raise UsageError(
-                f"{os.fspath(path)} is no npz file of tensors",
+                f"{os.fspath(path)} is not an npz file of tensors",
                 where=caller_origin(),
                 found=f"{type(error).__name__}: {error}",
             ) from None
@@ -184,7 +184,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> Tensor:
 
 def _rebuild(layout: Any, tensors: dict[str, Tensor]) -> Any:
     if not isinstance(layout, dict) or len(layout) != 1:
-        raise ValueError(f"{_LAYOUT} describes no nest")
+        raise ValueError(f"{_LAYOUT} does not describe a pytree")
     ((kind, content),) = layout.items()
     match kind:
         case "tensor":
@@ -205,5 +205,5 @@ def _rebuild(layout: Any, tensors: dict[str, Tensor]) -> Any:
 
 def _text(key: Any) -> str:
     if not isinstance(key, str):
-        raise ValueError(f"a key that is no text: {key!r}")
+        raise ValueError(f"a key that is not text: {key!r}")
     return key

@@ -1,6 +1,6 @@
-"""The graph behind tensors, for people and tools: its nodes in order, their inputs by slot, pictures, summaries.
+"""The graph of a tensor for users and tools: nodes in order, inputs by slot, drawings and summaries.
 
-`Tensor.graph` makes one. A graph is a view: it holds its tensors, and what it shows is what they compute.
+Created by `Tensor.graph`. A graph is a view that holds its tensors.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ class Graph:
 
     def _require_alive(self) -> None:
         if self._freed:
-            raise UsageError("this graph was freed", where=caller_origin(), help="make it anew from a tensor")
+            raise UsageError("this graph was freed", where=caller_origin(), help="create it again from a tensor")
 
     # --- seeing it ---
 

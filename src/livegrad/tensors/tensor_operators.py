@@ -1,6 +1,6 @@
-"""The operators of a tensor: arithmetic, comparison, logic, and each of them in place.
+"""The operators of tensors: arithmetic, comparison and logic, and their in-place versions.
 
-A mixin of `Tensor`, which says how an operator finds its op or its function of the namespace.
+A mixin of `Tensor`, which maps operators to ops or functions of the namespace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _in_place(method: _Method) -> _Method:
             return result  # a Python number cannot be changed: its name goes over to the result
         if result.type is not self.type:
             raise TypeRuleError(
-                "an update in place keeps shape and type",
+                "an update in place must keep shape and type",
                 where=caller_origin(),
                 expected=str(self.type),
                 found=str(result.type),

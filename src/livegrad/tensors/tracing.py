@@ -1,6 +1,6 @@
-"""Python functions on tensors as closed functions of the value IR.
+"""Traces Python functions on tensors to closed functions of the value IR.
 
-Transforms, `jit` and control flow call a function once with placeholders and take the graph that it built.
+Transforms, `jit` and control flow call a function once with placeholders and take the resulting graph.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def require_callable(function: Any, user: str) -> None:
             f"`{user}` takes a function",
             where=caller_origin(),
             found=type(function).__name__,
-            help="pass the function itself, not what it gives",
+            help="pass the function itself, not its result",
         )
 
 
@@ -153,5 +153,5 @@ def result_node(leaf: Any, name: str) -> Node:
     if isinstance(leaf, Tensor | bool | int | float | complex) or hasattr(leaf, "__array__"):
         return node_of(leaf, name)
     raise UsageError(
-        f"`{name}` must return tensors", where=caller_origin(), found=type(leaf).__name__, help="or nests of them"
+        f"`{name}` must return tensors", where=caller_origin(), found=type(leaf).__name__, help="or pytrees of them"
     )

@@ -1,4 +1,4 @@
-"""Functions that speak of a tensor's last axes, whatever comes before them: batches of matrices and images."""
+"""Functions on the last axes of a tensor, for batches of matrices and images."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Roots, exponentials, logarithms, angles: elementwise functions over floats and complex numbers.
+"""Elementwise roots, exponentials, logarithms and trigonometric functions of floats and complex numbers.
 
-Part of the namespace of tensors. Integers become floats of the default type first.
+Part of the tensor namespace. Integers are converted to floats of the default type first.
 """
 
 from __future__ import annotations

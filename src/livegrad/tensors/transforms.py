@@ -1,7 +1,7 @@
-"""Derivatives of functions on tensors: both modes, any order, over any nest of arguments.
+"""Derivatives of functions on tensors: both modes, any order, over any pytree of arguments.
 
-A transform calls the function once with placeholders, differentiates the graph, and puts the derivative's graph at
-the arguments: the results are lazy tensors like any others.
+A transform calls the function once with placeholders, differentiates the graph, and applies the derivative to the
+arguments. The results are lazy tensors.
 """
 
 from __future__ import annotations
@@ -100,11 +100,15 @@ def grad(
     if by is not None:
         owner = of if function is None else function
         if not isinstance(owner, HasGradient):
-            raise UsageError("of what? A gradient is of an output", where=caller_origin(), found=repr(owner))
+            raise UsageError("a gradient needs an output: pass of=...", where=caller_origin(), found=repr(owner))
         return owner.gradient_block(of=of, by=by, name=name)
     if of is not None:
         help = "write lg.grad(of=output, by=[block['pin']])"
-        raise UsageError("`grad` of an output needs the pins to differentiate by", where=caller_origin(), help=help)
+        raise UsageError(
+            "`grad` of an output needs `by`: the pins to differentiate with respect to",
+            where=caller_origin(),
+            help=help,
+        )
     with_value = value_and_grad(function, argnums, has_aux=has_aux)
 
     @wraps(function, updated=())
@@ -215,11 +219,13 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
             found=f"{type(primals).__name__} and {type(tangents).__name__}",
             help="write lg.jvp(f, (x,), (dx,))",
         )
+    if len(primals) != len(tangents):
+        raise UsageError(f"got {len(tangents)} tangents for {len(primals)} primals", where=caller_origin())
     call = _Call(function, tuple(primals), {}, tuple(range(len(primals))))
     traced = call.close(call.returned)
     leaves, structure = flatten(tuple(tangents))
     if structure != call.structure:
-        raise UsageError("tangents nest otherwise than the primals", where=caller_origin())
+        raise UsageError("tangents and primals have different tree structures", where=caller_origin())
     directions = [node_like(leaf, node.type, "jvp") for leaf, node in zip(leaves, call.nodes, strict=True)]
     _require_types(directions, [node.type for node in call.nodes], "tangent")
     derived = _push_forward(traced.function, call.active(traced))
@@ -363,7 +369,7 @@ def argument_places(argnums: Arguments, number: int, name: str) -> tuple[int, ..
     for place in places:
         if not -number <= place < number:
             raise UsageError(
-                f"`{name}` was called with {number} arguments by position",
+                f"`{name}` was called with {number} positional arguments",
                 where=caller_origin(),
                 found=f"argnums {argnums}",
                 help="argnums counts the arguments from 0",
@@ -375,7 +381,7 @@ def require_differentiable(node: Node, name: str) -> None:
     if not is_differentiable(node.type):
         element = scalar_of(node.type)
         raise DifferentiationError(
-            f"cannot differentiate `{name}` with respect to {'truth values' if element is bool_ else 'integers'}",
+            f"cannot differentiate `{name}` with respect to {'booleans' if element is bool_ else 'integers'}",
             where=caller_origin(),
             expected="floats",
             found=str(element) if element is None else element.long_name,
@@ -403,7 +409,7 @@ def _require_loss(name: str, loss: Traced) -> None:
 def _matching(tree: Any, traced: Traced, role: str) -> list[Node]:
     leaves, structure = flatten(tree)
     if structure != traced.structure:
-        raise UsageError(f"the {role}s nest otherwise than the results", where=caller_origin())
+        raise UsageError(f"the {role}s and results have different tree structures", where=caller_origin())
     types = traced.function.result_types
     nodes = [node_like(leaf, type, role) for leaf, type in zip(leaves, types, strict=True)]
     _require_types(nodes, types, role)

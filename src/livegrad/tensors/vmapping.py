@@ -1,4 +1,4 @@
-"""Functions on single values applied to whole batches, and the matrices of derivatives that are made with it."""
+"""`vmap`, and the Jacobians and Hessians that are built with it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
     _spread_axes(out_axes, results, axes, "out_axes", name)
     placed = [leaf if axis is None else moveaxis(leaf, 0, axis) for leaf, axis in zip(leaves, axes, strict=True)]
     if None in axes:
-        raise UsageError(f"each result of `{name}` has the batch", where=caller_origin(), help="give it an axis")
+        raise UsageError(f"every result of `{name}` needs a batch axis", where=caller_origin(), help="give it an axis")
     return unflatten(structure, placed)
 
 
@@ -116,7 +116,11 @@ def _spread_axes(axes: Any, tree: Any, found: list[int | None], role: str, name:
         for inner, part in zip(axes, tree, strict=True):
             _spread_axes(inner, part, found, role, name)
     else:
-        raise UsageError(f"{role} does not nest like the values of `{name}`", where=caller_origin(), found=repr(axes))
+        raise UsageError(
+            f"{role} has a different tree structure from the values of `{name}`",
+            where=caller_origin(),
+            found=repr(axes),
+        )
 
 
 def _place(axis: int, type: Any, function: Callable[..., Any]) -> int:
@@ -130,7 +134,7 @@ def _batch_size(places: Sequence[tuple[Any, int | None]], function: Callable[...
     sizes = {shape_of(type)[place] for type, place in places if place is not None}
     if len(sizes) != 1:
         found = ", ".join(map(str, sorted(map(str, sizes)))) or "none"
-        raise ShapeError(f"`{name_of(function)}` is mapped over one batch size", where=caller_origin(), found=found)
+        raise ShapeError(f"`{name_of(function)}` got different batch sizes", where=caller_origin(), found=found)
     return sizes.pop()
 
 

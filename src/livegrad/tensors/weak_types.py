@@ -1,6 +1,6 @@
-"""Python numbers inside a traced function: like the numbers themselves, they take the type of the tensor beside them.
+"""Weak types: Python numbers inside a traced function take the type of the tensor they are combined with.
 
-`jit` says for how long; `handle` asks at every operation, so asking costs next to nothing when nobody traces.
+`jit` activates this; `handle` checks it at every operation, so the check is cheap when no function is traced.
 """
 
 from __future__ import annotations

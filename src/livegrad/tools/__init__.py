@@ -1,1 +1,1 @@
-"""What people run: the tour, and the pictures it leaves."""
+"""Command-line tools and the tour."""

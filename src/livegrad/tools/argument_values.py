@@ -1,4 +1,4 @@
-"""Words of the command line as values: text comes in, a value goes out, or `argparse` gets the error."""
+"""Parses values of command-line arguments; errors go to `argparse`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def numbers(count: int) -> Callable[[str], tuple[float, ...]]:
 def direction(text: str) -> tuple[float, ...]:
     values = numbers(3)(text)
     if not any(values):
-        raise argparse.ArgumentTypeError(f"`{text.strip()}` is not a direction: it leads nowhere")
+        raise argparse.ArgumentTypeError(f"`{text.strip()}` is not a direction: its length is zero")
     return values
 
 

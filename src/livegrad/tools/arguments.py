@@ -1,4 +1,4 @@
-"""The arguments of each command, as `argparse` takes them; `cli` calls one function for each command."""
+"""The `argparse` arguments of each command; `cli` calls one function per command."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def explain(parser: argparse.ArgumentParser) -> None:
 
 def replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a recording, made with lg.live.record")
-    parser.add_argument("--trust", action="store_true", help="run the Python code in it: you know where it comes from")
+    parser.add_argument("--trust", action="store_true", help="run the Python code in it: you trust its source")
     parser.add_argument("--backend", choices=("cpu", "cuda"), help="default: the one it was recorded on")
     _add_json(parser)
 

@@ -1,4 +1,4 @@
-"""Lines on paper, as SVG: values against their position, on a logarithmic scale. The tour draws its loss with it."""
+"""Line charts as SVG with a logarithmic scale. Used by the tour to draw its loss."""
 
 from __future__ import annotations
 

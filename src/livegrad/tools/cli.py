@@ -1,7 +1,7 @@
-"""The command line: `livegrad COMMAND`. The table `COMMANDS` says what there is and who does it.
+"""The command line: `livegrad COMMAND`. The table `COMMANDS` lists the commands and their implementations.
 
-Exit codes: 0 when it worked, 1 when the file or the work went wrong, 2 when the command was written wrongly, 130 when
-it was interrupted. What a command needs is loaded when it runs.
+Exit codes: 0 success, 1 an invalid file or failed work, 2 invalid arguments, 130 interrupted. Each command loads what
+it needs when it runs.
 """
 
 from __future__ import annotations

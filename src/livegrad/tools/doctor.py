@@ -1,6 +1,7 @@
-"""What this machine offers: processor, threads, BLAS, GPU, OpenCL, caches, versions; and whether native code is right.
+"""Reports what this machine offers (processor, threads, BLAS, GPU, OpenCL, caches, versions) and whether native code
+works.
 
-`livegrad doctor` prints it. Nothing is changed, but for a small kernel that is compiled, run and compared.
+Printed by `livegrad doctor`. It only compiles and runs a small kernel and compares its result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Functions as text to read and as DOT to draw, those of an assembly and those of the value IR.
-
-`livegrad graph` prints what these give.
-"""
+"""Functions of assemblies and of the value IR as text and DOT, for `livegrad graph`."""
 
 from __future__ import annotations
 

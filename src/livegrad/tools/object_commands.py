@@ -1,6 +1,6 @@
-"""Commands that look at graphs and functions of any kind: `graph`, `passes` and `explain`.
+"""Commands that inspect graphs and functions: `graph`, `passes` and `explain`.
 
-Parsed arguments come in, a report goes out. What they name is a file of a part, or an object of a Python program.
+In: parsed arguments, which name a part file or an object of a Python program. Out: a report.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _kind_of(output: Path | None) -> str:
     kinds = {"": "text", ".txt": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg"}
     ending = "" if output is None else output.suffix.lower()
     if ending not in kinds:
-        raise CommandError(f"no graph can be written as `{ending}`", help="end in .txt, .dot or .svg, or say --format")
+        raise CommandError(
+            f"a graph cannot be written as `{ending}`", help="end in .txt, .dot or .svg, or say --format"
+        )
     return kinds[ending]
 
 

@@ -1,6 +1,6 @@
-"""Objects of Python programs as the command line names them: `module:name` and `file.py:name` come in, objects go out.
+"""Resolves objects of Python programs on the command line: `module:name` and `file.py:name`.
 
-`name` may have dots (`Material.shade`), and may end in `()`: then the function is called and its result is meant.
+`name` may contain dots (`Material.shade`). If it ends in `()`, the function is called and its result is used.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def _only_signature(jitted: Jitted) -> Function:
     if len(traced) == 1:
         return traced[0]
     raise UsageError(
-        "a function of `jit` has a function of the value IR for each signature that it was called with",
+        "a jitted function has one function of the value IR per signature",
         expected="one signature",
         found=str(len(traced)),
-        help="let the program call it with arguments of one kind before this looks at it",
+        help="call it with arguments of one signature in the program first",
     )

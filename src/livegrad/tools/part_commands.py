@@ -1,6 +1,6 @@
-"""Commands that look at parts: `info`, `render`, `slice`, `mesh` and `eval`.
+"""Commands that inspect parts: `info`, `render`, `slice`, `mesh` and `eval`.
 
-Parsed arguments come in, a file is written, a report goes out. `cli` parses and prints.
+In: parsed arguments. Out: a file and a report. `cli` parses and prints.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _points(arguments: argparse.Namespace) -> NDArray[np.float64]:
     try:
         text = arguments.points_file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise UsageError(f"`{arguments.points_file}` is no text", expected="three numbers a line") from None
+        raise UsageError(f"`{arguments.points_file}` is not text", expected="three numbers a line") from None
     return _parsed(text.splitlines(), arguments.points_file.name)
 
 
@@ -214,7 +214,7 @@ def _parsed(lines: Sequence[str], name: str) -> NDArray[np.float64]:
             x, y, z = map(float, words)
         except ValueError:
             raise UsageError(
-                f"line {number} of {name} is no point", expected="three numbers", found=repr(line[:60])
+                f"line {number} of {name} is not a point", expected="three numbers", found=repr(line[:60])
             ) from None
         rows.append((x, y, z))
         if len(rows) > _MOST_POINTS:

@@ -1,4 +1,4 @@
-"""Parts as the command line opens them: a file, or an object of a program, comes in with options; a part goes out."""
+"""Opens parts for the command line, from a file or an object of a program, with options."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def open_assembly(path: Path) -> Assembly:
     if path.suffix.lower() == ".vm":
         raise UsageError(
             f"`{path.name}` is a tape, which has no functions of nodes",
-            help="this command takes 3MF files; `livegrad info` tells what a tape holds",
+            help="this command takes 3MF files; `livegrad info` shows the contents of a tape",
         )
     assembly, notes = open_3mf(path)
     for note in notes:
@@ -119,7 +119,9 @@ def _object_part(text: str, found: Any, choice: PartChoice) -> Part:
     if isinstance(found, Part):
         return found
     if not isinstance(found, Shape):
-        raise UsageError(f"`{text}` is no part", expected="a Part, a Shape or an Assembly", found=type(found).__name__)
+        raise UsageError(
+            f"`{text}` is not a part", expected="a Part, a Shape or an Assembly", found=type(found).__name__
+        )
     if choice.bounds is None:
         raise CommandError("a shape has no bounds of its own", help="say where to look: --bounds X0,Y0,Z0,X1,Y1,Z1")
     return found.part(choice.bounds, default_name(Path(text)))

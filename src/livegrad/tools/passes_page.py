@@ -1,6 +1,6 @@
-"""What every pass of the compiler did, as a page: the text after each, with the lines that came and went.
+"""An HTML page with the program after each compiler pass, with added and removed lines marked.
 
-`livegrad passes … -o page.html` writes it; stages of a pipeline's trace come in, HTML goes out.
+Written by `livegrad passes … -o page.html`. In: the stages of a pipeline's trace. Out: HTML.
 """
 
 from __future__ import annotations

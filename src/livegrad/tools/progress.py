@@ -1,6 +1,6 @@
-"""Progress of long work: one line that changes on a terminal, a line for each stage elsewhere, or nothing.
+"""Progress display: one changing line on a terminal, one line per stage elsewhere, or nothing.
 
-The command line and the tour make one and hand it to whatever takes long.
+The command line and the tour create one and pass it to long operations.
 """
 
 from __future__ import annotations

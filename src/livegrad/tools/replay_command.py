@@ -1,4 +1,4 @@
-"""The command `replay`: a recorded session of a live engine once more. Parsed arguments come in, a report goes out."""
+"""The command `replay`: replays a recorded session of a live engine. In: parsed arguments. Out: a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command gives: facts for programs, lines for people. Commands make one, `cli` prints it."""
+"""The report of a command: data for programs and lines for people. Created by commands, printed by `cli`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands about livegrad as a whole: `run` makes the tour, `bench` measures where the repository is at hand."""
+"""The commands `run` (the tour) and `bench` (the benchmarks, in a checkout of the repository)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def bench(arguments: argparse.Namespace) -> Report:
     root = Path(__file__).resolve().parents[3]
     if not (root / "benchmarks" / "__main__.py").is_file():
         raise UsageError(
-            "the benchmarks are part of the repository, which is not here",
+            "the benchmarks are part of the repository, which was not found",
             help="clone the repository and call ./bench in it",
         )
     words = arguments.arguments

@@ -447,7 +447,7 @@ def f(x: float):
     a[0] = 9.0
     return b[0] + a[0]
 """,
-    "a list that is changed while a loop goes over it": """
+    "a list that is changed while a loop iterates over it": """
 def f(x: float):
     l = [x, 1.0, 2.0]
     s = 0.0

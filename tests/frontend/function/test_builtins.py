@@ -68,9 +68,9 @@ def test_a_strict_zip_takes_lists_of_one_length():
         ("x = max()", "LG108: `max` needs an argument"),
         ("x = math.radians()", "LG108: `radians` needs an argument"),
         ("x = round(x, 1)", "LG108: `round` takes 1 argument"),
-        ("d = {i: x for i in range(3)}", "LG102: functions do not have dictionaries"),
-        ("d = {i for i in range(3)}", "LG102: functions do not have sets"),
-        ("yield x", "LG102: functions do not have `yield`"),
+        ("d = {i: x for i in range(3)}", "LG102: compiled functions do not support dictionaries"),
+        ("d = {i for i in range(3)}", "LG102: compiled functions do not support sets"),
+        ("yield x", "LG102: compiled functions do not support `yield`"),
     ],
 )
 def test_calls_of_builtins_that_do_not_fit_are_refused_at_their_line(body: str, said: str):

@@ -120,9 +120,9 @@ def grown(x: float) -> float:
 
 
 def test_what_needs_an_element_says_that_there_is_none() -> None:
-    with pytest.raises(lg.FunctionError, match="LG201: `max` cannot take an empty list"):
+    with pytest.raises(lg.FunctionError, match="LG201: `max` does not accept an empty list"):
         largest([])
     with pytest.raises(lg.FunctionError, match=r"LG208: index 0 is out of range(.*\n)*expected: no index: it is empty"):
         first([])
-    with pytest.raises(lg.FunctionError, match="LG102: a list keeps its length"):
+    with pytest.raises(lg.FunctionError, match="LG102: a list cannot grow"):
         grown(1.0)

@@ -69,10 +69,10 @@ def test_a_function_that_stands_alone_can_be_handed_on():
     ("body", "message"),
     [
         ("def g(y): return g(y)\n    return g(x)", "`g` calls itself"),
-        ("a = [x]\n    def g(y): a[0] = y\n    g(x)\n    return a[0]", "`g` changes `a` of the function around it"),
-        ("return integrated(lambda t: t * x, 0.0, 1.0, 3)", "it uses variables of the function around it"),
+        ("a = [x]\n    def g(y): a[0] = y\n    g(x)\n    return a[0]", "`g` changes `a` of the enclosing function"),
+        ("return integrated(lambda t: t * x, 0.0, 1.0, 3)", "it uses variables of the enclosing function"),
         ("y = g(x)\n    def g(t): return t\n    return y", "`g` may be unset here"),
-        ("def g(t, *rest): return t\n    return g(x)", r"functions do not have `\*rest`"),
+        ("def g(t, *rest): return t\n    return g(x)", r"compiled functions do not support `\*rest`"),
         ("g = lambda t: t\n    return g(x, x)", "`lambda` takes 1 arguments"),
         ("def g(t):\n        if t > 0.0: return t\n    return g(x)", "`g` may end without returning a value"),
     ],
@@ -116,7 +116,7 @@ def test_match_by_values_names_tuples_and_conditions():
 
 def test_patterns_that_functions_do_not_have():
     names = lg.run_source("def f(x: float):\n    match x:\n        case {'a': 1}:\n            return x\n    return x")
-    with pytest.raises(lg.FunctionError, match="functions do not have this pattern"):
+    with pytest.raises(lg.FunctionError, match="compiled functions do not support this pattern"):
         lg.function(names["f"])(1.0)
 
 

@@ -86,7 +86,7 @@ OPC: dict[str, Package] = {
     "two start parts": {
         **document(), RELS: related(START, ("rel1", MODEL_TYPE, "/3D/b.model")), "3D/b.model": document()[MODEL],
     },
-    "the same relationship twice": {**document(), RELS: related(START, ("rel1", *START[1:]))},
+    "a duplicate relationship": {**document(), RELS: related(START, ("rel1", *START[1:]))},
     "a relationship to nothing": {**document(), RELS: related(START, ("rel1", THUMBNAIL_TYPE, "/no.png"))},
     "a relationship to the outside": {
         **document(), RELS: related(("rel0", MODEL_TYPE, "http://a.b/c.model"), mode=' TargetMode="External"'),
@@ -105,12 +105,12 @@ OPC: dict[str, Package] = {
     "a type of no part": changed(CONTENT, "</Types>", '<Override PartName="" ContentType="image/png"/></Types>'),
     "a model of another type": changed(CONTENT, "3dmodel+xml", "4dmodel+xml"),
     "relationships of another type": changed(CONTENT, "relationships+xml", "relations+xml"),
-    "a thumbnail that is no picture by its type": {
+    "a thumbnail that is not a picture by its type": {
         **changed(CONTENT, "image/png", "image/gif"), RELS: related(START, ("rel1", THUMBNAIL_TYPE, "/a.png")),
         "a.png": PNG,
     },
     "a thumbnail in CMYK": {**document(), RELS: related(START, ("rel1", THUMBNAIL_TYPE, "/a.png")), "a.png": CMYK},
-    "a thumbnail that is no picture": {
+    "a thumbnail that is not a picture": {
         **document(), RELS: related(START, ("rel1", THUMBNAIL_TYPE, "/a.png")), "a.png": b"GIF89a",
     },
 }  # fmt: skip
@@ -159,14 +159,14 @@ CORE_RULES: dict[str, Package] = {
     "components with properties": document(
         MATERIALS + thing() + thing('<components><component objectid="1"/></components>', 'id="2" pid="9" pindex="0"'),
     ),
-    "an index of a vertex that is not there": document(thing(mesh([*FACES[:3], (0, 3, 9)]))),
+    "an index of a vertex that does not exist": document(thing(mesh([*FACES[:3], (0, 3, 9)]))),
     "a triangle with one vertex twice": document(thing(mesh([*FACES, (0, 1, 1)]))),
     "a solid of three triangles": document(thing(mesh(FACES[:3]))),
     "a solid with a gap": document(thing(mesh([*FACES[:3], (1, 2, 3)]))),
     "a solid with one triangle turned": document(thing(mesh([(0, 1, 2), *FACES[1:]]))),
     "a solid inside out": document(thing(mesh([face[::-1] for face in FACES]))),
     "a coordinate with an underscore": changed(MODEL, 'x="1"', 'x="1_0"'),
-    "a coordinate that is no number": changed(MODEL, 'x="1"', 'x="nan"'),
+    "a coordinate that is not a number": changed(MODEL, 'x="1"', 'x="nan"'),
     "a coordinate in other digits": changed(MODEL, 'x="1"', 'x="١"'),
     "a vertex without a coordinate": changed(MODEL, 'x="1" ', ""),
     "a vertex with another coordinate": changed(MODEL, 'x="1"', 'x="1" w="1"'),
@@ -232,12 +232,12 @@ BEAM_RULES: dict[str, Package] = {
     "an unknown way to clip": lattice('clippingmode="around" clippingmesh="1"'),
     "clipping without a mesh": lattice('clippingmode="inside"'),
     "clipping by itself": lattice('clippingmode="inside" clippingmesh="2"'),
-    "clipping by what is not there": lattice('clippingmode="inside" clippingmesh="7"'),
-    "a representation that is not there": lattice('representationmesh="7"'),
+    "clipping by what does not exist": lattice('clippingmode="inside" clippingmesh="7"'),
+    "a representation that does not exist": lattice('representationmesh="7"'),
     "a lattice in a surface": lattice(about='id="2" type="surface"'),
     "balls without a radius": lattice('b2:ballmode="all"'),
-    "an unknown mode of balls": lattice('b2:ballmode="some" b2:ballradius="1"'),
-    "a ball where no beam ends": lattice(
+    "an unknown ball mode": lattice('b2:ballmode="some" b2:ballradius="1"'),
+    "a ball at a vertex without a beam": lattice(
         'b2:ballmode="mixed" b2:ballradius="1"', BEAMS + '<b2:balls><b2:ball vindex="3"/></b2:balls>'
     ),
     "a set of beams that are not there": lattice(
@@ -278,13 +278,13 @@ MATERIAL_RULES: dict[str, Package] = {
     "a composite of no materials": material(
         '<m:compositematerials id="6" matid="9" matindices="0"><m:composite values="1"/></m:compositematerials>'
     ),
-    "a composite of a material that is not there": material(
+    "a composite of a material that does not exist": material(
         MATERIALS
         + '<m:compositematerials id="6" matid="9" matindices="0 5"><m:composite values="1 0"/></m:compositematerials>'
     ),
     "two layers of colours": layers("6 7"),
     "a material that is not the first layer": layers("6 9"),
-    "a layer that is not there": layers("4 6"),
+    "a layer that does not exist": layers("4 6"),
     "a layer of layers": changed(
         MODEL, "</m:multiproperties>",
         '</m:multiproperties><m:multiproperties id="10" pids="8"><m:multi pindices="0"/></m:multiproperties>',
@@ -312,9 +312,9 @@ SLICE_RULES: dict[str, Package] = {
     "a slice below the bottom": sliced(layer(-1)),
     "a slice without a height": changed(MODEL, ' ztop="1"', "", sliced(layer(1))),
     "an open polygon": sliced(layer(1, '<s:polygon startv="0"><s:segment v2="1"/><s:segment v2="2"/></s:polygon>')),
-    "a polygon of a vertex that is not there": sliced(layer(1, RING.replace('v2="2"', 'v2="7"'))),
+    "a polygon of a vertex that does not exist": sliced(layer(1, RING.replace('v2="2"', 'v2="7"'))),
     "a segment of no length": sliced(layer(1, RING.replace('v2="1"', 'v2="0"'))),
-    "a stack that is not there": sliced(layer(1), about='id="1" s:slicestackid="7"'),
+    "a stack that does not exist": sliced(layer(1), about='id="1" s:slicestackid="7"'),
     "slices that are tilted": sliced(layer(1), 'transform="1 0 0 0 0 1 0 -1 0 0 0 0"'),
     "slices that are stretched": sliced(layer(1), 'transform="1 0 0 0 1 0 0 0 2 0 0 0"'),
     "slices and references": sliced(layer(1) + '<s:sliceref slicestackid="5" slicepath="/3D/b.model"/>'),
@@ -372,7 +372,7 @@ IMPLICIT_RULES: dict[str, Package] = {
         field(LENGTH, "d.result"), 'functionid="3" channel="shape" meshid="8"'
     ),
     "a level set without a channel": level_set(field(LENGTH, "d.result"), 'functionid="3" meshid="1"'),
-    "a channel that is not there": level_set(
+    "a channel that does not exist": level_set(
         field(LENGTH, "d.result"), 'functionid="3" channel="colour" meshid="1"'
     ),
     "a function without a position": level_set(

@@ -90,12 +90,12 @@ def test_what_cannot_be_read_is_refused() -> None:
         read_png(png(1, 1, 8, 0, b"\7\0"))
     with pytest.raises(FormatError, match="impossible size"):
         read_png(png(100, 100, 8, 0, b""), most_samples=10)
-    with pytest.raises(FormatError, match="no PNG file holds"):
+    with pytest.raises(FormatError, match="a PNG file cannot hold"):
         write_png(np.zeros((2, 2)))
 
 
 def test_bytes_are_written_as_they_are_and_numbers_from_0_to_1_as_bytes(tmp_path):
-    """As `save_animation` takes them: a picture of bytes is no picture of numbers that are all too bright."""
+    """As `save_animation` takes them: bytes are not taken for numbers that are all too bright."""
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3) * 10
     save_png(pixels, tmp_path / "bytes.png")
     save_png(pixels / 255.0, tmp_path / "numbers.png")

@@ -138,7 +138,7 @@ def test_samples_are_drawn_cut_and_meshed(part: Any) -> None:
 
 
 def test_meshes_are_within_half_a_feature_of_the_surface(part: Any) -> None:
-    """Wherever the sign changes on a straight way of that length, the surface is no further off."""
+    """Wherever the sign changes on a straight line of that length, the surface is no further off."""
     size = float((part.high - part.low).max()) / 20
     found = mesh(part, feature_size=size)
     points = np.concatenate([found.vertices, found.vertices[found.triangles].mean(1)])

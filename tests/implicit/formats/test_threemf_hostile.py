@@ -49,28 +49,30 @@ BAD_MODELS = {
     "not a 3MF model": "<html/>",
     "unknown unit": f'<model xmlns="{CORE}" unit="parsec"/>',
     "is used twice": model(function("") + function("")),
-    "is no resource id": model('<i:implicitfunction id="-1"/>'),
+    "is not a resource id": model('<i:implicitfunction id="-1"/>'),
     "attribute `id` is missing": model("<i:implicitfunction/>"),
     "unknown kind of node": model(function('<i:bomb identifier="b"/>')),
-    "is there twice": model(function(node("a", "") + node("a", ""))),
-    "go round in a circle": model(function(node("a", "b.result") + node("b", "a.result"))),
+    "occurs twice": model(function(node("a", "") + node("a", ""))),
+    "form a cycle": model(function(node("a", "b.result") + node("b", "a.result"))),
     "calls itself": model(calling(3, 4) + calling(4, 3)),
-    "function 99 is not there": model(calling(3, 99)),
+    "function 99 does not exist": model(calling(3, 99)),
     "not a reference": model(function(node("a", "no-dot"))),
-    "is no number": model(function('<i:constant identifier="c" value="one"/>')),
+    "is not a number": model(function('<i:constant identifier="c" value="one"/>')),
     "is not finite": model(function('<i:constant identifier="c" value="1e999"/>')),
     "expected 16 numbers": model(function('<i:constmat identifier="c" matrix="1 2 3"/>')),
     "cannot tell whether": model(function('<i:sin identifier="s"/>')),
-    "not there": model('<object id="1"><v:levelset functionid="7" channel="s" meshid="8"/></object>'),
-    "object 1 is not there, or comes later": model(
+    "which does not exist": model('<object id="1"><v:levelset functionid="7" channel="s" meshid="8"/></object>'),
+    "object 1 does not exist, or comes later": model(
         '<object id="1"><components><component objectid="1"/></components></object>'
     ),
     "an object without mesh": model('<object id="1"/>'),
-    "names a vertex that is not there": model(
+    "refers to a vertex that does not exist": model(
         '<object id="1"><mesh><vertices><vertex x="0" y="0" z="0"/></vertices>'
         '<triangles><triangle v1="0" v2="1" v3="2"/></triangles></mesh></object>'
     ),
-    "is no numbers": model('<object id="1"><mesh><vertices><vertex x="a" y="0" z="0"/></vertices></mesh></object>'),
+    "does not contain numbers": model(
+        '<object id="1"><mesh><vertices><vertex x="a" y="0" z="0"/></vertices></mesh></object>'
+    ),
     "attribute 'z' is missing": model(
         '<object id="1"><mesh><vertices><vertex x="0" y="0"/></vertices></mesh></object>'
     ),
@@ -108,7 +110,7 @@ def test_an_error_names_the_file_and_the_line(tmp_path: Path) -> None:
 def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "nothing.3mf", "there is no file")
     (tmp_path / "text.3mf").write_text("not a zip file")
-    refused(tmp_path / "text.3mf", "`text.3mf` is no 3MF file: expected a whole zip package")
+    refused(tmp_path / "text.3mf", "`text.3mf` is not a 3MF file: expected a whole zip package")
     with zipfile.ZipFile(tmp_path / "empty.3mf", "w"):
         pass
     refused(tmp_path / "empty.3mf", "has no content types")
@@ -200,7 +202,7 @@ BAD_TAPES = {
     "not a line": "x",
     "no operation `explode`": "a explode",
     "takes 2 operands": "x var-x\ny add x",
-    "is used before it is made": "y sqrt x",
+    "is used before it is defined": "y sqrt x",
     "not a constant": "c const one",
     "not a constant ": "c const 1e999",
 }
@@ -220,9 +222,9 @@ def test_a_name_that_is_made_twice_is_refused_with_its_line() -> None:
 
 def test_files_that_are_no_text_or_no_mesh_are_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(bytes(range(256)))
-    with pytest.raises(FormatError, match="is no text"):
+    with pytest.raises(FormatError, match="is not text"):
         load_vm(tmp_path / "binary")
-    with pytest.raises(FormatError, match="is no binary STL"):
+    with pytest.raises(FormatError, match="is not a binary STL"):
         load_stl(tmp_path / "binary")
     for load in (load_vm, load_stl):
         with pytest.raises(FormatError, match="there is no file"):

@@ -125,5 +125,5 @@ def test_searching_and_packing_agree_with_numpy(size):
 
 @pytest.mark.parametrize("radius", [0, -1, 0.0, float("nan"), float("inf")])
 def test_a_radius_that_is_none_is_refused_where_it_is_written(radius: float) -> None:
-    with pytest.raises(UsageError, match=r"this is no radius[\s\S]*test_neighbours\.py"):
+    with pytest.raises(UsageError, match=r"not a radius[\s\S]*test_neighbours\.py"):
         neighbours(lg.zeros((3, 2)), radius, capacity=2)

@@ -253,7 +253,7 @@ def test_control_flow_and_what_it_remembers_compile(name: str) -> None:
 
 @needs_nvrtc
 def test_a_kernel_that_does_not_compile_says_why() -> None:
-    with pytest.raises(CompileError, match=r"NVRTC refuses `broken`[\s\S]*undefined"):
+    with pytest.raises(CompileError, match=r"NVRTC rejects `broken`[\s\S]*undefined"):
         compile_source("__global__ void kernel() { x = 1; }", "sm_90", "broken")
 
 

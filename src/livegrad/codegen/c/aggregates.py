@@ -1,4 +1,4 @@
-"""Types of several components in C: vectors where the language has them, structs otherwise, made and taken apart."""
+"""Aggregate types in C: vectors where the language has them, structs otherwise; construction and member access."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A function as lines of C: each node on the values of its operands, branches and loops as those of C.
+"""Emits the body of a function as C: one statement per node, with branches and loops as C control flow.
 
-`write_node` writes through any `Writer`: C functions for readers (`function.py`) and the kernels of plans
-(`runtime.cuda`) have the same rules.
+`write_node` works with any `Writer`: readable C functions (`function.py`) and the kernels of plans (`runtime.cuda`)
+share these rules.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _cast(writer: Writer, node: Node, source: Scalar, text: str) -> str:
     condition = fits(writer.dialect, text, source, target) if writer.checks else None
     if condition is not None:
         inside = writer.condition(condition)
-        writer.report(f"!{inside}", f"a value that no {target} can hold", node.origin)
+        writer.report(f"!{inside}", f"a value does not fit {target}", node.origin)
         text = f"({inside} ? {text} : 0)"
     return cast(writer.dialect, text, source, target)
 

@@ -1,7 +1,7 @@
-"""What the C languages differ in: names of types, constants, how values are made, and what functions begin with.
+"""Dialects of C: names of types, constants, constructors and function qualifiers.
 
-The emitter writes C for any of them; only what stands in a `Dialect` may differ. `codegen.cuda.kernel_values` has one
-more, for the kernels of plans: CUDA C with what a library of its own gives.
+The emitter writes C for any dialect; only what a `Dialect` defines may differ. `codegen.cuda.kernel_values` defines
+another one for the kernels of plans: CUDA C with its own support library.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Elementwise ops as C: an expression over numbers, by their kind.
+"""Elementwise ops as C expressions, by kind of scalar.
 
-An op's own `code` says it for floats, and for any kind where that makes no difference; integers wrap round and truth
-values are what they are in the tables here. Whatever is not written as one expression is expanded. `body` writes the
-checks that some ops need; `runtime.cuda` folds and adds with the same expressions.
+The `code` of an op record is used for floats, and for every kind for which it is correct. The tables here define
+wrapping integers and booleans. Ops without a single expression are expanded. `body` writes the checks that some ops
+need; `runtime.cuda` reduces and accumulates with the same expressions.
 """
 
 from __future__ import annotations

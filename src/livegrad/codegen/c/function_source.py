@@ -1,7 +1,8 @@
-"""Functions of the value IR as C: one C function for each, one line for each value, under readable names.
+"""Converts functions of the value IR to C: one C function each, one line per value, with readable names.
 
-`function_source` gives the functions, `kernel_source` adds a kernel that runs one over arrays of points. Pure text: no
-compiler is needed. `runtime.opencl` runs the kernels, `Assembly.to_opencl` and `to_cuda` show the functions.
+`function_source` returns the functions; `kernel_source` adds a kernel that runs one over arrays of points. The output
+is text, so no compiler is needed. `runtime.opencl` runs the kernels; `Assembly.to_opencl` and `to_cuda` show the
+functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Functions of numbers that C has not: written in front of a text that calls them, for the types that it names.
+"""Scalar functions that C lacks. Each is defined before the code that calls it, for the types that it uses.
 
-An op whose record says `lg_floor_div({0}, {1})` is called for integers of 32 bits as `lg_floor_div_i32(a, b)`; then
-`helper_functions` gives what that is. The text is the same for every dialect.
+An op whose record says `lg_floor_div({0}, {1})` is called for 32-bit integers as `lg_floor_div_i32(a, b)`;
+`helper_functions` returns the definition. The text is the same for every dialect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of C: what a user's function may be called without hiding a word of the language or a name of the text."""
+"""C identifiers for user functions that collide with neither keywords nor generated names."""
 
 from __future__ import annotations
 

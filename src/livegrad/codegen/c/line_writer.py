@@ -1,4 +1,4 @@
-"""Lines of C under way: fresh names, blocks, checks, and how values are named, put together and taken apart.
+"""Writes lines of C: fresh names, blocks, checks, and how values are named, composed and decomposed.
 
 `body` writes ops through a `Writer`. There are two: `readable_function.FunctionWriter` writes C functions for readers,
 with vectors and structs as values; `codegen.cuda.kernel_writer.KernelWriter` writes one kernel, scalar by scalar.

@@ -1,4 +1,4 @@
-"""What a node is while C is written: text, values taken apart, tensors that are read by index, and traces."""
+"""What a node becomes while C is emitted: text, decomposed values, tensors read by index, and tapes."""
 
 from __future__ import annotations
 

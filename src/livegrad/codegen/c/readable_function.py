@@ -1,4 +1,4 @@
-"""A function as a C function for readers: one line for each value, vectors and structs whole, calls as calls."""
+"""Emits a function as readable C: one line per value, with vectors, structs and calls kept intact."""
 
 from __future__ import annotations
 

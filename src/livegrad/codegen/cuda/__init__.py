@@ -1,1 +1,1 @@
-"""Kernels of plans as CUDA C: one source for each kernel and layout, and how many threads run it."""
+"""Kernels of plans as CUDA C: one source per kernel and layout, and the number of threads that run it."""

@@ -1,5 +1,6 @@
-"""Elementwise ops that the kernels of plans write otherwise than `codegen/c` does: in fewer instructions, where the
-operands allow it. `kernel_writer.py` asks here first; every other op is written from its record.
+"""Elementwise ops for which the kernels of plans use fewer instructions than `codegen/c`, where the operands allow it.
+
+`kernel_writer.py` tries these first; all other ops are emitted from their records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Traces in CUDA C: slots by iteration in memory of the thread's own, changed in place; see `prelude`."""
+"""Tapes in CUDA C: slots by iteration in thread-private memory, updated in place; see `prelude`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A kernel as CUDA C: one thread, one block of threads, or several blocks take a row (or 32 rows) and run its stages.
+"""Emits a kernel as CUDA C: a thread, a block or several blocks process a row (or 32 rows) and run its stages.
 
-`emit_kernel(kernel, layout)` gives the text, and the names of the words that its arguments are; `plan.py` fills them.
+`emit_kernel(kernel, layout)` returns the text and the names of the argument slots; `plan.py` fills them.
 """
 
 from __future__ import annotations

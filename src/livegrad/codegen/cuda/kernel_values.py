@@ -1,7 +1,7 @@
-"""How the kernels of plans hold values: CUDA C with a library of its own (`prelude`), where constants are bits.
+"""Value representation in the kernels of plans: CUDA C with its own support library (`prelude`) and constants as bits.
 
-A half is held as a float that is rounded after every operation; a bfloat16, which is only moved and cast, by its bits;
-a complex number is only moved: NumPy computes with those.
+A half is a float that is rounded after every operation. A bfloat16 is only moved and cast, as bits. A complex number is
+only moved; NumPy computes with those.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A kernel of a plan under way: every value is numbers under names of their own, and functions are written in place.
+"""Writes a kernel of a plan: every value is a set of named scalars, and functions are inlined.
 
-The walk over nodes is that of `codegen/c`; what stands here is how kernels hold values, how checks report, and what is
-better written in another way.
+The walk over nodes is that of `codegen/c`. This module defines how kernels represent values, how checks report, and
+where different code is better.
 """
 
 from __future__ import annotations

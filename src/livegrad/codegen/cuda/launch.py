@@ -1,4 +1,5 @@
-"""From a kernel step to a launch: the layout that decides its code, its words, and how many threads run it."""
+"""Converts a kernel step to a launch: the layout that determines its code, its argument slots, and the number of
+threads."""
 
 from __future__ import annotations
 

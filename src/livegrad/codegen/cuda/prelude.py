@@ -1,6 +1,6 @@
-"""Functions of CUDA C that kernels of plans call: halves, choices by one instruction, sines, folds of threads, traces.
+"""CUDA C support functions of kernels: halves, single-instruction min and max, sines, reductions over threads, tapes.
 
-Each stands in front of a kernel that calls it, and of no other: what is not there need not be compiled.
+Each is emitted only before kernels that call it, to keep compile times short.
 """
 
 from __future__ import annotations

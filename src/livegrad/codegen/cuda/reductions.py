@@ -1,8 +1,8 @@
-"""Running folds of a row as CUDA C: a variable, how it takes a value in, and how many threads' values become one.
+"""Row reductions as CUDA C: an accumulator, its update, and the combination of the values of all threads.
 
-`kernel.py` declares one for each fold of a stage. Threads are combined in one fixed tree, so that a result has the same
-bits in every run: lanes of a warp by shuffles, warps (or the lanes of a column) through shared memory, blocks through
-memory of the device, where the last block to end takes all of them in order.
+`kernel.py` declares one for each reduction of a stage. Threads are combined in a fixed tree, so that a result has the
+same bits in every run: lanes of a warp by shuffles, warps (or the lanes of a column) through shared memory, and blocks
+through device memory, where the last block to finish combines them in order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Choices of the larger and smaller of two numbers by one instruction each, checked at the end.
+"""Speculative min and max: one instruction each, verified at the end.
 
-Python's `max(a, b)` is a comparison and a choice, because of NaN and of zeros of both signs. The device's own maximum
-is one instruction that lets NaN through. In code made of sums, products, roots and choices, a point for which the two
-differ gives NaN or zero in the end. So such code is written twice: once quickly, and once as it should be, for those
-few points. `kernel.py` calls it. For a distance of 310 operations this saves 24 of 316 instructions.
+Python's `max(a, b)` is a comparison and a select, because of NaN and signed zeros. The device's maximum is one
+instruction that ignores NaN. In code of sums, products, roots, min and max, a point for which the two differ gives NaN
+or zero in the end. Such code is therefore emitted twice: a fast version, and an exact version for those few points.
+`kernel.py` calls it. For a distance function of 310 operations this saves 24 of 316 instructions.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""From kernels to LLVM IR text with explicit vectors and lane masks."""
+"""Emits kernels as LLVM IR with explicit vectors and lane masks."""

@@ -1,4 +1,4 @@
-"""Loads and stores of a kernel: every read of a stage at once, whole vectors where all lanes are there."""
+"""Loads and stores of a kernel: all reads of a stage at once, as full vectors when all lanes are active."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What quick texts call where better ones have instructions: loads and stores of the lanes that there are, and folds.
+"""Functions that the baseline tier calls instead of inlining: masked loads and stores, and lane reductions.
 
-LLVM takes as long for one instruction under a mask as for ten calls, and a fold of all lanes is dozens of instructions.
-The functions are compiled once, as math functions are (`math_library.py`), from the same text that others write out.
+LLVM compiles one masked instruction as slowly as ten calls, and a lane reduction is dozens of instructions. These
+functions are compiled once, like math functions (`math_library.py`), from the same text that the optimised tier
+inlines.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class Assembler:
         return self.make(f"load {vector}, ptr {name}", register.type, lanes)
 
     def least(self, first: Register, second: Register) -> Register:
-        """The lower of two whole numbers; LLVM knows it when it sees it, and is done sooner than with its name."""
+        """The lower of two integers; LLVM knows it when it sees it, and is done sooner than with its name."""
         return self.select(self.apply("icmp slt", bool_, first, second), first, second)
 
     def halves(self, register: Register) -> tuple[Register, Register]:

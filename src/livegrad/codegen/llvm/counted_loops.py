@@ -1,4 +1,4 @@
-"""Loops in LLVM text: blocks, and a phi for every register that goes from trip to trip.
+"""Loops in LLVM IR: blocks, and a phi for every register that is carried between iterations.
 
 `control.py` writes a program's loops with it, `stages.py` and `kernel.py` those over a domain, `traces.py` over slots.
 """

@@ -1,7 +1,6 @@
-"""Short rows in memory, one after the other, as one vector for each of their columns (a lane for each row), and lanes
-that are a few elements apart.
+"""De-interleaving loads: short contiguous rows as one vector per column (AoS to SoA), and small-stride accesses.
 
-`accesses.py` calls it where all lanes are there: whole vectors and shuffles take a fraction of the time of gathering.
+`accesses.py` uses it when all lanes are active: full loads and shuffles take a fraction of the time of gathers.
 """
 
 from __future__ import annotations

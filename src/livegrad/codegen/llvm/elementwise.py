@@ -247,7 +247,7 @@ def _float_to_integer(asm: Assembler, value: Register, target: Scalar, node: Nod
     below_high = asm.apply("fcmp olt", bool_, value, asm.constant(high, value.type))
     fits = asm.apply("and", bool_, above_low, below_high)
     bad = asm.apply("xor", bool_, fits, asm.constant(True, bool_))
-    asm.report(bad, f"a value that no {target} can hold", node.origin)
+    asm.report(bad, f"a value does not fit {target}", node.origin)
     safe = asm.select(fits, value, asm.constant(0, value.type))
     return asm.convert("fptosi" if target.kind == "signed" else "fptoui", safe, target)
 

@@ -1,4 +1,5 @@
-"""A scalar function as straight LLVM text: each node on the registers of its operands, under the current lane mask."""
+"""Emits a scalar function as straight-line LLVM IR: each node on the registers of its operands, under the current lane
+mask."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which products are fused into the addition that uses them. In: nodes in order. Out: the product of each addition.
+"""Selects the products that are fused into additions. In: nodes in order. Out: the product of each addition.
 
-`function_body.py` asks. Chosen here and not by LLVM: which products are rounded must not depend on the optimisation
+`function_body.py` calls it. LLVM must not decide this: which products are rounded must not depend on the optimisation
 level, so that the baseline and the optimised tier give the same bits.
 """
 

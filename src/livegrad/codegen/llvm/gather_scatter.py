@@ -1,6 +1,6 @@
-"""Gathers, scatters and searches of whole tensors by computed index, for the ops that `function_body.py` meets.
+"""Gathers, scatters and searches of tensors by computed index, for the ops of `function_body.py`.
 
-An index out of range is reported, and reads or changes nothing.
+An index out of range is reported and accesses no memory.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Straight-line code in two waves: the second half of the lanes runs some operations behind the first.
+"""Instruction interleaving: the second half of the lanes runs some operations behind the first half.
 
-In: a kernel and a layout of two registers. Out: whether waves suit them, and the code. `kernel.py` and `stages.py` ask.
+In: a kernel and a layout of two registers. Out: whether to interleave, and the code. Called by `kernel.py` and
+`stages.py`.
 
-Ice Lake's divider takes 12 cycles for the square roots of one register, and what waits for them fills the processor's
-queues. In waves, one half computes while the other waits: signed distances of 160 to 410 operations, one of 24 a root,
-run 7 to 11 % faster (4 % of that by the order of operations), where four registers in step are 4 % slower than two.
-Roots by Newton's iteration, to equal bits, cost the other units more than they spare: 20 to 80 % slower for all roots,
-5 to 30 % for every fourth.
+Ice Lake's divider takes 12 cycles for the square roots of one register, and instructions that wait for it fill the
+processor's queues. With interleaving, one half computes while the other waits: signed distances of 160 to 410
+operations, one of 24 a root, run 7 to 11 % faster (4 % of that by the order of operations), whereas four registers in
+step are 4 % slower than two. Roots by Newton's iteration, to equal bits, cost the other units more than they save: 20
+to 80 % slower for all roots, 5 to 30 % for every fourth.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The frame of a kernel in LLVM text: its arguments, counted loops, and where in the domain the text being written is.
+"""The frame of a kernel in LLVM IR: its arguments, counted loops, and the current position in the domain.
 
 `accesses.py`, `stages.py` and `kernel.py` each add a layer to it.
 """

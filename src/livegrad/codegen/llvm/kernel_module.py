@@ -1,7 +1,8 @@
-"""A kernel as LLVM text: its items, rows and stages, and the function around them.
+"""Emits a kernel as an LLVM module: its work items, rows and stages, and the enclosing function.
 
-Lanes run along the last domain dimension ("across") or along the last inner one ("along"). Work is handed out in items:
-a row, or a block of the last domain dimension. See `Layout` for what decides the code besides the kernel itself.
+Lanes run over the last domain dimension ("across": outer-loop vectorisation) or the last inner dimension ("along":
+inner-loop vectorisation). A work item is a row, or a block of the last domain dimension. `Layout` contains everything
+besides the kernel that determines the code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Folds in native code: what a fold starts from, how two values combine, how the lanes of a vector become one."""
+"""Reductions in native code: identity values, the combination of two values, and reductions over lanes."""
 
 from __future__ import annotations
 

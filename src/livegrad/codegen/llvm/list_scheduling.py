@@ -1,7 +1,7 @@
-"""In which order straight-line code is written: LLVM keeps it, more or less, when it deals out registers.
+"""List scheduling before LLVM, which mostly preserves source order when it allocates registers.
 
-In: nodes, operands first. Out: the same nodes in an order that needs fewer registers, or in which less time is spent on
-waiting. `function_body.py` and `interleaving.py` ask.
+In: nodes in topological order. Out: the same nodes in an order with lower register pressure or less waiting on
+latencies. Called by `function_body.py` and `interleaving.py`.
 """
 
 from __future__ import annotations

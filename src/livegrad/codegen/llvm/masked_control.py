@@ -1,4 +1,4 @@
-"""Branches and loops under lane masks: what some lanes do is skipped only when no lane does it."""
+"""Branches and loops under lane masks: a block is skipped only if no lane is active."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Accesses that lie the other way round: consecutive along the inner dimension, where lanes are far apart in memory.
+"""Transposed accesses: contiguous along the inner dimension, while lanes are far apart in memory.
 
-A kernel sweeps its inner dimension in tiles. What it reads that way is turned, block by block in registers, into a tile
-of the thread's stack, where lanes lie side by side; what it writes that way goes there and is turned back.
+A kernel sweeps its inner dimension in tiles. Transposed reads are transposed block by block in registers into a tile on
+the stack, in which lanes are contiguous; transposed writes go through such a tile in the other direction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a node is while LLVM text is written: registers, by component, uniform or one for each lane."""
+"""What a node becomes while LLVM IR is emitted: registers by component, uniform or one per lane."""
 
 from __future__ import annotations
 

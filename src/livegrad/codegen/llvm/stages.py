@@ -1,4 +1,4 @@
-"""The stages of a kernel: once a row, at each inner point with folds, or as a running fold."""
+"""The stages of a kernel: once per row, at each inner point with reductions, or as a scan."""
 
 from __future__ import annotations
 

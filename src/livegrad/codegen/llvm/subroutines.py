@@ -1,8 +1,8 @@
-"""Functions beside a kernel's own: one for each function that is called from several places, and pieces of long code.
+"""Subroutines of a kernel: functions that are called from several places, and pieces of long code.
 
-`function_body.py` asks. LLVM's time grows faster than the length of a function: code in pieces of bounded length takes
-time that grows with its length alone, and a function that is called often is compiled once. Neither changes a bit of
-what is computed, for the text says what is fused.
+Called by `function_body.py`. LLVM's compile time grows faster than the length of a function. In pieces of bounded
+length it grows linearly, and a function that is called often is compiled once. Results do not change by a bit, because
+the IR says what is fused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What traces need at run time, as LLVM text: an arena that grows, and slots by iteration."""
+"""The run-time support of tapes as LLVM IR: a growable arena, and slots by iteration."""
 
 # A trace is a header {slots, capacity}; its memory comes from an arena of chunks {next, size, used} that is emptied for
 # each group of lanes and freed when the kernel returns. An empty header reads as zeros.

@@ -1,7 +1,7 @@
-"""Traces in native code: growable memory by iteration, one slot for all lanes of a group, written under the mask.
+"""Tapes in native code: growable memory by iteration, one slot for all lanes of a group, written under the mask.
 
-A trace is changed in place. That is sound because what differentiation makes uses each version of a trace once for
-writing; reads of a version are put before the write that ends it.
+A tape is updated in place. This is sound because differentiation writes each version of a tape once, and reads of a
+version are ordered before the write that ends it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Memory of results: exact values that can be keys, a bounded store of memos, and results kept on disk."""
+"""Caches of results: exact values as keys, a bounded memo store, and a disk cache."""

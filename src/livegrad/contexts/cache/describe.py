@@ -1,4 +1,4 @@
-"""About a cached value: how many bytes it takes, and how it is shown on part of a line. For limits and reports."""
+"""The size in bytes and the short description of a cached value, for limits and reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that outlive the process: files under deterministic keys, in a directory of bounded size.
+"""The disk cache: files under deterministic keys, in a directory of bounded size.
 
 A key is a digest of a node's content (versions, features, inputs) and of the exact values it needs; what is stored is
 plain data (numbers, texts, arrays, and containers of those), never code. Evaluators call `load` and `store`.
@@ -38,7 +38,7 @@ class DiskCache:
 
     def __init__(self, directory: str | Path, max_bytes: int = 1 << 30) -> None:
         if max_bytes <= 0:
-            raise UsageError("a disk cache needs room", found=f"max_bytes={max_bytes}")
+            raise UsageError("a disk cache needs a positive size", found=f"max_bytes={max_bytes}")
         self._files = ObjectCache(CacheSettings(Path(directory), max_bytes))
         self._shown = f"<disk cache at {directory}, at most {max_bytes:,} bytes>"
 

@@ -1,7 +1,7 @@
-"""Exact values: what a cache compares. Equal values are one `Fact`, so that keys made of facts compare by identity.
+"""Interned values: equal values are one `Fact`, so that keys made of facts compare by identity.
 
-Values come in from contexts and from node functions; memo tables use the facts as keys and hand out their values.
-Equality is decided here, once, by content: floats by bits, types distinguished, arrays byte by byte behind their hash.
+Values come from contexts and node functions; memo tables use facts as keys. Equality is by content: floats by bits,
+with types distinguished, and arrays byte by byte behind their hash.
 """
 
 from __future__ import annotations

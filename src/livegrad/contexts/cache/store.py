@@ -1,7 +1,7 @@
-"""Results by key: tables of memos, bounded by entries and bytes, each and together; the least recently used go first.
+"""The memo store: tables of results by key, limited in entries and bytes per table and in total, with LRU eviction.
 
-Evaluators read `Table.slots` without a lock, mark what they used, and put what they computed through `MemoStore.put`.
-A key that is being computed is claimed, so that other threads wait for it and nobody computes twice.
+Evaluators read `Table.slots` without a lock, mark used entries, and store results through `MemoStore.put`. A key that
+is being computed is claimed, so that other threads wait for it and nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class MemoStore:
                     gate.claims[place] = owner
                     return None
                 if is_mine(holder):
-                    raise RecursionError(f"`{table.name}` asks for its own result while it is computed")
+                    raise RecursionError(f"`{table.name}` needs its own result while it is being computed")
                 waited = True
                 gate.waiting += 1
                 gate.done.wait()

@@ -1,6 +1,6 @@
-"""The names that people annotate with: `lg.f32`, `lg.vec3`, `lg.array[float, 3]`, `lg.no_diff[lg.vec3]`.
+"""The names for annotations: `lg.f32`, `lg.vec3`, `lg.array[float, 3]`, `lg.no_diff[lg.vec3]`.
 
-The file beside this one, which type checkers read in its place, makes classes of them: then annotations are accepted.
+Type checkers read the stub file next to this one, which declares them as classes so that they are valid annotations.
 """
 
 from livegrad.frontend.differentiable.no_diff import no_diff

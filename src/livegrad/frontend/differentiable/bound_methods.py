@@ -1,6 +1,7 @@
-"""Derivatives of methods of instances: `bwd_diff(spring.energy)` is by the method's arguments, the instance stays.
+"""Derivatives of bound methods: `bwd_diff(spring.energy)` differentiates with respect to the arguments, not the
+instance.
 
-`operators` asks here what a method is as a function; inside captured functions the instance may be a computed value.
+`operators` uses it to convert a method to a function. Inside captured functions the instance may be a computed value.
 """
 
 from __future__ import annotations

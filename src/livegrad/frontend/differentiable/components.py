@@ -1,6 +1,6 @@
-"""Differentials as lists of arrays of numbers, one for each number, vector or array in them, and back.
+"""Flattens differentials to lists of arrays, one for each number, vector or array in them, and back.
 
-Second derivatives go along each component in turn.
+Second derivatives are computed along one component at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Derivatives that the user supplies: forward, backward, or another function to differentiate instead.
+"""Custom derivatives: forward, backward, or another function to differentiate instead.
 
-A function with such a derivative is compiled to a call that carries it, so that every use of the function, also inside
-other derivatives, takes it.
+A function with a custom derivative is compiled to a call that carries it, so that every use of the function, including
+uses inside other derivatives, applies it.
 """
 
 from __future__ import annotations

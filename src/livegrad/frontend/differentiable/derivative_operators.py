@@ -1,8 +1,7 @@
 """`fwd_diff` and `bwd_diff`: functions to functions.
 
-A derivative is resolved like any call: the overloads of its function are looked at with the derivative's signature,
-the one that fits is specialised, and the derivative becomes an IR function of its own, which can be differentiated
-again.
+A derivative is resolved like any call: the overload that matches the derivative's signature is specialised, and the
+derivative becomes an IR function, which can be differentiated again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`differentiable`: functions whose derivatives exist, and structs whose values have derivatives."""
+"""The decorator `differentiable`, for functions with derivatives and for structs with a Differential."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def differentiable(target: Any) -> Any:
     if isinstance(target, property) and target.fset is None:
         return property(differentiable(target.fget), doc=target.__doc__)
     if not isinstance(target, FunctionType):
-        what = f"{shown(target)} is no Python function or class"
+        what = f"{shown(target)} is not a Python function or class"
         raise FunctionError("LG109", what, call_span(), help="decorate a def or a class")
     made = DifferentiableFunction(target)
     check_generic(made)

@@ -1,6 +1,6 @@
-"""Between the differentials of types, as programs see them, and those of the IR, which passes work with.
+"""Converts between the differentials that programs see and those of the IR.
 
-`lower_differential` and `raise_differential` convert; they know which member of a Differential belongs to which field.
+`lower_differential` and `raise_differential` map the members of a Differential to fields.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a Python value can be a differential of a type: asked of pairs and of what backward derivatives are given."""
+"""Checks whether a Python value is a valid differential of a type, for pairs and for backward derivatives."""
 
 from __future__ import annotations
 

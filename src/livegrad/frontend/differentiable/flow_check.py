@@ -1,4 +1,4 @@
-"""The derivative data-flow check: no derivative is lost on its way unless the program says so.
+"""The derivative data-flow check: no derivative is lost unless the program says so.
 
 Each value of a differentiable function may produce a derivative (it comes from a parameter) and may be expected to (it
 reaches the result, or a parameter of a differentiable function). A call or field that is expected to pass on a
@@ -85,7 +85,7 @@ def _lost_in_call(graph: FlowGraph, flow: Flow, arriving: list[Flow], produces: 
         f"the derivative is lost in the call of `{flow.label}`, which is not differentiable",
         flow.span,
         path=_path(arriving, produces),
-        help=f"decorate `{flow.label}` with @differentiable, or drop the derivative on purpose: "
+        help=f"decorate `{flow.label}` with @differentiable, or drop the derivative explicitly: "
         f"no_diff({flow.label}(...))",
     )
 
@@ -96,14 +96,14 @@ def _lost_in_field(flow: Flow, arriving: list[Flow], produces: set[Flow]) -> Fun
         f"the derivative is lost in the field `{flow.label}`, which is `no_diff`",
         flow.span,
         path=_path(arriving, produces),
-        help="drop the derivative on purpose with detach(...), or make the field differentiable",
+        help="drop the derivative explicitly with detach(...), or make the field differentiable",
     )
 
 
 def _needless(flow: Flow) -> FunctionError:
     return FunctionError(
         "LG304",
-        "this `no_diff` does nothing: no derivative comes here",
+        "this `no_diff` does nothing: no derivative reaches this call",
         flow.span,
         help="remove it",
     )

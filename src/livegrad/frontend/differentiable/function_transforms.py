@@ -1,7 +1,7 @@
 """Gradients, Jacobian products and Hessians of captured functions at Python values: `lg.grad(f)(3.0)`.
 
-The transforms of tensor code ask a function for its `__livegrad_transform__` first; this is what captured functions
-answer. Where lazy tensors are among the arguments, tensor code's own way is taken.
+The transforms of tensor code first look for `__livegrad_transform__` on a function; this module provides it for
+captured functions. With lazy tensors among the arguments, the transforms of tensor code are used.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def _gradient(with_value: bool) -> Callable[..., Any]:
     ) -> Callable[..., Any]:
         if has_aux:
             raise UsageError(
-                "a captured function gives its value alone to a gradient",
+                "a captured function has no auxiliary results",
                 where=caller_origin(),
-                help="leave has_aux out, or use bwd_diff with a differential for each result",
+                help="omit has_aux, or use bwd_diff with a differential for each result",
             )
         places: Places = argnums if isinstance(argnums, int) else tuple(argnums)
         return Gradient(function, places, with_value=with_value, lazily=lazily)
@@ -62,7 +62,7 @@ def _jvp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
         if any(map(holds_tensor, (*primals, *tangents))):
             return lazily(primals, tangents)
         if len(primals) != len(tangents):
-            raise UsageError("there is not one tangent for each primal", where=caller_origin())
+            raise UsageError(f"got {len(tangents)} tangents for {len(primals)} primals", where=caller_origin())
         given = [p if t is None else pair(p, t) for p, t in zip(primals, tangents, strict=True)]
         both = fwd_diff(function)(*given)
         return both.primal, both.differential

@@ -1,7 +1,7 @@
 """Generic functions: checked once, when they are defined, against the bounds of their type variables.
 
-A parameter whose type is a variable bound to an interface stands for anything that implements it: what the function
-does with it must be in the interface. The check compiles the body with a stand-in type that has nothing else.
+A parameter whose type is a variable bound to an interface accepts everything that implements it, so the function may
+use only what the interface declares. The check compiles the body with a stand-in type that has nothing else.
 """
 
 from __future__ import annotations

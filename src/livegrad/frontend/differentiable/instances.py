@@ -1,4 +1,4 @@
-"""What Python does with the instances of structs: making, showing, comparing and copying them by their fields."""
+"""Python behaviour of struct instances: construction, repr, comparison and copying by fields."""
 
 from __future__ import annotations
 

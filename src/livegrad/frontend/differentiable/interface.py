@@ -1,7 +1,7 @@
-"""Interfaces: values of any of a closed set of structs, told apart when the function runs.
+"""Interfaces: values of one of a closed set of structs, distinguished at run time.
 
-A value is a tag and, for each scalar type, as many slots as the implementing struct that needs most of them; floats
-stay floats, so differentiation needs no conversions. Methods are dispatched by a switch over the tag.
+A value is a tag and, for each scalar type, as many slots as the largest implementing struct needs. Floats stay floats,
+so differentiation needs no conversions. Methods are dispatched by a switch over the tag.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class InterfaceDifferential(TaggedType):
                 for place, leaf in zip(slot_places(slots, ir_of(own)), leaves, strict=True):
                     parts[place] = leaf
                 return (index + 1, *parts)
-        raise TypeError(f"{describe(own)} is no differential of a {self.interface.name}")
+        raise TypeError(f"{describe(own)} is not a differential of a {self.interface.name}")
 
     def from_result(self, value: Any) -> Any:
         tag = int(value[0])

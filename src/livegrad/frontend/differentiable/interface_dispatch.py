@@ -1,6 +1,6 @@
 """Using interfaces: methods dispatched by a switch over the tag, structs as values of their interfaces, registration.
 
-`interface` is what people write; the rest hooks into the compiler of captured functions.
+`interface` is public; the rest hooks into the compiler of captured functions.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def interface(cls: type) -> type:
     Shape
     """
     if not isinstance(cls, type):
-        raise FunctionError("LG109", f"{shown(cls)} is no class", help="decorate a class")
+        raise FunctionError("LG109", f"{shown(cls)} is not a class", help="decorate a class")
     made = InterfaceType(cls)
     for name, method in vars(cls).items():
         if isinstance(method, CapturedFunction) and not name.startswith("__"):

@@ -1,4 +1,4 @@
-"""Names for the members of a Differential that a struct brings, by which its fields find theirs."""
+"""`derivative_member`: maps a field of a struct to a member of its custom Differential."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`no_diff`: derivatives that are not wanted, on parameters, results, fields and calls."""
+"""`no_diff`: excludes parameters, results, fields and calls from differentiation."""
 
 from __future__ import annotations
 

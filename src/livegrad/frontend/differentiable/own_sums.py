@@ -1,7 +1,7 @@
-"""Sums of differentials by a type's own `dadd`: wherever a value is used more than once, its cotangents are summed so.
+"""Sums cotangents with a type's own `dadd` wherever a value is used more than once.
 
-A captured function comes in as IR, with the types that bring a `dadd`; what goes out is the same function in which each
-such value is copied for its uses by a call that carries the sum as its derivative. `custom.with_rules` asks for it.
+In: a captured function as IR, and the types with their own `dadd`. Out: the same function, in which each such value is
+copied for its uses by a call that carries the sum as its derivative. Called by `custom.with_rules`.
 """
 
 from __future__ import annotations

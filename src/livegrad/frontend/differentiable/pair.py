@@ -1,6 +1,6 @@
-"""Pairs of a primal and its differential: what derivatives take and give.
+"""Pairs of a primal and its differential, the arguments and results of forward derivatives.
 
-A pair is an ordinary struct for whoever differentiates code that uses one.
+In code that is differentiated, a pair is an ordinary struct.
 """
 
 from __future__ import annotations

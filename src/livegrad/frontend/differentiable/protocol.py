@@ -1,6 +1,6 @@
 """The differential protocol: for each differentiable type its `Differential`, and `dzero`, `dadd`, `dmul` on it.
 
-Types may bring their own; for all others they are made member by member.
+Types may define their own; otherwise they are generated member by member.
 """
 
 from __future__ import annotations

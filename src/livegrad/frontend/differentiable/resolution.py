@@ -1,6 +1,7 @@
-"""Which function a derivative is of, for arguments of certain types. Overloads are chosen by its signature.
+"""Resolves the function that a derivative differentiates, given the argument types. Overloads are selected by
+signature.
 
-`operators` asks for calls from Python and from captured functions alike.
+`operators` uses it for calls from Python and from captured functions.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def _require_count(function: AnyDerivative, count: int, span: Span) -> None:
 
 
 def _require_seed(function: AnyDerivative, value: Value, type: FrontType, span: Span) -> None:
-    """A number is no differential of a struct or tuple; what else there is, is converted or refused when it is used."""
+    """Rejects a number as the differential of a struct or tuple. Other values are converted or rejected when used."""
     if isinstance(type, TupleType | RecordType) and isinstance(value.type, ir.Scalar):
         raise FunctionError(
             "LG310",

@@ -1,6 +1,6 @@
-"""What a function is for arguments of certain types, and its derivatives as IR functions of their own.
+"""A function specialised for argument types, and its derivatives as IR functions.
 
-`operators` resolves a call and asks here for the derivative's function, which can be differentiated again.
+`operators` resolves a call and gets the derivative's function here; it can be differentiated again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Gradients of captured functions that give one float: a function in, a function of the same arguments out.
+"""Gradients of captured functions with one float result. In: a function. Out: a function of the same arguments.
 
-`lg.grad` and `lg.value_and_grad` make these for captured functions; like every derivative they can be differentiated
-again and be called in captured functions.
+`lg.grad` and `lg.value_and_grad` return these for captured functions. Like every derivative, they can be differentiated
+again and called in captured functions.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Gradient(Derivative):
         if not all(isinstance(place, int) for place in _listed(argnums)):
             raise FunctionError(
                 "LG306",
-                "argnums are positions of arguments",
+                "argnums must be positions of arguments",
                 call_span(),
                 expected="0, or (0, 1)",
                 found=shown(argnums),
@@ -150,7 +150,7 @@ def _in_functions(name: str) -> Callable[[Context, ast.Call], Value]:
         argnums = given.pop("argnums", static(0))
         places = argnums.static if argnums.items is None else tuple(item.static for item in argnums.items)
         if given or len(positional) > 2 or not isinstance(places, int | tuple):
-            raise context.error("LG108", f"`{name}` takes a function and the places of arguments", node)
+            raise context.error("LG108", f"`{name}` takes a function and the positions of arguments", node)
         if not isinstance(target, CapturedFunction | Derivative):
             raise context.error(
                 "LG305", f"`{name}` takes a differentiable function", node, help="decorate it with @differentiable"

@@ -1,6 +1,6 @@
-"""Slots for the scalars of values that have one of several types: where each goes, and how values are rebuilt.
+"""Slot layout of tagged unions: where each scalar is stored, and how values are rebuilt.
 
-Interfaces keep their values and differentials in such slots.
+Interfaces store their values and differentials in such slots.
 """
 
 from __future__ import annotations

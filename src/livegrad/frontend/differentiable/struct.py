@@ -1,6 +1,7 @@
-"""Structs: classes with annotated fields, whose Differential is synthesised or supplied.
+"""Structs: classes with annotated fields, whose Differential is generated or custom.
 
-`differentiable` makes a class a struct. Its instances are ordinary Python objects; captured functions take them apart.
+`differentiable` turns a class into a struct. Its instances are ordinary Python objects, which captured functions
+decompose.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class StructType(RecordType):
             return resolve_names(annotation, names)
         except Exception as error:
             raise FunctionError(
-                "LG204", f"`{annotation}` is no type that functions know", self._field_span(name), help=str(error)
+                "LG204", f"`{annotation}` is not a type that functions support", self._field_span(name), help=str(error)
             ) from None
 
     def _field(self, name: str, annotation: Any) -> Field:
@@ -110,7 +111,7 @@ class StructType(RecordType):
         except (TypeError, NameError) as error:
             raise FunctionError(
                 "LG204",
-                f"field `{name}` of {self.name} has no type that functions know",
+                f"field `{name}` of {self.name} has no type that functions support",
                 self._field_span(name),
                 help=str(error),
             ) from None
@@ -168,7 +169,7 @@ class StructType(RecordType):
         try:
             own = plain_type(resolve_names(supplied, self._names_of(self.cls)))
         except (TypeError, NameError) as error:
-            what = f"the Differential of {self.name} is no type that functions know"
+            what = f"the Differential of {self.name} is not a type that functions support"
             raise FunctionError("LG308", what, self.span, help=str(error)) from None
         if not isinstance(own, RecordType):
             raise FunctionError("LG308", f"the Differential of {self.name} must be a struct", self.span)
@@ -235,10 +236,10 @@ class StructType(RecordType):
             if place is not None and common[place] > 1 and not _is_plain_sum(field.type):
                 raise FunctionError(
                     "LG308",
-                    f"fields of {self.name} share the member `{own.fields[place].name}`, which is no sum of numbers",
+                    f"fields of {self.name} share the member `{own.fields[place].name}`, which is not a sum of numbers",
                     self._field_span(field.name),
                     found=describe(field.type),
-                    help="give each of the fields a member of its own",
+                    help="give each field its own member",
                 )
 
 

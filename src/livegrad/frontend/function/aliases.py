@@ -1,7 +1,7 @@
-"""Names of one object: compiled values are copies, so that Python's objects that have two names may not be changed.
+"""Alias analysis: compiled values are copies, so a Python object with two names must not be changed.
 
-A value knows of which objects (lists, vectors, structs) it is a part, and which it holds; two variables with one object
-are two names of it. Depths count steps: in `m[0][1]` the list `m` is at depth 0 and `m[0]` at depth 1.
+Each value knows the objects (lists, vectors, structs) that contain it and that it contains; two variables that share an
+object are two names of it. Depths count steps: in `m[0][1]` the list `m` is at depth 0 and `m[0]` at depth 1.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def alias_parts(aliases: Aliases) -> Aliases:
 
 
 def alias_members(members: Iterable[Aliases], depth: int = 1) -> Aliases:
-    """The aliases of what holds others: an object that it holds twice is there twice."""
+    """The aliases of what holds others: an object that it holds twice occurs twice."""
     return tuple(
         Alias(alias.object, alias.source, min(alias.own + depth, DEEPEST)) for aliases in members for alias in aliases
     )

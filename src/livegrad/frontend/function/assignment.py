@@ -1,6 +1,6 @@
-"""Which names are certainly set where: the check that no name is read before it has a value on every way.
+"""Definite assignment: checks that no name is read before it has a value on every path.
 
-A function's tree goes in; an error, or for each loop the names that are set after it, comes out.
+In: the syntax tree of a function. Out: an error, or for each loop the names that are set after it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class DefiniteAssignment:
                 jumps.continues.append(state)
                 return None
             case ast.With() | ast.Try() | ast.ClassDef():
-                return None  # functions do not have them, as the compiler will say
+                return None  # compiled functions do not support them, as the compiler will say
             case ast.Return() | ast.Raise():
                 self._reads(statement, state)
                 return None

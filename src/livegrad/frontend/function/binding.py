@@ -1,4 +1,4 @@
-"""Values bound to what stands left of `=`: names, tuples of names, components and fields.
+"""Assigns values to targets: names, tuples of names, components and fields.
 
 Statements, loops and comprehensions call `assign`.
 """
@@ -31,7 +31,7 @@ def assign(context: Context, target: ast.expr, value: Value) -> None:
             if len(parts) != len(elements):
                 raise context.error(
                     "LG202",
-                    "the numbers of values and names differ",
+                    "the number of values does not match the number of names",
                     target,
                     expected=f"{len(elements)} values",
                     found=str(len(parts)),
@@ -42,7 +42,7 @@ def assign(context: Context, target: ast.expr, value: Value) -> None:
         case ast.Attribute() | ast.Subscript():
             assign_place(context, target, value)
         case _:
-            raise context.error("LG102", "functions do not have this kind of assignment", target)
+            raise context.error("LG102", "compiled functions do not support this kind of assignment", target)
 
 
 def _starred(context: Context, elements: list[ast.expr], parts: list[Value], at: ast.AST) -> list[Value]:
@@ -65,7 +65,7 @@ def unpacked(context: Context, value: Value, at: ast.AST) -> list[Value]:
             return [
                 context.part(own, member(value.node, index), value, at, value.weak) for index, own in enumerate(inner)
             ]
-    raise context.error("LG202", f"{name_of(value)} cannot be taken apart", at, expected="a tuple, list or vector")
+    raise context.error("LG202", f"{name_of(value)} cannot be unpacked", at, expected="a tuple, list or vector")
 
 
 def _member_types(type: FrontType) -> Sequence[FrontType] | None:

@@ -1,6 +1,6 @@
-"""Branches and loops over the variables of a function: which change, of what type they are, and the IR that does it.
+"""Compiles branches and loops: which variables they change, their types, and the resulting IR.
 
-The statements module gives callables that compile the parts; variables that may change are made explicit here.
+The statements module passes callables that compile the parts; this module makes the variables that may change explicit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FLAGS = ("$returned", "$broken", "$continued")
 
 @dataclass(frozen=True)
 class Conflict:
-    """What a variable is that has different types on different ways: an error, but only for those who read it."""
+    """What a variable is that has different types on different paths: an error, but only for those who read it."""
 
     first: str
     second: str
@@ -78,7 +78,7 @@ def refuse_leaks(name: str, unknown: Iterable[Node]) -> None:
         raise VerifyError(
             f"a branch or loop of `{name}` has leaked the value `{node.attribute('key').name}`",
             where=node.origin,
-            help="this is a defect of livegrad: please report it with the function",
+            help="this is a bug in livegrad: please report it with the function",
         )
 
 
@@ -266,7 +266,10 @@ def run_loop(context: Context, loop: Loop, at: ast.AST) -> None:
         types = grown
         del graph.flows[flows:], graph.expected[expected:]  # what the failed attempt has left
     raise context.error(
-        "LG203", "the variables of this loop find no types", at, help="annotate them before the loop: `x: float = 0.0`"
+        "LG203",
+        "the types of this loop's variables cannot be inferred",
+        at,
+        help="annotate the variables before the loop: `x: float = 0.0`",
     )
 
 
@@ -338,7 +341,7 @@ class _Attempt:
                         "LG203",
                         f"`{name}` changes its type in this loop",
                         self.at,
-                        found=f"{name_of(before)} before the loop, {name_of(after)} after a trip",
+                        found=f"{name_of(before)} before the loop, {name_of(after)} after an iteration",
                         help="use another name, or convert the value",
                     )
                 continue

@@ -1,6 +1,6 @@
 """Calls in captured functions: of other captured functions, of types, of methods, and of functions known by name.
 
-A call expression goes in, its value comes out. What other modules want to be callable has a `__livegrad_call__`.
+In: a call expression. Out: its value. Objects of other modules are callable if they define `__livegrad_call__`.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def arguments_of(context: Context, node: ast.Call) -> tuple[list[Value], Keyword
         if isinstance(argument, ast.Starred):
             values = listed(context, argument.value)
             if values is None:
-                raise context.error("LG102", "the number of values after `*` must be known now", argument)
+                raise context.error("LG102", "the number of values after `*` must be known at compile time", argument)
             positional += values
         else:
             positional.append(context.evaluate(argument))
     keywords: Keywords = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise context.error("LG102", "functions do not have `**` in calls", keyword.value)
+            raise context.error("LG102", "compiled functions do not support `**` in calls", keyword.value)
         keywords[keyword.arg] = context.evaluate(keyword.value)
     return positional, keywords
 
@@ -104,7 +104,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
             "LG109",
             f"livegrad's `{callee.__name__}` cannot be called in a compiled function",
             at,
-            help="call it outside and hand over the result; a list of n zeros is [0.0] * n",
+            help="call it outside and pass the result; a list of n zeros is [0.0] * n",
         )
     if isinstance(callee, FunctionType):
         positional, keywords = _handed_on(context, positional, keywords, at)
@@ -242,7 +242,7 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
     if name == "copy" and isinstance(value.type, ArrayType | ir.Vector | ir.Matrix | RecordType):
         return static(BoundMethod(value, name, lambda context, target, *_: _copied(target)))
     if name in ("append", "pop", "insert", "extend") and isinstance(value.type, ArrayType):
-        raise context.error("LG102", "a list keeps its length in a compiled function", at, help="write [0.0] * n first")
+        raise context.error("LG102", "a list cannot grow in a compiled function", at, help="write [0.0] * n first")
     return None
 
 

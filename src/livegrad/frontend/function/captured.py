@@ -1,7 +1,7 @@
 """Captured functions: Python functions that run as native code, compiled for the types they are called with.
 
-`function` (and `differentiable.differentiable`) make them; each keeps its specialisations and knows when one is out of
-date because a constant or a function that it used has changed.
+Created by `function` and `differentiable.differentiable`. Each caches its specialisations, and detects when one is
+stale because a constant or function that it uses has changed.
 """
 
 from __future__ import annotations
@@ -325,5 +325,5 @@ def function(target: Callable[..., Any]) -> CapturedFunction:
     8
     """
     if not isinstance(target, FunctionType):
-        raise FunctionError("LG109", f"{shown(target)} is no Python function", help="decorate a def")
+        raise FunctionError("LG109", f"{shown(target)} is not a Python function", help="decorate a def")
     return CapturedFunction(target)

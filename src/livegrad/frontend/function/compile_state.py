@@ -1,6 +1,6 @@
-"""The state of compiling one function: its variables, its derivative flow, what it depends on, and the way to errors.
+"""The state of compiling one function: variables, derivative flow, dependencies and error reporting.
 
-`compiler` makes one for each specialisation; expressions and statements read and change it.
+`compiler` creates one for each specialisation; expressions and statements read and update it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Values while a function is compiled: what is known of them now, and the IR node of what is known only when it runs.
+"""Compile-time values: what is known at compile time, and the IR node of what is known only at run time.
 
-Numbers written in the source are weak: beside a typed value they take its type, alone they are Python's own.
+Numeric literals are weakly typed: combined with a typed value they take its type, alone they follow Python.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def node_of(value: Value, span: Span) -> Node:
         return constant_of(value.static, value.type, span)
     raise FunctionError(
         "LG202",
-        f"{name_of(value)} cannot be computed with",
+        f"cannot compute with {name_of(value)}",
         span,
         expected="a number, vector, list, tuple or struct",
         help="call it, or take one of its attributes",

@@ -1,6 +1,6 @@
-"""How derivatives flow through one function: a graph beside the IR, built while the function is compiled.
+"""The derivative flow graph of a function, built next to the IR while the function is compiled.
 
-`values` and the compiler add nodes; `differentiable.check` asks which of them produce and which expect a derivative.
+`values` and the compiler add nodes; `differentiable.check` finds which of them produce and which expect a derivative.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Calls of captured functions from Python: numbers, vectors and structs run at once, arrays are mapped over.
+"""Dispatches calls of captured functions from Python: scalar arguments run immediately, arrays are mapped over.
 
-A function and Python arguments go in, Python values (or NumPy arrays with one value a point) come out.
+In: a function and Python arguments. Out: Python values, or NumPy arrays with one value per point.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Checks and prints of a captured function: a token that carries them through branches and loops to the result.
+"""Effects of a captured function: a token that carries checks and prints through branches and loops to the result.
 
-Statements add to the token; `compiler` ties the result to it. What is computed from a tied result, and its derivatives
-in both modes, is there only if the checks hold: a check fails also where the gradient alone is asked for.
+Statements extend the token, and `compiler` makes the result depend on it. Everything computed from the result,
+including its derivatives, therefore depends on the checks: they also fail if only the gradient is computed.
 """
 
 from __future__ import annotations

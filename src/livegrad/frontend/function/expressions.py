@@ -1,7 +1,7 @@
 """Expressions of a captured function: each becomes a value.
 
-`evaluate` dispatches on the kind of expression; the side of `and`, `or` or a conditional expression that is not taken
-is not computed.
+`evaluate` dispatches on the kind of expression. The operand of `and`, `or` or a conditional expression that is not
+taken is not computed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def evaluate(context: Context, expression: ast.expr) -> Value:
         }
         name = what.get(type(expression).__name__, f"`{type(expression).__name__}`")
         instead = "a struct has named fields, a list has places" if name == "dictionaries" else None
-        raise context.error("LG102", f"functions do not have {name}", expression, help=instead)
+        raise context.error("LG102", f"compiled functions do not support {name}", expression, help=instead)
     return handler(context, expression)
 
 
@@ -69,7 +69,7 @@ def _name(context: Context, node: ast.Name) -> Value:
     if isinstance(value.static, Conflict):
         raise context.error(
             "LG203",
-            f"`{node.id}` has different types on different ways",
+            f"`{node.id}` has different types on different paths",
             node,
             found=f"{value.static.first} and {value.static.second}",
             help="use two names, or convert one of the values",
@@ -154,7 +154,7 @@ def _narrowed(context: Context, expression: ast.expr, known: Known) -> Value:
 def _outcome(context: Context, value: Value, at: ast.AST) -> Value:
     if isinstance(value.static, Conflict):
         found = f"{value.static.first} and {value.static.second}"
-        raise context.error("LG203", "the two choices have different types", at, found=found)
+        raise context.error("LG203", "the two branches have different types", at, found=found)
     return value
 
 
@@ -271,7 +271,7 @@ def _elements(context: Context, elements: list[ast.expr]) -> list[Value]:
         if isinstance(element, ast.Starred):
             inner = listed(context, element.value)
             if inner is None:
-                raise context.error("LG102", "the number of values after `*` must be known now", element)
+                raise context.error("LG102", "the number of values after `*` must be known at compile time", element)
             values += inner
         else:
             values.append(context.evaluate(element))
@@ -304,13 +304,16 @@ def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp
         items = listed(context, generator.iter)
         if items is None:
             raise context.error(
-                "LG107", "the length of a list must be known now", generator.iter, help="use a loop that adds up"
+                "LG107",
+                "the length of a list must be known at compile time",
+                generator.iter,
+                help="use a loop that adds up",
             )
         for item in items:
             assign(context, generator.target, item)
             tests = [truth(context, context.evaluate(test), test) for test in generator.ifs]
             if any(not test.is_static for test in tests):
-                raise context.error("LG107", "the condition of a list's elements must be known now", node)
+                raise context.error("LG107", "the condition of a list's elements must be known at compile time", node)
             if all(test.static for test in tests):
                 go(depth + 1)
 
@@ -364,7 +367,9 @@ def _text(context: Context, node: ast.JoinedStr) -> Value:
     for part in node.values:
         value = context.evaluate(part.value if isinstance(part, ast.FormattedValue) else part)
         if not value.is_static:
-            raise context.error("LG102", "text can hold only values that are known now", part, help="use print(...)")
+            raise context.error(
+                "LG102", "text can hold only values that are known at compile time", part, help="use print(...)"
+            )
         form = ""
         if isinstance(part, ast.FormattedValue):
             conversion = "" if part.conversion == -1 else f"!{chr(part.conversion)}"

@@ -1,4 +1,4 @@
-"""From a captured function and the types of its parameters to an IR function.
+"""Compiles a captured function, given its parameter types, to an IR function.
 
 `captured` calls `compile_function` for each specialisation.
 """
@@ -156,12 +156,12 @@ def _result_value(context: Context) -> Value:
             "LG202",
             f"`{context.source.name}` may end without returning a value",
             _last(context.source.body),
-            help="return a value on every way",
+            help="return a value on every path",
         )
     if value.type is None:
         raise context.error(
             "LG203",
-            f"`{context.source.name}` returns different types on different ways",
+            f"`{context.source.name}` returns different types on different paths",
             definition,
             found=str(getattr(value.static, "first", value.static))
             + " and "

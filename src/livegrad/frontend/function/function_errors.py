@@ -1,4 +1,4 @@
-"""What is wrong with a captured function, where, and what to do: every diagnostic has a code and shows the source.
+"""Diagnostics of captured functions. Each has a code, shows the source and suggests a fix.
 
 The capture, the compiler of function bodies and the checks of `differentiable` raise `FunctionError`; the codes are
 listed in docs/diagnostics.md.
@@ -24,7 +24,7 @@ CODES = {
     "LG109": "a function that is not known to the compiler",
     "LG201": "operands that an operation cannot take",
     "LG202": "a value of the wrong type",
-    "LG203": "a variable with different types on different ways",
+    "LG203": "a variable with different types on different paths",
     "LG204": "an annotation that is no type",
     "LG205": "no overload fits",
     "LG206": "more than one overload fits",

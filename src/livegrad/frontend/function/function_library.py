@@ -1,7 +1,7 @@
-"""The functions of livegrad that people call in captured functions, and what they do under plain Python.
+"""The library functions for captured functions, and their behaviour in plain Python.
 
-Inside a captured function the compiler knows each by its name; outside they work on NumPy values, and on lazy tensors,
-whose last axis (or two, for matrices) is the vector: the result is a lazy tensor with gradients.
+Inside a captured function, the compiler recognises each by name. Outside, they work on NumPy values and on lazy
+tensors, whose last axis (or two, for matrices) is the vector; the result is then a lazy tensor with gradients.
 """
 
 from __future__ import annotations

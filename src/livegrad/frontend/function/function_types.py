@@ -1,7 +1,7 @@
 """The types that captured functions work with: the IR's scalars, vectors and matrices, and types over them with fields
 and lengths.
 
-`type_reading` makes one of an annotation or of a Python value; `ir_of` gives the IR type that holds its values.
+`type_reading` derives one from an annotation or a Python value; `ir_of` returns the IR type of its values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Choices, interpolation, vectors and matrices, by name: what graphics and geometry use of the known functions.
+"""Intrinsics for graphics and geometry: selection, interpolation, vectors and matrices.
 
 Importing the module adds them to `INTRINSICS`.
 """

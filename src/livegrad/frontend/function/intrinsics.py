@@ -1,6 +1,6 @@
-"""Functions that the compiler knows by name: those of `math`, NumPy, Python's builtins and livegrad's own library.
+"""Intrinsics: the functions of `math`, NumPy, Python's builtins and livegrad that the compiler implements itself.
 
-`intrinsic_of` names a Python object; `INTRINSICS` has what the name does to values.
+`intrinsic_of` returns the name of a Python object; `INTRINSICS` maps names to implementations.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def require_count(context: Context, values: Sequence[Value], count: int, name: s
 def _floating(context: Context, value: Value, name: str, at: ast.AST) -> Node:
     """A number or vector of floats; integers become Python's float."""
     if not isinstance(value.type, Shaped):
-        raise context.error("LG201", f"`{name}` cannot take {name_of(value)}", at)
+        raise context.error("LG201", f"`{name}` does not accept {name_of(value)}", at)
     scalar = ir.scalar_of(value.type)
     assert scalar is not None
     if scalar.kind in ("float", "complex") and not value.is_number:
@@ -267,7 +267,7 @@ def _abs(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "abs", at)
     (value,) = values
     if not isinstance(value.type, Shaped):
-        raise context.error("LG201", f"`abs` cannot take {name_of(value)}", at)
+        raise context.error("LG201", f"`abs` does not accept {name_of(value)}", at)
     node = (
         as_scalar_type(value, ir.i64, context.span(at)) if value.type is ir.bool_ else node_of(value, context.span(at))
     )

@@ -1,6 +1,6 @@
-"""What a `for` loop goes over: ranges, lists, vectors, tuples, `enumerate`, `zip`, `reversed`, and unrolled ones.
+"""Iterables of `for` loops: ranges, lists, vectors, tuples, `enumerate`, `zip`, `reversed` and `unroll`.
 
-An iterable expression goes in; the number of trips and the value at a trip (or all values, to unroll) come out.
+In: an iterable expression. Out: the number of iterations and the value at an iteration (or all values, to unroll).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
     if isinstance(value.type, TensorType) and len(value.type.shape) == 1 and value.node is not None:
         return _over_tensor(context, value, at)
     raise context.error(
-        "LG107", f"a loop cannot go over {name_of(value)}", at, expected="a range, list, vector or tuple"
+        "LG107", f"a loop cannot iterate over {name_of(value)}", at, expected="a range, list, vector or tuple"
     )
 
 
@@ -168,7 +168,7 @@ def _enumerate(context: Context, call: ast.Call) -> Steps:
     for keyword in call.keywords:
         start = context.evaluate(keyword.value)
     if not isinstance(start.static, int):
-        raise context.error("LG107", "enumerate's start must be known now", call)
+        raise context.error("LG107", "enumerate's start must be known at compile time", call)
     offset = start.static
     inner = iteration_of(context, call.args[0])
     if inner.unrolled is not None:
@@ -192,7 +192,7 @@ def _zip(context: Context, call: ast.Call) -> Steps:
     if any(context.evaluate(keyword.value).static is not False for keyword in call.keywords):
         lengths = {steps.static_trips if steps.unrolled is None else len(steps.unrolled) for steps in inner}
         if None in lengths:
-            raise context.error("LG107", "the lengths of a strict `zip` must be known now", call)
+            raise context.error("LG107", "the lengths of a strict `zip` must be known at compile time", call)
         if len(lengths) > 1:
             raise context.error(
                 "LG107", "a strict `zip` of different lengths", call, found=", ".join(map(str, lengths))
@@ -220,7 +220,9 @@ def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
     if steps.unrolled is not None:
         return steps.unrolled
     if steps.static_trips is None or steps.at is None:
-        raise context.error("LG107", "the number of trips must be known now", at, help="loop over a range of constants")
+        raise context.error(
+            "LG107", "the number of iterations must be known at compile time", at, help="loop over a range of constants"
+        )
     values = []
     for index in range(steps.static_trips):
         value = steps.at(constant(index, ir.i64))

@@ -1,6 +1,6 @@
-"""Calls whose overload has been chosen before: by the classes of their arguments they are found again at once.
+"""A cache of resolved calls by the classes of their arguments.
 
-`running` and derivatives look here before they look at the arguments in detail.
+`running` and derivatives use it before they examine the arguments in detail.
 """
 
 from __future__ import annotations

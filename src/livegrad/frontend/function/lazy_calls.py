@@ -1,6 +1,7 @@
-"""Captured functions on lazy tensors: `f(points)` is a tensor that is computed when it is read, and has gradients.
+"""Captured functions on lazy tensors: `f(points)` is a lazy tensor with gradients.
 
-`running` asks `run_lazily` before it runs a function; tensors among the arguments make the call a node of their graph.
+`running` calls `run_lazily` before it runs a function. If an argument is a tensor, the call becomes a node of the
+graph.
 """
 
 from __future__ import annotations
@@ -169,7 +170,9 @@ def _spread(node: Node, own: ir.Type, domain: tuple[Any, ...]) -> Node:
         fields = tuple((name, part.type) for (name, _), part in zip(own.fields, parts, strict=True))
         return make(*parts, type=ir.Struct(own.name, fields))
     if isinstance(own, ir.Tuple | ir.Array):
-        raise UsageError("a struct of tensors has fields of numbers and vectors", where=caller_origin(), found=str(own))
+        raise UsageError(
+            "a struct of tensors may only have fields of numbers and vectors", where=caller_origin(), found=str(own)
+        )
     shape: Sequence[Any] = ()
     if isinstance(own, ir.Vector):
         shape = (own.size,)

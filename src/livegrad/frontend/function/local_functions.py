@@ -1,7 +1,7 @@
-"""Functions inside captured functions: `def` and `lambda`, written out where they are called.
+"""Nested functions (`def` and `lambda`) of captured functions, inlined where they are called.
 
-They see the variables of the function around them as they are at the call. One that uses none of them is a function
-like any other and can be handed on.
+They see the variables of the enclosing function as they are at the call. A nested function that uses none of them is an
+ordinary function and can be passed as an argument.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def define(context: Context, definition: Definition) -> Value:
     arguments = definition.args
     extra = arguments.vararg or arguments.kwarg
     if extra is not None:
-        raise context.error("LG102", f"functions do not have `*{extra.arg}`", extra, help="name each parameter")
+        raise context.error(
+            "LG102", f"compiled functions do not support `*{extra.arg}`", extra, help="name each parameter"
+        )
     if isinstance(definition, ast.FunctionDef) and definition.decorator_list:
         raise context.error(
             "LG102", "a function inside a function has no decorators", definition.decorator_list[0],
@@ -94,7 +96,7 @@ def _inlined(
     if changed:
         # The loops and branches around a call would have to know.
         raise context.error(
-            "LG102", f"`{function.name}` changes `{changed[0]}` of the function around it", at,
+            "LG102", f"`{function.name}` changes `{changed[0]}` of the enclosing function", at,
             help="return the new value instead",
         )  # fmt: skip
     context.after_loop.update(DefiniteAssignment(source, names, lambda loop: False).after)
@@ -172,7 +174,7 @@ def _result(context: Context, function: LocalFunction) -> Value:
     if not returned.is_static and value.type is not NONE:
         raise context.error(
             "LG202", f"`{function.name}` may end without returning a value", function.definition,
-            help="return a value on every way",
+            help="return a value on every path",
         )  # fmt: skip
     return value
 
@@ -187,9 +189,9 @@ def _standing_alone(context: Context, function: LocalFunction, at: ast.AST) -> C
     used = sorted(name for name in read - own if name in context.environment)
     if used or function.defaults:
         raise context.error(
-            "LG102", f"`{function.name}` can only be called here: it uses variables of the function around it", at,
+            "LG102", f"`{function.name}` can only be called here: it uses variables of the enclosing function", at,
             found=", ".join(f"`{name}`" for name in used) or "a default",
-            help="define it outside, and hand over what it needs",
+            help="define it outside, and pass what it needs",
         )  # fmt: skip
     known = context.standing_alone.get(function.definition)
     if known is None:

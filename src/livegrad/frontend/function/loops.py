@@ -1,6 +1,6 @@
-"""Loops of a captured function: `for` and `while` with their jumps, and unrolled ones.
+"""Loops of a captured function: `for`, `while` and unrolled loops, with their jumps.
 
-The statements module calls these; `regions` makes the IR of a loop from the parts that they compile.
+Called by the statements module; `regions` builds the IR of a loop from the compiled parts.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def _bound(context: Context, test: ast.expr) -> tuple[ast.expr, int | None]:
         return test, None
     limit = context.evaluate(test.args[1])
     if not isinstance(limit.static, int):
-        raise context.error("LG107", "the limit of a loop must be known now", test.args[1], found=name_of(limit))
+        raise context.error(
+            "LG107", "the limit of a loop must be known at compile time", test.args[1], found=name_of(limit)
+        )
     return test.args[0], limit.static
 
 

@@ -1,7 +1,7 @@
-"""Parts of values by name and index: reading `value.field[index]`, and changing one part of a local variable.
+"""Lvalues: reading `value.field[index]`, and updating a part of a local variable.
 
-Compiled values are copies: changing a list, vector or struct that has two names is an error, because Python would show
-the change under both.
+Compiled values are copies. Changing a list, vector or struct with two names is an error, because Python would show the
+change under both.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
     if value.items is not None:
         if not isinstance(place.static, int):
             raise context.error(
-                "LG208", "a tuple's index must be known now", index, help="use a list, or unroll the loop"
+                "LG208", "a tuple's index must be known at compile time", index, help="use a list, or unroll the loop"
             )
         return value.items[_static_index(context, place.static, len(value.items), index)]
     if value.is_static and not value.is_number:
@@ -176,7 +176,7 @@ def _bounds(context: Context, part: ast.Slice) -> slice:
     for bound in (part.lower, part.upper, part.step):
         known = None if bound is None else context.evaluate(bound).static
         if bound is not None and not isinstance(known, int):
-            raise context.error("LG208", "the bounds of a slice must be known now", bound)
+            raise context.error("LG208", "the bounds of a slice must be known at compile time", bound)
         bounds.append(known)
     return slice(*bounds)
 
@@ -212,14 +212,14 @@ def forbid_second_name(context: Context, root: ast.Name, depth: int, at: ast.AST
         if other is not None and other.startswith(ITERATED):
             raise context.error(
                 "LG106",
-                f"`{root.id}` is changed while a loop goes over it",
+                f"`{root.id}` is changed while a loop iterates over it",
                 at,
-                help="go over a copy: `for x in copy(values)`",
+                help="iterate over a copy: `for x in copy(values)`",
             )
         if other is not None or context.sharing.is_shared(alias.object, position):
             raise context.error(
                 "LG106",
-                f"`{root.id}` has a second name, under which the change would show too",
+                f"`{root.id}` has a second name, which would show the change too",
                 at,
                 help=f"copy it first: `{root.id} = copy({root.id})`",
             )
@@ -320,7 +320,7 @@ def _changed_element(
         raise context.error("LG208", f"elements of {what} cannot be changed", step, help="use a list")
     if isinstance(step.slice, ast.Slice):
         if rest:
-            raise context.error("LG102", "a part of a slice is a copy: changing it shows nowhere", step)
+            raise context.error("LG102", "a part of a slice is a copy: changing it has no effect", step)
         return _changed_slice(context, held, held.type, step, value)
     place = context.evaluate(step.slice)
     inner = value if not rest else _changed(context, read_index(context, held, step.slice, step), rest, value)

@@ -1,6 +1,7 @@
-"""What a test says about a variable: after `x is not None`, `x` has a value; after `isinstance(x, C)`, it is a C.
+"""Type narrowing: after `x is not None`, `x` has a value; after `isinstance(x, C)`, it is a C.
 
-Branches ask which variables a test narrows on either way; the modules of optionals and interfaces say what they become.
+Branches ask which variables a test narrows in either branch; the modules of optionals and interfaces define the new
+types.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Python's operators on values: arithmetic, comparison, truth.
 
-Numbers of different types meet as Python and NumPy let them meet; scalars spread over vectors.
+Numbers of different types are promoted as in Python and NumPy; scalars broadcast over vectors.
 """
 
 from __future__ import annotations
@@ -111,12 +111,12 @@ def _folded(context: Context, python: Callable[[Any, Any], Any], left: Value, ri
     try:
         return static(python(left.static, right.static))
     except Exception as error:
-        raise context.error("LG201", f"these numbers cannot be computed with: {error}", at) from None
+        raise context.error("LG201", f"cannot compute with these numbers: {error}", at) from None
 
 
 def _refused(context: Context, symbol: str, left: Value, right: Value, at: ast.AST) -> Exception:
     return context.error(
-        "LG201", f"`{symbol}` cannot take these operands", at, found=f"{name_of(left)} and {name_of(right)}"
+        "LG201", f"`{symbol}` does not accept these operands", at, found=f"{name_of(left)} and {name_of(right)}"
     )
 
 
@@ -277,7 +277,7 @@ def unary(context: Context, op: ast.unaryop, value: Value, at: ast.AST) -> Value
         return call_method(context, value, "__neg__", [], at)
     scalar = ir.scalar_of(value.type) if isinstance(value.type, Shaped) else None
     if scalar is None or value.node is None:
-        raise context.error("LG201", "this operator cannot take the operand", at, found=name_of(value))
+        raise context.error("LG201", "this operator does not accept the operand", at, found=name_of(value))
     node = value.node
     if scalar is ir.bool_:
         node = as_scalar_type(value, ir.i64, context.span(at))
@@ -285,7 +285,7 @@ def unary(context: Context, op: ast.unaryop, value: Value, at: ast.AST) -> Value
         return value if scalar is not ir.bool_ else context.result(ir.i64, node, [], at)
     if isinstance(op, ast.Invert):
         if scalar.kind in ("float", "complex"):
-            raise context.error("LG201", "`~` cannot take this operand", at, found=name_of(value))
+            raise context.error("LG201", "`~` does not accept this operand", at, found=name_of(value))
         return context.result(_front(node), ~node, [], at)
     return context.result(_front(node), -node, [value], at, value.weak)
 
@@ -310,7 +310,9 @@ def truth(context: Context, value: Value, at: ast.AST) -> Value:
         return runtime(ir.bool_, comparison.not_equal(value.node, zero))
     if isinstance(value.type, ArrayType):
         return static(value.type.size > 0)
-    raise context.error("LG201", f"{name_of(value)} has no truth value", at, help="compare it with something")
+    raise context.error(
+        "LG201", f"{name_of(value)} cannot be used as a condition", at, help="compare it with something"
+    )
 
 
 # Values that may be missing: whether one is there, and what it is then; added by the module of optionals.
@@ -426,7 +428,7 @@ def joined_values(context: Context, first: Value, second: Value, at: ast.AST) ->
     type = join(first, second)
     if type is None:
         raise context.error(
-            "LG203", "the two choices have different types", at, found=f"{name_of(first)} and {name_of(second)}"
+            "LG203", "the two branches have different types", at, found=f"{name_of(first)} and {name_of(second)}"
         )
     span = context.span(at)
     return type, convert(first, type, span), convert(second, type, span)

@@ -1,6 +1,6 @@
-"""Overloads: which one fits the types of the arguments, and calls of captured functions from each other.
+"""Overload resolution by argument types, and calls between captured functions.
 
-Calls from Python, from captured functions and of derivatives all choose here.
+Used by calls from Python, from captured functions and of derivatives.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def _lost_change(context: Context, found: Match, parameter: str, at: ast.AST) ->
     name = found.function.__name__
     return context.error(
         "LG106",
-        f"`{name}` changes its `{parameter}`, which is a copy: nobody would see it",
+        f"`{name}` changes its `{parameter}`, which is a copy: the change would be lost",
         at,
         help=f"return the changed value from `{name}`, and assign it where it is called",
     )

@@ -1,6 +1,6 @@
-"""`print` inside captured functions: shows its arguments when the program comes to it, in the program's order.
+"""`print` inside captured functions: prints its arguments at run time, in program order.
 
-It is a step of the host between the kernels of a compiled function.
+It is a host step between the kernels of a compiled function.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _print(context: Context, node: ast.Call) -> Value:
     for keyword in node.keywords:
         known = context.evaluate(keyword.value).static
         if keyword.arg != "sep" or not isinstance(known, str):
-            raise context.error("LG108", "`print` takes no keyword but `sep` in a compiled function", keyword.value)
+            raise context.error("LG108", "`print` in a compiled function takes no keyword except `sep`", keyword.value)
         separator = known
     parts: list[str] = []
     nodes: list[Node] = []
@@ -57,7 +57,7 @@ def _text(context: Context, part: ast.expr, nodes: list[Node]) -> str:
     if part.format_spec is not None:
         inside = context.evaluate(part.format_spec).static
         if not isinstance(inside, str):
-            raise context.error("LG102", "a format must be known now", part)
+            raise context.error("LG102", "a format must be known at compile time", part)
         form = f":{inside}"
     if part.conversion != -1:
         form = f"!{chr(part.conversion)}{form}"

@@ -1,7 +1,7 @@
-"""The same source under plain Python: functions of tensor code, such as `lg.sin`, become functions of plain numbers.
+"""Runs captured source as plain Python, with tensor functions such as `lg.sin` replaced by functions of plain numbers.
 
-`CapturedFunction.python` runs what `plainly` gives: the user's own code object, so that a debugger stops at its lines,
-among names of which those that would make tensors are exchanged.
+`CapturedFunction.python` runs the result of `plainly`: the user's own code object, so that a debugger stops at its
+lines, with replaced globals.
 """
 
 from __future__ import annotations

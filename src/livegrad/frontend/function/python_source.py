@@ -1,6 +1,6 @@
 """The source of a Python function as a syntax tree: from files, notebooks, the interactive prompt and `run_source`.
 
-A function object goes in; its `Source` (tree, places, names it can see) comes out. The decorators call this.
+In: a function object. Out: its `Source` (tree, source locations, visible names). Called by the decorators.
 """
 
 from __future__ import annotations

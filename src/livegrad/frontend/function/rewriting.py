@@ -1,7 +1,7 @@
-"""`match`, and `:=` in the condition of a loop, as simpler statements: a definition in, one without them out.
+"""Rewrites `match`, and `:=` in the condition of a loop, to simpler statements.
 
-`source` calls this for what it captures. Patterns are numbers, names of constants, `_`, a name that takes the value,
-tuples of these, and `|` between them.
+Called by `source`. Patterns are numbers, names of constants, `_`, a capture name, tuples of these, and `|` between
+them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class UnknownPattern(Exception):
     """A pattern that functions do not have; `node` is where it stands."""
 
     def __init__(self, node: ast.AST) -> None:
-        super().__init__("functions do not have this pattern")
+        super().__init__("compiled functions do not support this pattern")
         self.node = node
 
 

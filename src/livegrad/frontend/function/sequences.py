@@ -1,6 +1,6 @@
-"""Known functions of lists, tuples and vectors: `len`, `min`, `max`, `sum`, `any`, `list`, `np.array`.
+"""Intrinsics for lists, tuples and vectors: `len`, `min`, `max`, `sum`, `any`, `list`, `np.array`.
 
-Importing the module adds them to `INTRINSICS`; `sequence` takes such a value apart.
+Importing the module adds them to `INTRINSICS`; `sequence` decomposes such a value.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _extremum(name: str, op: Op) -> None:
             inner = sequence(context, items[0], at)
             if not inner:
                 what = "an empty list" if inner is not None else name_of(items[0])
-                raise context.error("LG201", f"`{name}` cannot take {what}", at)
+                raise context.error("LG201", f"`{name}` does not accept {what}", at)
             items = inner
         total = items[0]
         for item in items[1:]:
@@ -86,7 +86,7 @@ def _fold(name: str, op: ast.operator, start: int) -> None:
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         items = sequence(context, values[0], at)
         if items is None or len(values) > 2:
-            raise context.error("LG201", f"`{name}` cannot take {name_of(values[0])}", at)
+            raise context.error("LG201", f"`{name}` does not accept {name_of(values[0])}", at)
         total = values[1] if len(values) > 1 else static(start)
         for item in items:
             total = binary(context, op, total, item, at)
@@ -102,7 +102,7 @@ def _quantifier(name: str, every: bool) -> None:
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         items = sequence(context, values[0], at)
         if items is None:
-            raise context.error("LG201", f"`{name}` cannot take {name_of(values[0])}", at)
+            raise context.error("LG201", f"`{name}` does not accept {name_of(values[0])}", at)
         total: Node | None = None
         for item in items:
             test = truth(context, item, at)

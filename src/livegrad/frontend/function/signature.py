@@ -1,4 +1,4 @@
-"""The parameters of a captured function: their annotations, defaults, and how arguments are given to them.
+"""The parameters of a captured function: annotations, defaults and argument binding.
 
 `captured` reads a signature from the source; calls from Python and from other captured functions bind against it.
 """
@@ -190,7 +190,7 @@ class Signature:
             if extra is not None:
                 raise FunctionError(
                     "LG102",
-                    f"functions do not have `{kind}{extra.arg}`",
+                    f"compiled functions do not support `{kind}{extra.arg}`",
                     source.span(extra),
                     help="name each parameter",
                 )
@@ -243,7 +243,7 @@ class Signature:
         except Exception as error:
             raise FunctionError(
                 "LG204",
-                f"`{ast.unparse(expression)}` is no type that functions know",
+                f"`{ast.unparse(expression)}` is not a type that functions support",
                 source.span(node),
                 help=f"{error}" if not isinstance(error, TypeError) else _instead_of(value),
             ) from None

@@ -1,6 +1,7 @@
 """Statements of a captured function: assignment, branches, loops, jumps and assertions.
 
-`execute` runs statements over a context's variables; jumps are flags that make what follows a branch of its own.
+`execute` compiles statements over the variables of a context. Jumps set flags, and the following statements become a
+branch.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _unsupported(context: Context, statement: ast.stmt) -> None:
         "ClassDef": ("a class inside a function", "define it outside"),
     }
     what, help = names.get(type(statement).__name__, (f"`{type(statement).__name__}`", None))
-    raise context.error("LG102", f"functions do not have {what}", statement, help=help)
+    raise context.error("LG102", f"compiled functions do not support {what}", statement, help=help)
 
 
 # --- simple statements -----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Tells the compiler which functions on tensors captured code may call, such as `lg.sin`, and what each means there.
+"""Registers the tensor functions that captured code may call, such as `lg.sin`, and their meaning there.
 
-Comes last among the parts that the package connects: by then the compiler knows every name.
+Imported last by the package, when the compiler knows all other names.
 """
 
 from livegrad.frontend.function.intrinsics import know_tensor_functions

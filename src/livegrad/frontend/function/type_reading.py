@@ -1,6 +1,6 @@
-"""Types from what people write: annotations, families such as `vec[float, 3]`, and Python values.
+"""Derives types from annotations, type families such as `vec[float, 3]`, and Python values.
 
-A `FrontType` comes out. Signatures, structs and calls ask here.
+Out: a `FrontType`. Used by signatures, structs and calls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def plain_type(annotation: Any) -> FrontType:
         converted = convert(annotation)
         if converted is not None:
             return converted
-    raise TypeError(f"{annotation!r} is no type that functions know")
+    raise TypeError(f"{annotation!r} is not a type that functions support")
 
 
 # Further annotations (optionals, generic structs), added by the modules that define them.
@@ -155,7 +155,7 @@ def type_of_value(value: Any) -> FrontType:
         if common is not None:
             return ArrayType(common, len(value))
         raise TypeError(f"a list of values of different types: {', '.join(sorted({describe(t) for t in inner}))}")
-    raise TypeError(f"{value!r} has no type that functions know")
+    raise TypeError(f"{value!r} has no type that functions support")
 
 
 def _common_type(types: Sequence[FrontType]) -> FrontType | None:

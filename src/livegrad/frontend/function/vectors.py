@@ -1,6 +1,6 @@
-"""Vectors and matrices as people write them: `vec3(1, 2, 3)` makes a NumPy array whose components have names.
+"""Vectors and matrices in Python: `vec3(1, 2, 3)` creates a NumPy array whose components have names.
 
-The constructors are annotations too; `types` has the types that they stand for.
+The constructors are also annotations; `types` defines the corresponding types.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Arrays of any length through compiled functions, in batches of a few lengths.
+"""Runs compiled functions on arrays of any length, in batches of a few fixed lengths.
 
-A compiled function plans its run anew for each length that it meets; meshers and renderers meet thousands. Whatever
-evaluates many points of a part comes through here.
+A compiled function plans its run for each new length, and meshers and renderers need thousands of lengths. All code
+that evaluates many points of a part goes through here.
 """
 
 from __future__ import annotations

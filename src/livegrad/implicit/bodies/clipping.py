@@ -1,6 +1,6 @@
-"""Parts cut off at their bounds: a field may go on beyond them, a body does not.
+"""Clips parts at their bounds: a field may continue beyond them, a body does not.
 
-Meshing, slicing and rendering look at the part that this gives.
+Meshing, slicing and rendering use the clipped part.
 """
 
 from __future__ import annotations

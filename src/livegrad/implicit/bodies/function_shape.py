@@ -1,7 +1,6 @@
-"""Functions as shapes: a typed function of a position and of measures comes in, its field as nodes goes out.
+"""Functions as shapes. In: a typed function of a position and dimensions. Out: its field as nodes.
 
-`shapes.from_function` calls it. Measures are numbers, vectors of them, or structs; those that stay open are given as
-nodes by `number`.
+Called by `shapes.from_function`. Dimensions are numbers, vectors or structs; `number` returns parameters as nodes.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def _captured(target: Any) -> CapturedFunction:
 
 def _misfit(captured: CapturedFunction, what: str, expected: str, found: Any) -> AssemblyError:
     return AssemblyError(
-        f"`{captured.__name__}` is no shape: {what}",
+        f"`{captured.__name__}` is not a shape: {what}",
         where=caller_origin(),
         expected=expected,
         found=describe(found),

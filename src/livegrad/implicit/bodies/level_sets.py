@@ -1,6 +1,7 @@
-"""What a file builds as parts: level sets, meshes and beam lattices, each as one function of build coordinates.
+"""Converts the build of an assembly to parts: level sets, meshes and beam lattices, each as one function of build
+coordinates.
 
-`parts` gives them; renderers and meshers take it from there.
+`parts` is public; renderers and meshers use its result.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def parts(
     for item in assembly.items:
         for number, placed in _placed(assembly, item, bodies):
             if not np.isfinite(placed).all() or abs(np.linalg.det(placed)) < 1e-30:
-                raise AssemblyError(f"object {number} is placed by a transform without inverse", where=caller_origin())
+                raise AssemblyError(f"the transform of object {number} is not invertible", where=caller_origin())
             if isinstance(assembly.resources[number], LevelSet):
                 found.append(_part(ready, number, placed, dict(parameters or {}), settings))
             else:
@@ -99,7 +100,7 @@ def _require_few(assembly: Assembly, bodies: set[int]) -> None:
         waiting = [member for member in members if member not in counts]
         if number not in counts and waiting:
             if number in waiting or not opened.isdisjoint(waiting):
-                raise AssemblyError(f"components {number} hold themselves", where=caller_origin())
+                raise AssemblyError(f"components {number} contain themselves", where=caller_origin())
             opened.add(number)
             pending.extend(waiting)
             continue
@@ -317,7 +318,7 @@ def field_arguments(field: Converted, element: Scalar) -> tuple[Node, list[Node]
     """The inputs of a function of positions: the position, and what comes after it."""
     if field.inputs != ("pos",):
         raise AssemblyError(
-            f"function `{field.function.name}` is no field of positions", expected="one input, a vector `pos`"
+            f"function `{field.function.name}` is not a field of positions", expected="one input, a vector `pos`"
         )
     position = input_node(Key("position"), Vector(element, 3))
     return position, [input_node(Key("argument"), type) for type in field.function.parameter_types[1:]]

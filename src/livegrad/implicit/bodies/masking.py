@@ -1,7 +1,6 @@
-"""Native code that computes only those choices of a part's function that its sign can fall on.
+"""Min/max pruning in native code: evaluates only the leaves of a part's function that can determine its sign.
 
-`pruning` finds out by boxes which choices those are, as words of bits; whatever looks at points near the surface
-asks `is_inside`.
+`pruning` finds these leaves per box, as bit masks; code that evaluates points near the surface calls `is_inside`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Derivatives by the parameters of a part: `Part.parameter_gradient` runs what this makes."""
+"""Derivatives with respect to the parameters of a part, for `Part.parameter_gradient`."""
 
 from __future__ import annotations
 

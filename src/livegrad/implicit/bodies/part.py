@@ -1,7 +1,7 @@
-"""`Part`: a body given by a function of position, with its bounds and open parameters.
+"""`Part`: a body given by a function of position, with bounds and parameters.
 
-Made from the level sets of an assembly, from one of its functions, or from a shape written in Python. Called with
-points it gives values; meshing, slicing and rendering take one.
+Created from the level sets of an assembly, from one of its functions, or from a shape written in Python. Calling it
+with points returns values; meshing, slicing and rendering take a part.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ def part_of_function(
     position = "pos" if "pos" in vectors else (vectors[0] if len(vectors) == 1 else None)
     if output is None or position is None:
         raise AssemblyError(
-            f"function `{function.name}` is no field",
+            f"function `{function.name}` is not a field",
             where=caller_origin(),
             expected="a vector input `pos` and a scalar output",
         )

@@ -24,7 +24,7 @@ def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> As
     """
     if part.ends_itself or len(part.arguments) > len(part.parameter_names):
         raise AssemblyError(
-            f"part `{part.name}` has a domain, meshes or images that its nodes would not have",
+            f"part `{part.name}` has a domain, meshes or images that nodes cannot represent",
             where=caller_origin(),
             help="save the assembly that the part came from",
         )

@@ -1,6 +1,6 @@
-"""Parts on lazy tensors: values that `lg.grad` differentiates by points, parameters and the pixels of images.
+"""Parts on lazy tensors, differentiable with respect to points, parameters and the pixels of images.
 
-`Part.lazy` is for people; this makes the nodes.
+`Part.lazy` is public; this module creates the nodes.
 """
 
 from __future__ import annotations

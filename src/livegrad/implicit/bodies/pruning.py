@@ -1,6 +1,7 @@
-"""Where a surface can be: boxes whose bounds hold zero, found level by level with one compiled function.
+"""Finds the boxes that a surface may cross, whose interval bounds contain zero, level by level with one compiled
+function.
 
-Meshing, slicing and rendering ask for the blocks of a lattice that they must look at, and for those that are inside.
+Meshing, slicing and rendering get the lattice blocks that they must evaluate, and those that are inside.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ def find_blocks(bounds: Bounded, lattice: Lattice, most: int = MOST_BOXES) -> Fo
                 where=caller_origin(),
                 expected=f"at most {most:,} boxes of {lattice.block} cells that a surface may cross",
                 found=f"up to {number:,}",
-                help="ask for larger features, a smaller picture or closer bounds",
+                help="use a larger feature_size, a smaller picture or closer bounds",
             )
         side //= 2
         level = level.halved(side)

@@ -1,7 +1,7 @@
-"""Pictures of parts: the first surface behind each pixel, shaded by its exact normal.
+"""Renders parts: the first surface behind each pixel, shaded by its exact normal.
 
-`render` is for people. The view is a lattice of cubes as wide as pixels; cubes that no surface crosses are never
-evaluated, and another view or another parameter compiles nothing.
+`render` is public. The view is a lattice of cubes as wide as pixels. Cubes that no surface crosses are never evaluated,
+and a new view or parameter compiles nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _checked_size(size: Any, oversample: Any) -> tuple[int, int]:
         raise AssemblyError(
             "not a size of a picture",
             where=caller_origin(),
-            expected=f"two whole numbers, times oversample up to {most}",
+            expected=f"two integers, times oversample up to {most}",
             found=f"{size!r}, oversample {oversample!r}",
         )
     width, height, scale = map(int, numbers)

@@ -1,7 +1,7 @@
-"""Shapes written in Python: primitives, transforms and booleans that compose, with parameters that stay open.
+"""Shapes in Python: composable primitives, transforms and booleans, with parameters.
 
-A shape is a function of position, as the value IR has them; `Shape.part` makes a part of it, whose parameters change
-without compiling and by which its values can be differentiated.
+A shape is a function of position in the value IR. `Shape.part` converts it to a part, whose parameters can change
+without compiling and be differentiated.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Parameter(Key):
             raise AssemblyError(
                 "not the name of a parameter",
                 where=caller_origin(),
-                expected='a name as Python has them, such as "radius"',
+                expected='a Python identifier such as "radius"',
                 found=shown(name),
                 help="parts take parameters by name: part.with_parameters(radius=2.0)",
             )
@@ -189,7 +189,7 @@ class Shape:
         function, parameters = self.function()
         names = tuple(parameter.name for parameter in parameters)
         if len(set(names)) != len(names):
-            raise AssemblyError("two parameters have one name", where=caller_origin(), found=", ".join(names))
+            raise AssemblyError("two parameters have the same name", where=caller_origin(), found=", ".join(names))
         low, high = box_corners(bounds)
         return Part(function, tuple(np.float32(p.value) for p in parameters), low, high, name, names)
 

@@ -1,6 +1,6 @@
-"""Cuts through parts: closed contours of the plane at one height, and pictures of it.
+"""Slices parts: closed contours at one height, and pictures of the plane.
 
-`slice_part` is for people and for writers of SVG; only blocks that the contour can cross are evaluated.
+`slice_part` is public and used by the SVG writer. Only blocks that the contour can cross are evaluated.
 """
 
 from __future__ import annotations

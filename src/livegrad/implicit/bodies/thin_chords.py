@@ -1,6 +1,6 @@
-"""Surfaces that a ray meets between two samples: at the edges of a body, and in walls thinner than a pixel.
+"""Finds surfaces between two samples of a ray: at the edges of a body, and in walls thinner than a pixel.
 
-`rendering` has samples a pixel apart along each ray; here, intervals of rays that bounds cannot rule out are halved.
+`rendering` samples each ray one pixel apart; this module bisects the intervals that bounds cannot exclude.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Distances to beam lattices in the value IR: the nearest of all beams and balls, found in a tree of boxes around them.
+"""Distances to beam lattices in the value IR: the nearest beam or ball, found with a bounding volume hierarchy.
 
-`to_ir` makes the tables of a lattice and the nodes that read them. A beam is a frustum with caps, as the 3MF
-specification has it: flat, half a ball, or a whole ball, which bulges out beside a frustum that narrows.
+`to_ir` builds the tables of a lattice and the nodes that read them. A beam is a frustum with caps, as in the 3MF
+specification: flat, a hemisphere, or a full sphere, which protrudes beside a narrowing frustum.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A bounding-volume hierarchy in tensors, walked by a loop of the value IR: the nearest of many things to a point.
+"""A bounding volume hierarchy stored in tensors, traversed by a loop of the value IR to find the nearest object to a
+point.
 
-`mesh_distance` and `beam_distance` make the tables of one and search it; so every backend finds the same thing.
+`mesh_distance` and `beam_distance` build and search it, so every backend finds the same object.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Distances as calls: a function that changes by no more than its point moves has bounds over a box for free.
+"""Marks calls of distance functions. They are 1-Lipschitz, which gives their bounds over a box for free.
 
-`to_ir` calls distances to meshes and lattices through here; `pruning` asks which functions those are.
+`to_ir` calls distances to meshes and lattices through this module; `pruning` recognises these calls.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Sampling of image stacks in the value IR: tile styles, nearest and trilinear filters, as the 3MF text defines them.
+"""Samples image stacks in the value IR: tile styles, nearest and trilinear filters, as the 3MF specification defines
+them.
 
-`to_ir` makes the body of an `ImageFunction` with it; the samples are a tensor of shape (sheets, rows, columns, 4).
+`to_ir` builds the body of an `ImageFunction` with it. The samples are a tensor of shape (sheets, rows, columns, 4).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Exact distances to triangle meshes, in the value IR: a bounding-volume hierarchy in tensors, walked by a loop.
+"""Exact distances to triangle meshes in the value IR, with a bounding volume hierarchy stored in tensors.
 
-`to_ir` makes the tables of a mesh and the nodes that read them; so every backend computes the same distance. The
-search finds the nearest triangle; the distance to that one is an ordinary expression, with its exact derivative.
+`to_ir` builds the tables of a mesh and the nodes that read them, so every backend computes the same distance. The
+search finds the nearest triangle; the distance to it is an ordinary expression with an exact derivative.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The generalized winding number of a triangle mesh, in the value IR: how often its surface goes around a point.
+"""The generalized winding number of a triangle mesh in the value IR.
 
-`mesh_distance` takes the sign from here where normals of triangles do not tell it. Triangles near a point count by
-their solid angle, groups of them further away as one dipole: Barill et al., "Fast Winding Numbers for Soups and
-Clouds", 2018.
+`mesh_distance` uses it for the sign where triangle normals are not sufficient. Triangles near a point contribute their
+solid angle, distant groups of triangles one dipole: Barill et al., "Fast Winding Numbers for Soups and Clouds", 2018.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Animations as PNG files that move (APNG): every browser shows them, everything else shows the first picture.
+"""Writes animated PNG files (APNG). Browsers show the animation; other programs show the first picture.
 
-Pictures come in as arrays, a file goes out. The tour writes its frames with it.
+In: pictures as arrays. Out: a file. Used by the tour.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def save_animation(pictures: Sequence[Any], path: str | os.PathLike[str], *, fra
     frames = [_bytes_of(picture) for picture in pictures]
     if not 0 < len(frames) <= _MOST_FRAMES or len({frame.shape for frame in frames}) != 1 or frames_per_second <= 0:
         raise FormatError(
-            "no animation can be made of these pictures",
+            "these pictures cannot form an animation",
             expected="at least one, all of one size (rows, columns, 3), and a positive number a second",
             found=f"{len(frames)} pictures, {frames_per_second} a second",
         )
@@ -60,7 +60,7 @@ def save_animation(pictures: Sequence[Any], path: str | os.PathLike[str], *, fra
 def _bytes_of(picture: Any) -> NDArray[np.uint8]:
     array = np.asarray(picture)
     if array.ndim != 3 or array.shape[2] != 3 or not array.size:
-        raise FormatError("no picture", expected="an array of shape (rows, columns, 3)", found=str(array.shape))
+        raise FormatError("not a picture", expected="an array of shape (rows, columns, 3)", found=str(array.shape))
     return bytes_of_picture(array)
 
 

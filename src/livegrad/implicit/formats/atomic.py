@@ -1,4 +1,4 @@
-"""Files that are whole or not there: bytes are written beside the target and moved into its place."""
+"""Atomic file writes: bytes are written to a temporary file, which then replaces the target."""
 
 from __future__ import annotations
 

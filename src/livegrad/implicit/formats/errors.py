@@ -1,4 +1,4 @@
-"""What is wrong with a file: the error of every reader and writer."""
+"""Errors of file readers and writers."""
 
 from __future__ import annotations
 

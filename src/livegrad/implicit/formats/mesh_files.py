@@ -1,4 +1,4 @@
-"""Meshes and contours as files: binary STL read and written, 3MF and SVG written; whole files or none."""
+"""Mesh and contour files: reads and writes binary STL, writes 3MF and SVG; all writes are atomic."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def save_mesh(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
     elif suffix == ".3mf":
         save_3mf(Assembly().add_resource(mesh, id=1).build(1), path)
     else:
-        raise FormatError(f"no mesh is written as `{suffix}`", expected=".stl or .3mf", found=Path(path).name)
+        raise FormatError(f"a mesh cannot be written as `{suffix}`", expected=".stl or .3mf", found=Path(path).name)
 
 
 def load_stl(path: str | os.PathLike[str]) -> TriangleMesh:
@@ -74,7 +74,7 @@ def load_stl(path: str | os.PathLike[str]) -> TriangleMesh:
         raise unreadable(path, error) from None
     count = int(np.frombuffer(data[80:84], "<u4")[0]) if len(data) >= 84 else -1
     if count < 0 or len(data) != 84 + count * _TRIANGLE.itemsize:
-        raise FormatError(f"`{file.name}` is no binary STL file", found=f"{len(data)} bytes")
+        raise FormatError(f"`{file.name}` is not a binary STL file", found=f"{len(data)} bytes")
     corners = np.frombuffer(data, _TRIANGLE, count, 84)["corners"].reshape(-1, 3)
     vertices, triangles = np.unique(corners, axis=0, return_inverse=True)
     return TriangleMesh(vertices.reshape(-1, 3), triangles.reshape(-1, 3), file.stem)

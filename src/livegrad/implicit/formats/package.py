@@ -1,4 +1,4 @@
-"""Zip packages from strangers: parts are read under limits, so that a small file cannot fill the memory."""
+"""Untrusted zip packages: parts are read under limits, so that a small file cannot exhaust memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Package:
             raise unreadable(path, error) from None
         except zipfile.BadZipFile:
             raise FormatError(
-                f"`{self.name}` is no 3MF file", expected="a whole zip package", help="a damaged download, perhaps"
+                f"`{self.name}` is not a 3MF file", expected="a whole zip package", help="a damaged download, perhaps"
             ) from None
         except (OSError, ValueError, NotImplementedError, EOFError) as error:
             raise FormatError(f"`{self.name}` cannot be read as a 3MF file: {error}") from None

@@ -1,4 +1,4 @@
-"""PNG files as arrays, without an imaging library: what image stacks of 3MF files are made of."""
+"""Reads and writes PNG files as arrays, without an imaging library. Image stacks of 3MF files use them."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def write_png(pixels: Any, depth: int = 8) -> bytes:
     array = np.asarray(pixels)
     if array.ndim != 3 or not 1 <= array.shape[2] <= 4 or depth not in (8, 16) or not array.size:
         raise FormatError(
-            "no PNG file holds this",
+            "a PNG file cannot hold this",
             expected="(rows, columns, 1 to 4), 8 or 16 bits",
             found=f"{array.shape}, {depth} bits",
         )
@@ -194,7 +194,7 @@ def bytes_of_picture(picture: Any) -> NDArray[np.uint8]:
         return values
     if values.dtype.kind not in "bf":
         raise FormatError(
-            "no picture", expected="floats from 0 to 1, or uint8", found=f"an array of {values.dtype}",
+            "not a picture", expected="floats from 0 to 1, or uint8", found=f"an array of {values.dtype}",
             help="bytes from 0 to 255 are np.asarray(picture).astype(np.uint8)",
         )  # fmt: skip
     exact = values.astype(np.float64)

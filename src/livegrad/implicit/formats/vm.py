@@ -1,4 +1,4 @@
-"""`.vm` tapes: shapes as plain text, one operation a line; read as a function of the value IR or as a part."""
+"""Reads `.vm` tapes, text files with one operation per line, as a function of the value IR or as a part."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _value(
         raise FormatError(f"`{op}` takes {known[0]} operands", where=place, found=str(len(operands)))
     missing = [operand for operand in operands if operand not in values]
     if missing:
-        raise FormatError(f"`{missing[0][:40]}` is used before it is made", where=place)
+        raise FormatError(f"`{missing[0][:40]}` is used before it is defined", where=place)
     return known[1](*[values[operand] for operand in operands])
 
 
@@ -122,6 +122,6 @@ def load_vm(path: str | os.PathLike[str], bounds: Any = ((-1, -1, -1), (1, 1, 1)
     except OSError as error:
         raise unreadable(path, error) from None
     except UnicodeDecodeError:
-        raise FormatError(f"`{file.name}` is no text") from None
+        raise FormatError(f"`{file.name}` is not text") from None
     low, high = bounds
     return Part(parse_vm(text, file.name, element=element), (), low, high, file.stem)

@@ -1,6 +1,6 @@
-"""XML from strangers as a small tree that knows its lines; no entities, bounded depth and size.
+"""Parses untrusted XML to a small tree with line numbers; no entities, bounded depth and size.
 
-The 3MF reader walks it. Rows of vertices and triangles are kept as plain numbers, for meshes with millions of them.
+The 3MF reader walks it. Rows of vertices and triangles are stored as plain numbers, for meshes with millions of them.
 """
 
 from __future__ import annotations

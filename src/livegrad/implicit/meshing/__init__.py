@@ -1,1 +1,1 @@
-"""Closed triangle meshes of parts: manifold dual contouring, joined cells, checks for thin walls."""
+"""Closed triangle meshes of parts: manifold dual contouring, merging of cells, and checks for thin walls."""

@@ -1,8 +1,9 @@
-"""Closed meshes of four-sided faces from the signs of a lattice: one face around each edge that the surface crosses.
+"""Manifold dual contouring, topology: closed quad meshes from the signs of a lattice, one face around each crossed
+edge.
 
-`meshing` gives the crossed cells; what goes out has a vertex for each sheet of the surface in a cell, without a place
-yet. Sheets are told apart by the loops that they leave on the cell's sides, so every edge joins two faces and the faces
-around a vertex are one fan.
+In: the crossed cells, from `meshing`. Out: one vertex for each sheet of the surface in a cell, without a position yet.
+Sheets are distinguished by the loops that they form on the sides of the cell, so every edge joins two faces and the
+faces around a vertex form one fan.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def faces_of(crossed: CrossedCells) -> Faces:
             step[(axis + 1) % 3], step[(axis + 2) % 3] = a, b
             row = rows.before(owner, step) if a or b else owner
             if (row < 0).any():
-                raise AssemblyError("the part's bounds over boxes do not hold its values: a neighbour is missing")
+                raise AssemblyError("the interval bounds of the part do not contain its values: a neighbour is missing")
             edge = 4 * axis + 2 * a + b
             face[place] = first[row] + loops[row, edge]
             edges[edge, face[place]] = numbers

@@ -1,7 +1,7 @@
-"""Vertices that one vertex can stand for: where planes around them meet in a point, cells are joined to larger ones.
+"""Clusters vertices that one vertex can replace: where the surrounding planes meet in a point, cells are merged.
 
-`meshing` gives the faces and the planes around each vertex; out comes a tree of vertices, from those of single cells
-upwards. What is joined is one piece of surface without holes, so the mesh stays closed and its sheets apart.
+In: the faces and the planes around each vertex, from `meshing`. Out: a tree of vertices, from single cells upwards.
+Merged cells form one piece of surface without holes, so the mesh stays closed and its sheets stay separate.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _pieces(cell: Indices, faces: Indices) -> tuple[Indices, int]:
     pairs = []
     for corner in range(4):
         first, second = faces[corner], faces[(corner + 1) % 4]
-        # Every edge is there twice, once in each direction.
+        # Every edge occurs twice, once in each direction.
         joins = np.flatnonzero((key[first] == key[second]) & (first < second))
         pairs.append((first[joins], second[joins]))
     del key

@@ -1,7 +1,7 @@
-"""Faces as triangles: those of joined vertices are tried against the part, and taken apart again where they fail.
+"""Triangulates faces. Faces of merged vertices are checked against the part, and split again if they fail.
 
-`meshing` gives faces, crossings and the tree of vertices; out come places and triangles. What is left of a face has
-three or four corners; it is cut along the diagonal that is nearer to the surface, or into four around its crossing.
+In: faces, crossings and the tree of vertices, from `meshing`. Out: positions and triangles. A remaining face has three
+or four corners; it is cut along the diagonal that is nearer to the surface, or into four triangles around its crossing.
 """
 
 from __future__ import annotations

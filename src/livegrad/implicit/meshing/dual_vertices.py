@@ -1,7 +1,7 @@
-"""Places for the vertices of a mesh: where the tangent planes of the surface around them meet.
+"""Positions vertices where the surrounding tangent planes of the surface meet.
 
-`meshing` gives faces and where the surface crosses the lattice edges inside them. On a smooth surface a vertex comes to
-lie on it, near an edge or a corner of the part on that; each stays in its cell. Lengths are in cells.
+In: faces and their crossings of lattice edges, from `meshing`. Vertices come to lie on the surface, and on sharp edges
+and corners of the part; each stays in its cell. Lengths are in cells.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Better triangles by changing edges: one between two triangles becomes the one across, or shrinks to a vertex.
+"""Repairs triangles by flipping or collapsing edges.
 
-`dual_triangles` comes here with triangles that are turned over, or have no height: where vertices lie otherwise than
-their cells do. The mesh stays closed.
+Called by `dual_triangles` for inverted or degenerate triangles, which occur where vertices are ordered differently from
+their cells. The mesh stays closed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether a triangle mesh is the boundary of a body: closed, without folds, and nowhere touching or crossing itself.
+"""Checks whether a triangle mesh bounds a body: closed, without folds, and free of self-intersections.
 
-`mesh_distance` asks: of such a mesh, and of no other, the normal at the nearest point tells inside from outside.
+Called by `mesh_distance`: only for such a mesh does the normal at the nearest point distinguish inside from outside.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How fine a lattice must be: cells from the size of features, and an error where a part would be lost between points.
+"""Chooses the lattice resolution from the feature size; an error if the part would be lost between lattice points.
 
-`meshing` and `slicing` ask here.
+Called by `meshing` and `slicing`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def require_to_be_seen(
             return
         if found.inside or _any_inside(bounds, lattice, found.crossed):
             raise AssemblyError(
-                "the part is thinner than the features to be kept, and would be lost",
+                "the part is thinner than the requested features and would be lost",
                 where=caller_origin(),
                 expected=f"a feature_size up to {2 * finer:.3g}",
                 found=f"{2 * cell:.3g}; the part is {_size(part)} large",

@@ -1,7 +1,8 @@
-"""Parts as closed triangle meshes: a vertex in each lattice cell that the surface crosses, a face around each edge.
+"""Meshes parts by dual contouring: a vertex in each lattice cell that the surface crosses, a face around each crossed
+edge.
 
-`mesh` is for people; writers of `formats` take what it gives. Sharp edges of the part are found by exact normals; where
-the surface is flat, cells are joined and triangles are large.
+`mesh` is public; the writers in `formats` take its result. Sharp edges are found with exact normals. Where the surface
+is flat, cells are merged into large triangles.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def _crossed_cells(part: Part, lattice: Lattice, found: Found, most_triangles: i
             raise AssemblyError(
                 f"the mesh would have more than {most_triangles:,} triangles",
                 where=caller_origin(),
-                help="ask for larger features, or raise most_triangles",
+                help="use a larger feature_size, or raise most_triangles",
             )
         progress("looking for the surface", 0.1 + 0.5 * (at + len(first)) / max(len(blocks), 1))
     return CrossedCells(np.concatenate(kept_cells), np.concatenate(kept_codes))

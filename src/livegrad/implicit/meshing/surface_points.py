@@ -1,6 +1,6 @@
-"""Native code about points of a surface: where it crosses a way, which point of it is near, where planes meet.
+"""Native code for surface points: crossings with a segment, nearest points, and intersections of planes.
 
-`meshing`, `slicing` and `rendering` call these on thousands of points at a time; each is compiled once for a function.
+`meshing`, `slicing` and `rendering` call these on thousands of points at a time; each is compiled once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Walls between lattice points: found by points at random, so that cells become finer or a warning says what is lost.
+"""Finds walls between lattice points by random sampling, to refine the cells or to warn about lost volume.
 
-`meshing` and `slicing` ask for a lattice here, in three dimensions or in two.
+`meshing` and `slicing` get their lattice here, in three or two dimensions.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Node graphs: assemblies of functions made of nodes, edited safely, and their way to and from the value IR."""
+"""Node graphs: immutable assemblies of functions made of nodes, and conversion to and from the value IR."""

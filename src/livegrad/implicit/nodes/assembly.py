@@ -1,7 +1,8 @@
-"""`Assembly`: functions made of nodes, with what they refer to; every edit is checked and gives a new assembly.
+"""`Assembly`: an immutable set of functions made of nodes and their resources; every edit is checked and returns a new
+one.
 
-People, builders and file readers make one; `lower_function_gradient` rewrites it and `to_ir` turns it into functions
-of the value IR. Because an assembly never changes, undo is keeping the old object.
+Created by users, builders and file readers. `lower_function_gradient` rewrites it, and `to_ir` converts it to functions
+of the value IR. To undo an edit, keep the old object.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class Assembly(SignatureEdits):
             return self.free_id()
         number = int(literal_for(id, PortType.RESOURCE))  # type: ignore[arg-type]
         if number in self.functions or number in self.resources or number == 0:
-            raise AssemblyError(f"resource id {number} is taken", where=caller_origin(), help="leave the id out")
+            raise AssemblyError(f"resource id {number} is taken", where=caller_origin(), help="omit the id")
         return number
 
     # --- nodes --------------------------------------------------------------------------------------------------------
@@ -269,7 +270,7 @@ class Assembly(SignatureEdits):
         connected = source_for(source, expected)
         message = link_problem(self, graph, connected, expected)
         if message is None and isinstance(connected, Reference) and depends_on(graph, connected.node, at.node):
-            message = f"node `{connected.node}` depends on node `{at.node}`, the links would go round in a circle"
+            message = f"node `{connected.node}` depends on node `{at.node}`, the links would form a cycle"
         if message is not None:
             raise AssemblyError(
                 f"cannot connect `{at}` of function `{graph.name}`: {message}", where=caller_origin(), found=str(source)

@@ -1,6 +1,6 @@
-"""Graphs written as Python: wires with arithmetic, one node for each operation.
+"""Builds node graphs in Python: wires with arithmetic, one node per operation.
 
-`FunctionBuilder` is for people and for `expression`; it collects nodes and gives the assembly with the function.
+`FunctionBuilder` is public and used by `expression`. It collects nodes and returns the assembly with the function.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class FunctionBuilder:
         """Adds an input to the function."""
         type = PortType(type)
         if require_name(name, "an input") in self._inputs:
-            raise AssemblyError(f"there is an input `{name}` already", where=caller_origin())
+            raise AssemblyError(f"input `{name}` already exists", where=caller_origin())
         self._inputs[name] = type
         return Wire(self, Reference(INPUTS, name), type)
 
@@ -139,7 +139,7 @@ class FunctionBuilder:
     def named_constant(self, name: str, value: Any, type: PortType = PortType.SCALAR) -> Wire:
         """Returns a constant with its own identifier, which is not shared, so that it can be edited."""
         if require_name(name, "a node") in self._nodes:
-            raise AssemblyError(f"there is a node `{name}` already", where=caller_origin())
+            raise AssemblyError(f"node `{name}` already exists", where=caller_origin())
         kind = node_type(_CONSTANTS[type])
         self._nodes[name] = GraphNode(name, kind, value=literal_for(value, type), display_name=name)
         return Wire(self, Reference(name, kind.outputs[0][0]), type)

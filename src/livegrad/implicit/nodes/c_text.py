@@ -1,4 +1,4 @@
-"""Functions of assemblies as OpenCL C and CUDA C: for people who read it, and for programs that run it themselves."""
+"""Converts functions of assemblies to readable OpenCL C and CUDA C."""
 
 from __future__ import annotations
 

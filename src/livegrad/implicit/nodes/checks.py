@@ -1,6 +1,6 @@
-"""The rules of a well-formed graph: ports and their types, links, cycles inside functions and among their calls.
+"""Validates node graphs: ports and types, links, and cycles inside functions and among calls.
 
-`Assembly` asks before each edit; `problems` lists everything that is wrong, for tools and for files.
+`Assembly` checks each edit with it; `problems` lists all problems, for tools and files.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def source_type(assembly: AssemblyContents, function: GraphFunction, source: Sou
     if node is None:
         return f"there is no node `{source.node}`"
     if node.type.name == "FunctionCall" and called_function(assembly, function, node) is None:
-        return f"node `{source.node}` calls a function that is not there"
+        return f"node `{source.node}` calls a function that does not exist"
     type = output_types(assembly, function, node).get(source.port)
     return type or f"node `{source.node}` has no output `{source.port}`"
 
@@ -149,7 +149,7 @@ def calls(assembly: AssemblyContents, start: int, target: int) -> bool:
 
 
 def call_order(assembly: AssemblyContents, roots: list[int]) -> list[int] | None:
-    """Functions that the roots need, callees first; None when calls go round in a circle."""
+    """Functions that the roots need, callees first; None when calls form a cycle."""
     order: list[int] = []
     state: dict[int, bool] = {}
     pending = list(reversed(roots))
@@ -230,7 +230,7 @@ def function_problems(assembly: AssemblyContents, function: GraphFunction) -> It
         yield from node_problems(assembly, function, node)
     yield from _result_problems(assembly, function)
     if node_order(function) is None:
-        yield Problem(function.name, None, "its links go round in a circle")
+        yield Problem(function.name, None, "its links form a cycle")
 
 
 def _result_problems(assembly: AssemblyContents, function: GraphFunction) -> Iterator[Problem]:
@@ -279,7 +279,7 @@ def has_default(node: GraphNode, port: str) -> bool:
 def _missing_function(number: int | None) -> str:
     if number is None:
         return "no function is chosen: `functionID` must be a number or come from a ResourceId node"
-    return f"function {number} is not there"
+    return f"function {number} does not exist"
 
 
 def gradient_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Literals of unlinked inputs as constant nodes: what files can hold, and what people can then see and edit."""
+"""Converts literals of unlinked inputs to constant nodes, which files can store and users can edit."""
 
 from __future__ import annotations
 

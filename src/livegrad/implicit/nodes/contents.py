@@ -1,6 +1,6 @@
-"""What an assembly holds, and how it is looked at: functions and nodes by name, their ports, their problems.
+"""Read access to assemblies: functions and nodes by name, ports and problems.
 
-`Assembly` is this with edits.
+`Assembly` adds edits.
 """
 
 from __future__ import annotations

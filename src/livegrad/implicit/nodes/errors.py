@@ -1,4 +1,4 @@
-"""What can be wrong with a node graph: the error that an edit raises, and problems as values for tools to show."""
+"""Errors of node graphs: the exception that an edit raises, and problems as values for tools."""
 
 from __future__ import annotations
 

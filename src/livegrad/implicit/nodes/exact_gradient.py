@@ -1,7 +1,6 @@
-"""Analytic gradients of graph functions: what a gradient node means when its step goes to zero.
+"""Analytic gradients of graph functions, the limit of gradient nodes for a step of zero.
 
-`to_ir` calls these for gradient nodes in exact mode; the derivative ops that they make are written out by the
-`differentiate` pass.
+`to_ir` calls these for gradient nodes in exact mode; the `differentiate` pass expands the derivative ops.
 """
 
 from __future__ import annotations

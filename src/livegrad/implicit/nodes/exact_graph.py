@@ -1,6 +1,6 @@
-"""Analytic gradients as node graphs: the derivative of a function, written in ordinary nodes.
+"""Analytic gradients as node graphs: the derivative of a function as ordinary nodes.
 
-`lower_gradient` calls this in exact mode, so that an exact assembly too can be saved, shown and edited.
+Called by `lower_gradient` in exact mode, so that an exact assembly can be saved, shown and edited too.
 """
 
 from __future__ import annotations

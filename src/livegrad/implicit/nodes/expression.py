@@ -1,6 +1,6 @@
-"""Functions from an expression in text: `length(pos) - radius` becomes a graph of nodes.
+"""Parses expressions: `length(pos) - radius` becomes a graph of nodes.
 
-People and tools call `add_expression`; the text is Python's grammar, read without running any of it.
+`add_expression` is public. The text uses Python's grammar and is parsed without executing it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def add_expression(
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         why = getattr(error, "msg", None) or str(error)
-        raise AssemblyError(f"`{name}` is no expression: {why}", where=TextOrigin(name, line)) from None
+        raise AssemblyError(f"`{name}` is not an expression: {why}", where=TextOrigin(name, line)) from None
     build = FunctionBuilder(assembly, name, id=id)
     reader = _Reader(build, dict(build.inputs(inputs)), name)
     try:

@@ -1,7 +1,8 @@
-"""From the value IR to node graphs: a `Function` of scalars, vectors and 4×4 matrices becomes a function made of nodes.
+"""Converts the value IR to node graphs: a `Function` of scalars, vectors and 4×4 matrices becomes a function made of
+nodes.
 
-People who write shapes with `trace` call `add_ir_function`; `exact_graph` calls it for analytic gradients. What has no
-node (loops, reads of tensors, integers) is refused by name.
+`add_ir_function` is public, for shapes written with `trace`; `exact_graph` calls it for analytic gradients. Ops without
+a node (loops, reads of tensors, integers) are errors.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def ports_for(name: str, type: Type, where: Place | None = None) -> dict[str, Po
     if isinstance(type, Vector) and type.element.kind == "float" and type.size <= 4:
         return {f"{name}_{axis}": PortType.SCALAR for axis in "xyzw"[: type.size]}
     raise AssemblyError(
-        f"no port carries a {type}, the type of `{name}`",
+        f"no port has the type {type} of `{name}`",
         where=where,
         expected="a float, a vector of floats, or a 4×4 matrix of floats",
     )
@@ -97,7 +98,7 @@ def _require_rules(function: Function) -> None:
     for node in nodes_of(function):
         if node.op is not parameter_op and node.op.name not in _RULES:
             raise AssemblyError(
-                f"no node of a 3MF file computes `{node.op.name}`", where=node.origin, help=_INSTEAD.get(node.op.name)
+                f"3MF files have no node for `{node.op.name}`", where=node.origin, help=_INSTEAD.get(node.op.name)
             )
 
 

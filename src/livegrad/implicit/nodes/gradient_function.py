@@ -1,7 +1,7 @@
-"""The functions that gradient nodes are lowered to: central differences of another function, or zeros.
+"""Builds the functions that gradient nodes are lowered to: central differences of another function, or zeros.
 
-`lower_gradient` asks for one for each (function, output, input) and puts it into the assembly under an id that
-depends on those alone.
+`lower_gradient` requests one for each (function, output, input) and adds it to the assembly under an id derived from
+these.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes nodes of the value IR as nodes of a graph: what a value is made of, and the rules that need more than a name.
+"""Writes nodes of the value IR as graph nodes: the representation of values, and the non-trivial rules.
 
-`from_ir` has the table of all rules and writes whole functions with it. A vector of two or four numbers, which no port
-carries, is kept as its numbers.
+`from_ir` has the table of all rules and converts whole functions. Vectors of two or four numbers, for which there is no
+port, are represented by their components.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class IrWriter:
         own = port_type(node.type)
         if own is None and node.type is not bool_:
             raise AssemblyError(
-                f"no node of a 3MF file computes with a {node.type}",
+                f"3MF files have no node for values of type {node.type}",
                 where=node.origin,
                 expected="a float, three floats, or a 4×4 matrix of floats",
             )
@@ -207,7 +207,7 @@ class IrWriter:
         if isinstance(value, bool):
             return Condition(self.build.constant(0.0), self.build.constant(1.0), opposite=not value)
         if not isinstance(value, float) or abs(value) > LARGEST:
-            raise AssemblyError(f"no constant node holds {value!r}", where=node.origin)
+            raise AssemblyError(f"a constant node cannot hold {value!r}", where=node.origin)
         return self.build.constant(value)
 
     def make(self, node: Node) -> Value:

@@ -1,7 +1,8 @@
-"""`lower_function_gradient`: gradient nodes in, calls of ordinary functions out; the authored assembly stays as it is.
+"""`lower_function_gradient`: replaces gradient nodes by calls of ordinary functions; the input assembly does not
+change.
 
-Runs before conversion to the value IR. Each FunctionGradient becomes a call of a synthesised function that takes six
-central differences; each NormalizeDistance becomes a call, a FunctionGradient and a division. Rounds go on until no
+Runs before conversion to the value IR. Each FunctionGradient becomes a call of a generated function that takes six
+central differences; each NormalizeDistance becomes a call, a FunctionGradient and a division. The pass repeats until no
 such node is left.
 """
 

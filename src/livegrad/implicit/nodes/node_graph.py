@@ -1,6 +1,6 @@
-"""The parts of an assembly as values: nodes, functions made of nodes, functions read from images.
+"""Immutable values that make up an assembly: nodes, functions made of nodes, and image functions.
 
-Immutable: an edit makes new ones that share all that did not change. `Assembly` holds and edits them.
+An edit creates new values that share all unchanged parts. `Assembly` holds and edits them.
 """
 
 from __future__ import annotations

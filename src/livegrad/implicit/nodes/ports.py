@@ -1,6 +1,6 @@
-"""What travels between nodes: the four port types, references to outputs, and literal values of unlinked inputs.
+"""Ports of nodes: the four port types, references to outputs, and literals of unlinked inputs.
 
-Every module of the assembly package uses these; none depends on a particular node type.
+All modules of the package use these; none depends on a particular node type.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PortType(Enum):
                 return Vector(element, 3)
             case PortType.MATRIX:
                 return Matrix(element, 4, 4)
-        raise AssemblyError("a resource id is no number", help="it must be known before the function runs")
+        raise AssemblyError("a resource id is not a number", help="it must be known before the function runs")
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""What functions refer to besides each other: meshes, beam lattices, image stacks; and what is built from functions.
+"""Resources of assemblies: meshes, beam lattices, image stacks, level sets and build items.
 
 Read and written by `implicit.formats.threemf`, sampled by `to_ir`, turned into parts by `part`.
 """
@@ -34,7 +34,7 @@ def require_reach(coordinates: NDArray[Any], element: Scalar, what: str) -> None
     farthest = float(np.abs(coordinates).max(initial=0.0))
     if not farthest <= most:
         raise AssemblyError(
-            f"{what} reaches too far to be computed in {element}",
+            f"{what} is too large for the precision of {element}",
             where=caller_origin(),
             expected=f"coordinates up to {most:.0e}",
             found=f"{farthest:.3g}",
@@ -94,7 +94,7 @@ class TriangleMesh:
                 found=f"{vertices.shape} and {triangles.shape}",
             )
         if triangles.size and not (triangles.min() >= 0 and triangles.max() < len(vertices)):
-            raise AssemblyError("a triangle names a vertex that is not there", where=caller_origin())
+            raise AssemblyError("a triangle refers to a vertex that does not exist", where=caller_origin())
         if not np.isfinite(vertices).all():
             raise AssemblyError("a vertex of the mesh is not a finite number", where=caller_origin())
         _require_one_of("type of an object", self.object_type, OBJECT_TYPES)
@@ -203,7 +203,7 @@ class BeamLattice:
             raise AssemblyError("not one radius for each ball", where=caller_origin())
         for what, indices in (("beam", beams), ("ball", balls), ("triangle", triangles)):
             if indices.size and not (indices.min() >= 0 and indices.max() < len(vertices)):
-                raise AssemblyError(f"a {what} names a vertex that is not there", where=caller_origin())
+                raise AssemblyError(f"a {what} refers to a vertex that does not exist", where=caller_origin())
         all_radii = np.concatenate([radii.reshape(-1), ball_radii])
         if not (np.isfinite(vertices).all() and np.isfinite(all_radii).all() and (all_radii >= 0).all()):
             raise AssemblyError("a beam's ends and radii must be finite, and radii not negative", where=caller_origin())

@@ -1,6 +1,6 @@
-"""Numbers, vectors and boxes as people give them to shapes and parts: checked, and brought to one form.
+"""Validates and normalises the numbers, vectors and boxes that users pass to shapes and parts.
 
-Whatever is wrong is refused here, at the user's line, before a graph is built of it.
+Errors are raised here, at the user's line, before a graph is built.
 """
 
 from __future__ import annotations

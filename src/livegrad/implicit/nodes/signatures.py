@@ -1,6 +1,6 @@
-"""The inputs and outputs of functions, edited: added, removed, renamed and given another type; callers follow.
+"""Edits of function signatures: inputs and outputs are added, removed, renamed and retyped, and callers are updated.
 
-`Assembly` is this with edits of nodes and links.
+`Assembly` adds edits of nodes and links.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def require_name(name: str, role: str) -> str:
 
 def require_new(name: str, known: Mapping[str, Any], role: str) -> None:
     if name in known:
-        raise AssemblyError(f"{role} `{name}` is there already", where=caller_origin())
+        raise AssemblyError(f"{role} `{name}` already exists", where=caller_origin())
 
 
 def require_known(name: str, known: Mapping[str, Any], role: str) -> None:

@@ -1,7 +1,7 @@
-"""From node graphs to the value IR: each function becomes a `Function`, each call a call.
+"""Converts node graphs to the value IR: each function becomes a `Function`, each call a call.
 
-Meshes, lattices and images become tensors that the functions take after their own inputs. Parts, evaluation and
-OpenCL text start here; an assembly with gradient nodes is lowered first, or differentiated exactly.
+Meshes, lattices and images become tensor parameters after the function's own inputs. Parts, evaluation and OpenCL code
+start here. Gradient nodes must be lowered first, or are differentiated exactly.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def to_function(assembly: Assembly, name: FunctionName, *, exact: bool = False, 
         raise AssemblyError(
             f"function `{converted.function.name}` reads meshes or images",
             where=caller_origin(),
-            help="make a part of it, which holds them: lg.implicit.part_of_function(assembly, name, bounds)",
+            help="create a part, which contains them: lg.implicit.part_of_function(assembly, name, bounds)",
         )
     return converted.function
 
@@ -91,7 +91,7 @@ def convert(
     function = assembly.function(name)
     order = call_order(assembly, [function.id])
     if order is None:
-        raise AssemblyError(f"the calls of function `{function.name}` go round in a circle", where=caller_origin())
+        raise AssemblyError(f"the calls of function `{function.name}` form a cycle", where=caller_origin())
     conversion = _Conversion(assembly, tuple(parameters), exact, element)
     for number in order:
         conversion.add(assembly.functions[number])
@@ -294,7 +294,7 @@ class _Conversion:
     def _sample(self, function: ImageFunction, position: Node, extra: _Extra) -> list[Node]:
         stack = self.assembly.resources.get(function.image)
         if not isinstance(stack, ImageStack):
-            raise AssemblyError(f"function `{function.name}` samples image {function.image}, which is not there")
+            raise AssemblyError(f"function `{function.name}` samples image {function.image}, which does not exist")
         samples = stack.samples.astype(self.element.dtype)
         return sample_image(function, position, self._table(function.image, "samples", samples, extra))
 

@@ -10,7 +10,7 @@
       return %0
     }
 
-One node a line, operands before attributes, functions before their users. Attributes are `none`, `true`, `-0.0`,
+One node per line, operands before attributes, functions before their users. Attributes are `none`, `true`, `-0.0`,
 `complex(1.0, 2.0)`, `"text"`, a type, `<2*n + 1>` (a symbolic size), `@function`, `$key` or `[a, tuple, of, those]`.
 """
 

@@ -1,6 +1,6 @@
-"""A place in a text that moves on as the text is read, and errors that say where it stands.
+"""A cursor over text, with errors that name the current line and column.
 
-The parser of the IR reads through a `Cursor`; white space, line ends and comments may stand between any two words.
+The IR parser reads through a `Cursor`. White space, line ends and comments may occur between any two tokens.
 """
 
 from __future__ import annotations

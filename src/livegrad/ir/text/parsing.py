@@ -1,6 +1,6 @@
-"""Text in, functions and modules out: the same objects that were printed, since nodes are interned.
+"""Parses IR text to functions and modules. Because nodes are interned, the result is the printed object itself.
 
-Called by golden tests, tools and people; whatever the text, only errors of livegrad are raised, with the line.
+Called by golden tests, tools and users. Invalid text raises only livegrad errors, with the line.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def parse_function(text: str, *, file: str = "<text>", keys: Mapping[str, Key] |
     if len(parser.exports) > 1:
         first, second = parser.exports[:2]
         parser.cursor.fail(
-            "a text for one function exports one", found=f"@{first.name} and @{second.name}", help="use parse_module"
+            "text for one function must export one function",
+            found=f"@{first.name} and @{second.name}",
+            help="use parse_module",
         )
     if not parser.functions:
         parser.cursor.refuse("a function")
@@ -185,7 +187,7 @@ class _FunctionParser:
         if match is None:
             self.cursor.refuse(expected)
         if match[0] in self.values:
-            self.cursor.fail(f"`{match[0]}` is defined twice in `@{self.name}`", at=start, help="use a name of its own")
+            self.cursor.fail(f"`{match[0]}` is defined twice in `@{self.name}`", at=start, help="use a different name")
         return match[0]
 
     def _operand(self) -> Node:
@@ -266,7 +268,7 @@ class _FunctionParser:
             start = cursor.position
             name = cursor.word("an attribute such as `axis=0`, or `)`")
             if name in attributes:
-                cursor.fail(f"attribute `{name}` is given twice", at=start, help="leave one of them out")
+                cursor.fail(f"attribute `{name}` is given twice", at=start, help="remove one of them")
             cursor.expect("=")
             attributes[name] = self.parser.terms.attribute()
         return tuple(sorted(attributes.items()))
@@ -285,11 +287,11 @@ class _FunctionParser:
             ) from None
         except Exception as error:  # a type rule that met attributes of a kind it did not foresee
             raise ParseError(
-                f"`{op.name}` cannot take these operands and attributes",
+                f"`{op.name}` does not accept these operands and attributes",
                 where=self.cursor.place(at, self.name),
                 found=f"{type(error).__name__}: {error}",
                 help="print a valid node of this op to see its attributes",
             ) from error
 
     def _mismatch(self, what: str, at: int, expected: Type, found: Type) -> NoReturn:
-        self.cursor.fail(what, at=at, expected=str(expected), found=str(found), help="correct the type or leave it out")
+        self.cursor.fail(what, at=at, expected=str(expected), found=str(found), help="correct the type or omit it")

@@ -1,6 +1,6 @@
-"""Functions and modules in, text out. The text depends on structure alone and parses back to the same objects.
+"""Prints functions and modules as text. The text depends only on structure, and parses back to the same objects.
 
-Called by people, golden tests and the tools; `livegrad.ir.text` describes the form.
+Called by users, golden tests and tools; `livegrad.ir.text` describes the format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A function in, a few lines for people out, however large the function is."""
+"""Summarises a function of any size in a few lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The parts of the IR's text that stand for Python values: types, sizes, numbers, strings, names, tuples.
+"""Parses the values in IR text: types, sizes, numbers, strings, names, tuples.
 
-`parsing` reads statements and calls these for what is inside them.
+`parsing` reads statements and calls these for their parts.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ class TermReader:
         if self.cursor.text[start : start + 1].isdecimal():
             number = self.number()
             return (
-                number if isinstance(number, int) else self.cursor.fail("a size is whole", at=start, found=str(number))
+                number
+                if isinstance(number, int)
+                else self.cursor.fail("a size must be an integer", at=start, found=str(number))
             )
         match = self.cursor.match(_SYMBOL)
         if match is None or not match[0].isidentifier():

@@ -1,4 +1,4 @@
-"""Blocks from whatever computes: functions of the value IR, captured functions, Python functions on tensors."""
+"""Creates blocks from functions of the value IR, captured functions, Python functions, CUDA source and gradients."""
 
 from livegrad.live.blocks.append import AppendBlock, append_block
 from livegrad.live.blocks.bodies import block, edit, replace_body

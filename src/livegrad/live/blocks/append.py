@@ -1,7 +1,7 @@
-"""Append blocks: a function says for each element whether to emit it, and what; the emitted ones lie side by side.
+"""Append blocks: a function decides for each element whether to emit it; emitted elements are compacted.
 
 In: a function that returns `(emit, value)`. Out: a block with the outputs `values` (as many rows as its capacity, zeros
-after the last), `count` and `total`. The counter starts at zero whenever the step runs. Elements keep their order.
+after the last), `count` and `total`. The counter is reset whenever the step runs. Elements keep their order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AppendBlock(Block):
 
     def __init__(self, function: Callable[..., Any], capacity: int, name: str | None = None) -> None:
         if capacity.__class__ is not int or capacity < 1:
-            raise UsageError("a capacity is a positive whole number", where=caller_origin(), found=repr(capacity))
+            raise UsageError("a capacity is a positive integer", where=caller_origin(), found=repr(capacity))
         self.function, self.capacity = function, capacity
         self.limits = {"total": capacity}
         super().__init__(_body(function, capacity, name or name_of(function)), name)
@@ -56,7 +56,7 @@ def _body(function: Callable[..., Any], capacity: int, name: str) -> TracedBody:
         emit = xp.astype(emit, xp.bool)
         if emit.ndim != 1 or value.ndim < 1 or value.shape[0] != emit.shape[0]:
             raise UsageError(
-                f"`{name}` returns a row of truth values and a value for each",
+                f"`{name}` must return a row of booleans and a value for each",
                 found=f"shapes {emit.shape} and {value.shape}",
             )
         if emit.shape[0] == 0:

@@ -1,7 +1,7 @@
-"""What a block can wrap: a function of the value IR, or a Python function on tensors (captured ones included).
+"""Bodies of blocks: functions of the value IR, and Python functions on tensors, including captured functions.
 
-In: a callable. Out: an engine `Block`. A Python function is called once for each set of input types, with tensors that
-stand for the inputs; what it builds is the block's function. Features of the context that it reads become needs.
+In: a callable. Out: an engine `Block`. A Python function is traced once for each set of input types. Context features
+that it reads become needs.
 """
 
 from __future__ import annotations
@@ -284,10 +284,10 @@ def _require_numbers(default: Any, parameter: str, function: str) -> None:
         setting_of(default)
     except UsageError as error:
         raise UsageError(
-            f"the default of `{parameter}` of `{function}` is what its pin holds, and no number",
+            f"the default of `{parameter}` of `{function}` is what its pin holds, and not a number",
             where=caller_origin(),
             found=error.found,
-            help="functools.partial gives a function what is no pin",
+            help="use functools.partial for arguments that are not pins",
         ) from None
 
 

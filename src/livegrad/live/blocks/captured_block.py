@@ -1,4 +1,4 @@
-"""Blocks that call a library: opaque work that the engine captures once and repeats every frame.
+"""Blocks that call a library: opaque work that the engine captures once and replays every frame.
 
 In: a Python function `call(stream, inputs..., outputs...)` that writes its outputs. Out: a block. On the CPU arrays are
 NumPy views of the engine's memory; on CUDA they are device arrays, and the call runs while `stream` is captured.

@@ -1,7 +1,7 @@
-"""Nodes of a live graph as functions of the value IR, regions and append buffers included.
+"""Converts nodes of a live graph, including regions and append buffers, to functions of the value IR.
 
-In: a node of a network and the types that reach it. Out: a `Specialized` whose function computes what the node does.
-`gradient` differentiates these; the engine itself runs regions as control flow over steps and needs none of this.
+In: a node of a network and its input types. Out: a `Specialized` whose function computes the node. `gradient`
+differentiates these functions; the engine itself runs regions as control flow over steps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Blocks of CUDA C, PTX and cubin: a kernel, and which of its parameters are inputs, outputs and sizes.
+"""Blocks from CUDA C, PTX and cubins: a kernel, and which of its parameters are inputs, outputs and sizes.
 
-In: code with a description of the parameters; that of CUDA C can be read from the kernel's own head. Out: a block for
-`Engine("cuda")`. `watch_cuda` follows files: code, and the JSON beside it.
+In: code and a description of its parameters, which for CUDA C is read from the kernel's signature. Out: a block for
+`Engine("cuda")`. `watch_cuda` follows a code file and the JSON file next to it.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def read_head(
     if len(heads) != 1:
         found = ", ".join(match[1] for match in _HEAD.finditer(plain)) or "none"
         raise UsageError(
-            f"there is no kernel `{kernel}`" if kernel else "the source has to have one kernel", found=found,
+            f"there is no kernel `{kernel}`" if kernel else "the source must contain exactly one kernel", found=found,
             where=caller_origin(), help='name it: cuda_block(..., kernel="name")',
         )  # fmt: skip
     symbol, inside = heads[0][1], heads[0][2]
@@ -247,7 +247,7 @@ def _parameter(
     words = re.sub(r"\b(const|__restrict__|restrict|volatile)\b", " ", text.replace("*", " * ")).split()
     name, c_type = words[-1], " ".join(word for word in words[:-1] if word != "*")
     if c_type not in _C_TYPES or words.count("*") > 1:
-        raise UsageError(f"a kernel cannot take `{text}`", where=caller_origin(), expected=", ".join(_C_TYPES))
+        raise UsageError(f"a kernel parameter cannot be `{text}`", where=caller_origin(), expected=", ".join(_C_TYPES))
     element = SCALARS[_C_TYPES[c_type]]
     if "*" in words:
         if name in outputs:
@@ -277,15 +277,15 @@ def load_body(path: Path, name: str | None) -> CudaBody:
     """The body of a block from a file and its JSON."""
     language = _LANGUAGES.get(path.suffix)
     if language is None:
-        raise GraphError(f"`{path.name}` is no code for CUDA", expected=", ".join(_LANGUAGES))
+        raise GraphError(f"`{path.name}` is not CUDA code", expected=", ".join(_LANGUAGES))
     try:
         text: str | bytes = path.read_bytes() if language == "cubin" else path.read_text(encoding="utf-8")
         described = path.with_suffix(".json").read_text(encoding="utf-8")
     except OSError as error:
         missing = Path(str(error.filename)).name
-        raise GraphError(f"cannot read `{missing}`: {error.strerror}", help="the last code runs on") from error
+        raise GraphError(f"cannot read `{missing}`: {error.strerror}", help="the last code keeps running") from error
     except UnicodeDecodeError as error:
-        raise GraphError(f"`{path.stem}` is no text in UTF-8: {error}", help="the last code runs on") from error
+        raise GraphError(f"`{path.stem}` is not UTF-8 text: {error}", help="the last code keeps running") from error
     try:
         data = json.loads(described)
         parameters = [_from_json(one) for one in data["parameters"]]
@@ -293,7 +293,7 @@ def load_body(path: Path, name: str | None) -> CudaBody:
         return CudaBody(code, parameters, data.get("points"), int(data.get("threads", 256)), name or code.symbol)
     except json.JSONDecodeError as error:
         where = TextOrigin(str(path.with_suffix(".json")), error.lineno, error.colno)
-        raise GraphError(f"`{path.stem}.json` is no JSON: {error.msg}", where=where) from error
+        raise GraphError(f"`{path.stem}.json` is not valid JSON: {error.msg}", where=where) from error
     except (KeyError, TypeError, ValueError) as error:
         where = TextOrigin(str(path.with_suffix(".json")), 1)
         what = f"has no {error}" if isinstance(error, KeyError) else f"does not describe a kernel: {error}"
@@ -303,9 +303,9 @@ def load_body(path: Path, name: str | None) -> CudaBody:
 def _from_json(data: Mapping[str, Any]) -> KernelParameter:
     kind, element = data["kind"], data["element"]
     if kind not in ("input", "output", "number", "size"):
-        raise ValueError(f"`{kind}` is no kind of parameter")
+        raise ValueError(f"`{kind}` is not a kind of parameter")
     if element not in SCALARS:
-        raise ValueError(f"`{element}` is no type of elements")
+        raise ValueError(f"`{element}` is not an element type")
     optional = {key: data.get(key) for key in ("shape", "default", "of", "axis")}
     return KernelParameter(str(data["name"]), kind, SCALARS[element], **optional)
 

@@ -1,8 +1,8 @@
 """Gradients of live graphs: `lg.grad(of=pin, by=pins)` is a block that can be added, connected and read like any other.
 
-In: an output and the pins to differentiate it by. Out: a `GradientBlock`. When the graph is compiled it becomes one
-step for each block between those pins, which takes the values of that block's inputs and the cotangents of its outputs.
-So it follows every edit of the graph, and an edit of one block compiles that block's derivative only.
+In: an output and the pins to differentiate with respect to. Out: a `GradientBlock`. The graph compiler expands it to
+one step for each block between those pins, which takes that block's inputs and the cotangents of its outputs. It
+therefore follows every edit of the graph, and an edit of one block compiles only that block's derivative.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def gradient_block(
         of = only_output(owner)
     source = _pin(owner, of) if isinstance(of, str) else of
     if not isinstance(source, Pin | Block):
-        raise UsageError("of what? A gradient is of an output", where=caller_origin(), found=repr(of))
+        raise UsageError("a gradient needs an output: pass of=...", where=caller_origin(), found=repr(of))
     given = {"": by} if isinstance(by, Pin | str) else by
     pins = given.values() if isinstance(given, Mapping) else given
     chosen = [_pin(owner, pin) if isinstance(pin, str) else pin for pin in pins]
@@ -52,7 +52,11 @@ def gradient_block(
 
 def _pin(owner: Block | None, name: str) -> Pin:
     if owner is None:
-        raise UsageError(f"`{name}` of which block?", where=caller_origin(), help="pass pins, or the block first")
+        raise UsageError(
+            f"`{name}` does not say which block it belongs to",
+            where=caller_origin(),
+            help="pass pins, or the block first",
+        )
     return owner[name]
 
 
@@ -67,10 +71,10 @@ class GradientBlock(DerivedBlock):
 
     def __init__(self, name: str, of: Pin, by: Mapping[str, Pin], count: int | None = None) -> None:
         if of.direction != "output":
-            raise UsageError(f"`{of}` is no output", where=caller_origin(), help="differentiate a result")
+            raise UsageError(f"`{of}` is not an output", where=caller_origin(), help="differentiate a result")
         if not by or (count is not None and count != len(by)):
             help = 'give each a name: by={"name": pin}'
-            raise UsageError("the pins to differentiate by need names of their own", where=caller_origin(), help=help)
+            raise UsageError("the pins in `by` need distinct names", where=caller_origin(), help=help)
         self.name, self.of, self.by = name, of, dict(by)
         self.debug = Debug()
         self.shapes = {}
@@ -95,7 +99,7 @@ def _require_pin(pin: Pin) -> None:
     pins = pin.block.outputs if pin.direction == "output" else pin.block.inputs
     if pin.name not in pins:
         raise GraphError(
-            f"`{pin.block.name}` has no {pin.direction} `{pin.name}` any more",
+            f"`{pin.block.name}` no longer has {pin.direction} `{pin.name}`",
             expected=f"one of {', '.join(pins)}" if pins else None,
             help="make another gradient: lg.grad(of=..., by=...)",
         )
@@ -141,7 +145,7 @@ class _WayBack:
 
     def _not_here(self, pin: Pin) -> GraphError:
         help = "a gradient stands in the graph of its blocks; a region's inside is not reached from outside"
-        return GraphError(f"`{pin}` is not where `{self.block.name}` is", help=help)
+        return GraphError(f"`{pin}` is not in the same graph as `{self.block.name}` is", help=help)
 
     def nodes(self) -> list[NetworkNode]:
         """All derived nodes, the gathering one last."""

@@ -1,8 +1,8 @@
-"""Neighbours of particles: for each point those within a radius, by a grid of cells and a sort; exact.
+"""Exact neighbour search within a radius, with a grid of cells and a sort.
 
-In: positions of shape (n, 1..3) and a radius. Out: indices, as many as there is room for, and how many there are.
-Points are sorted by cell; a point looks at the cells around its own, whose points lie side by side in the sorted order.
-Cells are numbered without a bound on the domain, so that there is nothing to size and nothing to collide.
+In: positions of shape (n, 1..3) and a radius. Out: indices up to a capacity, and counts. Points are sorted by cell;
+each point checks the cells around its own, whose points are contiguous in the sorted order. Cell ids are unbounded, so
+the domain needs no size and ids do not collide.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ def neighbours(positions: Tensor, radius: Any, *, capacity: int) -> tuple[Tensor
     """
     _require_points(positions, capacity)
     if isinstance(radius, int | float) and not 0 < radius < math.inf:
-        raise UsageError(
-            "this is no radius", where=caller_origin(), expected="a finite number above 0", found=repr(radius)
-        )
+        raise UsageError("not a radius", where=caller_origin(), expected="a finite number above 0", found=repr(radius))
     points, axes = positions.shape
     radius = xp.astype(xp.asarray(radius), positions.dtype) if isinstance(radius, Tensor) else radius
     key, strides = _cell_keys(positions, radius, axes)
@@ -83,7 +81,7 @@ def _require_points(positions: Tensor, capacity: int) -> None:
             found=str(positions.shape),
         )  # fmt: skip
     if capacity.__class__ is not int or capacity < 1:
-        raise UsageError("a capacity is a positive whole number", where=caller_origin(), found=repr(capacity))
+        raise UsageError("a capacity is a positive integer", where=caller_origin(), found=repr(capacity))
 
 
 def _cell_keys(positions: Tensor, radius: Any, axes: int) -> tuple[Tensor, list[int]]:

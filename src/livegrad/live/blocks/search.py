@@ -1,6 +1,6 @@
-"""Searching and packing on tensors as native loops: no sort, no step of the host, the same on every backend.
+"""Searching and compaction of tensors as native loops, without sorts or host steps, on every backend.
 
-`append` packs what is emitted with it, `neighbours` finds cells with it.
+`append` compacts emitted elements with it; `neighbours` finds cells with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs Python files anew, with the modules of the user that they import. Called by `watch`.
+"""Reloads Python files and the user modules that they import. Called by `watch`.
 
-In: a path and the name of a function. Out: that function, and the files it depends on. A file that does not run leaves
-every module as it was.
+In: a path and the name of a function. Out: that function, and the files it depends on. If a file fails, all modules
+stay unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from livegrad.diagnostics.errors import PACKAGE_DIRECTORY
 from livegrad.live.graph.problems import GraphError, raised_at
 
 Stamp = tuple[int, int, int]
-RUNS_ON = "the last code runs on"
+RUNS_ON = "the last code keeps running"
 
 _PATHS = sysconfig.get_paths()
 _NOT_THE_USERS = tuple(
@@ -88,7 +88,7 @@ class SourceFile:
 
 
 def _run(path: Path, names: dict[str, Any]) -> ast.Module:
-    """Runs a file in a namespace. Errors name its line, and say that the last code runs on."""
+    """Runs a file in a namespace. Errors name its line, and say that the last code keeps running."""
     tree = _parse(path)
     linecache.checkcache(str(path))
     try:
@@ -107,12 +107,12 @@ def _parse(path: Path) -> ast.Module:
         return ast.parse(decode_source(source), str(path))  # a byte order mark or a coding line says how
     except UnicodeDecodeError as error:
         where = TextOrigin(str(path), source.count(b"\n", 0, error.start) + 1)
-        raise GraphError(f"`{path.name}` is no Python: it is not {error.encoding}", where=where) from error
+        raise GraphError(f"`{path.name}` is not valid Python: it is not {error.encoding}", where=where) from error
     except SyntaxError as error:
         where = TextOrigin(str(path), error.lineno or 1, error.offset)
-        raise GraphError(f"`{path.name}` is no Python: {error.msg}", where=where) from error
+        raise GraphError(f"`{path.name}` is not valid Python: {error.msg}", where=where) from error
     except (ValueError, RecursionError, MemoryError) as error:  # null bytes; nested too deeply
-        raise GraphError(f"`{path.name}` is no Python: {error}", where=TextOrigin(str(path), 1)) from error
+        raise GraphError(f"`{path.name}` is not valid Python: {error}", where=TextOrigin(str(path), 1)) from error
 
 
 # --- modules of the user ---------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""Watched files: saving a `.py` file gives the blocks that were made from it new code, at the next frame.
+"""Watched files: saving a `.py` file updates the code of its blocks at the next frame.
 
-`watch` makes a block from a function in a file. The engine asks before each frame whether the file, or a module of the
-user's that it imports, has changed. A file that cannot be read, or does not run, leaves the block as it was; the
-problem is in the frame, and in `block.debug`, until the file is saved again.
+`watch` creates a block from a function in a file. Before each frame, the engine checks whether the file or a user
+module that it imports has changed. If the file cannot be read or fails, the block keeps its code, and the problem is
+reported in the frame and in `block.debug` until the file is saved again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A graph with graphs inside as one network: composites dissolved, every input with what really feeds it.
+"""Flattens nested graphs to one network: composites are dissolved, and every input refers to its actual source.
 
-The first phase of the graph compiler. Regions stay whole, with a network for each of their bodies. Blocks that derive
-their work from others (gradients) are expanded into nodes here, so that they follow whatever they were derived from.
+The first phase of the graph compiler. Regions are kept, with a network for each body. Gradient blocks are expanded to
+nodes here, so that they follow the blocks they are derived from.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ class _Flattening:
         for name, pin in pins.items():
             node.feeds[name] = ref = self.feed(pin)
             if ref is None and isinstance(edge := self._source(pin)[2], Edge):
-                node.missing[name] = f"it is connected to `{edge.source}`, which is not there any more"
+                node.missing[name] = f"it is connected to `{edge.source}`, which no longer exists"
         return node
 
     def _source(self, pin: Pin) -> tuple[_Flattening, Pin, Source | CarryRef | None]:
@@ -332,7 +332,7 @@ class _Flattening:
             for name, pin in body.inner_outputs.items():
                 ref = inside.output(pin)
                 if ref is None:
-                    network.missing[name] = f"`{body.name}` exposes `{pin}`, which is not in it any more"
+                    network.missing[name] = f"`{body.name}` exposes `{pin}`, which it no longer contains"
                 else:
                     network.outputs[name] = ref
             bodies.append(network)

@@ -1,4 +1,4 @@
-"""The graph compiler: a description becomes a plan, in phases that can each be called and shown.
+"""The graph compiler: turns a description into a plan, in phases that can be called and printed separately.
 
     flatten_graph     composites dissolve                                              (engine.flatten)
     validate          every input is fed, every block may stand where it does          (here)
@@ -7,8 +7,8 @@
     wire              operands, buffers, initial contents                              (engine.wire)
     share_memory      which buffers may share bytes                                    (engine.share)
 
-All problems of a phase are found, each at its pin. `Applier` calls `compile_graph` for the first plan, and `replan` for
-what edits change in it.
+A phase reports all its problems, each at its pin. `Applier` calls `compile_graph` for the first plan, and `replan` for
+edits.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def validate(network: Network, nodes: Iterable[NetworkNode] | None = None) -> li
         for name, ref in node.feeds.items():
             if ref is None:
                 help = f"connect or set `{node.block.name}.{name}`"
-                what = node.missing.get(name, "nothing feeds this input")
+                what = node.missing.get(name, "this input is not connected")
                 problems.append(problem(node, name, GraphError(what, help=help)))
         if isinstance(node.block, AppendBuffer):
             problems += _validate_writers(node, known)
@@ -85,7 +85,7 @@ def validate(network: Network, nodes: Iterable[NetworkNode] | None = None) -> li
             for inner in body.nodes.values():
                 if isinstance(inner.block, State):
                     help = "carry the value through the loop, or put the state outside"
-                    problems.append(problem(inner, None, GraphError("a state cannot live in a region", help=help)))
+                    problems.append(problem(inner, None, GraphError("a region cannot contain a state", help=help)))
     return problems
 
 
@@ -94,7 +94,7 @@ def _validate_bodies(node: NetworkNode) -> list[Problem]:
     problems = []
     if isinstance(node.block, Region) and not node.bodies:
         help = "use lg.cond, lg.fori_loop or lg.while_loop inside of a block instead of the inner ones"
-        error = GraphError("regions are nested too deep", expected=f"at most {MOST_NESTED} in one another", help=help)
+        error = GraphError("regions are nested too deeply", expected=f"at most {MOST_NESTED} levels", help=help)
         problems.append(problem(node, None, error))
     names = [{*body.outputs, *body.missing} for body in node.bodies]
     if any(own != names[0] for own in names):

@@ -1,4 +1,4 @@
-"""The plan of a live graph: steps in order over named buffers. The graph compiler makes it, executors run it.
+"""The plan of a live graph: ordered steps over named buffers. Built by the graph compiler, run by executors.
 
 A step is one block's function (`BlockStep`), a call of a library (`CapturedStep`), an append buffer with the memset of
 its counter (`AppendStep`), or control flow around further steps (`RegionStep`). Names are stable: the same block has

@@ -1,6 +1,6 @@
-"""The network of a live graph: nodes, each a block in its place, and what really feeds their inputs.
+"""The network of a live graph: one node per block, and the actual sources of their inputs.
 
-`live.compile.flatten` makes it, the other phases of the compiler read it.
+Built by `live.compile.flatten`, read by the other phases of the compiler.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A dictionary with changes beside it: what an edit changes is seen before it is done, and costs what the edit is.
+"""An overlay dictionary: pending changes over a base dictionary, at a cost proportional to the changes.
 
-`replan` puts one over each dictionary of the plan that runs; `commit` makes them part of it once everything stands.
+`replan` puts an overlay over each dictionary of the running plan; `commit` merges them when the new plan is complete.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What each phase of the graph compiler found, as text: `Engine.phases()` shows the graph as it is described now.
+"""The output of each phase of the graph compiler as text, for `Engine.phases()`.
 
-In: a `Compilation`. Out: one section for each phase, in order; where a phase finds problems, those after it say so.
+In: a `Compilation`. Out: one section per phase. If a phase finds problems, later sections say so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Shape propagation, a phase of the graph compiler: every body is specialised for what reaches it.
+"""Shape propagation, a phase of the graph compiler: specialises every body for its input types.
 
-In: a network and its order. Out: for each node the function to run, for each buffer its type; or what does not fit.
+In: a network and its order. Out: the function of each node and the type of each buffer, or problems.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _specialize_append(node: NetworkNode, block: AppendBuffer, shapes: Shapes) -
         row = Tensor(own.element, own.shape[1:])
         rows = rows or row
         if row is not rows:
-            raise PinError(name, f"rows of {rows}, as the first writer's", f"rows of {row}")
+            raise PinError(name, f"rows of {rows}, like the first writer", f"rows of {row}")
     assert rows is not None
     number = Tensor(i64, ())
     return _note_types(node, (Tensor(rows.element, (block.capacity, *rows.shape)), number, number), shapes)
@@ -269,7 +269,7 @@ def _propagate_bodies(
             type = shapes.types[ref.key]
             if outputs.setdefault(name, type) is not type:
                 error = GraphError(
-                    f"the bodies disagree on output `{name}`", expected=str(outputs[name]), found=str(type)
+                    f"the bodies have different types for output `{name}`", expected=str(outputs[name]), found=str(type)
                 )
                 problems.append(problem(node, None, error))
             shapes.types[node.result_key(name)] = type
@@ -300,7 +300,7 @@ def specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem]
         error = GraphError("a region is controlled by one number", found=str(steering))
         problems.append(problem(node, region.control_name, error))
     elif region.kind in ("for", "switch") and steering.element.kind in ("float", "complex"):
-        error = GraphError(f"`{region.control_name}` is a whole number", expected="an integer", found=str(steering))
+        error = GraphError(f"`{region.control_name}` is an integer", expected="an integer", found=str(steering))
         problems.append(problem(node, region.control_name, error))
     for entering, leaving in region.carried.items():
         first, later = shapes.types[carry_key(node.key, entering)], outputs[leaving]

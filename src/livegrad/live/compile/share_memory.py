@@ -1,8 +1,8 @@
-"""Which buffers of a live plan may share memory: `share_memory`, the last phase of the compiler.
+"""Memory sharing between buffers of a live plan: `share_memory`, the last phase of the compiler.
 
-Two buffers share bytes only if every reader of the first comes before the second's writer by dependency, so that no
-order of execution can mix them up, and only if both and all those readers go stale together: then the runner finds
-what it reads. Buffers that users read (sinks, and those asked to be kept), states and external memory never share.
+Two buffers share bytes only if every reader of the first precedes the writer of the second by dependency, so that no
+execution order can mix them up, and only if both and all those readers become stale together. Buffers that users read
+(sinks, and those marked to be kept), states and external memory never share.
 """
 
 from __future__ import annotations

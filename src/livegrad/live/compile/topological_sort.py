@@ -1,4 +1,4 @@
-"""One order over all nodes of a network, with levels: `sort_nodes`, a phase of the compiler. Cycles are reported."""
+"""Topological sort of a network, with levels: `sort_nodes`, a phase of the compiler. Reports cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wiring, a phase of the graph compiler: steps with operands, buffers, and what is in them from the start."""
+"""Wiring, a phase of the graph compiler: steps with operands, buffers, and initial contents."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Live plans on the CPU: one call of native code for each step, with early cut-off and steps on demand."""
+"""Live plans on the CPU: one native call per step, with early cutoff and on-demand steps."""

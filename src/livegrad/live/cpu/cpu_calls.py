@@ -1,6 +1,6 @@
-"""The calls behind the steps of a plan on the CPU: native code, library calls, appends, and regions around them.
+"""Callables for the steps of a plan on the CPU: native code, library calls, appends, and regions.
 
-`cpu_executor` asks for one callable a step. Loops are run here; what they carry is exchanged, not copied.
+`cpu_executor` requests one callable per step. Loops run here; carried values are swapped, not copied.
 """
 
 from __future__ import annotations

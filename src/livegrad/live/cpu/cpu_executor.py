@@ -1,6 +1,6 @@
-"""Live plans on the CPU: every step is a call of native code on buffers that stay where they are.
+"""The CPU executor: every step is a native call on buffers that stay in place.
 
-`Engine("cpu")` uses it. `cpu_calls` makes the calls, here are memory, updates and the order of a run.
+Used by `Engine("cpu")`. `cpu_calls` creates the calls; this module manages memory, updates and the order of a run.
 """
 
 from __future__ import annotations

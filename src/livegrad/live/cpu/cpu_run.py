@@ -1,7 +1,8 @@
-"""One run of a live plan on the CPU: steps in order, without what came out as it was and what nobody needs.
+"""One run of a live plan on the CPU: stale steps in order, skipping those behind unchanged results and those that
+nothing needs.
 
-`CpuExecutable.run` makes one. A step that only bodies of regions read waits until a body is taken that reads it, in
-this run or in a later one, or until somebody asks for its result.
+Created by `CpuExecutable.run`. A step that only bodies of regions read waits until a body that reads it is taken, in
+this run or a later one, or until its result is read.
 """
 
 from __future__ import annotations

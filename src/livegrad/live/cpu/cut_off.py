@@ -1,9 +1,8 @@
-"""Early cut-off on the CPU: a step whose results came out as they were makes none of its readers run.
+"""Early cutoff on the CPU: a step with unchanged results does not cause its readers to run.
 
-`cpu_executor` says what ran and asks which of the steps behind must. Results of up to 16 KB are compared bit by bit
-with what they were: to compare more would take as long as many steps do, and so it would with those that always
-differ, which are therefore left alone for a while. A region reads what the bodies read that it took in its last run: a
-number in a branch that is not taken does not run it.
+`cpu_executor` reports what ran and asks which dependents must run. Results of up to 16 KB are compared bit by bit;
+comparing more would take as long as many steps. Results that always differ are not compared for a while. A region
+depends on what the bodies read that it took in its last run: changing a number in an untaken branch does not run it.
 """
 
 from __future__ import annotations

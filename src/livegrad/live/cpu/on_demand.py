@@ -1,6 +1,6 @@
-"""Steps that run when somebody needs them: those whose results only bodies of regions read, which may not be taken.
+"""On-demand steps: steps whose results only bodies of regions read, which may not be taken.
 
-In: a plan, and which steps' results were read. Out: the steps that may wait. `cpu_executor` asks for each plan.
+In: a plan, and the steps whose results were read. Out: the steps that may wait. Called by `cpu_executor` for each plan.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""States on the device: a graph of copies that gives all of them their next values, at once."""
+"""Advances the states on the device with one graph of copies."""
 
 from __future__ import annotations
 

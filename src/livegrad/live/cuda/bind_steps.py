@@ -1,6 +1,6 @@
-"""How steps of a live plan are bound to memory of the device, beside what runs: for a new plan, or for an update.
+"""Binds steps of a live plan to device memory while the old plan runs, for a new plan or an update.
 
-In: steps and their code. Out: `Fresh`, which an executable adopts as a whole when everything in it stands.
+In: steps and their code. Out: `Fresh`, which an executable adopts as a whole when it is complete.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A block's step with its memory: launches whose words are filled, ready to become nodes of graphs.
+"""A step bound to memory: launches with filled argument slots, ready to become graph nodes.
 
-In: a step, its code, and where buffers and numbers are. Out: launches; and which words hold which live numbers.
+In: a step, its code, and the addresses of buffers and numbers. Out: launches, and the argument slots of live numbers.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class BoundStep:
         workers = max(kernel.workers for kernel in self.code.kernels if kernel.remembers)
         wanted = workers * self.trace_bytes
         if wanted > _MOST_TRACE_BYTES:
-            raise DeviceError(f"what loops must remember takes more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
+            raise DeviceError(f"the tapes of loops take more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
         return DeviceMemory(wanted)
 
     def _fill(self, launch: Launch, index: int, word: Word, number: int, around: Surroundings) -> None:

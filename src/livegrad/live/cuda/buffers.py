@@ -1,6 +1,6 @@
 """The buffers of a live plan on the device: by name, each with an address and a generation.
 
-A holder of an address asks for it again when the generation has changed; launches that have not are never started.
+A user of an address must look it up again when the generation has changed; launches with stale addresses never start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Library calls as graphs: a Python function runs once while a stream of its own is captured.
+"""Library calls as graphs: a Python function runs once while its own stream is captured.
 
-In: the function, and views of the buffers it works on. Out: a graph, to be a child of others. A function that raises
-leaves no capture behind.
+In: the function, and views of its buffers. Out: a child graph. If the function raises, the capture is discarded.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def capture(
         try:
             return CapturedGraph(checked(answer), arguments, copies)
         except DeviceError as error:
-            raise StepError(step, GraphError(f"the capture of `{name}` failed: {error}")) from error
+            raise StepError(step, GraphError(f"capturing `{name}` failed: {error}")) from error
     finally:
         driver.cuStreamDestroy(stream)
 

@@ -1,6 +1,6 @@
-"""Small kernels of the engine itself: they set the conditions of regions, count, append rows and take the time.
+"""Small kernels of the engine itself: they set conditions of regions, count, append rows and measure time.
 
-In: the type of a control. Out: functions on the device. Every argument is one word, as in all kernels.
+In: the type of a control value. Out: device functions. Every argument is one slot, as in all kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values that were asked for and are under way from the device: `engine.read_async` gives one."""
+"""Asynchronous readings: values that are being copied from the device, as returned by `engine.read_async`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A live plan on the device: buffers, bound steps, and the programs (graphs) of the stale sets seen so far.
+"""A live plan on the device: buffers, bound steps, and the programs (graphs) of the stale sets so far.
 
-The engine tells it what changed, level by level; a run looks up the program of the steps that are stale and starts it.
+The engine reports changes by level; a run looks up the program of the stale steps and launches it.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ class CudaExecutable:
 
     def _start(self, program: Program) -> RunReport:
         if program.generation != self.buffers.generation:
-            raise DeviceError("a graph has addresses of buffers that are gone, and was not started")
+            raise DeviceError("a graph refers to freed buffers, and was not started")
         if program.externals:
             self._upload_externals(program)
         if program.plain:

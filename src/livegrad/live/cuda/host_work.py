@@ -1,6 +1,6 @@
-"""What the host does between graphs: ops that have no kernels, and regions around those.
+"""Host work between graphs: ops without kernels, and regions that contain them.
 
-Such a step waits for the device, works on copies, and sends its result back.
+Such a step waits for the device, works on copies, and copies its result back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Loops that need no copies: which variables of a loop can be written where they were read.
+"""In-place updates of loop variables, without copies.
 
-In: the loops of a plan and the code of their steps. Out: for each such variable the result whose memory it shares. A
-result may take its variable's place when whatever reads the variable has read it by then: steps and kernels that come
-earlier, and a kernel that reads of it just the element that it is about to write.
+In: the loops of a plan and the code of their steps. Out: for each such variable, the result that shares its memory. A
+result may overwrite its variable if all readers of the variable have finished: earlier steps and kernels, and a kernel
+that reads only the element that it is about to write.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What runs leave behind for the host: status words of checks, how often bodies of regions ran, times inside regions.
+"""The ledger of a run: status words of checks, run counts of region bodies, and times inside regions.
 
-One array on the device. After a run it is copied to the host without waiting; a reader of its contents waits.
+It is one array on the device, copied to the host asynchronously after a run; reading its contents waits.
 """
 
 from __future__ import annotations

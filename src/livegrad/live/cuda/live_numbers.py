@@ -1,6 +1,6 @@
-"""Live numbers on the device: packed into the words of launches, or held in cells of memory.
+"""Live numbers on the device: packed into argument slots of launches, or stored in memory cells.
 
-`set` is the whole of a hot update but for handing the launches over; nothing here grows with the plan.
+`set` is a whole hot update, except for updating the launches. The cost does not depend on the size of the plan.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Features that steps read and nobody gave a value: those steps do not run, nor does what depends on them.
+"""Features without a value: steps that read them do not run, nor do their dependents.
 
-`CudaExecutable.run` asks before it looks for a program; where every feature has a value, nothing here is called. A call
-inside of a region fails only if the region takes its body, which the host finds out: it goes round such regions itself.
+`CudaExecutable.run` checks this before it looks for a program; if every feature has a value, nothing here is called. A
+call inside a region fails only if the region takes its body, so the host runs such regions itself.
 """
 
 from __future__ import annotations

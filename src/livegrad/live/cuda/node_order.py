@@ -1,4 +1,4 @@
-"""Which nodes of a graph must wait for which: by what they read and write, in the order in which they are added."""
+"""Dependencies between graph nodes, from what they read and write, in the order in which they are added."""
 
 from __future__ import annotations
 

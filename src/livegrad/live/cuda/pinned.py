@@ -1,4 +1,4 @@
-"""Memory of the host that the device copies into while the host does something else. What is given back is kept."""
+"""Pinned host memory for asynchronous copies. Freed memory is kept for reuse."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What one frame launches: graphs of nodes in order, and calls of the host between them where a block needs some.
+"""The program of a frame: graphs in order, with host calls between them where a block needs one.
 
-`ProgramBuilder` makes programs from the steps that are stale; plans without calls of the host become one graph.
+`ProgramBuilder` builds programs from the stale steps. Without host calls, a program is one graph.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The graphs of a program, node by node: kernels, memsets, copies, library calls, and regions as conditional nodes.
+"""Builds the graphs of a program: kernels, memsets, copies, library calls, and regions as conditional nodes.
 
-In: the steps that are stale, bound to memory. Out: a `Program`.
+In: the stale steps, bound to memory. Out: a `Program`.
 """
 
 from __future__ import annotations

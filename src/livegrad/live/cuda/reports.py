@@ -1,6 +1,6 @@
-"""What a run on the device did, as far as it is known: counts and times are fetched when they are looked at.
+"""The report of a run on the device. Counts and times are fetched on access.
 
-Runs with checks, or with loops that remember, end in a report that comes `later`: its readers wait for it.
+Runs with checks, or with loops that store residuals, end in a deferred report: its readers wait for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Kernels that users wrote: compiled or loaded, held against what is said of their parameters, and made a step's code.
+"""User kernels: compiled or loaded, checked against their declared parameters, and converted to step code.
 
-In: a `CudaKernel`. Out: a `StepCode` of one launch. Messages of NVRTC name the user's own line.
+In: a `CudaKernel`. Out: a `StepCode` of one launch. NVRTC messages refer to the user's line.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def load_kernel(kernel: CudaKernel) -> Any:
         return loaded_code(machine_code(kernel, device().architecture), kernel.symbol)
     except DeviceError as error:
         raise CompileError(
-            f"the driver does not take `{kernel.symbol}`: {error}",
+            f"the driver rejects `{kernel.symbol}`: {error}",
             where=TextOrigin(kernel.file, kernel.first_line) if kernel.file else None,
             help='is that the name of an extern "C" kernel, and is the code for this device?',
         ) from error
@@ -103,7 +103,7 @@ def _at_users_line(error: CompileError, kernel: CudaKernel) -> CompileError:
     where = TextOrigin(kernel.file or f"{kernel.name}.cu", kernel.first_line + int(found[1]) - 1)
     others = len(_ERROR.findall(str(error))) - 1
     more = f" (and {others} more)" if others else ""
-    return CompileError(f"NVRTC refuses `{kernel.name}`: {found[2].strip()}{more}", where=where)
+    return CompileError(f"NVRTC rejects `{kernel.name}`: {found[2].strip()}{more}", where=where)
 
 
 def _require_layout(kernel: CudaKernel, function: Any) -> None:
@@ -115,7 +115,7 @@ def _require_layout(kernel: CudaKernel, function: Any) -> None:
     expected = [8 if a.kind in pointers else a.element.dtype.itemsize for a in kernel.arguments]
     if sizes != expected:
         raise CompileError(
-            f"`{kernel.symbol}` has other parameters than is said of it",
+            f"`{kernel.symbol}` does not have the declared parameters",
             where=TextOrigin(kernel.file, kernel.first_line) if kernel.file else None,
             expected=f"{len(expected)} of {expected} bytes",
             found=f"{len(sizes)} of {sizes} bytes",

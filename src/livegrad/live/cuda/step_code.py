@@ -1,6 +1,7 @@
-"""The code of a block's step on the device: its function scheduled, its kernels written, compiled and loaded.
+"""The code of a step on the device: a scheduled function with compiled and loaded kernels.
 
-`CudaExecutor.prepare` makes it; it knows nothing of memory, and one is shared by all steps that compute the same.
+Created by `CudaExecutor.prepare`. It does not depend on memory, and is shared by all steps that compute the same
+function.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What steps of a live plan touch: their calls, their regions, and the buffers that nodes of a graph refer to."""
+"""What the steps of a live plan access: calls, regions, and the buffers that graph nodes refer to."""
 
 from __future__ import annotations
 

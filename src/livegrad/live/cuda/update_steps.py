@@ -1,7 +1,8 @@
-"""Warm, code and recapture: other memory, functions and recordings for some steps of a plan whose structure stays.
+"""Warm, code and recapture updates: new memory, functions and captures for some steps of a plan with unchanged
+structure.
 
-Everything is made beside what runs; then launches take over the nodes of those before them. Programs whose nodes cannot
-be changed in place are dropped, and made anew when they are next needed.
+Everything is prepared while the old plan stays intact; then the new launches take over the graph nodes of the old ones.
+Programs whose nodes cannot be updated in place are dropped, and rebuilt when next needed.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What users describe: blocks with pins, regions, states, and the sources that feed pins. Nothing here runs."""
+"""The description of a live graph: blocks with pins, regions, states, and the sources of pins. Nothing here runs."""

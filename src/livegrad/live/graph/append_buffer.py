@@ -1,6 +1,6 @@
-"""Append buffers that several blocks write: each writer's rows follow the last one's, in the order of the pins.
+"""Append buffers with several writers, whose rows are concatenated in the order of the pins.
 
-Described here, compiled into an `AppendStep`: a memset of the counter, then one append for each writer.
+Compiled to an `AppendStep`: a memset of the counter, then one append per writer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AppendBuffer(Block):
 
     def __init__(self, name: str, *, capacity: int, writers: Sequence[str]) -> None:
         if capacity.__class__ is not int or capacity < 1:
-            raise UsageError("a capacity is a positive whole number", where=caller_origin(), found=repr(capacity))
+            raise UsageError("a capacity is a positive integer", where=caller_origin(), found=repr(capacity))
         writers = pin_names(writers, "writers")
         if not writers:
             raise UsageError(f"`{name}` has no writers", where=caller_origin(), help="name a pin for each")

@@ -1,6 +1,6 @@
-"""Calls of libraries as work of a live graph: opaque to everything but the executor, which captures or repeats them.
+"""Library calls in a live graph: opaque to everything except the executor, which captures or repeats them.
 
-`live.blocks.captured_block` makes them from Python functions, plans hold them in a `CapturedStep`.
+Created by `live.blocks.captured_block` from Python functions; plans hold them in a `CapturedStep`.
 """
 
 from __future__ import annotations

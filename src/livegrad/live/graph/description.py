@@ -1,7 +1,7 @@
-"""The description of a live graph: blocks with pins, what feeds each pin, and graphs inside blocks.
+"""The description of a live graph: blocks with pins, the source of each pin, and nested graphs.
 
-Nothing here runs. Users describe through `Engine`, which holds one `Graph`; the graph compiler turns it into a plan.
-Every change is written to the graph's journal, from which a frame learns what it has to look at.
+Nothing here runs. Users edit it through `Engine`, which holds one `Graph`; the graph compiler turns it into a plan.
+Every change is written to the journal, which tells a frame what to examine.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ class Watch(Protocol):
     @property
     def block(self) -> Block: ...
     @property
-    def error(self) -> LivegradError | None: ...  # a problem of every frame until it is mended; the last code runs on
+    def error(
+        self,
+    ) -> LivegradError | None: ...  # a problem of every frame until it is mended; the last code keeps running
     def poll(self) -> None: ...
 
 
@@ -165,7 +167,7 @@ class Block(GradientSource):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise UsageError(
-                f"pins of `{self.name}` need names of their own", where=caller_origin(), found=", ".join(twice)
+                f"the pins of `{self.name}` need distinct names", where=caller_origin(), found=", ".join(twice)
             )
         known_inputs, known_outputs = getattr(self, "inputs", {}), getattr(self, "outputs", {})
         self.inputs = {name: known_inputs.get(name) or Pin(self, name, "input") for name in inputs}
@@ -226,7 +228,7 @@ def _shape_rules(block: Block, shapes: Any) -> dict[str, str]:
             raise UsageError(f"`{block.name}` has no output `{name}`", where=caller_origin(), expected=expected)
         if not isinstance(rule, str):
             found = shown(rule)
-            raise UsageError(f"the rule of output `{name}` is no text", where=caller_origin(), found=found)
+            raise UsageError(f"the rule of output `{name}` is not text", where=caller_origin(), found=found)
     return dict(shapes)
 
 
@@ -302,7 +304,7 @@ class Composite(Block):
             raise UsageError("not a pin", where=caller_origin(), found=type(pin).__name__, help='block["name"] is one')
         if name is not None and not isinstance(name, str):
             raise UsageError(
-                "a pin's name is a text", where=caller_origin(), expected="a str", found=type(name).__name__
+                "the name of a pin must be a string", where=caller_origin(), expected="a str", found=type(name).__name__
             )
         own = name or pin.name
         with self.graph.editing(), self.graph.journal.observed("expose", None, self, pin, own):
@@ -332,7 +334,7 @@ class Composite(Block):
             help = f"add `{pin.block.name}` to `{self.name}.graph`, or expose it where it is"
             raise UsageError(f"`{pin}` is in another graph than that of `{self.name}`", where=where, help=help)
         if (pin.block.inputs if pin.direction == "input" else pin.block.outputs).get(pin.name) is None:
-            raise UsageError(f"`{pin.block.name}` has no pin `{pin.name}` any more", where=where)
+            raise UsageError(f"`{pin.block.name}` no longer has pin `{pin.name}`", where=where)
         for name, pins in self.inner_inputs.items():
             if any(known.block is pin.block and known.name == pin.name for known in pins):
                 raise UsageError(f"`{pin}` is exposed as `{self.name}.{name}` already", where=where)
@@ -475,13 +477,11 @@ class Graph:
     def _add(self, block: AnyBlock) -> AnyBlock:
         if not isinstance(block, Block):
             raise UsageError(
-                "no block", where=caller_origin(), found=type(block).__name__, help="make one: lg.block(function)"
+                "not a block", where=caller_origin(), found=type(block).__name__, help="make one: lg.block(function)"
             )
         known = self.blocks.get(block.name)
         if known is not None:
-            raise UsageError(
-                f"there is a block `{block.name}` already", where=caller_origin(), help="give it another name"
-            )
+            raise UsageError(f"block `{block.name}` already exists", where=caller_origin(), help="give it another name")
         # One that an interrupt kept from being put there is in none.
         if block.home is not None and block.home.blocks.get(block.name) is block:
             raise UsageError(
@@ -549,9 +549,9 @@ class Graph:
         self._require(output.block)
         self._require_input(target)
         if output.direction != "output":
-            raise UsageError(f"`{output}` is no output", where=caller_origin())
+            raise UsageError(f"`{output}` is not an output", where=caller_origin())
         if output.block.outputs.get(output.name) is not output:
-            raise UsageError(f"`{output.block.name}` has no output `{output.name}` any more", where=caller_origin())
+            raise UsageError(f"`{output.block.name}` no longer has output `{output.name}`", where=caller_origin())
         self.journal.write("structure", target, f"`{target.name}` connected to `{output}`")
         self._feed(target, Edge(output))
 
@@ -560,7 +560,7 @@ class Graph:
         """Disconnects an input."""
         self._require_input(target)
         if target not in self.sources:
-            raise UsageError(f"nothing feeds `{target}`", where=caller_origin())
+            raise UsageError(f"`{target}` is not connected", where=caller_origin())
         self.journal.write("structure", target, f"`{target.name}` disconnected")
         self._feed(target, None)
 
@@ -658,14 +658,14 @@ class Graph:
         inside = [inner for _, inner in block.inner_graphs()]
         above = graphs_above([self])
         if not above.isdisjoint(inside):
-            raise UsageError(f"`{block.name}` cannot be inside of itself", where=caller_origin())
+            raise UsageError(f"`{block.name}` cannot contain itself", where=caller_origin())
         shared = [graph for graph in inside if graph.uses]
         while inside:
             inside = [inner for graph in inside for own in graph.blocks.values() for _, inner in own.inner_graphs()]
             shared += [graph for graph in inside if len(graph.uses) > 1]
         engines = {graph for graph in (above | graphs_above(shared)) if graph.is_engine}
         if len(engines) > 1:
-            raise UsageError(f"another engine runs what is in `{block.name}`", where=caller_origin())
+            raise UsageError(f"another engine already runs the contents of `{block.name}`", where=caller_origin())
 
     def _require(self, block: Block) -> None:
         require_block(block)
@@ -689,7 +689,7 @@ class Graph:
             )
         self._require(pin.block)
         if pin.direction != "input" or pin.block.inputs.get(pin.name) is not pin:
-            raise UsageError(f"`{pin}` is no input", where=caller_origin())
+            raise UsageError(f"`{pin}` is not an input", where=caller_origin())
 
 
 def with_inner_blocks(block: Block) -> Iterator[Block]:
@@ -722,7 +722,9 @@ def pin_names(names: Any, what: str) -> tuple[str, ...]:
     found = (names,) if isinstance(names, str) else names
     if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
         expected = "a str, or a sequence of them"
-        raise UsageError(f"{what} are named by texts", where=caller_origin(), expected=expected, found=shown(names))
+        raise UsageError(
+            f"names of {what} must be strings", where=caller_origin(), expected=expected, found=shown(names)
+        )
     return tuple(found)
 
 
@@ -741,6 +743,6 @@ def only_output(source: Pin | Block) -> Pin:
         raise UsageError(
             f"`{source.name}` has {len(source.outputs)} outputs",
             where=caller_origin(),
-            help='say which: block["name"]',
+            help='choose one: block["name"]',
         )
     return next(iter(source.outputs.values()))

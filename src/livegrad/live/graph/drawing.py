@@ -1,6 +1,6 @@
-"""A live graph as a picture: a box for each block with its inputs, an arrow for each connection.
+"""Draws a live graph: a box for each block with its inputs, an arrow for each connection.
 
-In: the engine's `Graph`. Out: SVG text. Called by `Engine` when a notebook shows it.
+In: the `Graph` of an engine. Out: SVG text. Called by `Engine` for notebooks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `lg.grad` can be asked of in a live graph: blocks, pins and engines."""
+"""Types that `lg.grad` accepts in a live graph: blocks, pins and engines."""
 
 from __future__ import annotations
 

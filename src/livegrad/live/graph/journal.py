@@ -1,7 +1,7 @@
-"""The journal of edits: what users changed since the last frame. The engine reads it, and looks at nothing else.
+"""The journal of edits since the last frame, from which the engine derives all updates.
 
-It also keeps threads apart. To change a description or to compile it, a thread holds the journal's lock; a number that
-takes the place of another is posted to the mailbox without it, so that a slider never waits for a compiler.
+It also synchronises threads. Changing or compiling a description requires the journal's lock. Replacing a number by a
+number is posted to a mailbox without the lock, so that a slider never waits for a compilation.
 """
 
 from __future__ import annotations

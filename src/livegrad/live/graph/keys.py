@@ -1,7 +1,7 @@
-"""Names of nodes and buffers in a plan: paths that cannot collide, whatever users call their blocks and pins.
+"""Keys of nodes and buffers in a plan: paths that cannot collide, whatever names users choose.
 
-A node's key is the path of its block, `composite/block`. A buffer's key is a node's key and a pin after a dot, a
-variable of a loop after `#`, or what else belongs to the node after `!`. These characters are escaped inside of names,
+The key of a node is the path of its block, `composite/block`. The key of a buffer is the key of a node followed by a
+dot and a pin, `#` and a loop variable, or `!` and another item of the node. These characters are escaped inside names,
 as in URLs.
 """
 

@@ -1,4 +1,4 @@
-"""What is wrong with a live graph, said of a block and a pin: the compiler finds it, the engine hands it out."""
+"""Problems of a live graph, each with its block and pin. Found by the compiler, reported by the engine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Control flow in a live graph: If, IfElse, Switch, While and For around composites. Regions nest.
 
-Described here, compiled by the graph compiler into a `RegionStep`. Whatever a body exposes is a pin of the region,
-beside the pin that controls it: `condition` (a buffer or a number that is not zero), `index` of a switch, `count` of a
-loop.
+Compiled to a `RegionStep`. The pins of a region are those that its bodies expose, plus one control pin: `condition`
+(true if not zero), `index` of a switch, or `count` of a loop.
 """
 
 from __future__ import annotations

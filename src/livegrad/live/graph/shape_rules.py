@@ -1,8 +1,8 @@
-"""Shape rules as text, and what they say of the shapes of a block's inputs. The compiler holds outputs to them.
+"""Shape rules as text, evaluated on the shapes of a block's inputs. The compiler checks outputs against them.
 
 "same"            the shape of the only (or first) input
 "same(1)"         the shape of input 1
-"broadcast(0,1)"  what the shapes of inputs 0 and 1 spread to
+"broadcast(0,1)"  the shape that inputs 0 and 1 broadcast to
 "[N, 16]"         N, M, … are the sizes of input 0, in order
 """
 
@@ -35,10 +35,10 @@ def apply_shape_rule(rule: str, shapes: Sequence[Shape]) -> Shape:
         try:
             return tuple(np.broadcast_shapes(*chosen))
         except ValueError:
-            raise UsageError(f"shapes do not spread to one under `{rule}`", found=", ".join(map(str, chosen))) from None
+            raise UsageError(f"shapes do not broadcast under `{rule}`", found=", ".join(map(str, chosen))) from None
     if text.startswith("[") and text.endswith("]"):
         return _explicit(text, shapes, rule)
-    raise UsageError(f"`{rule}` is no shape rule", expected="same, same(0), broadcast(0,1) or [N, 16]")
+    raise UsageError(f"`{rule}` is not a shape rule", expected="same, same(0), broadcast(0,1) or [N, 16]")
 
 
 def _input(shapes: Sequence[Shape], number: int, rule: str) -> Shape:
@@ -58,7 +58,7 @@ def _explicit(text: str, shapes: Sequence[Shape], rule: str) -> Shape:
             continue
         if part not in names:
             if len(names) >= len(first):
-                raise UsageError(f"`{rule}` has more names than input 0 has dimensions", found=str(first))
+                raise UsageError(f"`{rule}` has more names than the dimensions of input 0", found=str(first))
             names[part] = first[len(names)]
         result.append(names[part])
     return tuple(result)

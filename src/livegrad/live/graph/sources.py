@@ -1,4 +1,4 @@
-"""What can feed a pin from outside of a live graph: numbers, arrays, and memory that belongs to someone else."""
+"""External sources of pins: numbers, arrays, and bound memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class ForeignArray:
     def __init__(self, array: Any) -> None:
         held = array.__cuda_array_interface__
         if held.get("strides") is not None:
-            raise UsageError("an external buffer is a dense array", where=caller_origin(), found=str(held["strides"]))
+            raise UsageError(
+                "an external buffer must be a dense array", where=caller_origin(), found=str(held["strides"])
+            )
         self.array = array
         self.dtype, self.shape = np.dtype(held["typestr"]), tuple(held["shape"])
 
@@ -67,7 +69,7 @@ class ExternalBuffer:
             array = ForeignArray(array)
         elif not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.aligned:
             raise UsageError(
-                "an external buffer is a dense array",
+                "an external buffer must be a dense array",
                 where=caller_origin(),
                 found="an array with strides" if isinstance(array, np.ndarray) else type(array).__name__,
                 help="copy it with numpy.ascontiguousarray, or give a copy of its values: engine.set(pin, values)",
@@ -147,7 +149,7 @@ def array_of(value: Any) -> Numbers:
     if array is None or (array.dtype.kind not in _NUMBER_KINDS and array.dtype.name != "bfloat16"):
         found = repr(value)
         raise UsageError(
-            "no number and no array of numbers",
+            "not a number or an array of numbers",
             where=caller_origin(),
             found=found if len(found) <= _SHOWN else type(value).__name__,
         )

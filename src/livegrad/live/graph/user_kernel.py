@@ -1,6 +1,6 @@
-"""A kernel that a user wrote, as the function of a block: CUDA C, PTX or a cubin, and what its parameters mean.
+"""User kernels as functions of blocks: CUDA C, PTX or a cubin, and the meaning of the parameters.
 
-`live.blocks.cuda_source` makes them, plans hold them where others hold functions, and only CUDA can run them.
+Created by `live.blocks.cuda_source`. Plans hold them in place of functions; only CUDA can run them.
 """
 
 from __future__ import annotations

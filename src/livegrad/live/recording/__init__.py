@@ -1,4 +1,4 @@
-"""Sessions of a live engine as text files: `record` writes edits and frames down, `replay` makes them again."""
+"""Recordings of live engines: `record` writes edits and frames to a text file, `replay` runs them again."""
 
 from livegrad.live.recording.record import Recording, record
 from livegrad.live.recording.replay import Difference, Replay, replay

@@ -1,7 +1,7 @@
-"""Blocks, what feeds them and what they compute as JSON: what a recording holds of a live graph.
+"""Serialises blocks, their sources and their functions to JSON for recordings.
 
-In: blocks of an engine. Out: dictionaries that `replay` makes the same blocks of. Every block and every piece of
-memory is described once, and has a number from then on.
+In: blocks of an engine. Out: dictionaries from which `replay` rebuilds the blocks. Every block and every piece of
+memory is described once, and then referred to by id.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Describer:
         if isinstance(body, TracedBody):
             return {"python": self._functions.number_of(body.function), **common}
         raise NotRecordable(
-            f"`{body.name}` cannot be recorded: it is no Python function and no function of the value IR",
+            f"`{body.name}` cannot be recorded: it is neither a Python function nor a function of the value IR",
             found=type(body).__name__,
             help="close the recording first, or leave the block out",
         )

@@ -1,4 +1,4 @@
-"""Numbers and arrays as JSON, bit by bit, and back."""
+"""Serialises numbers and arrays to JSON exactly, and back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Python functions as text with the values of the names that they use, and back.
+"""Serialises Python functions as source text with the values of the names that they use, and back.
 
-A function is recorded by its source, as capturing finds it. What it uses from around is recorded too: numbers and
-arrays by value, other functions by their source, modules and what they hold by name. Anything else is refused.
+A function is recorded by its source. Captured values are recorded too: numbers and arrays by value, other functions by
+their source, modules and their members by name. Anything else is an error.
 """
 
 from __future__ import annotations

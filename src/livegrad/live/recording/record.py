@@ -1,7 +1,7 @@
 """Recording a live engine: every edit and every frame, as it happens, one line of JSON each.
 
-`record` watches the journal of an engine. A line is in the file before the next thing happens: what a crash leaves
-behind can be replayed up to the frame that crashed.
+`record` observes the journal of an engine. Each line is written before the next event, so that after a crash the file
+can be replayed up to the frame that crashed.
 """
 
 from __future__ import annotations

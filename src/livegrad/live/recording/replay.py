@@ -85,9 +85,9 @@ def replay(path: str | Path, *, trust: bool = False, backend: str | None = None)
     """
     if not trust:
         raise UsageError(
-            "a recording holds Python code, and replaying runs it",
+            "a recording contains Python code, which a replay runs",
             where=caller_origin(),
-            help="if you trust where it comes from: replay(path, trust=True), or `livegrad replay FILE --trust`",
+            help="if you trust its source: replay(path, trust=True), or `livegrad replay FILE --trust`",
         )
     return _Replaying(read_lines(Path(path)), backend).run()
 
@@ -101,7 +101,7 @@ def read_lines(path: Path) -> list[Line]:
         raise file_error(error, path, "lg.live.record(engine, path) writes one") from None
     except UnicodeDecodeError:
         raise UsageError(
-            f"`{path.name}` is no recording", where=caller_origin(), found="bytes that are no text"
+            f"`{path.name}` is not a recording", where=caller_origin(), found="bytes that are not text"
         ) from None
     for number, text in enumerate(texts, 1):
         try:
@@ -109,10 +109,10 @@ def read_lines(path: Path) -> list[Line]:
         except json.JSONDecodeError as error:
             if lines and number > len(lines) and text == texts[-1]:
                 break
-            raise UsageError(f"line {number} of `{path.name}` is no JSON: {error.msg}") from error
+            raise UsageError(f"line {number} of `{path.name}` is not valid JSON: {error.msg}") from error
     if not lines or not isinstance(lines[0], dict) or lines[0].get("recording") != FORMAT:
         found = lines[0].get("recording", "none") if lines and isinstance(lines[0], dict) else "none"
-        raise UsageError(f"`{path.name}` is no recording", expected=f"format {FORMAT}", found=str(found))
+        raise UsageError(f"`{path.name}` is not a recording", expected=f"format {FORMAT}", found=str(found))
     return lines
 
 

@@ -1,1 +1,1 @@
-"""Edits of a running plan: what changed, the cheapest update level that is correct for it, and the plan after it."""
+"""Updates of a running plan: what changed, the cheapest correct update level, and the next plan."""

@@ -1,7 +1,7 @@
-"""Brings a running plan up to the wanted one: the edits of a frame, each at the cheapest level that is correct.
+"""Applies the edits of a frame to the running plan, each at the cheapest correct level.
 
-In: entries of the journal. Out: a plan that is compiled, compared with the one that runs and put in place; numbers in
-their places; or problems, with everything as it was. `Engine.step` calls it before the frame runs.
+In: entries of the journal. Out: a new plan that is compiled, compared with the running plan and put in place, and
+updated numbers; or problems, with nothing changed. Called by `Engine.step` before the frame runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What has to be done to a running plan so that it becomes the wanted one: `diff_plans`, step by step.
+"""Compares two plans: `diff_plans`.
 
-In: two plans. Out: a `Change` for every step that differs, at the cheapest level that is correct. The engine calls
-`diff_step` for what the journal names and `diff_plans` after changes of structure; the latter is the tests' oracle.
+In: the running plan and the new plan. Out: a `Change` for every step that differs, at the cheapest correct level. The
+engine calls `diff_step` for the steps in the journal, and `diff_plans` after structural changes; tests use the latter
+as an oracle.
 """
 
 from __future__ import annotations

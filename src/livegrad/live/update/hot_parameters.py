@@ -1,6 +1,6 @@
-"""Hot parameters: numbers that change again and again. What a change leads to is looked up once for each plan.
+"""Hot parameters: numbers that change often. The effects of a change are looked up once per plan.
 
-The engine asks here first. One that is new, or no longer as simple as it was, takes the general path (`apply.py`).
+The engine tries this first. New parameters, and those with other effects, take the general path (`apply.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The blocks that edits reach: those whose nodes have to be flattened anew. `replan` asks first of all.
+"""Finds the blocks that edits affect, whose nodes must be flattened again. The first step of `replan`.
 
-In: entries of the journal. Out: blocks, states and regions as they are or were in the network, found by looking at what
-the entries name and at nothing else. A region is flattened as a whole, whatever was edited inside of it.
+In: entries of the journal. Out: the affected blocks, states and regions of the network. The cost depends only on the
+entries. A region is flattened as a whole, whatever was edited inside it.
 """
 
 from __future__ import annotations

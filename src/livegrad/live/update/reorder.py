@@ -1,7 +1,7 @@
-"""Keeps steps in order while edges come and go, at the cost of what lies between their ends (Pearce and Kelly, 2006).
+"""Incremental topological sort (Pearce and Kelly, 2006): the cost depends on the steps between the ends of a new edge.
 
-`replan` calls it with the positions of the plan that runs. Edges that go need no other order. Where a step reads from
-one that comes later, those behind the first and before the second share out the positions that they have.
+`replan` calls it with the positions of the running plan. Removed edges need no reordering. If a step reads from a later
+one, the affected steps between them exchange their positions.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The next plan after edits: only what the edits reach is flattened, sorted, specialised and wired again.
+"""Incremental replanning: only the parts that edits affect are flattened, sorted, specialised and wired again.
 
-`Applier` calls `replan` with the edits of a frame, and `commit` once what it gave runs. The result equals that of
-`compile_graph`, which tests compare it with, at the cost of what changed:
+`Applier` calls `replan` with the edits of a frame, and `commit` once the result runs. The result equals that of
+`compile_graph`, which tests compare it with, at a cost proportional to the change:
 
     flatten     the blocks that edits reach, and the readers of nodes that went or changed  (reach.py)
     sort        steps move only where an edge would lead backwards                          (reorder.py)
     specialise  those nodes, and readers for as long as types change                        (here)
     wire        their steps; what nothing reads any more goes                               (rewire.py)
 
-Everything is written to overlays (`compile/overlay.py`): the compilation that runs is not touched until `commit` makes
-them part of it, entry by entry and through the frame's transaction, which can take each of them back. Where edits reach
-a gradient, a composite with several uses, or much of the graph, all is compiled anew.
+Everything is written to overlays (`compile/overlay.py`): the running compilation is not modified until `commit` merges
+them, entry by entry through the frame's transaction, which can roll each of them back. If edits affect a gradient, a
+composite with several uses, or much of the graph, everything is recompiled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Other steps in a plan that runs: what they leave in it, what goes with those that went, and who reads what.
+"""Replaces steps in a running plan, and updates buffers, removed entries and readers.
 
-`replan` calls it after it has specialised the nodes that edits reach. Everything is written to overlays.
+`replan` calls it after specialising the affected nodes. Everything is written to overlays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The commonest edit of code: a block computes another function, of the same inputs into the same outputs.
+"""The most common code edit: a block gets a new function with the same inputs and outputs.
 
-In: the block, and what was compiled before. Out: a `Swap`, which touches one step; or None, and `replan` looks further.
-The engine tries this first when an edit of code is all that a frame asks of the plan.
+In: the block and the previous compilation. Out: a `Swap`, which affects one step, or None if `replan` is needed. The
+engine tries this first if a frame only contains a code edit.
 """
 
 from __future__ import annotations

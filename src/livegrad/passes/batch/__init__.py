@@ -1,4 +1,4 @@
-"""The `batch` pass: a function in, the function for many arguments at once out. `lg.vmap` calls it."""
+"""The `batch` pass: vectorises a function over a batch. Called by `lg.vmap`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Batch rules of calls, branches and loops.
 
-What all members decide alike stays a branch or loop. Where they decide each for itself, every side runs for those that
-take it, with one of these standing in for each of the others, and every member then has its own side's results.
+If the condition is the same for all members, a branch or loop stays as it is. Otherwise every branch runs for the
+members that take it, with one of these standing in for each of the others, and each member selects the results of its
+own branch.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def _run_where(mask: Node, function: Function, arguments: Sequence[Operand], con
 def _require_own_traces(function: Function) -> None:
     if any(written_on(function)):
         raise UsageError(
-            f"`{function.name}` adds to a trace from outside, in a branch that members of a batch take each for itself",
+            f"`{function.name}` adds to an outer tape, in a branch that differs between the members of a batch",
             where=next(result.origin for result in function.results if holds_trace(result.type)),
         )
 

@@ -1,6 +1,6 @@
-"""Batch rules of what libraries compute: sorting, decompositions, systems of equations, transforms, windows.
+"""Batch rules of library ops: sorting, decompositions, linear systems, transforms, windows.
 
-Most of these take any number of leading dimensions, and need no more than the batch in front of them.
+Most of these accept any number of leading dimensions, and only need the batch in front.
 """
 
 from __future__ import annotations

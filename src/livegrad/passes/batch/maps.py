@@ -1,7 +1,7 @@
 """The batch rule of maps: one more dimension of the domain.
 
-An argument that all points of a member share differs between members: it is spread over the member's points. A tensor
-that points read by index gets the member for a first index.
+An argument that all points of a member share differs between members, and is broadcast over the points of the member. A
+tensor that points read by index gets the member as its first index.
 """
 
 from __future__ import annotations

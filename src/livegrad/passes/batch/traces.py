@@ -1,6 +1,6 @@
-"""Which traces that a function is given go on in its results, with more written to them or as they are.
+"""Finds the tape parameters of a function that continue in its results, extended or unchanged.
 
-Reading from a trace is no such thing. The batch rules of branches ask, for members that take a branch each for itself.
+Reading from a tape does not count. Used by the batch rules of branches whose members take different branches.
 """
 
 from __future__ import annotations

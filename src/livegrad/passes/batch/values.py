@@ -1,7 +1,7 @@
-"""Values with one more axis in front: what the type of a batched value is, and how a value comes to be batched.
+"""Batched values: their types, and how to batch a value.
 
-The rules of `passes.batch` build on these. A tensor of a batch has the batch for its first axis; a scalar, vector or
-matrix becomes a tensor; structs, tuples, arrays and traces are batched in their members.
+Used by the rules of `passes.batch`. The batch is the first axis of a tensor; a scalar, vector or matrix becomes a
+tensor; structs, tuples, arrays and tapes are batched member by member.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def spread(value: Node, size: Size) -> Node:
         case Trace():
             if value.op is not trace_new:
                 error = SharedTraceError(
-                    "a trace that was written outside of a batch cannot be one of it", where=value.origin
+                    "a tape that was written outside of a batch cannot be batched", where=value.origin
                 )
                 error.value = value
                 raise error

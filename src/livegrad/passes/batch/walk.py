@@ -1,6 +1,6 @@
-"""The walk of the batch pass: every node over operands that are batched or shared, by the rule of its op.
+"""The walk of the batch pass: applies the rule of each op to operands that are batched or shared.
 
-Rules are entered into `RULES` by `tensors`, `control` and `maps`, and by whoever adds an op that needs one.
+`tensors`, `control` and `maps` add rules to `RULES`; add one for a new op that needs it.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway:
         raise UsageError(
             f"`{node.op.name}` has no rule for batches",
             where=node.origin,
-            help="enter one into livegrad.passes.batch.RULES, or keep the op out of what is batched",
+            help="add one to livegrad.passes.batch.RULES, or do not batch this op",
         )
     made = rule(node, given, replace(context, every_trace=True) if anyway else context)
     return Operand(made, True) if isinstance(made, Node) else made

@@ -1,7 +1,7 @@
-"""Loops within a byte budget: a function in, the same function out, whose gradient remembers less.
+"""Checkpointing within a byte budget: rewrites a function so that its gradient stores less.
 
-A loop whose gradient would remember too much goes in segments: only what it carries into a segment is stored, and the
-segment's own trips are computed again on the way back.
+A loop whose gradient would store too much is split into segments: only the carried values of each segment are stored,
+and the backward pass recomputes the iterations of the segment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Derivatives that the user gives: the rules of `custom_call` for both modes, entered into their tables here.
+"""Custom derivatives: the rules of `custom_call` for both modes.
 
-A mode whose derivative is not given uses the other's: a linear function is turned round by transposing it.
+A mode without a rule uses the transpose of the other mode's rule.
 """
 
 from __future__ import annotations

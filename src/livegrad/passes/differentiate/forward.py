@@ -1,4 +1,4 @@
-"""Forward mode: values and tangents computed side by side, through calls, branches, loops and maps."""
+"""Forward mode: computes values and tangents together, through calls, branches, loops and maps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Cotangents that a `select` has made zero: the choice is kept outside of what the cotangent is multiplied by.
+"""Guarded cotangents: keeps a `select` outside of the products with its cotangent.
 
 Where a select does not take an operand, the operand's cotangent is zero, but its partial derivatives may be infinite,
-and the product of both is NaN. A linear op of `select(p, ct, 0)` is `select(p, the op of ct, 0)`: transposition uses
-the latter, so that reverse mode gives zero wherever forward mode does.
+and their product is NaN. A linear op of `select(p, ct, 0)` equals `select(p, op(ct), 0)`: transposition uses the
+latter, so that reverse mode gives zero wherever forward mode does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Linearisation: a program split into its values and a part that is linear in the tangents, ready to be transposed.
+"""Linearisation: splits a program into its values and a part that is linear in the tangents, ready for transposition.
 
-Loops remember in a trace what their linear part needs; maps compute it again, so nothing of them goes to memory.
+Loops store the residuals of their linear part on a tape; maps recompute them, so they use no memory.
 """
 
 from __future__ import annotations

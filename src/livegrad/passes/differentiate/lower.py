@@ -1,7 +1,7 @@
-"""The `differentiate` pass: a module in, the same module without `fwd_diff` and `bwd_diff` out.
+"""The `differentiate` pass: replaces `fwd_diff` and `bwd_diff` by calls of derivative functions.
 
-Each becomes a call of the derivative's function. Inner functions come first, so derivatives of derivatives work.
-What only tells how to differentiate has then served its purpose: such calls become calls.
+Inner functions come first, so derivatives of derivatives work. Ops that only direct differentiation then become plain
+calls.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The walk that both modes share: every node over differentiated operands, with its tangent.
+"""The common walk of both modes: visits every node with its differentiated operands and computes its tangent.
 
-The modes differ only in what they do with ops that hold functions; they pass their rules for those.
+The modes differ only in their rules for ops that contain functions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Calls that reverse mode computes again instead of remembering what is inside: the rules of `recompute_call`.
+"""The rules of `recompute_call`, which reverse mode recomputes instead of storing its residuals.
 
-The linear part of such a call is the gradient of its function, over operands that are there only `after` the
-cotangents: what is computed from them is then not the same as what was computed on the way there. Values that are
-marked as `kept` inside are remembered like the operands.
+The linear part of such a call is the gradient of its function, over operands that are available only `after` the
+cotangents, so that values computed from them are not merged with those of the forward pass. Values marked as `kept`
+inside are stored like the operands.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What reverse mode remembers: a function in, a report of every value that its gradient keeps, with bytes and reasons.
+"""Reports what reverse mode stores: every residual of a function's gradient, with bytes and reasons.
 
-`lg.checkpoint` and the byte budget are judged by it; tools print it.
+Used to assess `lg.checkpoint` and the byte budget, and printed by tools.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tangents and cotangents while a derivative is being built.
+"""Tangents and cotangents during differentiation.
 
-`None` is identically zero; an aggregate may be a tuple with an entry for each member, so that zeros stay known member
-by member. `materialize` makes a node of any of them.
+`None` is identically zero. An aggregate may be a tuple with an entry for each member, so that zeros are known per
+member. `materialize` converts any of them to a node.
 """
 
 from __future__ import annotations

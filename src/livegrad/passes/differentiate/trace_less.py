@@ -1,8 +1,8 @@
-"""What a loop over tensors should remember: the fewest bytes from which cheap operations give all that is needed.
+"""Chooses the residuals of a loop over tensors: the fewest bytes from which cheap operations can recompute the rest.
 
-`linearize` hands in the values that a loop's linear part needs at each trip. Remembering a tensor costs a way to memory
-and back; computing it again from another costs a pass over the cache. The best choice is a minimal cut of the graph
-between the loop's state and those values.
+`linearize` passes the values that the linear part of a loop needs at each iteration. Storing a tensor costs a round
+trip to memory; recomputing it from another costs a pass over the cache. The best choice is a minimum cut of the graph
+between the state of the loop and those values.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Flow:
             pairs = list(pairwise(path))
             amount = min(self._room[start][end] for start, end in pairs)
             if amount == _NEVER:
-                raise AssertionError("unreachable: every wanted value can be remembered itself")
+                raise AssertionError("unreachable: every wanted value can be stored itself")
             for start, end in pairs:
                 self._room[start][end] -= amount
                 self._room[end][start] += amount

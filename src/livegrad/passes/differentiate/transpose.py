@@ -1,4 +1,4 @@
-"""Transposition of linear programs: from tangents in, tangents out, to cotangents out, cotangents in."""
+"""Transposes linear programs: a map of tangents becomes a map of cotangents in the opposite direction."""
 
 from __future__ import annotations
 

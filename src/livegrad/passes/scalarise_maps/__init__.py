@@ -1,7 +1,7 @@
 """The `scalarise_maps` pass: maps over aggregates and tensors become maps over scalars, which kernels run.
 
-Aggregates among a map's operands and results are taken apart; maps inside its function become loops (`inner_maps`); a
-sum of tensors, as gradients of lookups give it, becomes additions at indices (`tensor_sums`).
+Aggregate operands and results of a map are decomposed; maps inside its function become loops (`inner_maps`); a sum of
+tensors, as in gradients of lookups, becomes a scatter-add (`tensor_sums`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Maps inside a scalar function as loops: a kernel has its lanes for the outer map, and runs the inner one in turn."""
+"""Converts maps inside a scalar function to loops: the lanes of a kernel run the outer map, and a loop runs the inner
+one."""
 
 from __future__ import annotations
 

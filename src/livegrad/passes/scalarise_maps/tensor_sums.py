@@ -1,7 +1,7 @@
-"""Sums of tensors over a map's points, as the gradient of a texture is one: additions at indices, made after the map.
+"""Converts sums of tensors over the points of a map, such as the gradient of a texture, to scatter-adds after the map.
 
-A point's tensor is mostly zeros. Where straight-line code or branches give it, the map gives values and indices
-instead, one of each a point, and `scatter_add` puts them together. Tensors that loops fill stay in a map of their own.
+The tensor of a point is mostly zeros. If straight-line code or branches compute it, the map returns one value and index
+per point instead, and `scatter_add` combines them. Tensors that loops fill stay in a separate map.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The `simplify` pass: a module in, one with the same values from fewer and simpler nodes out.
+"""The `simplify` pass: computes the same values with fewer and simpler nodes.
 
-`rules.RULES` is the table of what it does; dead code needs no rule, since nobody reaches it.
+`rules.RULES` is the table of rewrites. Dead code needs no rule, because it is unreachable.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Identities of arithmetic, logic and choice. Each keeps every result of IEEE arithmetic: -0.0, infinities and NaN too.
+"""Identities of arithmetic, logic and selection. All of them preserve IEEE arithmetic, including -0.0, infinities and
+NaN.
 
-So x + 0.0 stays (it turns -0.0 into 0.0), and so do x * 0.0 and x - x. Complex products and quotients stay as well.
+Therefore x + 0.0 is kept (it turns -0.0 into 0.0), and so are x * 0.0 and x - x, and complex products and quotients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Identities of branches, loops and maps: what is known is decided, what stays the same moves in or out."""
+"""Identities of branches, loops and maps: constant conditions are resolved, and invariants are moved in or out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant folding by the reference rule of each op, and what the other rules ask about constants."""
+"""Constant folding with the reference rule of each op, and helpers for rules on constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rule of the `simplify` pass, by the op that it applies to; the first one that applies is taken."""
+"""All rules of the `simplify` pass by op; the first applicable rule wins."""
 
 from __future__ import annotations
 

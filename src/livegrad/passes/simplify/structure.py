@@ -1,4 +1,4 @@
-"""Identities of aggregates, traces and moved tensors: what was just put together is not taken apart again."""
+"""Identities of aggregates, tapes and moved tensors: cancels construction followed by access."""
 
 from __future__ import annotations
 

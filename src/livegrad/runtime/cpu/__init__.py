@@ -1,4 +1,4 @@
-"""The CPU backend: plans as native code, made of LLVM IR with explicit vectors."""
+"""The CPU backend: runs plans as native code from LLVM IR with explicit vectors."""
 
 from livegrad.runtime.cpu.cpu_function import CpuFunction, compile_function, forget_functions, run_function
 from livegrad.runtime.cpu.derived_functions import DerivedFunction, derived_number

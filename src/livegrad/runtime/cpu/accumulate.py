@@ -1,6 +1,7 @@
-"""Loops of numbers that add to tensors, as one kernel that adds in place: gradients of functions that read by index.
+"""Runs scalar loops that add to tensors as one kernel with in-place accumulation, for gradients of functions that read
+by index.
 
-`execute.py` makes an `AccumulatingCall` for each such loop of a plan (`schedule/accumulating.py` says which they are).
+`execute.py` creates an `AccumulatingCall` for each such loop of a plan (`schedule/accumulating.py` finds them).
 """
 
 from __future__ import annotations

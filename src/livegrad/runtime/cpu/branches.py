@@ -1,6 +1,6 @@
-"""Branches over tensors: the one that is taken runs as a plan of its own, straight from and to the plan's memory.
+"""Branches over tensors: the taken branch runs as a separate plan, directly on the memory of the outer plan.
 
-`execute.py` makes a `BranchCall` for each such branch of a plan; a branch that is never taken is never compiled.
+`execute.py` creates a `BranchCall` for each such branch. A branch that is never taken is never compiled.
 """
 
 from __future__ import annotations

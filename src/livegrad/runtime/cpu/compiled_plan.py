@@ -1,4 +1,4 @@
-"""Running plans on the CPU: argument blocks filled once, memory in one arena, calls without detours."""
+"""Runs plans on the CPU: argument blocks are filled once, memory is one arena, and kernels are called directly."""
 
 from __future__ import annotations
 

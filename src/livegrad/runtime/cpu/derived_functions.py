@@ -1,7 +1,7 @@
-"""Native code of functions that passes derive from another: they run only where no earlier process left the code.
+"""Native code of derived functions, loaded from the disk cache without running the passes that derive them.
 
-`implicit/bodies` comes here with bounds, gradients and masks of parts, whose functions may have thousands of nodes:
-to derive those takes seconds, to load their code milliseconds.
+`implicit/bodies` uses it for bounds, gradients and masks of parts, whose functions may have thousands of nodes:
+deriving them takes seconds, loading their code milliseconds.
 """
 
 from __future__ import annotations

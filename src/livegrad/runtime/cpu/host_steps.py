@@ -1,7 +1,7 @@
-"""Steps of NumPy over many rows or matrices, cut into parts for as many threads as the pool has.
+"""Splits NumPy steps over many rows or matrices into parts for the threads of the pool.
 
-`HostCall` asks here before it computes a step: transforms, sorting and decompositions let other threads run meanwhile,
-and what is computed for one row or matrix does not depend on the others, so the bits are the same.
+Called by `HostCall`. Transforms, sorting and decompositions release the GIL, and the rows or matrices are independent,
+so the results have the same bits.
 """
 
 from __future__ import annotations

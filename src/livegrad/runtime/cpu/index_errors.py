@@ -1,6 +1,6 @@
-"""Which index was out of range, for errors of kernels: they report the element and the line alone.
+"""Finds which index was out of range, because kernels report only the element and the line.
 
-The reference backend finds it by running the function again, where that is quick.
+The reference backend runs the function again if that is fast.
 """
 
 from __future__ import annotations

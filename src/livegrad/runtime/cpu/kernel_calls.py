@@ -1,6 +1,6 @@
-"""Launches of kernels, ready to go. A recipe's kernel, its code and its argument block come in; calls go out.
+"""Prepared kernel launches. In: a kernel of a serialised executable, its code and its argument block. Out: calls.
 
-`execute.py` makes them when a plan is bound, and runs them in order.
+`execute.py` creates them when a plan is bound, and runs them in order.
 """
 
 from __future__ import annotations

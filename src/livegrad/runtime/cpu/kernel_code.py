@@ -1,4 +1,4 @@
-"""Native code for kernels, made once for each kernel and layout, and a plan's kernels as a recipe."""
+"""Native code of kernels, compiled once per kernel and layout, and the kernels of a plan as a serialised executable."""
 
 from __future__ import annotations
 

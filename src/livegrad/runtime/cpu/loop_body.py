@@ -1,7 +1,7 @@
-"""A loop's body as native code: its plan bound to memory for both places that the loop's state may be in.
+"""The body of a loop as native code: its plan is bound twice, for the double-buffered state.
 
-`tensor_loops.py` hands in the form that `row_loop` gives. A body of kernels alone runs all its iterations in one native
-call (`loop_kernel`); one with steps of the host runs its `sides` in turn, where neighbouring kernels are one call.
+`tensor_loops.py` passes the form that `row_loop` returns. A body of only kernels runs all iterations in one native call
+(`loop_kernel`); a body with host steps runs its two `sides` in turn, with neighbouring kernels as one call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Our math functions as machine code: each is compiled once, for its element and lanes, and called by all kernels.
+"""The math library as machine code: each function is compiled once per element and lane count, and shared by all
+kernels.
 
-Kernels declare what they call; `math_imports` gives the addresses. Compiling them apart keeps kernels quick to compile.
+Kernels declare what they call; `math_imports` returns the addresses. Separate compilation keeps kernels fast to
+compile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Matrix products and convolutions of a plan as native code: a step comes in; its sizes and strides go out, if our own
-code computes it.
+"""Matrix products and convolutions of a plan as native code. In: a step. Out: its sizes and strides, if native code
+supports it.
 
-Called when a plan's recipe is made. What is not for native code (complex numbers, integers) NumPy multiplies.
+Called when a plan is serialised. NumPy computes the others (complex numbers, integers).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Memory for results and plans: what a dropped one held is used again, because fresh pages cost more than the work on
-them."""
+"""A pool of memory for results and plans. Freed memory is reused, because page faults on fresh memory cost more than
+the work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Chains of a plan's steps on the CPU: which of them to run tile by tile, and the recipe of such a run.
+"""Producer–consumer tiling on the CPU: which chains of steps run tile by tile, and their serialised form.
 
-`schedule/tile_row_chains.py` says what may be chained; here is what should (`rows_of_tile`). The recipe is made with
-that of the plan.
+`schedule/tile_row_chains.py` finds what may be chained; this module decides what should be (`rows_of_tile`). Chains are
+serialised with the plan.
 """
 
 from __future__ import annotations

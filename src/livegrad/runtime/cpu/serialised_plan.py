@@ -1,6 +1,6 @@
-"""A recipe: all that running a plan takes, as plain data, so that it can come from a file instead of the compiler.
+"""Serialised executables: everything needed to run a plan, as plain data that can be loaded from a file.
 
-The words of every kernel's argument block are spelled out: numbers, and places in memory that are known only later.
+The argument slots of every kernel are listed: numbers, and memory locations that are resolved later.
 """
 
 from __future__ import annotations

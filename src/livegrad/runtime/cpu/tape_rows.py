@@ -1,6 +1,6 @@
-"""What a loop remembers, as arrays with a row for each trip: a `Mapping` like any other trace, but without a copy.
+"""Tapes as arrays with a row for each iteration: a `Mapping` like any other tape, without copies.
 
-Loops fill one and read one (`tensor_loops.py`); host steps that know nothing of it see the values by index.
+`tensor_loops.py` writes and reads them; other host steps see the values by index.
 """
 
 from __future__ import annotations

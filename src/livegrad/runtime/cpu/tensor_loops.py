@@ -1,8 +1,8 @@
-"""Loops over tensors: the body's plan bound to memory once, and then all trips are one call of native code, or a trip
-is a few of them where the body has steps of the host.
+"""Loops over tensors: the plan of the body is bound to memory once. All iterations are one native call, or a few calls
+each if the body has host steps.
 
-State lies in two places, and each trip reads it where the last one wrote it. What a loop remembers is written to rows
-of an array in place, and read from there. `execute.py` makes a `LoopCall` for each such loop of a plan.
+The state is double-buffered: each iteration reads what the last one wrote. Residuals are written to the rows of an
+array in place, and read from there. `execute.py` creates a `LoopCall` for each such loop of a plan.
 """
 
 from __future__ import annotations

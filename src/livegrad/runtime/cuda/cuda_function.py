@@ -1,4 +1,4 @@
-"""Functions on a CUDA device: passes, schedule and code for each function and sizes, made once and kept."""
+"""Compiled functions on a CUDA device: passes, schedule and code, cached per function and sizes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""CUDA Graphs: kernel launches come in with their dependencies, one executable graph goes out, to be changed in place.
+"""CUDA Graphs of plans. In: kernel launches with their dependencies. Out: one executable graph, which can be updated in
+place.
 
-`plan.py` builds one for each run of kernels between two host steps.
+`plan.py` builds one for each sequence of kernels between two host steps.
 """
 
 from __future__ import annotations

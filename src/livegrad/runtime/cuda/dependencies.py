@@ -1,7 +1,7 @@
-"""Which launches must wait for which: steps in order come in, the numbers of those before each go out.
+"""Dependencies between launches. In: ordered steps. Out: the indices of each step's predecessors.
 
-Two steps are in order when one writes what the other reads or writes; buffers that share bytes of the arena count as
-one. Everything else may run side by side.
+Two steps are ordered if one writes what the other reads or writes; buffers that share bytes of the arena count as one.
+All others may run concurrently.
 """
 
 from __future__ import annotations

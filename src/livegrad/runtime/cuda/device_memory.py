@@ -1,7 +1,7 @@
-"""Memory on the device: taken from the driver's pool, given back when nothing refers to it, and arrays that live there.
+"""Device memory from the driver's pool, freed when nothing refers to it, and device arrays.
 
-Everything is in the order of one stream, so memory that is given back while a kernel still uses it is not used again
-before that kernel has ended.
+Everything is ordered by one stream, so memory that is freed while a kernel still uses it is not reused before that
+kernel has ended.
 """
 
 from __future__ import annotations

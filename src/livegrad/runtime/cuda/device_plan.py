@@ -1,4 +1,4 @@
-"""A plan on the device: kernels loaded and bound, one arena, graphs of launches, and steps of the host in between."""
+"""A plan on the device: loaded and bound kernels, one arena, graphs of launches, and host steps between them."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class CudaPlan:
     def _trace_memory(self) -> DeviceMemory:
         wanted = max(kernel.workers for kernel in self.recipe.kernels if kernel.remembers) * self._trace_bytes
         if wanted > _MOST_TRACE_BYTES:
-            raise DeviceError(f"what loops must remember takes more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
+            raise DeviceError(f"the tapes of loops take more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
         if self._traces is None or self._traces.size < wanted:
             self._traces = DeviceMemory(wanted)
         return self._traces

@@ -1,6 +1,6 @@
-"""Arrays of the device as DLPack capsules, for libraries that take no `__cuda_array_interface__`.
+"""Exports device arrays as DLPack capsules, for libraries without `__cuda_array_interface__`.
 
-`DeviceArray.__dlpack__` calls it. A capsule keeps the array's memory until its consumer has let go of it.
+Called by `DeviceArray.__dlpack__`. A capsule keeps the memory of the array alive until its consumer releases it.
 """
 
 from __future__ import annotations

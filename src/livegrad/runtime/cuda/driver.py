@@ -1,4 +1,4 @@
-"""The CUDA driver: one context and one stream on the first device, started when something first needs them."""
+"""The CUDA driver: one context and one stream on the first device, created on first use."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def checked(answer: tuple[Any, ...]) -> Any:
         said = text.decode() if isinstance(text, bytes) else str(status)
         lost = "a kernel has faulted: close what uses the device, and start the process anew"
         help = lost if int(status) in _FAULTS else None
-        raise DeviceError(f"the CUDA driver answers {status.name}: {said}", help=help)
+        raise DeviceError(f"the CUDA driver returned {status.name}: {said}", help=help)
     return answer[1] if len(answer) == 2 else answer[1:]
 
 

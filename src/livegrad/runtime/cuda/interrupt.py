@@ -1,6 +1,6 @@
-"""Ctrl-C and kernels that do not end: a word that the host sets and loops on the device read.
+"""Interrupts endless kernels: a word that the host sets on Ctrl-C and loops on the device poll.
 
-`plan.py` waits here for plans whose kernels have loops without a bound.
+`plan.py` waits here for plans whose kernels have unbounded loops.
 """
 
 from __future__ import annotations

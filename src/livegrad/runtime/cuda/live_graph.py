@@ -1,6 +1,7 @@
-"""CUDA Graphs that are built node by node and changed in place: kernels, memsets, copies, conditions, child graphs.
+"""CUDA Graphs that are built node by node and updated in place: kernels, memsets, copies, conditional nodes, child
+graphs.
 
-`GraphBuilder` puts nodes and dependencies together, `ExecutableGraph` is what runs; `live.cuda` uses both.
+`GraphBuilder` collects nodes and dependencies, `ExecutableGraph` runs. Used by `live.cuda`.
 """
 
 from __future__ import annotations

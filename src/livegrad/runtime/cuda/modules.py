@@ -1,6 +1,6 @@
-"""Machine code on the device: CUDA C or a cubin comes in, a function that can be launched goes out.
+"""Loads code on the device. In: CUDA C or a cubin. Out: a function that can be launched.
 
-Modules are never unloaded while the process has their context: a graph that still runs may use any of them.
+Modules are never unloaded while their context exists, because a running graph may use any of them.
 """
 
 from __future__ import annotations

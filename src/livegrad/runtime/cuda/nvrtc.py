@@ -1,6 +1,7 @@
-"""CUDA C comes in, machine code (cubin) goes out: NVRTC, with what it made kept on disk. `plan.py` calls it.
+"""Compiles CUDA C to cubins with NVRTC and caches them on disk. Called by `plan.py`.
 
-NVRTC needs no GPU. Code is made for one architecture, never as PTX: a driver older than NVRTC refuses its PTX.
+NVRTC needs no GPU. Code is generated for one architecture, never as PTX, because a driver older than NVRTC rejects its
+PTX.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def reason_for_no_compiler() -> str | None:
 def _checked(answer: tuple[Any, ...]) -> Any:
     status, *values = answer
     if int(status) != 0:
-        raise CompileError(f"NVRTC answers {status.name}")
+        raise CompileError(f"NVRTC returned {status.name}")
     return values[0] if len(values) == 1 else tuple(values)
 
 
@@ -117,7 +118,7 @@ def _compile(source: str, options: tuple[str, ...], name: str) -> bytes:
             log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
             _checked(nvrtc.nvrtcGetProgramLog(program, log))
             text = log.decode(errors="replace").strip("\0 \n")
-            raise CompileError(f"NVRTC refuses `{name}`: {text}")
+            raise CompileError(f"NVRTC rejects `{name}`: {text}")
         cubin = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
         _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
         return cubin

@@ -1,6 +1,7 @@
-"""A recipe: what running a plan on the device takes, as plain data, so that it can come from a file.
+"""Serialised device executables: everything needed to run a plan on the device, as plain data that can be loaded from a
+file.
 
-`make_recipe` spells out a plan's kernels; `function.py` keeps recipes on disk beside the cubins that they name.
+`make_recipe` serialises a plan; `function.py` stores the result on disk with the cubins that it names.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Loop passes: from a kernel step to a loop nest, which says what runs in parallel, in lanes, unrolled or in tiles."""
+"""Loop passes: turn a kernel step into a loop nest, with parallel, vectorised, unrolled and tiled loops."""

@@ -1,4 +1,4 @@
-"""Loop passes that decide how memory is reached: whole loads and shuffles, tiles, stores past the caches."""
+"""Loop passes for memory accesses: de-interleaving loads, tiles, and non-temporal stores."""
 
 from __future__ import annotations
 

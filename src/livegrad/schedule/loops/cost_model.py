@@ -1,6 +1,6 @@
-"""What work costs, and how much of it should be done together: the numbers that loop passes for the CPU decide by.
+"""The cost model of the CPU loop passes.
 
-Costs are in additions. What was measured stands beside each number.
+Costs are in units of one addition. The measurement is next to each number.
 """
 
 from __future__ import annotations

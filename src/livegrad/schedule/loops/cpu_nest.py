@@ -1,4 +1,4 @@
-"""Loop nests for the CPU: lanes, tiles, unrolled rows, items of work for threads."""
+"""Loop nests for the CPU: lanes, tiles, unrolled rows, and work items for threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loop nests for CUDA devices, and the passes that decide who runs a row, in how many threads and blocks."""
+"""Loop nests for CUDA devices, and the passes that choose how many threads and blocks run a row."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The dimensions that a kernel's code loops over, for every backend: a step's, with those of one dropped and neighbours
-merged where memory allows, so that most kernels see one long dimension.
+"""The loop dimensions of a kernel, for every backend: those of the step, without dimensions of size one, and with
+neighbouring dimensions merged where memory allows, so that most kernels have one long dimension.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Divergence: which numbers of a kernel differ between lanes, and whether lanes may part ways.
+"""Divergence analysis: which values of a kernel differ between lanes, and whether control flow diverges.
 
-Only numbers that differ take vector registers, and decide how many lanes fit.
+Only divergent values need vector registers, and determine how many lanes fit.
 """
 
 from __future__ import annotations

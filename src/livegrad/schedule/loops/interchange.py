@@ -1,7 +1,7 @@
 """Interchanges loops so that transposed accesses become contiguous.
 
-Kernels that would gather along the lanes, and find neighbours along another dimension (a transposed matrix, permuted
-dimensions), have that dimension as an inner one, to be swept in tiles.
+Kernels that would gather along the lanes, while another dimension is contiguous (a transposed matrix, permuted
+dimensions), get that dimension as an inner one, swept in tiles.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A kernel step as loops over memory: what each loop pass has decided about it.
+"""The loop nest of a kernel step: the decisions of the loop passes.
 
-Backends make one from a step, for their kind of device, and `livegrad.compiler.lower_loops` runs the passes over it.
+Backends create one from a step for their device, and `livegrad.compiler.lower_loops` runs the passes over it.
 """
 
 from __future__ import annotations

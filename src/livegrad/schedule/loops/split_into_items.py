@@ -1,4 +1,4 @@
-"""The loop pass that cuts a nest into items of work for threads, by what a point costs."""
+"""The loop pass that splits a nest into work items for threads, by the cost of a point."""
 
 from __future__ import annotations
 

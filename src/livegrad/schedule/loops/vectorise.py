@@ -1,6 +1,7 @@
-"""Loop passes that decide what lanes run over: across rows or along them, how many of them, and what is unrolled.
+"""Vectorisation: whether lanes run across rows (outer loop) or along them (inner loop), how many, and what is unrolled.
 
-Rows that are shorter than a vector (points of three coordinates, say) have lanes across them, each taking a row.
+Rows that are shorter than a vector, such as points of three coordinates, use outer-loop vectorisation: one lane per
+row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The tour: one live, differentiable graph that uses every part of livegrad. `./run` and `livegrad run` make it.
+"""The tour: one live, differentiable graph that uses every part of livegrad. Run by `./run` and `livegrad run`.
 
-Read it in this order: `wheel` (the part), `fit` (the descent), `view` (contexts), `picture` (kernels), `stage` (the
-graph), `script` (edits while it runs), `results` and `page` (what it leaves behind).
+Read it in this order: `wheel` (the part), `fit` (gradient descent), `view` (contexts), `picture` (kernels), `stage`
+(the graph), `script` (edits while it runs), `results` and `page` (the output).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The fit: measures descend until the wheel agrees with the target, as one For region of the plan.
+"""The fit: gradient descent on the dimensions of the wheel, as one For region of the plan.
 
-In: sample points and the target's distance at each. Out: a region whose pin `count` says how many steps of Adam are
-made. Nothing is remembered from frame to frame: what the region gives depends on its pins alone.
+In: sample points and the target's distance at each. Out: a region whose pin `count` is the number of Adam steps. It has
+no state: its outputs depend only on its pins.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The page of the tour: one HTML file that shows what was made and what each edit cost, light or dark.
+"""The page of the tour: one HTML file with the results and the cost of each edit, in light and dark mode.
 
-It needs nothing from anywhere else: the animation lies beside it, drawings and small pictures are part of it.
+The page is self-contained, except for the animation next to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The picture: blocks that march along each ray to the surface, light what they find, and finish the colours.
+"""The picture: blocks that march along each ray to the surface, shade it, and finish the colours.
 
-Python functions on lazy tensors, around typed functions that run at every pixel. The engine makes them steps of its
-plan. Sizes are symbols: a picture of another size needs no new code.
+Python functions on lazy tensors, around typed functions that run at every pixel. Sizes are symbolic: a picture of
+another size needs no new code.
 """
 
 # pyright: reportReturnType=false

@@ -1,6 +1,7 @@
-"""What the tour leaves in `out/`: the part in the formats of its trade, the animation, the curve, the graph, a page.
+"""Writes the output of the tour to `out/`: the part in several formats, the animation, the loss curve, the graph, and a
+page.
 
-Everything is written from what the show has in the end; the 3MF file is read again and compared before it counts.
+The 3MF file is read again and compared.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The script: what happens on the stage, frame by frame, and the ledger of what each edit cost.
+"""The script: what happens in each frame, and a ledger of the cost of each edit.
 
-`perform` turns parameters, edits the body of a kernel and adds a block while the engine runs. Every edit is noted:
-at which level it was applied, how long its frame took, which steps ran and which kept their values.
+`perform` changes parameters, edits the body of a kernel and adds a block while the engine runs. It records for each
+edit the update level, the time of the frame, and which steps ran.
 """
 
 from __future__ import annotations

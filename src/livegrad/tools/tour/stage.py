@@ -1,7 +1,7 @@
 """The stage: every block of the tour in one engine, connected.
 
-`Stage(engine, target)` describes the graph; the script moves it. The target comes in as a part read from a 3MF file,
-and its function is a block as it is.
+`Stage(engine, target)` describes the graph; the script edits it. The target is a part read from a 3MF file, whose
+function is used directly as a block.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The view: where the camera is, and what is behind the part, as nodes that say what they read of the context.
+"""The view: camera and background, as context nodes that declare what they read.
 
-`evaluate(animation_time=…, footprint=…, real_time=…)` gives a `View`. Time turns the camera, the footprint sizes the
-picture; nothing needs the clock, so that its passing computes nothing.
+`evaluate(animation_time=…, footprint=…, real_time=…)` returns a `View`. The animation time rotates the camera, and the
+footprint sets the size of the picture. No node needs `real_time`, so a change of it computes nothing.
 """
 
 from __future__ import annotations

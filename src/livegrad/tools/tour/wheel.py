@@ -1,6 +1,6 @@
-"""The part of the tour: a hand wheel, as one typed, differentiable function of a point and of six measures.
+"""The part of the tour: a hand wheel, as one typed, differentiable function of a point and six dimensions.
 
-Everything else takes it from here: the fit differentiates it, the picture marches along it, 3MF files carry its nodes.
+The fit differentiates it, the picture marches along it, and the 3MF file contains its nodes.
 """
 
 # pyright: reportReturnType=false

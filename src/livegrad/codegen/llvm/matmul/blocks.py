@@ -1,6 +1,6 @@
-"""LLVM IR text of blocks of a product: where both operands lie for tiles to read them, and the tiles over a panel.
+"""Blocks of a matrix product as LLVM IR: where tiles read both operands, and the tiles over a panel.
 
-Called by `matmul_module.py` and `convolution_module.py`, whose kernels find and pack the right operand differently.
+Called by `matmul_module.py` and `convolution_module.py`, which locate and pack the right operand differently.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""LLVM IR text of convolutions: products of kernels and windows, of which panels are packed straight from the image.
+"""Convolutions as LLVM IR: products of kernels and windows, with panels packed directly from the image.
 
-Called by `matmul_module.py`. A row of the right operand is a place in the window, a column a place of the window in the
-image; where an element of it lies is the sum of a distance for its row and one for its column. Each item puts both into
-tables, packs its panels with them, and runs the tiles of matrix products.
+Called by `matmul_module.py`. A row of the right operand is a position in the window, a column a position of the window
+in the image. The offset of an element is the sum of a row offset and a column offset. Each work item tabulates both,
+packs its panels with them, and runs the tiles of matrix products.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""LLVM IR text of products whose operands both lie along the inner dimension: scalar products of rows and columns.
+"""Matrix products as LLVM IR for operands that are both contiguous along the inner dimension: dot products of rows and
+columns.
 
 Called by `matmul_module.py`. Four rows by four columns are summed at once, so that each loaded vector is used four
-times; two rows where there are registers for no more sums. Every element is summed in the same order whichever tile it
-falls in.
+times; only two rows if there are not enough registers. The summation order of an element does not depend on its tile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Launches of the kernels that matrix products are made of: how the work is cut into items, and the argument words.
+"""Launches of matrix product kernels: how the work is split into items, and the argument slots.
 
-`matmul.py` decides which way a product goes and calls these. Everything goes by sizes and strides alone.
+`matmul.py` chooses the algorithm and calls these. All decisions depend only on sizes and strides.
 """
 
 from __future__ import annotations

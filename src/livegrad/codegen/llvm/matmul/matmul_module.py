@@ -1,11 +1,10 @@
-"""LLVM IR text of matrix products. Comes in: an element type and what the processor has; goes out: a module's text.
+"""Matrix products as LLVM IR. In: an element type and the processor features. Out: the text of a module.
 
-Called by `matmul.py`, which compiles it once. The code serves all sizes and strides: they are words of the argument
-block.
+Called by `matmul.py`, which compiles it once. The code serves all sizes and strides, which are argument slots.
 
-Every element is summed in the same order whichever tile it falls in, so results depend on nothing but the operands.
-Both operands are read where they lie, or packed so that the tiles find what they read next to each other: blocks of the
-left one by each item, panels of the right one, as wide as a tile, before the product or by each item.
+The summation order of an element does not depend on its tile, so results depend only on the operands. Operands are read
+in place, or packed so that tiles read contiguous memory: blocks of the left operand by each work item; panels of the
+right operand, as wide as a tile, before the product or by each work item.
 """
 
 from __future__ import annotations

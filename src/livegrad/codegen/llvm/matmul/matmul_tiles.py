@@ -1,7 +1,7 @@
-"""LLVM IR text of tiles: as many rows and vectors of columns of a product as registers can hold.
+"""Register tiles of a matrix product as LLVM IR: as many rows and column vectors as registers can hold.
 
-Called by `matmul_module.py`. The sums of a tile run over a stretch of the inner dimension, with one broadcast of a left
-element for each row and one load of each right vector.
+Called by `matmul_module.py`. The sums of a tile run over a range of the inner dimension, with one broadcast of a left
+element per row and one load of each right vector.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""LLVM IR text that packs operands of matrix products: into panels in which the numbers of a line follow each other.
+"""Packs operands of matrix products into contiguous panels, as LLVM IR.
 
-Called by `matmul_module.py`. Lines along memory are copied; where they lie across it, squares are turned in registers.
+Called by `matmul_module.py`. Contiguous lines are copied; strided lines are transposed in registers, square by square.
 """
 
 from __future__ import annotations

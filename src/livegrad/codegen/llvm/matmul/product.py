@@ -1,6 +1,7 @@
-"""What matrix products are, in numbers: sizes and strides of the operands, and the launches that compute them.
+"""Descriptions of matrix products: sizes and strides of the operands, and the launches that compute them.
 
-A plan's step comes in as strides (`product_of`); `matmul.py` makes launches of it, and the plan compiler kernels.
+`product_of` converts a step of a plan to strides; `matmul.py` turns it into launches, and the plan compiler into
+kernels.
 """
 
 from __future__ import annotations

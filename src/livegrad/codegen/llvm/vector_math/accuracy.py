@@ -1,4 +1,4 @@
-"""How far the math functions may be from the exact result, and the page of the documentation that says so.
+"""Error bounds of the math functions, and the page of the documentation that lists them.
 In: nothing. Out: bounds in units in the last place (ulp), and docs/vector-math.md as text.
 The tests measure against these bounds; ``python -m livegrad.codegen.llvm.vector_math.accuracy`` prints the page."""
 

@@ -1,5 +1,5 @@
-"""What AVX-512 does in one instruction and others in several: exponents, powers of two, tables, special cases.
-In: an assembler and values. Out: the same bits, whichever instructions the assembler may write.
+"""Operations that AVX-512 does in one instruction: exponents, powers of two, tables, special cases. In: an assembler
+and values. Out: the same bits on every instruction set.
 Called by the modules of this package that define functions."""
 
 from collections.abc import Sequence

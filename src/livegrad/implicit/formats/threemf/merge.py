@@ -1,6 +1,6 @@
-"""Model parts of one package under ids of their own: functions and resources of another part come in, renumbered.
+"""Merges the model parts of a package: functions and resources of other parts are renumbered.
 
-The production extension lets objects lie in several model parts, each of which counts its resources by itself.
+The production extension allows several model parts, each with its own resource ids.
 """
 
 from __future__ import annotations

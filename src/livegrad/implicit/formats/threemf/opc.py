@@ -1,6 +1,6 @@
 """The Open Packaging Conventions of 3MF files: content types and relationships, as the package states them.
 
-The reader asks for the start part and for what a part is related to. What breaks the conventions is refused.
+The reader queries the start part and the relationships of a part. Violations of the conventions are errors.
 """
 
 from __future__ import annotations
@@ -69,12 +69,14 @@ class Conventions:
         """An error unless a part is a model by its content type, under a name that packages may have."""
         if not part.isascii():
             raise FormatError(
-                f"`{part}` in `{self.package.name}` is no name of a part", expected="percent-encoded ASCII"
+                f"`{part}` in `{self.package.name}` is not a valid part name", expected="percent-encoded ASCII"
             )
         found = self.content_type(part)
         if found != MODEL_TYPE:
             raise FormatError(
-                f"part `{part}` of `{self.package.name}` is no 3D model", expected=MODEL_TYPE, found=found or "no type"
+                f"part `{part}` of `{self.package.name}` is not a 3D model",
+                expected=MODEL_TYPE,
+                found=found or "no type",
             )
 
     def content_type(self, part: str) -> str | None:
@@ -132,14 +134,14 @@ class Conventions:
         for element in root.named("Relationship"):
             identifier = element.require("Id")
             if identifier in identifiers or not _ID.fullmatch(identifier):
-                raise element.error("an id that is there twice, or that is none", found=identifier[:40])
+                raise element.error("an id that occurs twice, or that is none", found=identifier[:40])
             identifiers.add(identifier)
             relation = self._relationship(element, rels.rpartition("_rels/")[0])
             if any(
                 relation.type == other.type and (relation.target == other.target or relation.type in _ONE_OF_A_KIND)
                 for other in found
             ):
-                raise element.error("the same relationship twice", found=relation.target[:80])
+                raise element.error("a duplicate relationship", found=relation.target[:80])
             found.append(relation)
         return found
 
@@ -154,13 +156,15 @@ class Conventions:
             raise element.error("not the name of a part", found=target[:80])
         if type in _KNOWN:
             if not self.package.has(target):
-                raise element.error("a relationship to a part that is not there", found=target[:80])
+                raise element.error("a relationship to a part that does not exist", found=target[:80])
             self._require_image(type, target, element)
         return Relationship(type, target, element.place)
 
     def _require_image(self, type: str, target: str, element: Element) -> None:
         if type == THUMBNAIL_RELATIONSHIP and self.content_type(target) not in IMAGE_TYPES.values():
-            raise element.error("a thumbnail that is no picture", expected="image/png or image/jpeg", found=target[:80])
+            raise element.error(
+                "a thumbnail that is not a picture", expected="image/png or image/jpeg", found=target[:80]
+            )
 
 
 def is_part_name(name: str) -> bool:

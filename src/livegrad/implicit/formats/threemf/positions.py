@@ -1,4 +1,4 @@
-"""Where nodes stand in a drawing, as metadata of a 3MF file: the format has no place for it, readers pass over it."""
+"""Node positions in a drawing, stored as metadata of a 3MF file, because the format has no field for them."""
 
 from __future__ import annotations
 

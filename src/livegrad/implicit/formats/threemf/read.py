@@ -1,4 +1,4 @@
-"""Reads 3MF files: a package comes in, an `Assembly` with its functions, resources and build items goes out."""
+"""Reads 3MF files. In: a package. Out: an `Assembly` with its functions, resources and build items."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class _Reader:
             self._resources(other, lambda element: resource_number(element, "objectid"))
             for number in list(ids):
                 if not isinstance(other.resources.get(number), TriangleMesh | BeamLattice | LevelSet | Components):
-                    raise other.root.error(f"object {number} is not there")
+                    raise other.root.error(f"object {number} does not exist")
             for number in (*other.functions, *other.resources):
                 self._new_id(part, number)
             _require_references(other, f"{self.package.name}{part}")
@@ -243,7 +243,7 @@ class _Reader:
         is_here = item.attribute("production", "path") is None
         found = model.resources.get(number)
         if is_here and not isinstance(found, TriangleMesh | BeamLattice | LevelSet | Components):
-            raise item.error(f"object {number} is not there")
+            raise item.error(f"object {number} does not exist")
         return BuildItem(number, self._transform(item), item.attributes.get("partnumber", ""))
 
 
@@ -279,7 +279,7 @@ def _require_references(model: _Model, name: str) -> None:
         for role, named, wanted in _references(resource):
             found = model.functions.get(named) if wanted is None else model.resources.get(named)
             if found is None or (wanted is not None and not isinstance(found, wanted)):
-                raise FormatError(f"resource {number} of `{name}` names {role} {named}, not there")
+                raise FormatError(f"resource {number} of `{name}` names {role} {named}, which does not exist")
     _require_acyclic_components(model, name)
 
 

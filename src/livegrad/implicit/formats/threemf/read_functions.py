@@ -36,7 +36,7 @@ def read_implicit_function(element: Element, number: int) -> GraphFunction:
         else:
             node = _node(child)
             if node.identifier in nodes or node.identifier in (INPUTS, "outputs"):
-                raise child.error(f"node `{node.identifier}` is there twice")
+                raise child.error(f"node `{node.identifier}` occurs twice")
             nodes[node.identifier] = node
     results = {name: ref for name, port in sources.items() if (ref := _source(port)) is not None}
     made = GraphFunction(number, element.attributes.get("displayname", ""), inputs, outputs, nodes, results)
@@ -46,7 +46,7 @@ def read_implicit_function(element: Element, number: int) -> GraphFunction:
 def _new(port: Element, known: dict[str, PortType]) -> str:
     name = port.require("identifier")
     if name in known:
-        raise port.error(f"port `{name}` is there twice")
+        raise port.error(f"port `{name}` occurs twice")
     return name
 
 

@@ -40,7 +40,7 @@ def resource_id_of(element: Element, attribute: str, given: str) -> int:
     """A text that is a resource id, or an error at the element."""
     text = given.strip()
     if not (text.isascii() and text.isdigit()) or len(text) > 10 or not 0 < int(text) < 2**31:
-        raise element.error(f"attribute `{attribute}` is no resource id", found=repr(text)[:40])
+        raise element.error(f"attribute `{attribute}` is not a resource id", found=repr(text)[:40])
     return int(text)
 
 
@@ -53,7 +53,7 @@ def number_in(element: Element, attribute: str, default: float | None = None) ->
     if text is None and default is not None:
         return default
     if not _NUMBER.fullmatch(element.require(attribute)):  # Python's numbers may have underscores, or be nan
-        raise element.error(f"attribute `{attribute}` is no number", found=repr(text)[:40])
+        raise element.error(f"attribute `{attribute}` is not a number", found=repr(text)[:40])
     value = float(element.require(attribute))
     if not math.isfinite(value):
         raise element.error(f"attribute `{attribute}` is not finite", found=repr(text)[:40])
@@ -113,7 +113,7 @@ def read_thumbnail(package: Package, part: str) -> Thumbnail:
     if data.startswith(SIGNATURE):
         return Thumbnail(data, "image/png")
     if not data.startswith(b"\xff\xd8\xff"):
-        raise FormatError(f"thumbnail `{part}` of `{package.name}` is no picture", expected="a PNG or JPEG file")
+        raise FormatError(f"thumbnail `{part}` of `{package.name}` is not a picture", expected="a PNG or JPEG file")
     if _channels_of_jpeg(data) == 4:
         raise FormatError(f"thumbnail `{part}` of `{package.name}` is in CMYK", expected="red, green and blue")
     return Thumbnail(data, "image/jpeg")
@@ -138,11 +138,13 @@ def _table(element: Element | None, dtype: type[np.generic], width: int) -> NDAr
     letters = set("".join([text for row in element.rows for text in row]))
     allowed = "0123456789+ \t\n\r" + ("-.eE" if dtype is np.float64 else "")
     if not letters <= set(allowed):
-        raise element.error("a row that is no numbers", found=repr("".join(sorted(letters - set(allowed))))[:40])
+        raise element.error(
+            "a row that does not contain numbers", found=repr("".join(sorted(letters - set(allowed))))[:40]
+        )
     try:
         return np.array(element.rows, object).astype(dtype).reshape(-1, width)
     except (ValueError, OverflowError) as error:
-        raise element.error(f"a row that is no numbers: {str(error)[:80]}") from None
+        raise element.error(f"a row that does not contain numbers: {str(error)[:80]}") from None
 
 
 def _mesh(element: Element, name: str, about: dict[str, Any], package: Package) -> TriangleMesh | BeamLattice:

@@ -1,6 +1,6 @@
-"""Rules of 3MF models that no table of elements can say: what refers to what, and which meshes are solids.
+"""Rules of 3MF models that the schema cannot express: references, and which meshes are solids.
 
-`read` checks each model part before it is read. Meshes are checked as they come (`check_mesh`).
+`read` checks each model part before reading it. Meshes are checked while they are read (`check_mesh`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _check_metadata(root: Element, group: Element) -> None:
         name = element.attributes.get("name", "").strip()
         prefix, colon, _ = name.partition(":")
         if name in names:
-            raise element.error(f"metadata `{name}` is there twice")
+            raise element.error(f"metadata `{name}` occurs twice")
         if colon and prefix not in root.prefixes:
             raise element.error(f"the prefix of metadata `{name}` is not declared")
         if not colon and name not in WELL_KNOWN_METADATA:
@@ -117,7 +117,7 @@ def _check_production(root: Element, is_start: bool) -> None:
         elif not _UUID.fullmatch(identifier):
             raise element.error("not a UUID", found=identifier[:60])
         elif identifier.lower() in identifiers:
-            raise element.error("a UUID that is there twice", found=identifier)
+            raise element.error("a UUID that occurs twice", found=identifier)
         else:
             identifiers.add(identifier.lower())
         path = element.attribute("production", "path")
@@ -161,7 +161,7 @@ def _check_object(element: Element, groups: dict[str, tuple[str, int]], seen: di
         for component in components.named("component"):
             number = component.attributes.get("objectid", "").strip()
             if number not in seen and not component.attribute("production", "path"):
-                raise component.error(f"object {number} is not there, or comes later")
+                raise component.error(f"object {number} does not exist, or comes later")
     if pid is None and pindex is not None:
         raise element.error("attribute `pid` is missing beside `pindex`")
     if pid is not None:
@@ -240,7 +240,7 @@ def _check_lattice(element: Element, groups: dict[str, tuple[str, int]], seen: d
     if lattice is None:
         return
     if element.attributes.get("type", "model") not in ("model", "solidsupport"):
-        raise element.error("a beam lattice in an object that is no solid", found=element.attributes["type"])
+        raise element.error("a beam lattice in an object that is not solid", found=element.attributes["type"])
     clipping = lattice.attributes.get("clippingmode", "none")
     if clipping != "none" and "clippingmesh" not in lattice.attributes:
         raise lattice.error(f"it is clipped {clipping} of a mesh, but has none", expected="`clippingmesh`")
@@ -270,7 +270,7 @@ def _check_lattice_mesh(lattice: Element, role: str, seen: dict[str, Element]) -
     number = lattice.attributes[role].strip()
     mesh = seen[number].child("mesh") if number in seen else None
     if mesh is None or mesh.child("beamlattice") is not None or seen[number].attributes.get("type", "model") != "model":
-        raise lattice.error(f"its {role} {number} is no mesh of an earlier object of the type model")
+        raise lattice.error(f"its {role} {number} is not a mesh of an earlier object of the type model")
 
 
 def _check_beams(lattice: Element) -> None:
@@ -285,14 +285,14 @@ def _check_beams(lattice: Element) -> None:
         ends.update((first, second))
     mode = lattice.attributes.get("ballmode", lattice.attribute("beamlattice", "ballmode") or "none")
     if mode not in ("none", "mixed", "all"):
-        raise lattice.error("unknown mode of balls", expected="none, mixed, all", found=mode[:40])
+        raise lattice.error("unknown ball mode", expected="none, mixed, all", found=mode[:40])
     radius = lattice.attributes.get("ballradius", lattice.attribute("beamlattice", "ballradius"))
     if mode != "none" and radius is None:
         raise lattice.error("balls without a radius", expected="`ballradius`")
     balls = [ball for section in lattice.named("balls") for ball in section.named("ball")]
     for ball in balls:
         if ball.attributes.get("vindex", "") not in ends:
-            raise ball.error("a ball where no beam ends")
+            raise ball.error("a ball at a vertex without a beam")
     _check_sets(lattice, {"ref": len(beams), "ballref": len(balls)})
 
 
@@ -305,4 +305,4 @@ def _check_sets(lattice: Element, sizes: dict[str, int]) -> None:
         identifiers.add(identifier or "")
         for child in group.children:
             if int(child.attributes.get("index", "0")) >= sizes.get(child.name, 1 << 31):
-                raise child.error("it names what is not there", found=child.attributes.get("index", ""))
+                raise child.error("it refers to something that does not exist", found=child.attributes.get("index", ""))

@@ -1,4 +1,4 @@
-"""Rules of materials and slices: what is passed over when a file is read must still be right for others to read it.
+"""Rules of materials and slices. The reader ignores them, but they must be valid for other readers.
 
 `rules.check_model` calls it for each model part.
 """
@@ -46,7 +46,7 @@ def _require(element: Element, earlier: dict[str, Element], attribute: str, kind
     number = element.attributes.get(attribute, "").strip()
     found = earlier.get(number)
     if found is None or found.name not in kinds:
-        raise element.error(f"`{attribute}` {number} is no earlier <{kinds[0]}>")
+        raise element.error(f"`{attribute}` {number} is not an earlier <{kinds[0]}>")
     return found
 
 

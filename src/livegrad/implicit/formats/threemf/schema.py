@@ -1,8 +1,8 @@
-"""What elements and attributes the vocabularies of 3MF have: models are compared with the table before they are read.
+"""The schema of 3MF: elements and attributes. Models are validated against this table before they are read.
 
-An entry has an element, its attributes with the kind of their values, and its children. `!` marks what must be there,
-`*` what may be there often; children come in this order, unless the element's name is marked by `~`. Functions have
-rules of their own (`read_functions`).
+An entry has an element, its attributes with the kinds of their values, and its children. `!` marks required entries,
+`*` entries that may be repeated; children come in this order, unless the element's name is marked by `~`. Functions
+have their own rules (`read_functions`).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _check_attributes(element: Element, rule: _Rule) -> None:
         if kind is None:
             raise element.error(f"there is no attribute `{name}`", expected=", ".join(rule.attributes) or "none")
         if not _PATTERNS[kind].fullmatch(value):
-            raise element.error(f"attribute `{name}` is no {kind}", found=repr(value)[:40])
+            raise element.error(f"attribute `{name}` is not a valid {kind}", found=repr(value)[:40])
     for name in rule.required:
         if name not in element.attributes:
             raise element.error(f"attribute `{name}` is missing")
@@ -177,7 +177,7 @@ def _check_attributes(element: Element, rule: _Rule) -> None:
             raise element.error(f"its rows have no attribute `{name}`", expected=", ".join(sorted(allowed)))
     for row in element.row_properties:
         if any(value is not None and not _PATTERNS["index"].fullmatch(value) for value in row):
-            raise element.error("a property that is no index", found=str(row)[:60])
+            raise element.error("a property that is not an index", found=str(row)[:60])
 
 
 def _check_children(element: Element, rule: _Rule) -> None:

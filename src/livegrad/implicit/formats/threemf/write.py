@@ -1,4 +1,4 @@
-"""Writes 3MF files: an `Assembly` comes in, a package whose reading gives an equal one goes out."""
+"""Writes 3MF files. In: an `Assembly`. Out: a package that reads back as an equal assembly."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
     order = call_order(plain, list(plain.functions))
     if order is None:
         raise FormatError(
-            "the calls of the functions go round in a circle: no file can hold that", where=caller_origin()
+            "the calls of the functions form a cycle, which a file cannot represent", where=caller_origin()
         )
     _require_conforming(plain)
     _Writer(plain, order).write(path)
@@ -118,7 +118,7 @@ def _require_conforming(assembly: Assembly) -> None:
     known: set[str] = set()
     for name, _ in assembly.document.metadata:
         if name in known:
-            raise FormatError(f"metadata `{name}` is there twice", where=caller_origin())
+            raise FormatError(f"metadata `{name}` occurs twice", where=caller_origin())
         if ":" not in name and name not in namespaces.WELL_KNOWN_METADATA:
             expected = ", ".join(namespaces.WELL_KNOWN_METADATA)
             raise FormatError(
@@ -134,7 +134,7 @@ def _require_conforming(assembly: Assembly) -> None:
             raise FormatError(
                 f"mesh {number} cannot be saved: {problem}",
                 where=caller_origin(),
-                help='a mesh that is no solid is saved as an object of another type: object_type="surface"',
+                help='save a mesh that is not solid as another object type: object_type="surface"',
             )
 
 
@@ -302,7 +302,7 @@ def _function(assembly: Assembly, number: int) -> list[str]:
         return [f"<v:functionfromimage3d{described}/>"]
     nodes = node_order(function)
     if nodes is None:
-        raise FormatError(f"the links of function `{function.name}` go round in a circle: no file can hold that")
+        raise FormatError(f"the links of function `{function.name}` form a cycle, which a file cannot represent")
     lines = [f"<i:implicitfunction{attributes(id=number, displayname=function.name)}>", "<i:in>"]
     lines += [_declared(name, type) for name, type in function.inputs.items()]
     lines.append("</i:in>")

@@ -1,6 +1,6 @@
 """Writes resources of 3MF files: objects (meshes, lattices, level sets, components), images, volume data.
 
-`write` puts their lines into the model, each after what it refers to.
+`write` adds their lines to the model, after the resources they refer to.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def resource_lines(number: int, resource: Resource, sheets: Mapping[int, list[st
                 for member, transform in resource.members
             ]
             return _object(number, resource, about, ["<components>", *members, "</components>"])
-    raise FormatError(f"no 3MF file holds a {type(resource).__name__}")
+    raise FormatError(f"a 3MF file cannot hold a {type(resource).__name__}")
 
 
 def _object(number: int, resource: AnyObject, about: str, lines: list[str]) -> list[str]:

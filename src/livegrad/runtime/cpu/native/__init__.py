@@ -1,4 +1,4 @@
-"""The machine side of the CPU backend: LLVM IR text in, callable addresses out, and a thread pool that runs them.
+"""The native layer of the CPU backend: a JIT from LLVM IR to callable addresses, and a thread pool that runs them.
 
-Comes in: IR text and argument words from the kernel emitter and the plan executor. Called by `runtime.cpu` only.
+In: LLVM modules and argument slots from the kernel emitter and the plan executor. Used only by `runtime.cpu`.
 """

@@ -1,7 +1,7 @@
 """LLVM IR text of the Python built-ins that call kernels: ordinary `METH_FASTCALL` functions of CPython's C API.
 
-Called by `pool.py`, which gives the addresses of the C API and puts the text behind `pool_ir`. A ctypes call costs
-0.6 µs and always lets go of the GIL; these cost 0.05 µs, and let go of it (0.06 µs) only when there is work to share.
+Called by `pool.py`, which provides the addresses of the C API and appends the text to `pool_ir`. A ctypes call costs
+0.6 µs and always releases the GIL; these cost 0.05 µs, and release it (0.06 µs) only when there is work to share.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A kernel that runs other kernels, one after the other, for each block of rows. Comes in: nothing but its argument
-block, which names them; goes out: the compiled code. Called when a plan with chains of steps is bound.
+"""A kernel that runs a chain of kernels for each block of rows (producer–consumer tiling). Its argument block names
+them. Called when a plan with chains of steps is bound.
 
-Each worker has copies of the members' argument blocks in its own memory, because the addresses of what lies between the
-steps differ from worker to worker, and from block to block: a member that works on block 5 counts from the first row.
+Each worker has its own copies of the argument blocks, because the addresses of intermediate results differ between
+workers and blocks: a member that works on block 5 counts from the first row.
 """
 
 from __future__ import annotations

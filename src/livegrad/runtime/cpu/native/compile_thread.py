@@ -1,7 +1,6 @@
-"""A thread that works for LLVM beside Python's. Texts come in; functions that can be called go out.
+"""A native thread that compiles LLVM modules while Python continues. In: modules. Out: callable functions.
 
-Whoever needs a job's result before the thread has come to it does the job instead. Called by `tiers.py`, which goes on
-with Python's part of the work meanwhile.
+A caller that needs a result before the thread has started the job does the job itself. Called by `tiers.py`.
 """
 
 from __future__ import annotations

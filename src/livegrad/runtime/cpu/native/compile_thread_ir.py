@@ -1,7 +1,7 @@
-"""LLVM IR text of the thread that works for LLVM beside Python's: how it takes jobs, and how texts become code.
+"""The compile thread as LLVM IR: how it takes jobs and compiles modules.
 
-`compile_thread.py` compiles it. It calls LLVM by the functions that llvmlite calls, but never takes Python's lock
-between jobs: waiting for the thread that holds it would take up to five milliseconds each time.
+`compile_thread.py` compiles it. It calls LLVM through the functions that llvmlite uses, but never takes the GIL between
+jobs: waiting for it would take up to five milliseconds each time.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Convolutions by our own code: sizes and strides come in, kernel launches with their argument words go out.
+"""Convolutions in native code. In: sizes and strides. Out: kernel launches with their argument slots.
 
-Called by the plan compiler, as `matmul.py` is. A convolution is the product of its kernels and of all windows of the
-image, of which only panels are ever in memory. How it is cut depends on sizes alone, so results have the same bits for
-any number of threads.
+Called by the plan compiler, like `matmul.py`. A convolution is the product of its kernels and all windows of the image,
+of which only panels are in memory at a time. The partition depends only on sizes, so results have the same bits for any
+number of threads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Kernel addresses and argument words come in; the work gets done: the cheapest way from Python into machine code.
+"""Calls kernels from Python with minimal overhead. In: kernel addresses and argument slots.
 
-Called by the plan executor, which keeps `invoker().invoke` and calls it for each step. `builtins_ir.py` has the code.
+The plan executor keeps `invoker().invoke` and calls it for each step. `builtins_ir.py` contains the code.
 """
 
 from __future__ import annotations

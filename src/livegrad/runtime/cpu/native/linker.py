@@ -1,7 +1,7 @@
-"""Object code comes in; the same code in memory that can be run goes out: a linker for what LLVM makes of our texts.
+"""A linker for the object code of kernels. In: object code. Out: executable memory.
 
-Called by `compiler.py`, which has LLVM's linker place what this one does not know. LLVM takes 0.4 ms for any object and
-this 0.07: a first call waits for it, and so does every kernel that is read from disk.
+Called by `compiler.py`, which falls back to LLVM's linker for unknown constructs. LLVM takes 0.4 ms per object and this
+0.07 ms, which matters for first calls and for kernels loaded from disk.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ class _Loading:
             base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
             self._fill(memory, base)
             if _process().mprotect(base, self.read_only, mmap.PROT_READ | mmap.PROT_EXEC):
-                raise _CannotLoadError("the system allows no code here")
+                raise _CannotLoadError("the system does not allow executable memory here")
             own = {symbol.name: self._address(symbol, base) for symbol in self.symbols if symbol.section in self.places}
             if not own.keys() >= set(exports):
-                raise _CannotLoadError("a symbol that is not there")
+                raise _CannotLoadError("an undefined symbol")
         except BaseException:
             memory.close()
             raise

@@ -1,4 +1,4 @@
-"""LLVM IR text comes in; a `NativeFunction` (an address with the memory behind it) goes out.
+"""Compiles LLVM IR to a `NativeFunction`: an address and the memory that it keeps alive.
 
 Objects pass through the disk cache. Called by the CPU backend for kernels and by `pool.py` for the runtime itself.
 """

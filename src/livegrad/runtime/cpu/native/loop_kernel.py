@@ -1,7 +1,7 @@
-"""A kernel that is a loop: it runs the kernels of a loop's body, trip after trip, without a way back to Python.
+"""A kernel that runs all iterations of a loop over the kernels of its body, without returning to Python.
 
-Comes in: an argument block, which names the kernels of both sides and the addresses that move from trip to trip.
-`loop_body.py` fills it. It ends early when a check fails, the loop's own condition says so, or an interrupt comes.
+Its argument block, filled by `loop_body.py`, names the kernels of both sides and the addresses that change between
+iterations. It ends early if a check fails, the loop condition is false, or an interrupt arrives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Matrix products by our own code: shapes and strides come in, kernel launches with their argument words go out.
+"""Matrix products in native code. In: shapes and strides. Out: kernel launches with their argument slots.
 
-Called by the plan compiler, which puts the launches among a plan's kernels. Everything is decided here, by sizes and
-strides alone: what is packed, which operand is turned, how wide tiles are, and how the work is cut into items.
+Called by the plan compiler. All decisions are made here, from sizes and strides only: what is packed, which operand is
+transposed, the width of tiles, and the partition into work items.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The native runtime in this process: the thread pool, its size and its statistics, and the interrupt flag.
+"""The native run time of this process: the thread pool, its size and statistics, and the interrupt flag.
 
-Comes in: a number of threads. Goes out: addresses inside the runtime, for `invoke.py` and kernels that poll the flag.
+In: a number of threads. Out: addresses inside the run time, for `invoke.py` and kernels that poll the flag.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The thread pool's LLVM IR text. Comes in: this machine's architecture and signal numbers; goes out: a module's text.
+"""The thread pool as LLVM IR. In: the architecture and signal numbers of this machine. Out: the text of a module.
 
 Called by `pool.py`, which compiles it together with `builtins_ir.py`. Written in IR so that no C compiler is needed.
 
@@ -9,12 +9,12 @@ How a run works. `@state` is one 64-bit word:
 The caller takes `@busy`, writes the job, and opens a new generation with one store. A thread joins by one
 compare-exchange that adds 1 to `joined` (its dense worker id) and to `active`, which can only succeed while the job is
 open and has room; it leaves by subtracting 1 from `active`. When the chunks run out, the caller closes the job and
-waits for `active` to be 0. So the job's fields never change under a thread that reads them, and a caller never waits
-for a thread that is still asleep.
+waits for `active` to be 0. The fields of a job therefore never change under a thread that reads them, and a caller
+never waits for a sleeping thread.
 
-Sleeping. A thread that found nothing for `@spin` pauses counts itself in `@sleepers` and looks at `@state` again before
-it waits; a caller opens the job and then reads `@sleepers`. Both are sequentially consistent, so one sees the other.
-Whoever wakes sleepers keeps them off its own processor (`pool_life_ir.KEEP_APART`).
+Sleeping. A thread that found no work for `@spin` pauses counts itself in `@sleepers` and checks `@state` again before
+it waits; a caller opens the job and then reads `@sleepers`. Both are sequentially consistent, so one sees the other. A
+thread that wakes sleepers keeps them off its own processor (`pool_life_ir.KEEP_APART`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The part of the pool's LLVM IR text that starts, stops and resets its threads, and that lets SIGINT set a flag.
+"""The part of the thread pool's LLVM IR that starts, stops and resets its threads, and lets SIGINT set a flag.
 
 Templates that `pool_ir.py` fills in and joins to its own.
 """

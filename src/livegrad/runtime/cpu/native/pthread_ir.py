@@ -1,4 +1,4 @@
-"""LLVM IR text that declares how native threads lock, wait and wake: for the pool's and for the one that compiles."""
+"""LLVM IR declarations for locking, waiting and waking of native threads, for the pool and the compile thread."""
 
 LOCKING = """declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)

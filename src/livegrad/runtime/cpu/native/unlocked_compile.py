@@ -1,7 +1,7 @@
-"""LLVM IR text comes in and object code goes out, while other threads compile too.
+"""Compiles LLVM IR to object code concurrently with other threads.
 
-llvmlite lets one thread at a time into LLVM. Passes and code generation take long, and need no lock where nothing is
-shared: each compilation has a module, a context, a machine and passes of its own. Called by `tiers.py`.
+llvmlite allows one thread at a time in LLVM. Passes and code generation take long and need no lock if nothing is
+shared: each compilation has its own module, context, target machine and passes. Called by `tiers.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Libraries of CUDA, and ours for sorting: each step of a plan that one can do becomes a call captured into the graph.
+"""CUDA libraries, and our own for sorting: each step that one supports becomes a call captured into the graph.
 
-`serialised_device_plan.py` asks for the call of a step; where a library is missing or cannot do it, the host does.
+`serialised_device_plan.py` requests the call of a step. If a library is missing or does not support the step, the host
+runs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A call of a library as a part of a graph: captured on a stream of its own, it becomes a child graph."""
+"""Captures a library call on its own stream as a child graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Matrix products by cuBLAS: strided batches in full precision, in memory of our own so that capture takes none."""
+"""Matrix products with cuBLAS: strided batches in full precision, in preallocated memory, so that capturing allocates
+none."""
 
 from __future__ import annotations
 
@@ -149,7 +150,7 @@ def library() -> ctypes.CDLL | None:
 def _handle(context_number: int) -> tuple[Any, Any]:
     found = library()
     if found is None:
-        raise DeviceError("cuBLAS is not here", help="install nvidia-cublas")
+        raise DeviceError("cuBLAS is not installed", help="install nvidia-cublas")
     handle = ctypes.c_void_p()
     _checked(found.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
     return found, handle
@@ -163,4 +164,4 @@ def _workspace(context_number: int) -> DeviceMemory:
 
 def _checked(status: int, what: str) -> None:
     if status:
-        raise DeviceError(f"cuBLAS refuses `{what}`: status {status}")
+        raise DeviceError(f"cuBLAS rejects `{what}`: status {status}")

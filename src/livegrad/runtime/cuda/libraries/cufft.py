@@ -1,4 +1,5 @@
-"""Fourier transforms by cuFFT: over the last axes of a tensor, in memory of their own so that capture takes none."""
+"""Fourier transforms with cuFFT over the last axes of a tensor, in preallocated memory, so that capturing allocates
+none."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ class FourierTransform:
             return
         found = library()
         if found is None:
-            raise DeviceError("cuFFT is not here", help="install nvidia-cufft")
+            raise DeviceError("cuFFT is not installed", help="install nvidia-cufft")
         plan, size = ctypes.c_int(), ctypes.c_size_t()
         _require(found.cufftCreate(ctypes.byref(plan)), "cufftCreate")
         weakref.finalize(self, found.cufftDestroy, plan).atexit = False
@@ -177,4 +178,4 @@ def library() -> ctypes.CDLL | None:
 
 def _require(status: int, what: str) -> None:
     if status:
-        raise DeviceError(f"cuFFT refuses `{what}`: status {status}")
+        raise DeviceError(f"cuFFT rejects `{what}`: status {status}")

@@ -1,8 +1,8 @@
-"""Sorting and searching on the device, as calls that are captured like those of a library: the same order every time.
+"""Stable sorting and searching on the device, captured like library calls.
 
-A merge sort in which every element finds its own place: pass by pass, runs of twice the length are put together, and an
-element's place is the sum of those before it in its own run and in the other, which it searches. Equal elements keep
-their order; a NaN is greater than every number.
+A merge sort in which every element computes its own destination: each pass merges runs into runs of twice the length,
+and the destination of an element is the number of elements before it in its own run plus those in the other run, found
+by binary search. Equal elements keep their order; NaN is larger than every number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a call of a library is, and where its shared library is found."""
+"""Library calls, and how their shared libraries are located."""
 
 from __future__ import annotations
 
