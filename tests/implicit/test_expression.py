@@ -55,7 +55,7 @@ def test_functions_of_the_assembly_are_called_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x +", "is no expression"),
+        ("x +", "is not an expression"),
         ("y", "nothing is named `y`"),
         ("x + vector(1, 2, 3)", "spread the scalar"),
         ("sqrt(x, x)", "takes 1 inputs"),
@@ -69,8 +69,8 @@ def test_functions_of_the_assembly_are_called_by_name() -> None:
         ("x = 1", "has no expression"),
         ("vector(1, 2)", "one or three numbers"),
         ("True", "is not part of an expression"),
-        ("(" * 500 + "x" + ")" * 500, "is no expression"),
-        ("-" * 5000 + "x", "nested too deeply|is no expression"),
+        ("(" * 500 + "x" + ")" * 500, "is not an expression"),
+        ("-" * 5000 + "x", "nested too deeply|is not an expression"),
     ],
 )
 def test_what_is_no_expression_is_refused(text: str, message: str) -> None:

@@ -140,14 +140,14 @@ def test_features_larger_than_the_part_give_a_coarse_mesh() -> None:
 
 def test_a_part_thinner_than_the_features_is_an_error_that_names_both() -> None:
     sheet = shape("max(abs(pos.z - 0.013) - 0.01, length(pos) - 1)")
-    with pytest.raises(AssemblyError, match="thinner than the features") as caught:
+    with pytest.raises(AssemblyError, match="thinner than the requested features") as caught:
         mesh(sheet, feature_size=0.4)
     assert "feature_size up to" in str(caught.value)
     assert "2 × 2 × 0." in str(caught.value)
     rod = shape("max(abs(pos.x - 0.113), abs(pos.y - 0.02)) - 0.004", ((-2, -2, -1), (2, 2, 1)))
     upright = shape("max(max(abs(pos.x - 0.113), abs(pos.y)) - 0.004, abs(pos.z) - 1)")
     assert rod.name == upright.name
-    with pytest.raises(AssemblyError, match="thinner than the features"):
+    with pytest.raises(AssemblyError, match="thinner than the requested features"):
         mesh(upright, feature_size=0.5)
 
 

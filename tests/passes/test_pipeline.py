@@ -111,7 +111,7 @@ def test_a_trace_has_the_text_after_each_pass(module: Module) -> None:
 
 
 def test_a_pass_that_leaves_what_it_removes_is_named(module: Module) -> None:
-    with pytest.raises(VerifyError, match=r"after pass `nothing`: .*`fwd_diff` is still there"):
+    with pytest.raises(VerifyError, match=r"after pass `nothing`: .*`fwd_diff` still exists"):
         run_passes(module, [Pass(lambda module: module, "nothing", removes=frozenset({fwd_diff}))])
 
 

@@ -115,7 +115,7 @@ def test_a_buffer_outside_of_the_arena_is_found() -> None:
 
 
 def test_a_buffer_without_a_place_is_found() -> None:
-    with pytest.raises(VerifyError, match="no place for"):
+    with pytest.raises(VerifyError, match="no arena offset for"):
         verify_plan(dataclasses.replace(chain(), places={}))
 
 

@@ -90,7 +90,7 @@ def test_parameters_that_are_not_the_kernels_are_refused():
     engine.set(wrong["x"], NUMBERS)
     engine.set(wrong["by"], 1.0)
     (problem,) = engine.step().problems
-    assert "has other parameters" in str(problem)
+    assert "does not have the declared parameters" in str(problem)
     assert "[8, 4, 8, 4] bytes" in str(problem)
 
 
