@@ -176,7 +176,8 @@ def _is_same(old: Instance, new: Instance, before: Moment, after: Moment) -> boo
 def _types_read(one: Instance, moment: Moment) -> list[Any]:
     """The types of all outputs that a block and its bodies read."""
     assert moment.running is not None
-    return [moment.running.types.get(ref) for ref in one.refs() if isinstance(ref, Output)]
+    known = [moment.running.types.get(ref) for ref in one.refs() if isinstance(ref, Output)]
+    return [value and value.type for value in known]
 
 
 def _is_fed_the_same(old: Instance, new: Instance) -> bool:

@@ -693,3 +693,32 @@ def test_a_number_in_a_branch_that_is_not_taken_changed_beside_the_graph_does_no
     engine.set(region["condition"], False)
     engine.step()
     np.testing.assert_array_equal(engine.read(region["result"]), np.arange(3.0) * 5)
+
+
+def test_what_reads_a_state_does_not_run_when_something_else_is_to_follow_in_it() -> None:
+    engine = lg.Engine()
+    state = engine.add(lg.State("state", np.ones(3)))
+    double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
+    engine.connect(state, state["next"])
+    engine.connect(state, double["x"])
+    assert engine.step().ran == ("double",)
+    engine.connect(double, state["next"])
+    assert engine.step().ran == ()
+    assert engine.step().ran == ("double",)
+    np.testing.assert_array_equal(engine.read(double), [4.0] * 3)
+    engine.connect(state, state["next"])
+    assert engine.step().ran == ("double",)  # it became 4 in the frame before
+    np.testing.assert_array_equal(engine.read(double), [8.0] * 3)
+    assert engine.step().ran == ()
+
+
+def test_what_reads_a_state_runs_when_another_one_takes_its_name() -> None:
+    engine = lg.Engine()
+    double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
+    for start in (1.0, 5.0):
+        state = engine.add(lg.State("state", np.full(3, start)))
+        engine.connect(state, state["next"])
+        engine.connect(state, double["x"])
+        assert engine.step().ran == ("double",)
+        np.testing.assert_array_equal(engine.read(double), [2.0 * start] * 3)
+        engine.remove(state)

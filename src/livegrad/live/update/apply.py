@@ -231,6 +231,7 @@ class Applier:
 
     def _install(self, plan: LivePlan, changes: dict[str, Change], codes: dict[str, Any], frame: Frame) -> None:
         running = self._runtime.executable
+        owners = {} if running is None else {state.key: state.owner for state in running.plan.states}
         if running is None or self._must_build(running, plan, changes):
             fresh = self._executor.build(plan, codes, self._features, running)
             self._make_ready(fresh, plan, changes)
@@ -257,7 +258,7 @@ class Applier:
         self._runtime.requires_anew = True
         self._runtime.still -= changes.keys()
         for state in plan.states:
-            if state.key in changes:  # it may have its initial value again
+            if state.key in changes and owners.get(state.key) is not state.owner:  # it begins anew
                 self._runtime.touch(state.value, f"{state.key}: {changes[state.key].cause}")
 
     def _hold_states(self, running: Executable, changes: Mapping[str, Change]) -> None:
