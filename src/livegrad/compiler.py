@@ -34,6 +34,7 @@ from livegrad.passes.simplify import Simplify
 from livegrad.passes.split_at_concatenations import split_at_concatenations
 from livegrad.passes.split_complex import split_complex
 from livegrad.passes.thread_accumulators import thread_accumulators
+from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
@@ -88,6 +89,7 @@ VALUE_PASSES = (
     Pass(on_functions(bind_sizes), binds=True, keeps_signatures=False),
     Pass(on_functions(flatten_signature), keeps_signatures=False),
     Pass(on_functions(expand_unsupported), targets=_OTHERS),
+    Pass(on_functions(unguard_invariants), targets=_COMPILED, optional=True),
     Pass(on_functions(split_complex), targets=_CPU),
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),

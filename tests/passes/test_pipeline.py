@@ -48,10 +48,10 @@ def test_passes_come_in_this_order() -> None:
     first = ["differentiate", "eliminate_dead_results", "inline_calls", "lower_bfloat16", "simplify"]
     bound = ["bind_sizes", "flatten_signature"]
     last = ["thread_accumulators", "scalarise_maps", "push_transpose_through_matmul", "share_row_reductions"]
-    assert names(CUDA) == [*first, *bound, "expand_unsupported", "lower_windows", *last]
+    assert names(CUDA) == [*first, *bound, "expand_unsupported", "unguard_invariants", "lower_windows", *last]
     first[2] = "inline_small_calls"
     cpu = ["split_complex", "interchange_elementwise_loops", "unroll_small_matmuls", "split_at_concatenations"]
-    assert names(CPU) == [*first, *bound, *cpu, "lower_windows", *last]
+    assert names(CPU) == [*first, *bound, "unguard_invariants", *cpu, "lower_windows", *last]
     assert [step.name for step in PLAN_PASSES] == [
         *("materialise", "fuse", "order_for_memory", "assign_buffers", "write_in_place", "build_steps"),
         *("tile_row_chains", "allocate"),

@@ -26,11 +26,11 @@ from livegrad.schedule.plan import KernelStep
 TABLE = Tensor(f32, (7,))
 
 
-def lanes_of(function: Function, length: int = 1000) -> int:
-    """How many lanes its only kernel has, with vectors of 64 bytes."""
+def lanes_of(function: Function, length: int = 1000, vector_bytes: int = 64) -> int:
+    """How many lanes its only kernel has."""
     (step,) = CpuFunction(function).schedule({"n": length}).steps
     assert isinstance(step, KernelStep)
-    return lower_loops(CpuNest(step, 64), CPU).lanes
+    return lower_loops(CpuNest(step, vector_bytes), CPU).lanes
 
 
 def number(index: Node) -> Node:
@@ -128,6 +128,13 @@ def test_lanes_hide_the_latency_of_loops_and_only_numbers_that_differ_take_regis
     assert lanes_of(over_points(program)) == LANES[program]
 
 
+def test_a_loop_leaves_registers_for_what_stays_the_same() -> None:
+    alone = over_points(counted)
+    beside = over_points(lambda x, n, table: loop(n, lambda i, y: y * 0.5 + x * 0.25, x))
+    assert [lanes_of(alone, vector_bytes=size) for size in (32, 64)] == [8 * 8, 8 * 16]
+    assert [lanes_of(beside, vector_bytes=size) for size in (32, 64)] == [4 * 8, 8 * 16]
+
+
 def test_short_arrays_have_no_lanes_that_idle_in_loops() -> None:
     assert [lanes_of(over_points(counted), length) for length in (3, 127, 128)] == [32, 32, 128]
 
@@ -179,6 +186,6 @@ def test_random_loops_have_the_same_bits_with_the_lanes_that_all_numbers_would_l
     plan = CpuFunction(function).schedule({"n": len(values)})
     found = CompiledPlan.from_plan(plan, run_function).run(arguments)
     monkeypatch.setattr(divergence, "varying_types_of", all_types_of)
-    monkeypatch.setattr(vectorise, "_loop_registers", lambda node: 1)
+    monkeypatch.setattr(vectorise, "_loop_registers", lambda node, vector_bytes: 1)
     expected = CompiledPlan.from_plan(plan, run_function).run(arguments)
     np.testing.assert_array_equal(found[0], expected[0])

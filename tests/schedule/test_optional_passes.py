@@ -32,6 +32,9 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "fuse": lambda x: (lg.sin(x), lg.cos(x)),
     "guard_padded_loads": joined,
     "write_in_place": written,
+    "unguard_invariants": lambda x: lg.fori_loop(
+        0, lg.astype(x[0, 1] * 5.0, lg.int64), lambda i, s: s * 0.5 + lg.sin(x), x
+    ),
     "interchange_elementwise_loops": lambda x: lg.fori_loop(0, 5, lambda i, s: lg.sin(s) + x, x),
     "unroll_small_matmuls": lambda x: (lambda m: m @ lg.matrix_transpose(m))(lg.reshape(x, (-1, 2, 2))),
     "split_at_concatenations": lambda x: (

@@ -134,7 +134,8 @@ def lane_count(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int, vector
     every = [node for function in _functions(kernel) for node in nodes_of(function)]
     widest = _widest_varying(kernel, every, reads, lane)
     loops = [node for node in every if node.op in (for_loop, while_loop)] if len(every) <= LONG_LOOP else []
-    registers = _registers(kernel, every, reads, lane), min(map(_loop_registers, loops), default=0)
+    in_use = min([_loop_registers(node, vector_bytes) for node in loops], default=0)
+    registers = _registers(kernel, every, reads, lane), in_use
     usual, in_loops = (max(4, min(MOST_LANES, number * vector_bytes // widest)) for number in registers)
     return in_loops if usual < in_loops <= points else usual  # short arrays share the code of others that are
 
@@ -171,7 +172,7 @@ def _registers(kernel: Kernel, every: Sequence[Node], reads: Sequence[Sequence[i
     return 1 if len(every) > LARGE_KERNEL else 2
 
 
-def _loop_registers(node: Node) -> int:
+def _loop_registers(node: Node, vector_bytes: int) -> int:
     """Registers for each number that a loop carries: an iteration waits for the one before, and others run meanwhile.
 
     Measured with 16 registers of 32 bytes, 65,536 single numbers and 1,000 iterations, in ms with two, four and eight:
@@ -179,7 +180,8 @@ def _loop_registers(node: Node) -> int:
     numbers that turn about each other 6.6, 3.5 and 5.1, for eight spill; a Lorenz system of three 16, 14 and 16. Of 80
     operations on one number four are as fast as eight (19, 14 and 15), of 160 34 and 30 ms after 37. Where lanes leave
     a loop by themselves and wait for the last one, the same holds (5.1, 3.2 and 3.0 with random ends), but not if they
-    read memory by index meanwhile: 4.7, 6.2 and 7.0.
+    read memory by index meanwhile: 4.7, 6.2 and 7.0. With a number that stays the same beside one that is carried,
+    eight fill all registers, and which of the two is spilled is a matter of luck: 1.4 or 4.8 ms, and 2.7 with four.
     """
     body: Function = node.attribute("body")
     every = [inner for function in reachable_functions([body]) for inner in nodes_of(function)]
@@ -187,7 +189,9 @@ def _loop_registers(node: Node) -> int:
         return 1
     carried = [scalar for type in body.result_types for scalar in _scalars_of(type)]
     numbers = sum(scalar.kind == "float" for scalar in carried) or len(carried)
-    if numbers == 1 and len(every) <= SHORT_LOOP and node.op is for_loop:
+    fixed = len(node.operands) - 1 - node.attribute("carried") if node.op is for_loop else 0
+    room = numbers + fixed <= (2 if vector_bytes > 32 else 1)  # AVX-512 has twice as many registers
+    if numbers == 1 and room and len(every) <= SHORT_LOOP and node.op is for_loop:
         return 8
     most = LONG_LOOP if numbers == 1 else MEDIUM_LOOP
     return 4 if numbers <= FEW_CARRIED and len(every) <= most else 1
