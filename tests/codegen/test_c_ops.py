@@ -13,7 +13,7 @@ from livegrad import ops
 from livegrad.codegen.c import CUDA, OPENCL, function_source
 from livegrad.diagnostics import CompileError
 from livegrad.ir.op import Op
-from livegrad.ir.types import Array, Scalar, Struct, Tensor, Trace, Tuple, Type, components, inner_types, scalar_of
+from livegrad.ir.types import Array, Scalar, Struct, Tape, Tensor, Tuple, Type, components, inner_types, scalar_of
 from livegrad.runtime.cuda.nvrtc import compile_source, reason_for_no_compiler
 from livegrad.runtime.opencl import compile_function
 from livegrad.runtime.reference import evaluate
@@ -25,7 +25,7 @@ from tests.long_forms import LONG
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
 SCALARS = ("bool", "i8", "u64", "f32", "f64")  # `test_opencl.py` has integers of all widths
 # Ops that are about what a loop remembers, or about tensors inside: plans run those.
-ONLY_IN_PLANS = {"map", "trace_add", "trace_get", "trace_new", "trace_set", "trace_sum"}
+ONLY_IN_PLANS = {"map", "tape_add", "tape_get", "tape_new", "tape_set", "tape_sum"}
 DRAWS = 6
 
 
@@ -117,7 +117,7 @@ def is_pointwise(case: Case) -> bool:
     function = case.function
     inner = [part for type in (*function.parameter_types, *function.result_types) for part in inner_types(type)]
     results = [part for type in function.result_types for part in inner_types(type)]
-    if any(isinstance(type, Trace) for type in inner) or any(isinstance(type, Tensor) for type in results):
+    if any(isinstance(type, Tape) for type in inner) or any(isinstance(type, Tensor) for type in results):
         return False
     return all(type.name in OPENCL.scalars for type in inner if isinstance(type, Scalar))
 

@@ -9,14 +9,14 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant, input_op, parameter_op
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import SCALARS, Array, Scalar, Tensor, Trace, Tuple, Type, Vector, bool_, f32, f64, i32, i64
+from livegrad.ir.types import SCALARS, Array, Scalar, Tape, Tensor, Tuple, Type, Vector, bool_, f32, f64, i32, i64
 from livegrad.ops.aggregate import get, get_at, make_tuple, set_, set_at
 from livegrad.ops.control import call, check, make_cond, make_for_loop, make_map, make_switch, make_while_loop, map_
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.placement import transfer
-from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_stack, trace_sum, trace_unstack
+from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_stack, tape_sum, tape_unstack
 from livegrad.ops.transcendental import exp, sin, sqrt
 from livegrad.ops.vector import dot, normalize
 from tests.conformance.case import Case, make_case
@@ -259,15 +259,15 @@ def check_cases() -> Iterator[Case]:
 
 def trace_cases() -> Iterator[Case]:
     for scalar in (f32, f64):
-        yield make_case(trace_set, _remembers, i64, scalar, note="reversed", draws=(_TRIPS,), tolerance=_FEW)
-        yield make_case(trace_set, _overwrites, i64, scalar, note="overwritten", draws=(_TRIPS,), tolerance=_FEW)
-        yield make_case(trace_new, _reads_nothing, scalar, note="never_set")
-        yield make_case(trace_get, _remembers_pairs, i64, scalar, note="pairs", draws=(_TRIPS,), tolerance=_FEW)
-        yield make_case(trace_add, _adds_up, i64, scalar, note="counts", draws=(_TRIPS,), tolerance=_FEW)
-        yield make_case(trace_sum, _sums_up, i64, scalar, note="both", draws=(_TRIPS,), tolerance=_FEW)
+        yield make_case(tape_set, _remembers, i64, scalar, note="reversed", draws=(_TRIPS,), tolerance=_FEW)
+        yield make_case(tape_set, _overwrites, i64, scalar, note="overwritten", draws=(_TRIPS,), tolerance=_FEW)
+        yield make_case(tape_new, _reads_nothing, scalar, note="never_set")
+        yield make_case(tape_get, _remembers_pairs, i64, scalar, note="pairs", draws=(_TRIPS,), tolerance=_FEW)
+        yield make_case(tape_add, _adds_up, i64, scalar, note="counts", draws=(_TRIPS,), tolerance=_FEW)
+        yield make_case(tape_sum, _sums_up, i64, scalar, note="both", draws=(_TRIPS,), tolerance=_FEW)
         row = Tensor(scalar, (3,))
-        yield make_case(trace_stack, _stacks, row, note="rows", tolerance=_FEW)
-        yield make_case(trace_unstack, _unstacks, Tensor(scalar, (4, 3)), note="rows", tolerance=_FEW)
+        yield make_case(tape_stack, _stacks, row, note="rows", tolerance=_FEW)
+        yield make_case(tape_unstack, _unstacks, Tensor(scalar, (4, 3)), note="rows", tolerance=_FEW)
         yield make_case(transfer, lambda x: transfer(x * x, device="reference") + x, row, note="amid")
 
 
@@ -275,45 +275,45 @@ def _remembers(n: Node, x: Node) -> Node:
     """Writes sines on the way up, and reads them on the way down."""
 
     def up(i: Node, a: Node, kept: Node) -> tuple[Node, Node]:
-        return sin(a) + x, trace_set(kept, i, a)
+        return sin(a) + x, tape_set(kept, i, a)
 
-    _, kept = make_for_loop(n, up, x, trace_new(type=Trace(x.type)))
-    return make_for_loop(n, lambda i, a: a * 0.5 + trace_get(kept, i), x, reverse=True)[0]
+    _, kept = make_for_loop(n, up, x, tape_new(type=Tape(x.type)))
+    return make_for_loop(n, lambda i, a: a * 0.5 + tape_get(kept, i), x, reverse=True)[0]
 
 
 def _overwrites(n: Node, x: Node) -> Node:
     """Only the last value that was set at an index is read, and only it has a derivative."""
-    empty = trace_new(type=Trace(x.type))
-    kept = make_for_loop(n, lambda i, t: trace_set(trace_set(t, i % 2, x * x), i % 2, sin(x)), empty)[0]
-    kept = trace_set(trace_add(kept, n - n, x * x * x), n - n, x + trace_get(kept, n - n + 1))
-    return trace_get(kept, n - n) * x + trace_get(kept, n - n + 1)
+    empty = tape_new(type=Tape(x.type))
+    kept = make_for_loop(n, lambda i, t: tape_set(tape_set(t, i % 2, x * x), i % 2, sin(x)), empty)[0]
+    kept = tape_set(tape_add(kept, n - n, x * x * x), n - n, x + tape_get(kept, n - n + 1))
+    return tape_get(kept, n - n) * x + tape_get(kept, n - n + 1)
 
 
 def _reads_nothing(x: Node) -> Node:
-    return trace_get(trace_new(type=Trace(x.type)), constant(3, i64)) + x
+    return tape_get(tape_new(type=Tape(x.type)), constant(3, i64)) + x
 
 
 def _stacks(x: Node) -> Node:
     """Three rows of four are set: the one that is not is zero."""
-    empty = trace_new(type=Trace(x.type))
-    kept = make_for_loop(constant(3, i64), lambda i, y, t: (sin(y) * x, trace_set(t, i, y)), x, empty)[1]
-    return trace_stack(kept, size=4)
+    empty = tape_new(type=Tape(x.type))
+    kept = make_for_loop(constant(3, i64), lambda i, y, t: (sin(y) * x, tape_set(t, i, y)), x, empty)[1]
+    return tape_stack(kept, size=4)
 
 
 def _unstacks(x: Node) -> Node:
-    rows = trace_unstack(x)
-    first = trace_get(rows, constant(0, i64))
-    return make_for_loop(constant(4, i64), lambda i, y: y * trace_get(rows, i) + y, first)[0]
+    rows = tape_unstack(x)
+    first = tape_get(rows, constant(0, i64))
+    return make_for_loop(constant(4, i64), lambda i, y: y * tape_get(rows, i) + y, first)[0]
 
 
 def _remembers_pairs(n: Node, x: Node) -> Node:
     def up(i: Node, a: Node, kept: Node) -> tuple[Node, Node]:
-        return a * 0.5, trace_set(kept, i, make_tuple(a, i))
+        return a * 0.5, tape_set(kept, i, make_tuple(a, i))
 
-    _, kept = make_for_loop(n, up, x, trace_new(type=Trace(Tuple((x.type, i64)))))
+    _, kept = make_for_loop(n, up, x, tape_new(type=Tape(Tuple((x.type, i64)))))
 
     def down(i: Node, a: Node) -> Node:
-        entry = trace_get(kept, i)
+        entry = tape_get(kept, i)
         return a + get(entry, index=0) * cast(get(entry, index=1), type=x.type)
 
     return make_for_loop(n, down, x)[0]
@@ -321,18 +321,18 @@ def _remembers_pairs(n: Node, x: Node) -> Node:
 
 def _adds_up(n: Node, x: Node) -> Node:
     def up(i: Node, kept: Node) -> Node:
-        return trace_add(trace_add(kept, i % 2, x), i, x * 0.5)
+        return tape_add(tape_add(kept, i % 2, x), i, x * 0.5)
 
-    kept = make_for_loop(n, up, trace_new(type=Trace(x.type)))[0]
-    return make_for_loop(n, lambda i, a: a * 0.5 + trace_get(kept, i), x)[0]
+    kept = make_for_loop(n, up, tape_new(type=Tape(x.type)))[0]
+    return make_for_loop(n, lambda i, a: a * 0.5 + tape_get(kept, i), x)[0]
 
 
 def _sums_up(n: Node, x: Node) -> Node:
-    empty = trace_new(type=Trace(x.type))
-    first = make_for_loop(n, lambda i, kept: trace_set(kept, i, x), empty)[0]
-    second = make_for_loop(n + 2, lambda i, kept: trace_set(kept, i, x * x), empty)[0]
-    both = trace_sum(first, second)
-    return make_for_loop(n + 3, lambda i, a: a * 0.5 + trace_get(both, i), x)[0]
+    empty = tape_new(type=Tape(x.type))
+    first = make_for_loop(n, lambda i, kept: tape_set(kept, i, x), empty)[0]
+    second = make_for_loop(n + 2, lambda i, kept: tape_set(kept, i, x * x), empty)[0]
+    both = tape_sum(first, second)
+    return make_for_loop(n + 3, lambda i, a: a * 0.5 + tape_get(both, i), x)[0]
 
 
 # --- programs that fail ----------------------------------------------------------------------------------------------

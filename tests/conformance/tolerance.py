@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.ir.bfloat16 import readable
-from livegrad.ir.types import Array, Struct, Trace, Tuple, Type, bf16, components
+from livegrad.ir.types import Array, Struct, Tape, Tuple, Type, bf16, components
 from tests.conformance.values import element_of, plain_shape
 
 
@@ -47,7 +47,7 @@ def _differences(actual: Any, expected: Any, type: Type, tolerance: Tolerance, m
             for index, own in enumerate(members)
             for line in _differences(actual[index], expected[index], own, tolerance, magnitude, f"{at}.{index}")
         ]
-    if isinstance(type, Trace):
+    if isinstance(type, Tape):
         return [] if actual == expected else [f"{at} is {actual!r}, expected {expected!r}"]
     found, wanted = np.asarray(actual), np.asarray(expected)
     dtype = element_of(type).dtype
@@ -95,7 +95,7 @@ def misfit(value: Any, type: Type) -> str | None:
         if not isinstance(value, tuple) or len(value) != len(members):
             return f"{value!r} is no {type}"
         return next((text for m, t in zip(value, members, strict=True) if (text := misfit(m, t))), None)
-    if isinstance(type, Trace):
+    if isinstance(type, Tape):
         return None if isinstance(value, Mapping) else f"{value!r} is no {type}"
     array = np.asarray(value)
     if array.dtype == element_of(type).dtype and array.shape == plain_shape(type):

@@ -21,7 +21,7 @@ from tests.differentiate.checks import check_first_order, check_nesting, gradien
 from tests.differentiate.programs import PROGRAMS, TABLE, VALUES
 
 THIRD_ORDER = ["product_loop", "weighted_mean", "nested_branches", "component_written_twice", "newton_root", "texture"]
-TRACES = {"trace_new", "trace_set", "trace_get", "trace_add", "trace_sum"}
+TRACES = {"tape_new", "tape_set", "tape_get", "tape_add", "tape_sum"}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -12,7 +12,7 @@ from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import UNIT, Struct, Tensor, Trace, Tuple, f64, i64
+from livegrad.ir.types import UNIT, Struct, Tape, Tensor, Tuple, f64, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import call, make_cond, make_for_loop, make_map, make_while_loop
@@ -116,7 +116,7 @@ def test_native_code_gives_the_reference_s_gradient(name: str) -> None:
 def trace_elements(function: Function) -> list[tuple[Any, ...]]:
     """What each trace of a function remembers of a trip."""
     nodes = {node for inner in reachable_functions([function]) for node in nodes_of(inner)}
-    found = {node.type for node in nodes if isinstance(node.type, Trace)}
+    found = {node.type for node in nodes if isinstance(node.type, Tape)}
     return [type.element.elements for type in found if isinstance(type.element, Tuple)]
 
 

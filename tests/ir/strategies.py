@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from livegrad.ir.dimension import Dimension, Size
-from livegrad.ir.types import SCALARS, Array, Matrix, Struct, Tensor, Trace, Tuple, Type, Vector
+from livegrad.ir.types import SCALARS, Array, Matrix, Struct, Tape, Tensor, Tuple, Type, Vector
 
 scalars = st.sampled_from(list(SCALARS.values()))
 dimensions: st.SearchStrategy[Dimension] = st.builds(
@@ -34,7 +34,7 @@ types: st.SearchStrategy[Type] = st.recursive(
     ),
     lambda inner: st.one_of(
         st.builds(Array, inner, st.integers(0, 4)),
-        st.builds(Trace, inner),
+        st.builds(Tape, inner),
         st.builds(Tuple, st.lists(inner, max_size=3).map(tuple)),
         st.builds(Struct, names, st.lists(st.tuples(names, inner), max_size=3).map(_distinct_fields)),
     ),

@@ -241,7 +241,7 @@ def test_changed_text_raises_nothing_but_our_errors(position: int, removed: int,
 
 
 RICH_TEXT = """\
-function @f(%x: tensor<f32, [n, 3]>, %s: struct A{b: (f32, i32), c: array<trace<vec<c64, 3>>, 2>}) {
+function @f(%x: tensor<f32, [n, 3]>, %s: struct A{b: (f32, i32), c: array<tape<vec<c64, 3>>, 2>}) {
   %0 = reduce(%x; axes=[1], kind="sum"): tensor<f32, [n]>
   %1 = broadcast(%0; axes=[0], shape=[<n>, 4]): tensor<f32, [n, 4]>
   %2 = constant(type=c64, value=complex(-0.0, inf)): c64
@@ -276,7 +276,7 @@ def test_any_text_raises_nothing_but_our_errors(text: str) -> None:
     assert all(is_read_or_refused(parse, text) for parse in (parse_function, parse_module, parse_type))
 
 
-@pytest.mark.parametrize("opening", ["[", "(", "trace<", "array<", "struct A{b:"])
+@pytest.mark.parametrize("opening", ["[", "(", "tape<", "array<", "struct A{b:"])
 def test_nesting_without_end_is_an_error_of_ours(opening: str) -> None:
     with pytest.raises(LivegradError, match="nested more than 64 deep"):
         parse_function("function @f() { %0 = constant(value=" + opening * 100_000)

@@ -16,8 +16,8 @@ from livegrad.ir.types import (
     Array,
     Matrix,
     Struct,
+    Tape,
     Tensor,
-    Trace,
     Tuple,
     Type,
     Vector,
@@ -118,7 +118,7 @@ def test_fields_without_derivative_leave_a_differential_struct() -> None:
 
 def test_positions_of_a_differential_tuple_keep_their_meaning() -> None:
     assert differential_of(Tuple((i32, f32))) is Tuple((UNIT, f32))
-    assert differential_of(Trace(f32)) is Trace(f32)
+    assert differential_of(Tape(f32)) is Tape(f32)
     assert differential_of(Array(i32, 4)) is UNIT
 
 

@@ -12,7 +12,7 @@ from tests.conformance.cases import NEVER_RUN
 from tests.conformance.cases_elementwise import SHAPED, arity_of, elementwise_ops
 
 # The reference evaluates these itself, because their meaning needs the node's type or the function's domain.
-EVALUATED_BY_THE_REFERENCE = {"parameter", "map", "trace_get", "trace_stack"}
+EVALUATED_BY_THE_REFERENCE = {"parameter", "map", "tape_get", "tape_stack"}
 # Leaves, derivatives themselves, and what stands between linearisation and transposition.
 WITHOUT_DERIVATIVE = {"parameter", "fwd_diff", "bwd_diff", "custom_linear", "recompute_linear"}
 OPS = list(Op.table.values())

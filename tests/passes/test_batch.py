@@ -12,7 +12,7 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Array, Struct, Tensor, Trace, Tuple, Type, components, f64, i64
+from livegrad.ir.types import Array, Struct, Tape, Tensor, Tuple, Type, components, f64, i64
 from livegrad.ir.verify import verify_function
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import check, make_cond, make_for_loop, make_map, make_switch, make_while_loop
@@ -21,7 +21,7 @@ from livegrad.ops.differential import bwd_diff
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
-from livegrad.ops.trace import trace_get, trace_new, trace_set, trace_stack, trace_unstack
+from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack
 from livegrad.ops.transcendental import cos, sin, sqrt
 from livegrad.passes.batch import RULES, batch
 from livegrad.passes.differentiate.forward import jvp
@@ -417,22 +417,22 @@ def test_every_op_of_the_table_can_be_batched() -> None:
     aggregates = {"make", "get", "set", "splat", "get_at", "set_at"}
     geometry = {"dot", "cross", "length", "normalize", "determinant", "inverse"}
     matrices = {"matrix_vector", "matrix_multiply", "matrix_transpose"}
-    leaves = {"parameter", "input", "iota", "trace_new"}
+    leaves = {"parameter", "input", "iota", "tape_new"}
     written_out_before = {"fwd_diff", "bwd_diff", "custom_linear", "recompute_linear"}
     assert without == aggregates | geometry | matrices | leaves | written_out_before
 
 
 def remembered_rows(x: Node, n: Node) -> Node:
     """A loop over a tensor's rows, whose values are stacked again."""
-    rows = trace_unstack(x)
-    empty = trace_new(type=Trace(ROW))
+    rows = tape_unstack(x)
+    empty = tape_new(type=Tape(ROW))
 
     def step(i: Node, a: Node, kept: Node) -> tuple[Node, Node]:
-        moved = sin(a) + trace_get(rows, i)
-        return moved, trace_set(kept, i, moved)
+        moved = sin(a) + tape_get(rows, i)
+        return moved, tape_set(kept, i, moved)
 
     _, kept = make_for_loop(n, step, broadcast(constant(0.5, f64), shape=(4,), axes=()), empty)
-    return trace_stack(kept, size=3)
+    return tape_stack(kept, size=3)
 
 
 def test_traces_of_rows_are_stacked_by_member() -> None:

@@ -15,7 +15,7 @@ from livegrad.ops.elementwise import floor_div, select
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, flip, index_along
 from livegrad.ops.reduction import reduce
-from livegrad.ops.trace import trace_get, trace_unstack
+from livegrad.ops.tape import tape_get, tape_unstack
 from livegrad.ops.transcendental import sin
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.runtime.cpu import run_function
@@ -55,10 +55,10 @@ def test_numbers_rows_and_positions_may_take_part() -> None:
     def loop(x: Node, row: Node, scale: Node, zero: Node, listed: Node) -> tuple[Node, ...]:
         wide = broadcast(row, shape=(5, 7), axes=(1,))
         place = cast(index_along((5, 7), 0), type=f64)
-        rows = trace_unstack(listed)
+        rows = tape_unstack(listed)
 
         def step(index: Node, a: Node, time: Node) -> tuple[Node, ...]:
-            given = trace_get(rows, index)
+            given = tape_get(rows, index)
             return a * spread(scale) + wide + place * spread(time) + spread(given), time + 0.25
 
         return make_for_loop(constant(4, i64), step, x, zero)
@@ -91,8 +91,8 @@ def test_elements_that_meet_stay_a_loop_over_tensors(meeting) -> None:
 
 def test_lists_that_may_be_too_short_stay_a_loop_over_tensors() -> None:
     def loop(n: Node, x: Node, listed: Node) -> Node:
-        rows = trace_unstack(listed)
-        return make_for_loop(n, lambda i, a: a + spread(trace_get(rows, i)), x)[0]
+        rows = tape_unstack(listed)
+        return make_for_loop(n, lambda i, a: a + spread(tape_get(rows, i)), x)[0]
 
     check(trace(loop, i64, ROWS, Tensor(f64, (4,))), 4, numbers(5, 7), numbers(4), loops=1)
 

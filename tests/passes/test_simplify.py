@@ -14,7 +14,7 @@ from livegrad.ir.leaves import constant, parameter
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.op import Op
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Scalar, Tensor, Trace, Type, Vector, bool_, f16, f32, f64, i8, i32, i64, u8
+from livegrad.ir.types import Scalar, Tape, Tensor, Type, Vector, bool_, f16, f32, f64, i8, i32, i64, u8
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get, get_at, make_tuple, splat
 from livegrad.ops.control import check, make_cond, make_for_loop, make_switch, make_while_loop
@@ -22,7 +22,7 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import floor_div, neg, select
 from livegrad.ops.movement import broadcast, slice_
 from livegrad.ops.rules import filled
-from livegrad.ops.trace import trace_get, trace_new, trace_set
+from livegrad.ops.tape import tape_get, tape_new, tape_set
 from livegrad.ops.transcendental import pow
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.simplify import Simplify
@@ -252,8 +252,8 @@ def test_a_single_trip_is_its_body() -> None:
 def test_what_was_written_to_a_trace_is_read_without_it() -> None:
     def f(i: Node, x: Node) -> tuple[Node, ...]:
         known = [constant(index, i64) for index in (0, 1)]
-        written = trace_set(trace_set(trace_new(type=Trace(f32)), known[0], x), known[1], -x)
-        return trace_get(written, known[1]), trace_get(written, known[0]), trace_get(trace_set(written, i, x), i)
+        written = tape_set(tape_set(tape_new(type=Tape(f32)), known[0], x), known[1], -x)
+        return tape_get(written, known[1]), tape_get(written, known[0]), tape_get(tape_set(written, i, x), i)
 
     assert op_names(simplify(f, i64, f32)) == ["neg"]
 

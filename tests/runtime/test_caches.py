@@ -195,7 +195,7 @@ def test_a_plan_from_disk_gives_the_same_bits(program: str, cache: ObjectCache) 
 
 
 def test_a_plan_from_disk_knows_the_place_of_each_argument(cache: ObjectCache) -> None:
-    types = lg.ir.types.Tensor(lg.f64, (3,)), lg.ir.types.Trace(lg.f64), lg.ir.types.Tensor(lg.f64, ())
+    types = lg.ir.types.Tensor(lg.f64, (3,)), lg.ir.types.Tape(lg.f64), lg.ir.types.Tensor(lg.f64, ())
     function = lg.ir.trace(
         lambda x, remembered, factor: x * ops.broadcast(factor, shape=(3,), axes=()) + 1.0625, *types
     )

@@ -81,25 +81,25 @@ def multiplying(x: Node, w: Node) -> Node:
 def scanning(x: Node, w: Node) -> Node:
     """Rows in and rows out, backwards."""
     stacked = ops.reshape(ops.concatenate(x, w, x * w, w + x, axis=0), shape=(4, 3))
-    rows = ops.trace_unstack(stacked)
+    rows = ops.tape_unstack(stacked)
 
     def step(index: Node, y: Node, kept: Node) -> tuple[Node, Node]:
-        after = ops.sin(y) * ops.trace_get(rows, index)
-        return after, ops.trace_set(kept, index, after * y)
+        after = ops.sin(y) * ops.tape_get(rows, index)
+        return after, ops.tape_set(kept, index, after * y)
 
-    last, kept = ops.make_for_loop(whole(4), step, x, ops.trace_new(type=rows.type), reverse=True)
-    return last + ops.reduce(ops.trace_stack(kept, size=4), kind="sum", axes=(0,))
+    last, kept = ops.make_for_loop(whole(4), step, x, ops.tape_new(type=rows.type), reverse=True)
+    return last + ops.reduce(ops.tape_stack(kept, size=4), kind="sum", axes=(0,))
 
 
 def elsewhere(x: Node, w: Node) -> Node:
     """A trace that is read at another index than the loop's own."""
-    kind = ops.trace_unstack(ops.reshape(x, shape=(1, 3))).type
+    kind = ops.tape_unstack(ops.reshape(x, shape=(1, 3))).type
 
     def step(index: Node, y: Node, kept: Node) -> tuple[Node, Node]:
-        before = ops.trace_get(kept, index - 1)
-        return ops.sin(y) * w + before, ops.trace_set(kept, index, y)
+        before = ops.tape_get(kept, index - 1)
+        return ops.sin(y) * w + before, ops.tape_set(kept, index, y)
 
-    return ops.make_for_loop(whole(5), step, x, ops.trace_new(type=kind))[0]
+    return ops.make_for_loop(whole(5), step, x, ops.tape_new(type=kind))[0]
 
 
 def no_trips(x: Node, w: Node) -> Node:
@@ -140,9 +140,9 @@ def test_traces_that_change_places_are_handed_on_by_the_host() -> None:
         return y + 1.0, b, a
 
     def program(x: Node) -> Node:
-        first = ops.trace_unstack(ops.reshape(x, shape=(1, 3)))
-        y, a, _ = ops.make_for_loop(whole(3), exchange, x, first, ops.trace_new(type=first.type))
-        return y + ops.trace_get(a, whole(0))
+        first = ops.tape_unstack(ops.reshape(x, shape=(1, 3)))
+        y, a, _ = ops.make_for_loop(whole(3), exchange, x, first, ops.tape_new(type=first.type))
+        return y + ops.tape_get(a, whole(0))
 
     function = trace(program, ROW)
     (body,) = bodies(function)

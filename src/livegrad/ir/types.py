@@ -333,17 +333,17 @@ class Tensor(Type):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trace(Type):
+class Tape(Type):
     """A tape: the residuals of a loop, one value of the same type for each iteration.
 
-    >>> Trace(f32)
-    trace<f32>
+    >>> Tape(f32)
+    tape<f32>
     """
 
     element: Type
 
     def __str__(self) -> str:
-        return f"trace<{self.element}>"
+        return f"tape<{self.element}>"
 
 
 _OVER_SCALARS = (Tensor, Vector, Matrix)
@@ -433,7 +433,7 @@ def inner_types(type: Type) -> Iterator[Type]:
     while pending:
         current = pending.pop()
         yield current
-        if isinstance(current, Tensor | Trace):
+        if isinstance(current, Tensor | Tape):
             pending.append(current.element)
         else:
             pending.extend(components(current))
@@ -470,6 +470,6 @@ def differential_of(type: Type) -> Type:
             return Tuple(tuple(map(differential_of, elements)))
         case Array(element=element, size=size):
             return Array(differential_of(element), size)
-        case Trace(element=element):
-            return Trace(differential_of(element))
+        case Tape(element=element):
+            return Tape(differential_of(element))
     return type

@@ -92,14 +92,14 @@ from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce, s
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.solving import cofactors, det, inv, pinv, slogdet, solve, triangular_solve
 from livegrad.ops.sorting import argsort, searchsorted, sort, take_along_axis, top_k, top_positions
-from livegrad.ops.trace import (
-    trace_add,
-    trace_get,
-    trace_new,
-    trace_set,
-    trace_stack,
-    trace_sum,
-    trace_unstack,
+from livegrad.ops.tape import (
+    tape_add,
+    tape_get,
+    tape_new,
+    tape_set,
+    tape_stack,
+    tape_sum,
+    tape_unstack,
 )
 from livegrad.ops.transcendental import (
     acos,
@@ -317,15 +317,15 @@ __all__ = [
     "take_window",
     "tan",
     "tanh",
+    "tape_add",
+    "tape_get",
+    "tape_new",
+    "tape_set",
+    "tape_stack",
+    "tape_sum",
+    "tape_unstack",
     "top_k",
     "top_positions",
-    "trace_add",
-    "trace_get",
-    "trace_new",
-    "trace_set",
-    "trace_stack",
-    "trace_sum",
-    "trace_unstack",
     "transfer",
     "triangular_solve",
     "trunc",

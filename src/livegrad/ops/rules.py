@@ -17,8 +17,8 @@ from livegrad.ir.types import (
     UNIT,
     Matrix,
     Scalar,
+    Tape,
     Tensor,
-    Trace,
     Tuple,
     Type,
     Vector,
@@ -98,8 +98,8 @@ def add_values(first: Node, second: Node) -> Node:
         if _adds_into_nothing(other):
             # An addition at an index goes straight into the other summand instead of into zeros first.
             return make_node(other.op, (value, *other.operands[1:]), other.attributes)
-    if isinstance(first.type, Trace):
-        return Op.named("trace_sum")(first, second)
+    if isinstance(first.type, Tape):
+        return Op.named("tape_sum")(first, second)
     if scalar_of(first.type) is not None:
         return first + second
     if first.type is UNIT:
@@ -112,8 +112,8 @@ def add_values(first: Node, second: Node) -> Node:
 
 
 def _adds_into_nothing(value: Node) -> bool:
-    if value.op.name == "trace_add":
-        return value.operands[0].op.name == "trace_new"
+    if value.op.name == "tape_add":
+        return value.operands[0].op.name == "tape_new"
     return value.op.name == "scatter_add" and is_zero_node(value.operands[0])
 
 
@@ -136,8 +136,8 @@ def zero(type: Type) -> Node:
             return Op.named("splat")(zero(type.element), type=type)
         case Tensor(element=element, shape=shape):
             return make_node(Op.named("broadcast"), (zero(element),), (("axes", ()), ("shape", shape)))
-        case Trace():
-            return Op.named("trace_new")(type=type)
+        case Tape():
+            return Op.named("tape_new")(type=type)
     return Op.named("make")(*map(zero, components(type)), type=type)
 
 
@@ -159,7 +159,7 @@ def is_zero_node(node: Node) -> bool:
             return all(map(is_zero_node, node.operands))
         case "broadcast":
             return not node.attribute("axes") and is_zero_node(node.operands[0])
-        case "trace_new":
+        case "tape_new":
             return True
     return False
 

@@ -10,7 +10,7 @@ from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Array, Struct, Tensor, Trace, Tuple, Type, inner_types
+from livegrad.ir.types import Array, Struct, Tape, Tensor, Tuple, Type, inner_types
 from livegrad.ir.walk import nodes_of
 
 
@@ -57,6 +57,6 @@ def bind_type(type: Type, sizes: Mapping[str, int]) -> Type:
             return Struct(name, tuple((field, bind_type(own, sizes)) for field, own in fields))
         case Array(element=element, size=size):
             return Array(bind_type(element, sizes), size)
-        case Trace(element=element):
-            return Trace(bind_type(element, sizes))
+        case Tape(element=element):
+            return Tape(bind_type(element, sizes))
     return type

@@ -13,7 +13,7 @@ from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import keeps_places
-from livegrad.ir.types import Tensor, Trace
+from livegrad.ir.types import Tape, Tensor
 from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_in, reachable_functions, substitute
 from livegrad.ops.control import call, cond, parameters_of
 
@@ -43,7 +43,7 @@ def is_pure(function: Function) -> bool:
 
 def is_pure_node(node: Node) -> bool:
     """Whether a node needs nothing but its operands: it never fails, and it reads no memory."""
-    if isinstance(node.type, Tensor | Trace) or node.op.checked or node.op is input_op:
+    if isinstance(node.type, Tensor | Tape) or node.op.checked or node.op is input_op:
         return False
     return not node.functions or (node.op in (call, cond) and all(map(is_pure, node.functions)))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Trace, Tuple, Type, Vector, c128, f64
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tape, Tensor, Tuple, Type, Vector, c128, f64
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.conversion import cast
 
@@ -47,8 +47,8 @@ def _double_type(type: Type) -> Type:
             return Tuple(tuple(map(_double_type, elements)))
         case Struct(name=name, fields=fields):
             return Struct(name, tuple((own, _double_type(field)) for own, field in fields))
-        case Trace(element=element):
-            return Trace(_double_type(element))
+        case Tape(element=element):
+            return Tape(_double_type(element))
     return type
 
 

@@ -20,7 +20,7 @@ from livegrad.ops.control import for_loop, make_for_loop, map_
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.rules import filled
-from livegrad.ops.trace import trace_get, trace_unstack
+from livegrad.ops.tape import tape_get, tape_unstack
 
 _MOST_NODES = 300  # of a body: beyond, its values are too many for registers
 
@@ -75,7 +75,7 @@ class _Point:
                     computed = self._add(node, broadcast(outside[source], **dict(node.attributes)))
             elif node.op is iota and shape_of(node.type) == self.shape:
                 computed = self._add(node, node)
-            elif node.op is trace_get:
+            elif node.op is tape_get:
                 computed = self._is_row_of_numbers(node, outside)
             else:
                 computed = False
@@ -95,7 +95,7 @@ class _Point:
         """Whether a number is read from a list of at least as many as there are trips, the trip's own."""
         trips, (rows, index) = self.node.operands[0], node.operands
         rows = outside.get(rows, rows)
-        if rows.op is not trace_unstack or index is not self.body.parameters[0] or not isinstance(node.type, Tensor):
+        if rows.op is not tape_unstack or index is not self.body.parameters[0] or not isinstance(node.type, Tensor):
             return False
         listed = outside.get(rows.operands[0], rows.operands[0])
         if node.type.rank or (
@@ -136,7 +136,7 @@ class _Point:
         """A node of the body at one point."""
         if node in self.places:
             value = more[self.places[node]]
-            return lookup(value, index) if node.op is trace_get else value
+            return lookup(value, index) if node.op is tape_get else value
         if not node.operands:
             return node
         operands = [values[operand] for operand in node.operands]

@@ -13,13 +13,13 @@ from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import keeps_places
-from livegrad.ir.types import Array, Struct, Trace, Tuple, Type, bf16, components, f32, inner_types, scalar_of
+from livegrad.ir.types import Array, Struct, Tape, Tuple, Type, bf16, components, f32, inner_types, scalar_of
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make, make_tuple, member
 from livegrad.ops.control import map_
 from livegrad.ops.conversion import cast
 from livegrad.ops.rules import add_values
-from livegrad.ops.trace import trace_add, trace_get, trace_set
+from livegrad.ops.tape import tape_add, tape_get, tape_set
 from livegrad.passes.functions import rewrite_functions
 
 # These hand elements on as they are.
@@ -30,7 +30,7 @@ _MOVES = frozenset(
         *("call", "cond", "switch", "for_loop", "while_loop", "map", "check", "after", "kept", "transfer"),
         *("broadcast", "reshape", "permute", "slice", "flip", "concatenate", "lookup", "matrix_transpose"),
         *("custom_call", "custom_linear", "recompute_call", "recompute_linear", "fwd_diff", "bwd_diff"),
-        *("trace_new", "trace_set", "trace_get", "trace_stack", "trace_unstack"),
+        *("tape_new", "tape_set", "tape_get", "tape_stack", "tape_unstack"),
     )
 )
 
@@ -64,10 +64,10 @@ def _lower(node: Node) -> Node | None:
         return _lower_sums(node)
     if not computes_bfloat16(node) or _is_last_cast(node):
         return None
-    if node.op is trace_add:
-        trace, index, value = node.operands
-        return trace_set(trace, index, _sum(trace_get(trace, index), value))
-    if any(isinstance(operand.type, Trace) for operand in node.operands):
+    if node.op is tape_add:
+        tape, index, value = node.operands
+        return tape_set(tape, index, _sum(tape_get(tape, index), value))
+    if any(isinstance(operand.type, Tape) for operand in node.operands):
         raise CompileError(
             f"`{node.op.name}` cannot accumulate the tape of a loop in bf16",
             where=node.origin,

@@ -17,7 +17,7 @@ from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.bfloat16 import LARGEST, narrow
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.node import Function
-from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Trace, Tuple, Type, Vector, bf16, components, f32
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tape, Tensor, Tuple, Type, Vector, bf16, components, f32
 
 _RANK = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
 _RANK_OF_NUMPY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
@@ -228,7 +228,7 @@ def dense_form(type: Type) -> DenseForm:
                 return type.dtype, (), None, 0, 0
             low, high = scalar_range(type)
             return type.dtype, None, float if type.kind == "float" else int, low, high
-        case Trace():
+        case Tape():
             return np.dtype(object), None, Remembered, 0, 0
     return None, (), None, 0, 0
 

@@ -25,8 +25,8 @@ from livegrad.ir.types import (
     Matrix,
     Scalar,
     Struct,
+    Tape,
     Tensor,
-    Trace,
     Tuple,
     Type,
     Vector,
@@ -38,7 +38,7 @@ from livegrad.ir.types import (
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import check, map_
 from livegrad.ops.differential import bwd_diff, fwd_diff
-from livegrad.ops.trace import add_plain, trace_get, trace_stack, zero_value
+from livegrad.ops.tape import add_plain, tape_get, tape_stack, zero_value
 from livegrad.passes.bind_sizes import bind_type
 from livegrad.passes.flatten_signature import assemble_value
 from livegrad.passes.functions import uses_any
@@ -82,7 +82,7 @@ def _as_leaf(argument: Any, type: Type, place: str) -> Any:
         return held if type is bf16 else type.dtype.type(held)
     if isinstance(type, Tensor | Vector | Matrix):
         return array_argument(argument, type, place)
-    assert isinstance(type, Trace)
+    assert isinstance(type, Tape)
     return Entries({int(key): _as_leaf(value, type.element, place) for key, value in argument.items()})
 
 
@@ -116,10 +116,10 @@ def apply_node(
     try:
         if node.op is map_:
             result = _map(node, operands, attributes["function"], sizes)
-        elif node.op is trace_get:
-            trace, index = operands[0], int(operands[1])
-            result = trace[index] if index in trace else zero_value(bind_type(node.type, sizes))
-        elif node.op is trace_stack:
+        elif node.op is tape_get:
+            tape, index = operands[0], int(operands[1])
+            result = tape[index] if index in tape else zero_value(bind_type(node.type, sizes))
+        elif node.op is tape_stack:
             missing = zero_value(bind_type(node.operands[0].type.element, sizes))  # type: ignore[attr-defined]
             entries = [operands[0].get(index, missing) for index in range(attributes["size"])]
             result = np.stack(entries) if entries else zero_value(bind_type(node.type, sizes))

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ir.types import Array, Struct, Trace, Tuple, Type, components
+from livegrad.ir.types import Array, Struct, Tape, Tuple, Type, components
 from livegrad.ir.walk import nodes_of, rewrite, substitute, toposort
 from livegrad.ops.aggregate import make
 from livegrad.ops.control import while_loop
 from livegrad.ops.rules import add_values, zero
-from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
+from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_sum
 from livegrad.passes.flatten_signature import flatten_signature, leaf_types, leaves_of
 
 
 @dataclass(frozen=True)
-class RowTrace:
-    """A trace of which each trip reads or writes the row at its index."""
+class RowTape:
+    """A tape of which each trip reads or writes the row at its index."""
 
     leaf: int  # its place among the leaves of the loop's operands
     element: Type
@@ -43,7 +43,7 @@ class RowLoop:
     carried: int  # leaves
     state: tuple[int, ...]
     fixed: tuple[int, ...]
-    rows: tuple[RowTrace, ...]
+    rows: tuple[RowTape, ...]
 
 
 def row_loop(node: Node, used: Collection[int]) -> RowLoop:
@@ -60,7 +60,7 @@ def row_loop(node: Node, used: Collection[int]) -> RowLoop:
 
     inputs: dict[int, list[Node]] = {place: [] for place in by_row}
     entries = {leaves[p]: _assembled(leaves[p].type.element, inputs[p]) for p in by_row}  # type: ignore[attr-defined]
-    results = rewrite(body.results, lambda inner: _without_trace(inner, index, entries))
+    results = rewrite(body.results, lambda inner: _without_tape(inner, index, entries))
 
     state = [place for place in range(carried) if place not in unchanged and place not in inputs]
     fixed = [place for place in range(len(leaves)) if place not in inputs and (place >= carried or place in unchanged)]
@@ -74,7 +74,7 @@ def row_loop(node: Node, used: Collection[int]) -> RowLoop:
     rows = []
     for place in by_row:
         reads = tuple(number for number, leaf in enumerate(inputs[place]) if leaf in needed)
-        rows.append(RowTrace(place, entries[leaves[place]].type, reads, place in written))
+        rows.append(RowTape(place, entries[leaves[place]].type, reads, place in written))
     read = [inputs[row.leaf][number] for row in rows for number in row.reads]
     made = make_function(own.name, [index, *(leaves[p] for p in (*state, *fixed)), *read], given)
     return RowLoop(made, carried, tuple(state), tuple(fixed), tuple(rows))
@@ -86,26 +86,26 @@ def _parameters_used(test: Function) -> Iterator[tuple[int, Node]]:
 
 
 def _used_by_row(body: Function, carried: int) -> set[int]:
-    """The places of traces that the body touches at its own index alone, and gives back where it took them."""
+    """The places of tapes that the body touches at its own index alone, and gives back where it took them."""
     index, *leaves = body.parameters
-    place_of = {leaf: place for place, leaf in enumerate(leaves) if isinstance(leaf.type, Trace)}
-    source: dict[Node, int | None] = dict(place_of)  # the place of the trace that a node is a version of; None: empty
+    place_of = {leaf: place for place, leaf in enumerate(leaves) if isinstance(leaf.type, Tape)}
+    source: dict[Node, int | None] = dict(place_of)  # the place of the tape that a node is a version of; None: empty
     elsewhere: set[int | None] = set()
     for node in nodes_of(body):
         match node.op, node.operands:
-            case op, (trace, at, *value) if op in (trace_get, trace_set, trace_add) and at is index and trace in source:
+            case op, (tape, at, *value) if op in (tape_get, tape_set, tape_add) and at is index and tape in source:
                 elsewhere.update(source[inner] for inner in value if inner in source)
-                if op is not trace_get:
-                    source[node] = source[trace]
-            case op, (first, second) if op is trace_sum and None in (source.get(first, -1), source.get(second, -1)):
+                if op is not tape_get:
+                    source[node] = source[tape]
+            case op, (first, second) if op is tape_sum and None in (source.get(first, -1), source.get(second, -1)):
                 both = [source.get(operand, -1) for operand in (first, second)]
                 source[node] = next((place for place in both if place is not None), None)
             case op, operands:
                 elsewhere.update(source[operand] for operand in operands if operand in source)
-                if op is trace_new:
+                if op is tape_new:
                     source[node] = None
     for place, result in enumerate(body.results):
-        if isinstance(result.type, Trace) and source.get(result, -1) != place:
+        if isinstance(result.type, Tape) and source.get(result, -1) != place:
             elsewhere |= {place, source.get(result)}
     return set(place_of.values()) - elsewhere  # type: ignore[operator]
 
@@ -117,15 +117,15 @@ def _assembled(type: Type, leaves: list[Node]) -> Node:
     return leaves[-1]
 
 
-def _without_trace(node: Node, index: Node, entries: dict[Node, Node]) -> Node | None:
-    """A read of a row as the row itself; what a trace holds at the index is noted down for every version of it."""
-    if node.op is trace_new:
+def _without_tape(node: Node, index: Node, entries: dict[Node, Node]) -> Node | None:
+    """A read of a row as the row itself; what a tape holds at the index is noted down for every version of it."""
+    if node.op is tape_new:
         entries[node] = zero(node.type.element)  # type: ignore[attr-defined]
-    elif node.op is trace_sum and all(operand in entries for operand in node.operands):
+    elif node.op is tape_sum and all(operand in entries for operand in node.operands):
         entries[node] = add_values(*(entries[operand] for operand in node.operands))
-    elif node.op in (trace_get, trace_set, trace_add) and node.operands[0] in entries and node.operands[1] is index:
+    elif node.op in (tape_get, tape_set, tape_add) and node.operands[0] in entries and node.operands[1] is index:
         before = entries[node.operands[0]]
-        if node.op is trace_get:
+        if node.op is tape_get:
             return before
-        entries[node] = node.operands[2] if node.op is trace_set else add_values(before, node.operands[2])
+        entries[node] = node.operands[2] if node.op is tape_set else add_values(before, node.operands[2])
     return None

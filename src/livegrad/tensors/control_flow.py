@@ -13,8 +13,8 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.scopes import Scope
+from livegrad.ir.types import Tape, Type, bool_, i64, scalar_of, shape_of
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ir.types import Trace, Type, bool_, i64, scalar_of, shape_of
 from livegrad.ir.walk import substitute
 from livegrad.ops.aggregate import get
 from livegrad.ops.closing import close_branches
@@ -24,7 +24,7 @@ from livegrad.ops.control import switch as choose_branch
 from livegrad.ops.conversion import cast
 from livegrad.ops.failing import known_integer
 from livegrad.ops.indexing import lookup
-from livegrad.ops.trace import trace_get, trace_new, trace_set, trace_stack, trace_unstack
+from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack
 from livegrad.tensors.declared import declared_number, declared_numbers
 from livegrad.tensors.handle import ShapeError, are_numbers, node_of, wrap
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
@@ -152,27 +152,27 @@ def _scan(
     reverse: bool,
 ) -> tuple[Any, Any]:
     # The body is called once, not by the loop again: loops inside loops would double the calls at each level.
-    # Rows lie in a trace, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
-    row_traces = [trace_unstack(row) for row in rows]
-    own = placeholders([*[node.type for node in given], *[trace.type.element for trace in row_traces]])  # type: ignore[attr-defined]
+    # Rows lie in a tape, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
+    row_tapes = [tape_unstack(row) for row in rows]
+    own = placeholders([*[node.type for node in given], *[tape.type.element for tape in row_tapes]])  # type: ignore[attr-defined]
     scope = Scope()
     with scope.entered():
         after, output = _step_once(body, state.inside(own[: len(given)]), own[len(given) :], row_structure)
         output_leaves, output_structure = flatten(output)
         outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]
         results = (*_carried(after, state.structure, given, name_of(body)), *outputs)
-    traces = [trace_new(type=Trace(node.type)) for node in outputs]
+    tapes = [tape_new(type=Tape(node.type)) for node in outputs]
 
     def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
         current, kept = nodes[: len(given)], nodes[len(given) :]
-        values = (*current, *[trace_get(trace, index) for trace in row_traces])
+        values = (*current, *[tape_get(tape, index) for tape in row_tapes])
         made = substitute(results, dict(zip(own, values, strict=True)))
         fresh = zip(kept, made[len(given) :], strict=True)
-        return (*made[: len(given)], *[trace_set(trace, index, value) for trace, value in fresh])
+        return (*made[: len(given)], *[tape_set(tape, index, value) for tape, value in fresh])
 
-    found = make_for_loop(constant(size, i64), step, *given, *traces, reverse=reverse, scope=scope)
+    found = make_for_loop(constant(size, i64), step, *given, *tapes, reverse=reverse, scope=scope)
     last = unflatten(state.structure, map(wrap, found[: len(given)]))
-    stacked = [wrap(trace_stack(trace, size=size)) for trace in found[len(given) :]]
+    stacked = [wrap(tape_stack(tape, size=size)) for tape in found[len(given) :]]
     return last, unflatten(output_structure, stacked)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from livegrad.codegen.c.dialect import Dialect
 from livegrad.codegen.c.expressions import cast, fits, has_expression
 from livegrad.codegen.c.line_writer import Writer
-from livegrad.codegen.c.operands import Text, TraceReference, Value
+from livegrad.codegen.c.operands import TapeReference, Text, Value
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor, Type, components, i64, scalar_of
@@ -141,8 +141,8 @@ def _check_range(writer: Writer, node: Node, operand: Node, index: str, size: in
 
 def _chosen(writer: Writer, condition: str, first: Value, second: Value, type: Type) -> Value:
     """One value or the other, number by number where they are taken apart."""
-    if isinstance(first, TraceReference) and isinstance(second, TraceReference):
-        return TraceReference(f"({condition} ? {first.header} : {second.header})", first.element)
+    if isinstance(first, TapeReference) and isinstance(second, TapeReference):
+        return TapeReference(f"({condition} ? {first.header} : {second.header})", first.element)
     if isinstance(first, tuple) or isinstance(second, tuple):
         rows = zip(writer.members(first, type), writer.members(second, type), components(type), strict=True)
         return tuple(_chosen(writer, condition, *row) for row in rows)

@@ -39,18 +39,18 @@ class TensorReference:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceReference:
-    """A trace: the name of the offset of its header in the thread's own memory."""
+class TapeReference:
+    """A tape: the name of the offset of its header in the thread's own memory."""
 
     header: str
     element: Type
 
 
-Value: TypeAlias = "Text | TensorReference | TraceReference | tuple[Value, ...]"
+Value: TypeAlias = "Text | TensorReference | TapeReference | tuple[Value, ...]"
 
 
-def leaves_of(value: Value) -> Iterator[Text | TraceReference]:
-    """The scalars and traces of a value, in order."""
+def leaves_of(value: Value) -> Iterator[Text | TapeReference]:
+    """The scalars and tapes of a value, in order."""
     if isinstance(value, tuple):
         for part in value:
             yield from leaves_of(part)
@@ -58,7 +58,7 @@ def leaves_of(value: Value) -> Iterator[Text | TraceReference]:
         yield value
 
 
-def rebuilt(value: Value, leaves: Iterator[Text | TraceReference]) -> Value:
+def rebuilt(value: Value, leaves: Iterator[Text | TapeReference]) -> Value:
     """A value of the same shape with other leaves; tensors stay as they are."""
     if isinstance(value, tuple):
         return tuple(rebuilt(part, leaves) for part in value)

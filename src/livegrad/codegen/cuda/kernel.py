@@ -31,7 +31,7 @@ class KernelText:
     text: str
     words: tuple[str, ...]
     sites: tuple[Site, ...]
-    uses_traces: bool
+    uses_tapes: bool
     polls: bool  # its loops end when the interrupt word is set
 
 
@@ -68,7 +68,7 @@ class _Emitter:
             self._decode_row()
             for stage in self.kernel.stages:
                 self._stage(stage)
-            if writer.uses_traces:
+            if writer.uses_tapes:
                 writer.lines.insert(start, "        memory.used = LG_SPARE;")
         writer.line("}")
         return self._assembled()
@@ -126,7 +126,7 @@ class _Emitter:
 
     def _assembled(self) -> KernelText:
         writer = self.writer
-        opening = self._memory_lines() if writer.uses_traces else []
+        opening = self._memory_lines() if writer.uses_tapes else []
         if writer.polls:
             self.word("interrupt", "const volatile int*")
         functors = [f"struct {name} {{ {member} }};" for member, name in writer.functors.items()]
@@ -149,12 +149,12 @@ class _Emitter:
                 "}\n",
             ]
         )
-        return KernelText(text, tuple(self.words), tuple(writer.sites), writer.uses_traces, writer.polls)
+        return KernelText(text, tuple(self.words), tuple(writer.sites), writer.uses_tapes, writer.polls)
 
     def _memory_lines(self) -> list[str]:
         worker = "((long long)blockIdx.x * blockDim.x + threadIdx.x)"
-        size = self.word("trace_bytes")
-        start = f"{self.word('traces', 'unsigned char*')} + {worker} * {size}"
+        size = self.word("tape_bytes")
+        start = f"{self.word('tapes', 'unsigned char*')} + {worker} * {size}"
         return [
             f"    lg_memory memory = {{{start}, {size}, LG_SPARE, {self.word('full', 'unsigned long long*')}, false}};"
         ]

@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from livegrad.codegen.c.aggregates import Types
 from livegrad.codegen.c.body import RULES, needs_expansion, write_node, write_out
 from livegrad.codegen.c.line_writer import Writer
-from livegrad.codegen.c.operands import Text, TraceReference, Value, leaves_of, rebuilt
+from livegrad.codegen.c.operands import TapeReference, Text, Value, leaves_of, rebuilt
 from livegrad.codegen.check_sites import Site
 from livegrad.codegen.cuda import device_tapes
 from livegrad.codegen.cuda.device_elementwise import kernel_expression, without_parentheses
 from livegrad.codegen.cuda.kernel_values import KERNELS
-from livegrad.codegen.llvm.tapes import execution_order, mentions_traces
+from livegrad.codegen.llvm.tapes import execution_order, mentions_tapes
 from livegrad.diagnostics import Place
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Trace, Type, components
+from livegrad.ir.types import Scalar, Tape, Type, components
 from livegrad.ir.walk import nodes_of
 
 # A quotient that is off by the last bit would be off by one after these.
@@ -33,10 +33,10 @@ class KernelWriter(Writer):
 
     def __init__(self) -> None:
         super().__init__(Types(KERNELS), [], first_number=1)
-        self.uses_traces = False
+        self.uses_tapes = False
         self.choices_pass_nan = False  # whether `max` and `min` may give NaN for NaN, and either zero for two zeros
         self.polls = False  # whether a loop asks if it should stop
-        self.largest_slot = 16  # bytes that any trace keeps for one iteration
+        self.largest_slot = 16  # bytes that any tape keeps for one iteration
         self.element = "row"  # what a failed check names: the element of the kernel's domain, or of what it folds
         self.exact_divisions: set[Node] = set()  # whose quotients are rounded to whole numbers next
         self.paired: set[Node] = set()  # operands of which both sine and cosine are taken
@@ -61,7 +61,7 @@ class KernelWriter(Writer):
                     continue
                 operands = [values[operand] for operand in node.operands]
                 for place, operand in enumerate(operands):
-                    if (node, place) in copies and isinstance(operand, TraceReference):
+                    if (node, place) in copies and isinstance(operand, TapeReference):
                         operands[place] = device_tapes.copied(self, operand)
                 values[node] = write_node(self, node, operands, _RULES)
         return [values[result] for result in function.results]
@@ -99,8 +99,8 @@ class KernelWriter(Writer):
         if node.op.name == "while_loop":
             self.polls = True
             self.line(f"if (({index} & 1023) == 1023 && *a.interrupt) break;")
-        if mentions_traces(node.attribute("body")):
-            self.uses_traces = True
+        if mentions_tapes(node.attribute("body")):
+            self.uses_tapes = True
             self.line("if (memory.failed) break;")
 
     def report(self, bad: str, message: str, origin: Place | None) -> None:
@@ -116,24 +116,24 @@ class KernelWriter(Writer):
     def kept(self, value: Value, type: Type) -> Value:
         return rebuilt(value, iter([self._named(leaf) for leaf in leaves_of(value)]))
 
-    def _named(self, leaf: Text | TraceReference) -> Text | TraceReference:
-        if isinstance(leaf, TraceReference):
+    def _named(self, leaf: Text | TapeReference) -> Text | TapeReference:
+        if isinstance(leaf, TapeReference):
             return leaf if leaf.header.isidentifier() else device_tapes.named(self, leaf.header, leaf.element)
         return leaf if leaf.plain else self.value(leaf.text, leaf.type)
 
     def declared(self, type: Type, initial: Sequence[Value] | None = None) -> Value:
-        """Variables for all leaves: with zeros to be assigned, or contents; a trace is one that can be written to."""
+        """Variables for all leaves: with zeros to be assigned, or contents; a tape is one that can be written to."""
         value = _zeros(type) if initial is None else tuple(initial)
         ready = list(leaves_of(value))
         if initial is not None:
-            ready = [device_tapes.ensured(self, leaf) if isinstance(leaf, TraceReference) else leaf for leaf in ready]
+            ready = [device_tapes.ensured(self, leaf) if isinstance(leaf, TapeReference) else leaf for leaf in ready]
         return rebuilt(value, iter([self._variable(leaf) for leaf in ready]))
 
-    def _variable(self, leaf: Text | TraceReference) -> Text | TraceReference:
+    def _variable(self, leaf: Text | TapeReference) -> Text | TapeReference:
         name = self.name("s")
-        if isinstance(leaf, TraceReference):
+        if isinstance(leaf, TapeReference):
             self.line(f"long long {name} = {leaf.header};")
-            return TraceReference(name, leaf.element)
+            return TapeReference(name, leaf.element)
         self.line(f"{self.types.name(leaf.type)} {name} = {leaf.text};")
         return Text(name, leaf.type)
 
@@ -151,13 +151,13 @@ class KernelWriter(Writer):
             self.line(text)
 
 
-def _spelled(leaf: Text | TraceReference) -> str:
+def _spelled(leaf: Text | TapeReference) -> str:
     return leaf.text if isinstance(leaf, Text) else leaf.header
 
 
 def _zeros(type: Type) -> Value:
     if isinstance(type, Scalar):
         return Text("0", type)
-    if isinstance(type, Trace):
-        return TraceReference("0", type.element)
+    if isinstance(type, Tape):
+        return TapeReference("0", type.element)
     return tuple(map(_zeros, components(type)))

@@ -15,7 +15,7 @@ from livegrad.schedule.plan import Buffer, KernelStep, Plan, View
 from livegrad.schedule.target import CUDA
 
 WordKind = Literal[
-    "number", "external", "cell", "value", "arena", "scratch", "status", "traces", "trace_bytes", "full", "interrupt",
+    "number", "external", "cell", "value", "arena", "scratch", "status", "tapes", "tape_bytes", "full", "interrupt",
     "partials", "counters",
 ]  # fmt: skip
 
@@ -57,7 +57,7 @@ class Bound:
     words: dict[str, Word]
     grid: int
     threads: int
-    workers: int  # how many run at once, each with scratch or traces of its own
+    workers: int  # how many run at once, each with scratch or tapes of its own
     scratch_bytes: int  # for each worker
     partial_bytes: int = 0  # what blocks that share rows leave for the last of them
     counters: int = 0  # words of four bytes, zero before the first launch, by which they find out who is last
@@ -100,8 +100,8 @@ def _words(step: KernelStep, plan: Plan, layout: Layout, dimensions: Dimensions)
     """What each word that a kernel may take holds."""
     domain, inner = dimensions.domain, dimensions.inner
     strides = (*dimensions.reads, *dimensions.outputs)
-    words = {"status": Word("status"), "full": Word("full"), "traces": Word("traces")}
-    words |= {"trace_bytes": Word("trace_bytes"), "chunk": Word("number", 0, step.chunk)}
+    words = {"status": Word("status"), "full": Word("full"), "tapes": Word("tapes")}
+    words |= {"tape_bytes": Word("tape_bytes"), "chunk": Word("number", 0, step.chunk)}
     words |= {"interrupt": Word("interrupt"), "partials": Word("partials"), "counters": Word("counters")}
     words |= {f"domain{d}": Word("number", 0, size) for d, size in enumerate(domain)}
     words |= {f"inner{d}": Word("number", 0, size) for d, size in enumerate(inner)}

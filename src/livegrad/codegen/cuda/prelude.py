@@ -213,11 +213,11 @@ __device__ inline bool lg_is_last(unsigned int* counter, unsigned int blocks)
 }
 """
 
-# A trace is the offset of a header {slots, capacity, bytes of a slot} in memory of the thread's own, taken from front
+# A tape is the offset of a header {slots, capacity, bytes of a slot} in memory of the thread's own, taken from front
 # to back and given back when the row ends. Every access is checked against the end of it: where there is no room left,
 # `full` is set, reads and writes go to the first LG_SPARE bytes (the largest slot fits there), and the launch is done
 # again with more.
-# Offset 0 is no trace: it reads as zeros.
+# Offset 0 is no tape: it reads as zeros.
 _TRACES = """\
 struct lg_memory { unsigned char* start; long long size; long long used; unsigned long long* full; bool failed; };
 __device__ inline void lg_fail(lg_memory& m) { *m.full = 0; m.failed = true; }
@@ -230,20 +230,20 @@ __device__ inline long long lg_take(lg_memory& m, long long bytes)
     for (long long k = 0; k < rounded; k += 8) *(long long*)(m.start + at + k) = 0;
     return at;
 }
-__device__ inline bool lg_is_trace(const lg_memory& m, long long trace)
-{ return trace >= LG_SPARE && trace + 24 <= m.size && trace % 8 == 0; }
-__device__ inline long long lg_trace_ensure(lg_memory& m, long long trace)
-{ return lg_is_trace(m, trace) ? trace : lg_take(m, 24); }
-__device__ inline long long lg_trace_capacity(const lg_memory& m, long long trace)
-{ return lg_is_trace(m, trace) ? ((const long long*)(m.start + trace))[1] : 0; }
-__device__ inline unsigned char* lg_trace_slot(lg_memory& m, long long trace, long long index, long long bytes)
+__device__ inline bool lg_is_tape(const lg_memory& m, long long tape)
+{ return tape >= LG_SPARE && tape + 24 <= m.size && tape % 8 == 0; }
+__device__ inline long long lg_tape_ensure(lg_memory& m, long long tape)
+{ return lg_is_tape(m, tape) ? tape : lg_take(m, 24); }
+__device__ inline long long lg_tape_capacity(const lg_memory& m, long long tape)
+{ return lg_is_tape(m, tape) ? ((const long long*)(m.start + tape))[1] : 0; }
+__device__ inline unsigned char* lg_tape_slot(lg_memory& m, long long tape, long long index, long long bytes)
 {
-    if (!lg_is_trace(m, trace) || index < 0)
+    if (!lg_is_tape(m, tape) || index < 0)
     {
         for (long long k = 0; k < bytes && k < LG_SPARE; k += 8) *(long long*)(m.start + k) = 0;
         return m.start;
     }
-    long long* header = (long long*)(m.start + trace);
+    long long* header = (long long*)(m.start + tape);
     if (index >= header[1])
     {
         const long long wanted = index + 1 > 2 * header[1] ? index + 1 : 2 * header[1];
@@ -260,13 +260,13 @@ __device__ inline unsigned char* lg_trace_slot(lg_memory& m, long long trace, lo
     if (at < LG_SPARE || at + bytes > m.size) { lg_fail(m); return m.start; }
     return m.start + at;
 }
-__device__ inline long long lg_trace_copy(lg_memory& m, long long trace, long long bytes)
+__device__ inline long long lg_tape_copy(lg_memory& m, long long tape, long long bytes)
 {
-    const long long made = lg_take(m, 24), capacity = lg_trace_capacity(m, trace);
+    const long long made = lg_take(m, 24), capacity = lg_tape_capacity(m, tape);
     for (long long i = 0; i < capacity; ++i)
     {
-        unsigned char* to = lg_trace_slot(m, made, capacity - 1 - i, bytes);
-        const unsigned char* from = lg_trace_slot(m, trace, capacity - 1 - i, bytes);
+        unsigned char* to = lg_tape_slot(m, made, capacity - 1 - i, bytes);
+        const unsigned char* from = lg_tape_slot(m, tape, capacity - 1 - i, bytes);
         for (long long k = 0; k < bytes; k += 8) *(long long*)(to + k) = *(const long long*)(from + k);
     }
     return made;
@@ -287,7 +287,7 @@ def _pieces(ieee: bool) -> tuple[tuple[str, frozenset[str], frozenset[str]], ...
 
 
 def library(text: str, ieee: bool, largest_slot: int) -> list[str]:
-    """What a kernel calls of the functions here, in order; a trace keeps `largest_slot` bytes for one iteration.
+    """What a kernel calls of the functions here, in order; a tape keeps `largest_slot` bytes for one iteration.
 
     >>> [piece.split("(")[0] for piece in library("y = lg_sqrt(x);", True, 16)]
     ['__device__ inline float lg_sqrt']

@@ -36,7 +36,7 @@ class Assembler:
     quick: bool = False  # what LLVM is soon done with counts more than what is soon computed
     in_order: bool = False  # lanes write by index one after the other: they may mean the same element
     vector_bytes: int = 0  # of a register, where quick code is worth some time
-    uses_traces: bool = False
+    uses_tapes: bool = False
     polls: bool = False
     comparisons: dict[str, tuple[str, Register, Register]] = field(default_factory=dict)  # opposite predicate, operands
     subroutines: dict[Hashable, object] = field(default_factory=dict)  # what was made beside the kernel, by what it is

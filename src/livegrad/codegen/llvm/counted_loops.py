@@ -1,6 +1,6 @@
 """Loops in LLVM IR: blocks, and a phi for every register that is carried between iterations.
 
-`control.py` writes a program's loops with it, `stages.py` and `kernel.py` those over a domain, `traces.py` over slots.
+`control.py` writes a program's loops with it, `stages.py` and `kernel.py` those over a domain, `tapes.py` over slots.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from livegrad.codegen.llvm.builder import Assembler
 from livegrad.codegen.llvm.elementwise import emit_elementwise
 from livegrad.codegen.llvm.fused_multiply_add import emit_fused, fused_products
 from livegrad.codegen.llvm.list_scheduling import in_order_of_writing
-from livegrad.codegen.llvm.registers import Product, Register, TensorReference, TraceReference, Value
+from livegrad.codegen.llvm.registers import Product, Register, TapeReference, TensorReference, Value
 from livegrad.codegen.llvm.subroutines import LONG, emit_call, emit_in_pieces
 from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
@@ -24,7 +24,7 @@ from livegrad.ops.assignment import assign
 from livegrad.ops.control import call, check, cond, for_loop, switch, while_loop
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.sorting import searchsorted
-from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
+from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_sum
 from livegrad.passes.expand import expand_ops
 from livegrad.schedule.tile_row_chains import is_checked
 
@@ -72,7 +72,7 @@ def emit_results(
         if copies and node not in fused:
             operands = [values[operand] for operand in node.operands]
             for place, operand in enumerate(operands):
-                if (node, place) in copies and isinstance(operand, TraceReference):
+                if (node, place) in copies and isinstance(operand, TapeReference):
                     operands[place] = tapes.copied(asm, operand)
             values[node] = _emit_node(asm, node, operands)
         else:
@@ -234,9 +234,9 @@ def _write(asm: Assembler, node: Node, operands: list[Value]) -> Value:
     return tensor
 
 
-def _trace(emit: Callable[..., Value]) -> EmitNode:
+def _tape(emit: Callable[..., Value]) -> EmitNode:
     def handler(asm: Assembler, node: Node, operands: list[Value]) -> Value:
-        assert isinstance(operands[0], TraceReference)
+        assert isinstance(operands[0], TapeReference)
         return emit(asm, node, *operands)
 
     return handler
@@ -280,11 +280,11 @@ _HANDLERS: dict[Op, EmitNode] = {
     switch: _switch,
     for_loop: _for_loop,
     while_loop: _while_loop,
-    trace_new: tapes.emit_new,
-    trace_get: _trace(tapes.emit_get),
-    trace_set: _trace(tapes.emit_set),
-    trace_add: _trace(tapes.emit_add),
-    trace_sum: _trace(tapes.emit_sum),
+    tape_new: tapes.emit_new,
+    tape_get: _tape(tapes.emit_get),
+    tape_set: _tape(tapes.emit_set),
+    tape_add: _tape(tapes.emit_add),
+    tape_sum: _tape(tapes.emit_sum),
 }
 
 

@@ -34,7 +34,7 @@ class KernelText:
     definition: str  # of the function `kernel`, and of those beside it that it calls
     longest: int  # lines of any of them
     attributes: str
-    uses_traces: bool
+    uses_tapes: bool
     words: tuple[str, ...]
     sites: tuple[Site, ...]
     interruptible: bool
@@ -53,7 +53,7 @@ def module_text(kernels: Sequence[KernelText], symbols: Sequence[str]) -> str:
     return "\n".join(
         [
             *sorted(declarations),
-            RUNTIME if any(kernel.uses_traces for kernel in kernels) else "",
+            RUNTIME if any(kernel.uses_tapes for kernel in kernels) else "",
             *[_under_name(kernel.definition, symbol) for kernel, symbol in pairs],
             kernels[0].attributes,
             "!0 = !{}",
@@ -106,7 +106,7 @@ class _Emitter(Stages):
             return self._following(indices, sizes) if indices else []
 
         counted_loop(self.asm, begin, end, 1, start, item)
-        if asm.uses_traces:
+        if asm.uses_tapes:
             asm.line("call void @lg_arena_free(ptr %arena)")
         if self.layout.streamed:
             asm.line("fence seq_cst")  # stores past the caches are not in order with others
@@ -118,13 +118,13 @@ class _Emitter(Stages):
         entry = ["start:"]
         named: list[str] = []
         status, interrupt, rest = asm.entry[:2], asm.entry[2:4], asm.entry[4:]  # two lines load each word
-        if asm.sites or asm.uses_traces or asm.polls:
+        if asm.sites or asm.uses_tapes or asm.polls:
             entry += status
             named.append(f"  %status = bitcast ptr {self.status} to ptr")
         if asm.polls:
             entry += interrupt
             named.append(f"  %interrupt = bitcast ptr {self.interrupt} to ptr")
-        if asm.uses_traces:
+        if asm.uses_tapes:
             entry.append("  %arena = alloca [4 x i64], align 8")
             named += self._arena_lines()
         body = "\n".join([*entry, *rest, *named, "  br label %items", *asm.lines])
@@ -137,7 +137,7 @@ class _Emitter(Stages):
             "\n".join(definitions),
             max(text.count("\n") for text in definitions),
             f'attributes #0 = {{ {common} "stackrealign" }}',
-            asm.uses_traces,
+            asm.uses_tapes,
             tuple(self.words.names),
             tuple(asm.sites),
             asm.polls,
@@ -188,8 +188,8 @@ class _Emitter(Stages):
         """All stages at one row (or at a group of rows, one a lane)."""
         asm = self.asm
         asm.element_index = element
-        if asm.uses_traces or self._may_trace():
-            asm.uses_traces = True
+        if asm.uses_tapes or self._may_tape():
+            asm.uses_tapes = True
             asm.line("call void @lg_arena_empty(ptr %arena)")
         self._begin_group(tail)
         self.tail = tail
@@ -206,5 +206,5 @@ class _Emitter(Stages):
             else:
                 self._point_stage(stage)
 
-    def _may_trace(self) -> bool:
-        return self.masked and any(tapes.mentions_traces(stage.body) for stage in self.kernel.stages)
+    def _may_tape(self) -> bool:
+        return self.masked and any(tapes.mentions_tapes(stage.body) for stage in self.kernel.stages)

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from livegrad.ir.node import Node
-from livegrad.ir.types import Trace, bool_, scalar_of
+from livegrad.ir.types import Tape, bool_, scalar_of
 from livegrad.ops.elementwise import div
 from livegrad.ops.transcendental import sqrt
 
@@ -52,11 +52,11 @@ def in_fewer_registers(order: Sequence[Node]) -> Sequence[Node]:
 
 
 def _keeps_its_place(node: Node) -> bool:
-    """Checks are numbered as they are written, and the first that fails is told; traces are changed in place.
+    """Checks are numbered as they are written, and the first that fails is told; tapes are changed in place.
 
     Branches and loops are code of their own, next to which the order of the rest matters little.
     """
-    if node.op.checked or isinstance(node.type, Trace):
+    if node.op.checked or isinstance(node.type, Tape):
         return True
     return bool(node.functions)
 

@@ -10,8 +10,8 @@ from livegrad.codegen.llvm.builder import Assembler
 from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.registers import (
     Register,
+    TapeReference,
     TensorReference,
-    TraceReference,
     Value,
     literal_text,
     llvm_type,
@@ -45,7 +45,7 @@ def select_value(asm: Assembler, condition: Register, then: Value, otherwise: Va
     """Member by member and lane by lane."""
     if isinstance(then, Register) and isinstance(otherwise, Register):
         return asm.select(condition, then, otherwise)
-    if isinstance(then, TraceReference) and isinstance(otherwise, TraceReference):
+    if isinstance(then, TapeReference) and isinstance(otherwise, TapeReference):
         return tapes.chosen(asm, condition, then, otherwise, select_value)
     if isinstance(then, TensorReference):
         return then  # both ways add to the same memory
@@ -66,8 +66,8 @@ def _rebuilt(value: Value, registers: list[Register]) -> Value:
     """A value of the same shape over other registers, taken from the front of the list."""
     if isinstance(value, Register):
         return registers.pop(0)
-    if isinstance(value, TraceReference):
-        return TraceReference(registers.pop(0), value.element)
+    if isinstance(value, TapeReference):
+        return TapeReference(registers.pop(0), value.element)
     if isinstance(value, TensorReference):
         return value
     assert isinstance(value, tuple)
@@ -225,8 +225,8 @@ def _all_registers(values: Sequence[Value]) -> list[Register]:
 
 
 def _starting(asm: Assembler, value: Value, varying: bool) -> Value:
-    """A value as a loop starts with it: wide if it will be, and with a trace to write to."""
-    if isinstance(value, TraceReference):
+    """A value as a loop starts with it: wide if it will be, and with a tape to write to."""
+    if isinstance(value, TapeReference):
         return tapes.ensured(asm, value)
     if isinstance(value, tuple):
         return tuple(_starting(asm, part, varying) for part in value)
@@ -258,7 +258,7 @@ def emit_for_loop(asm: Assembler, node: Node, operands: list[Value], emit: EmitF
 
 
 def _keep_inactive(asm: Assembler, active: Register, new: Value, old: Value) -> Value:
-    if isinstance(new, TraceReference):
+    if isinstance(new, TapeReference):
         return new  # lanes that rest have their slots in it too
     if isinstance(new, tuple) and isinstance(old, tuple):
         return tuple(_keep_inactive(asm, active, a, b) for a, b in zip(new, old, strict=True))
@@ -279,7 +279,7 @@ def _poll(asm: Assembler, again: Register) -> Register:
     asm.polls = True
     flag = asm.raw("load atomic i32, ptr %interrupt monotonic, align 4")
     quiet = asm.make(f"icmp eq i32 {flag}, 0", bool_, 1)
-    if asm.uses_traces:
+    if asm.uses_tapes:
         # A loop that remembers must not go on when there was no more memory for it.
         status = asm.raw("load atomic i64, ptr %status monotonic, align 8")
         quiet = asm.apply("and", bool_, quiet, asm.make(f"icmp eq i64 {status}, -1", bool_, 1))

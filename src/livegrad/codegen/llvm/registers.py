@@ -82,8 +82,8 @@ class TensorReference:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceReference:
-    """A trace: the address of its header, the same for all lanes."""
+class TapeReference:
+    """A tape: the address of its header, the same for all lanes."""
 
     header: Register
     element: Type
@@ -97,14 +97,14 @@ class Product:
     second: Register
 
 
-Value: TypeAlias = "Register | TensorReference | TraceReference | tuple[Value, ...]"
+Value: TypeAlias = "Register | TensorReference | TapeReference | tuple[Value, ...]"
 
 
 def registers_of(value: Value) -> list[Register]:
-    """All registers of a value, in order; a trace counts by its header."""
+    """All registers of a value, in order; a tape counts by its header."""
     if isinstance(value, Register):
         return [value]
-    if isinstance(value, TraceReference):
+    if isinstance(value, TapeReference):
         return [value.header]
     if isinstance(value, TensorReference):
         return []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from livegrad.codegen.llvm.builder import Assembler
 from livegrad.codegen.llvm.registers import Register, Value, llvm_type, registers_of
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Tensor, Trace
+from livegrad.ir.types import Scalar, Tape, Tensor
 from livegrad.passes.functions import is_pure, is_pure_node
 from livegrad.schedule.loops.cost_model import byte_size
 
@@ -49,7 +49,7 @@ def rebuild_value(value: Value, registers: list[Register]) -> Value:
 
 def emit_call(asm: Assembler, function: Function, arguments: Sequence[Value], emit: EmitFunction) -> list[Value]:
     """The results of a call: of a function beside this one, or written out here where it needs the kernel."""
-    if not is_pure(function) or any(isinstance(type, Tensor | Trace) for type in function.parameter_types):
+    if not is_pure(function) or any(isinstance(type, Tensor | Tape) for type in function.parameter_types):
         return emit(asm, function, arguments)
     given = [register for argument in arguments for register in registers_of(argument)]
     key: Hashable = (function, asm.lanes, tuple((register.type, register.lanes) for register in given))
@@ -116,7 +116,7 @@ def _define(asm: Assembler, function: Function, arguments: Sequence[Value], emit
 
 def _finish(asm: Assembler, inner: Assembler, returned: str, parameters: Iterable[str]) -> str:
     """Puts a function that was written beside this one into the module; its name goes out."""
-    assert not inner.sites and not inner.polls and not inner.uses_traces  # noqa: PT018 - one rule
+    assert not inner.sites and not inner.polls and not inner.uses_tapes  # noqa: PT018 - one rule
     symbol = f"kernel.{len(asm.definitions)}"
     body = "\n".join(["start:", *inner.entry, *inner.lines])
     asm.definitions.append(f"define internal {returned} @{symbol}({', '.join(parameters)}) noinline #0 {{\n{body}\n}}")

@@ -1,9 +1,9 @@
 """The run-time support of tapes as LLVM IR: a growable arena, and slots by iteration."""
 
-# A trace is a header {slots, capacity}; its memory comes from an arena of chunks {next, size, used} that is emptied for
+# A tape is a header {slots, capacity}; its memory comes from an arena of chunks {next, size, used} that is emptied for
 # each group of lanes and freed when the kernel returns. An empty header reads as zeros.
 # The arena itself is {chunk, bytes taken, status word's address, what to write there when too much is taken}: the run
-# then ends with an error, because loops of a kernel with traces also leave when its status is no longer clean.
+# then ends with an error, because loops of a kernel with tapes also leave when its status is no longer clean.
 MOST_BYTES = 1 << 32
 TOO_MUCH = "what a loop must remember for its derivative takes more than 4 GiB on one thread"
 
@@ -104,27 +104,27 @@ define internal void @lg_arena_free(ptr %arena) noinline nounwind {
   ret void
 }
 
-define internal i64 @lg_trace_new(ptr %arena) noinline nounwind {
+define internal i64 @lg_tape_new(ptr %arena) noinline nounwind {
   %header = call ptr @lg_arena_take(ptr %arena, i64 64)
   %word = ptrtoint ptr %header to i64
   ret i64 %word
 }
 
-define internal i64 @lg_trace_ensure(ptr %arena, i64 %word) noinline nounwind {
+define internal i64 @lg_tape_ensure(ptr %arena, i64 %word) noinline nounwind {
 entry:
   %none = icmp eq i64 %word, 0
   br i1 %none, label %make, label %keep
 make:
-  %fresh = call i64 @lg_trace_new(ptr %arena)
+  %fresh = call i64 @lg_tape_new(ptr %arena)
   ret i64 %fresh
 keep:
   ret i64 %word
 }
 
-define internal i64 @lg_trace_copy(ptr %arena, i64 %word, i64 %bytes) noinline nounwind {
+define internal i64 @lg_tape_copy(ptr %arena, i64 %word, i64 %bytes) noinline nounwind {
 entry:
-  %copy = call i64 @lg_trace_new(ptr %arena)
-  %capacity = call i64 @lg_trace_capacity(i64 %word)
+  %copy = call i64 @lg_tape_new(ptr %arena)
+  %capacity = call i64 @lg_tape_capacity(i64 %word)
   %empty = icmp eq i64 %capacity, 0
   br i1 %empty, label %done, label %fill
 fill:
@@ -142,7 +142,7 @@ done:
   ret i64 %copy
 }
 
-define internal i64 @lg_trace_capacity(i64 %word) noinline nounwind {
+define internal i64 @lg_tape_capacity(i64 %word) noinline nounwind {
 entry:
   %none = icmp eq i64 %word, 0
   br i1 %none, label %empty, label %read
@@ -155,7 +155,7 @@ read:
   ret i64 %capacity
 }
 
-define internal ptr @lg_trace_slot(ptr %arena, i64 %word, i64 %index, i64 %bytes) noinline nounwind {
+define internal ptr @lg_tape_slot(ptr %arena, i64 %word, i64 %index, i64 %bytes) noinline nounwind {
 entry:
   %none = icmp eq i64 %word, 0
   br i1 %none, label %nothing, label %look

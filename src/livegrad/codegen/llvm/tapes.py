@@ -11,36 +11,36 @@ from functools import lru_cache
 
 from livegrad.codegen.llvm.builder import Assembler
 from livegrad.codegen.llvm.counted_loops import counted_loop
-from livegrad.codegen.llvm.registers import Register, TraceReference, Value, llvm_memory
+from livegrad.codegen.llvm.registers import Register, TapeReference, Value, llvm_memory
 from livegrad.codegen.llvm.vector_memory import load_vector, memory_type, store_vector, to_memory
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Trace, Type, bool_, components, i64
+from livegrad.ir.types import Scalar, Tape, Type, bool_, components, i64
 from livegrad.ir.walk import functions_in, nodes_of, toposort
 from livegrad.ops.control import for_loop, while_loop
-from livegrad.ops.trace import trace_add, trace_set, trace_sum
+from livegrad.ops.tape import tape_add, tape_set, tape_sum
 from livegrad.schedule.loops.cost_model import byte_size
 
-_WRITES = (trace_set, trace_add, trace_sum)
+_WRITES = (tape_set, tape_add, tape_sum)
 _SLOT_ALIGNMENT = 64
 Select = Callable[[Assembler, Register, Value, Value], Value]
 
 
 def _written_operands(node: Node) -> list[int]:
-    """Which operands of a node it changes in place: the trace that it writes to, or those that a loop carries."""
+    """Which operands of a node it changes in place: the tape that it writes to, or those that a loop carries."""
     if node.op in _WRITES:
         return [0]
     if node.op not in (for_loop, while_loop):
         return []
     first = 1 if node.op is for_loop else 0
     places = range(first, first + node.attribute("carried"))
-    return [place for place in places if isinstance(node.operands[place].type, Trace)]
+    return [place for place in places if isinstance(node.operands[place].type, Tape)]
 
 
 def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node, int]]]:
-    """Operands first, and every other use of a trace before the write to it.
+    """Operands first, and every other use of a tape before the write to it.
 
-    Where a trace is written in several ways, the second value names the writers (and operands) that take a copy.
+    Where a tape is written in several ways, the second value names the writers (and operands) that take a copy.
     """
     order = toposort(results)
     writers: dict[Node, list[tuple[Node, int]]] = {}
@@ -50,8 +50,8 @@ def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node
     if not writers:
         return order, set()
     copies = {writer for found in writers.values() for writer in found[:-1]}
-    # A trace that is also a result must stay as it is: whoever writes to it takes a copy.
-    copies |= {found[-1] for trace, found in writers.items() if trace in results}
+    # A tape that is also a result must stay as it is: whoever writes to it takes a copy.
+    copies |= {found[-1] for tape, found in writers.items() if tape in results}
     before: dict[Node, list[Node]] = {}
     for node in order:
         for operand in node.operands:
@@ -82,45 +82,45 @@ def _ordered(results: Sequence[Node], before: dict[Node, list[Node]]) -> list[No
 
 
 @lru_cache(maxsize=4096)
-def mentions_traces(function: Function) -> bool:
+def mentions_tapes(function: Function) -> bool:
     """Whether a function, or one inside it, remembers anything."""
-    own = any(isinstance(node.type, Trace) for node in nodes_of(function))
-    return own or any(map(mentions_traces, functions_in(function)))
+    own = any(isinstance(node.type, Tape) for node in nodes_of(function))
+    return own or any(map(mentions_tapes, functions_in(function)))
 
 
 # --- layout ----------------------------------------------------------------------------------------------------------
 
 
-def _leaves(type: Type) -> list[Scalar | Trace]:
-    if isinstance(type, Scalar | Trace):
+def _leaves(type: Type) -> list[Scalar | Tape]:
+    if isinstance(type, Scalar | Tape):
         return [type]
     return [leaf for part in components(type) for leaf in _leaves(part)]
 
 
-def _leaf_bytes(leaf: Scalar | Trace, lanes: int) -> int:
-    size = 8 if isinstance(leaf, Trace) else byte_size(leaf) * lanes
+def _leaf_bytes(leaf: Scalar | Tape, lanes: int) -> int:
+    size = 8 if isinstance(leaf, Tape) else byte_size(leaf) * lanes
     return -(-size // 8) * 8
 
 
 def slot_bytes(type: Type, lanes: int) -> int:
-    """The size of what a trace keeps for one iteration."""
+    """The size of what a tape keeps for one iteration."""
     total = sum(_leaf_bytes(leaf, lanes) for leaf in _leaves(type))
     return max(-(-total // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT, _SLOT_ALIGNMENT)
 
 
-def _slot(asm: Assembler, trace: TraceReference, index: Register) -> str:
-    asm.uses_traces = True
+def _slot(asm: Assembler, tape: TapeReference, index: Register) -> str:
+    asm.uses_tapes = True
     if not index.uniform:
-        raise CompileError("a trace is indexed by a loop's own index only")
-    size = slot_bytes(trace.element, asm.lanes)
-    return asm.raw(f"call ptr @lg_trace_slot(ptr %arena, i64 {trace.header.text}, i64 {index.text}, i64 {size})")
+        raise CompileError("a tape is indexed by a loop's own index only")
+    size = slot_bytes(tape.element, asm.lanes)
+    return asm.raw(f"call ptr @lg_tape_slot(ptr %arena, i64 {tape.header.text}, i64 {index.text}, i64 {size})")
 
 
 def _write(asm: Assembler, pointer: str, type: Type, value: Value) -> None:
     offset = 0
     for leaf, part in zip(_leaves(type), _flat(value), strict=True):
         place = asm.raw(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        if isinstance(part, TraceReference):
+        if isinstance(part, TapeReference):
             asm.line(f"store i64 {part.header.text}, ptr {place}, align 8")
         elif asm.lanes == 1:
             asm.line(f"store {to_memory(asm, part).typed}, ptr {place}, align {byte_size(part.type)}")
@@ -129,10 +129,10 @@ def _write(asm: Assembler, pointer: str, type: Type, value: Value) -> None:
         offset += _leaf_bytes(leaf, asm.lanes)
 
 
-def _flat(value: Value) -> list[Register | TraceReference]:
+def _flat(value: Value) -> list[Register | TapeReference]:
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in _flat(part)]
-    assert isinstance(value, Register | TraceReference)
+    assert isinstance(value, Register | TapeReference)
     return [value]
 
 
@@ -146,11 +146,11 @@ def _read(asm: Assembler, pointer: str, type: Type) -> Value:
     return _shaped(type, parts)
 
 
-def _read_leaf(asm: Assembler, place: str, leaf: Scalar | Trace) -> Value:
-    if isinstance(leaf, Trace):
-        name = asm.name("trace")
+def _read_leaf(asm: Assembler, place: str, leaf: Scalar | Tape) -> Value:
+    if isinstance(leaf, Tape):
+        name = asm.name("tape")
         asm.lines.append(f"  {name} = load i64, ptr {place}, align 8")
-        return TraceReference(Register(name, i64, 1), leaf.element)
+        return TapeReference(Register(name, i64, 1), leaf.element)
     if asm.lanes == 1:
         held = memory_type(leaf)
         loaded = asm.make(f"load {llvm_memory(leaf)}, ptr {place}, align {byte_size(leaf)}", held, 1)
@@ -159,7 +159,7 @@ def _read_leaf(asm: Assembler, place: str, leaf: Scalar | Trace) -> Value:
 
 
 def _shaped(type: Type, parts: list[Value]) -> Value:
-    if isinstance(type, Scalar | Trace):
+    if isinstance(type, Scalar | Tape):
         return parts.pop(0)
     return tuple(_shaped(member, parts) for member in components(type))
 
@@ -168,66 +168,66 @@ def _shaped(type: Type, parts: list[Value]) -> Value:
 
 
 def emit_new(asm: Assembler, node: Node, operands: list[Value]) -> Value:
-    asm.uses_traces = True
-    assert isinstance(node.type, Trace)
-    name = asm.name("trace")
-    asm.lines.append(f"  {name} = call i64 @lg_trace_new(ptr %arena)")
-    return TraceReference(Register(name, i64, 1), node.type.element)
+    asm.uses_tapes = True
+    assert isinstance(node.type, Tape)
+    name = asm.name("tape")
+    asm.lines.append(f"  {name} = call i64 @lg_tape_new(ptr %arena)")
+    return TapeReference(Register(name, i64, 1), node.type.element)
 
 
-def ensured(asm: Assembler, trace: TraceReference) -> TraceReference:
-    """The trace itself, or an empty one where it was read from a slot that nobody had set."""
-    asm.uses_traces = True
-    name = asm.name("trace")
-    asm.lines.append(f"  {name} = call i64 @lg_trace_ensure(ptr %arena, i64 {trace.header.text})")
-    return TraceReference(Register(name, i64, 1), trace.element)
+def ensured(asm: Assembler, tape: TapeReference) -> TapeReference:
+    """The tape itself, or an empty one where it was read from a slot that nobody had set."""
+    asm.uses_tapes = True
+    name = asm.name("tape")
+    asm.lines.append(f"  {name} = call i64 @lg_tape_ensure(ptr %arena, i64 {tape.header.text})")
+    return TapeReference(Register(name, i64, 1), tape.element)
 
 
-def copied(asm: Assembler, trace: TraceReference) -> TraceReference:
-    """A trace with the same contents that can be written to on its own."""
-    asm.uses_traces = True
-    size = slot_bytes(trace.element, asm.lanes)
-    name = asm.name("trace")
-    asm.lines.append(f"  {name} = call i64 @lg_trace_copy(ptr %arena, i64 {trace.header.text}, i64 {size})")
-    return TraceReference(Register(name, i64, 1), trace.element)
+def copied(asm: Assembler, tape: TapeReference) -> TapeReference:
+    """A tape with the same contents that can be written to on its own."""
+    asm.uses_tapes = True
+    size = slot_bytes(tape.element, asm.lanes)
+    name = asm.name("tape")
+    asm.lines.append(f"  {name} = call i64 @lg_tape_copy(ptr %arena, i64 {tape.header.text}, i64 {size})")
+    return TapeReference(Register(name, i64, 1), tape.element)
 
 
-def emit_set(asm: Assembler, node: Node, trace: TraceReference, index: Register, value: Value) -> Value:
-    trace = ensured(asm, trace)
-    _write(asm, _slot(asm, trace, index), trace.element, value)
-    return trace
+def emit_set(asm: Assembler, node: Node, tape: TapeReference, index: Register, value: Value) -> Value:
+    tape = ensured(asm, tape)
+    _write(asm, _slot(asm, tape, index), tape.element, value)
+    return tape
 
 
-def emit_get(asm: Assembler, node: Node, trace: TraceReference, index: Register) -> Value:
-    return _read(asm, _slot(asm, trace, index), trace.element)
+def emit_get(asm: Assembler, node: Node, tape: TapeReference, index: Register) -> Value:
+    return _read(asm, _slot(asm, tape, index), tape.element)
 
 
-def emit_add(asm: Assembler, node: Node, trace: TraceReference, index: Register, value: Value) -> Value:
-    trace = ensured(asm, trace)
-    pointer = _slot(asm, trace, index)
-    known = _read(asm, pointer, trace.element)
-    _write(asm, pointer, trace.element, _sum(asm, trace.element, known, value))
-    return trace
+def emit_add(asm: Assembler, node: Node, tape: TapeReference, index: Register, value: Value) -> Value:
+    tape = ensured(asm, tape)
+    pointer = _slot(asm, tape, index)
+    known = _read(asm, pointer, tape.element)
+    _write(asm, pointer, tape.element, _sum(asm, tape.element, known, value))
+    return tape
 
 
 def _sum(asm: Assembler, type: Type, first: Value, second: Value) -> Value:
     if isinstance(first, Register) and isinstance(second, Register):
         return asm.apply("fadd" if first.type.kind == "float" else "add", first.type, first, second)
-    if isinstance(first, TraceReference) and isinstance(second, TraceReference):
+    if isinstance(first, TapeReference) and isinstance(second, TapeReference):
         return _merged(asm, first, second)
     assert isinstance(first, tuple)
     assert isinstance(second, tuple)
     return tuple(_sum(asm, t, a, b) for t, a, b in zip(components(type), first, second, strict=True))
 
 
-def emit_sum(asm: Assembler, node: Node, first: TraceReference, second: TraceReference) -> Value:
+def emit_sum(asm: Assembler, node: Node, first: TapeReference, second: TapeReference) -> Value:
     return _merged(asm, first, second)
 
 
-def _merged(asm: Assembler, into: TraceReference, other: TraceReference) -> TraceReference:
-    """Adds every slot of one trace into another, in a loop over the slots that there are."""
+def _merged(asm: Assembler, into: TapeReference, other: TapeReference) -> TapeReference:
+    """Adds every slot of one tape into another, in a loop over the slots that there are."""
     into = ensured(asm, into)
-    most = asm.make(f"call i64 @lg_trace_capacity(i64 {other.header.text})", i64, 1)
+    most = asm.make(f"call i64 @lg_tape_capacity(i64 {other.header.text})", i64, 1)
 
     def add_slot(index: Register, carried: list[Register]) -> list[Register]:
         # Inactive lanes hold zeros or values of their own: all lanes are added alike.
@@ -243,16 +243,16 @@ def _merged(asm: Assembler, into: TraceReference, other: TraceReference) -> Trac
 
 
 def chosen(
-    asm: Assembler, condition: Register, then: TraceReference, otherwise: TraceReference, select: Select
-) -> TraceReference:
-    """Of two traces that lanes choose between, one in which every lane finds what it wrote.
+    asm: Assembler, condition: Register, then: TapeReference, otherwise: TapeReference, select: Select
+) -> TapeReference:
+    """Of two tapes that lanes choose between, one in which every lane finds what it wrote.
 
     `select` chooses between what the slots hold, lane by lane.
     """
     if condition.uniform:
-        return TraceReference(asm.select(condition, then.header, otherwise.header), then.element)
-    asm.uses_traces = True
-    first, second = (asm.make(f"call i64 @lg_trace_capacity(i64 {t.header.text})", i64, 1) for t in (then, otherwise))
+        return TapeReference(asm.select(condition, then.header, otherwise.header), then.element)
+    asm.uses_tapes = True
+    first, second = (asm.make(f"call i64 @lg_tape_capacity(i64 {t.header.text})", i64, 1) for t in (then, otherwise))
     empty = asm.apply("icmp eq", bool_, first, asm.constant(0, i64))
     only = asm.select(empty, otherwise.header, then.header)
     written = asm.apply("icmp ne", bool_, asm.apply("mul", i64, first, second), asm.constant(0, i64))
@@ -276,4 +276,4 @@ def chosen(
     asm.jump(join)
     asm.begin(join)
     header = asm.make(f"phi i64 [ {merged.header.text}, %{after} ], [ {only.text}, %{before} ]", i64, 1)
-    return TraceReference(header, then.element)
+    return TapeReference(header, then.element)

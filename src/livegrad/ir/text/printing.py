@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from livegrad.diagnostics import UsageError
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Attribute, Function, Key, Module, Node
-from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Trace, Tuple, Type, Vector
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tape, Tensor, Tuple, Type, Vector
 from livegrad.ir.walk import reachable_functions, toposort
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
@@ -69,8 +69,8 @@ def print_type(type: Type) -> str:
             return f"({', '.join(map(print_type, elements))}{',' if len(elements) == 1 else ''})"
         case Tensor(element=element, shape=shape):
             return f"tensor<{print_type(element)}, [{', '.join(map(_print_size, shape))}]>"
-        case Trace(element=element):
-            return f"trace<{print_type(element)}>"
+        case Tape(element=element):
+            return f"tape<{print_type(element)}>"
     raise UsageError(f"{type!r} has no text form", expected="one of the types of livegrad.ir.types")
 
 

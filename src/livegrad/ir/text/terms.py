@@ -13,7 +13,7 @@ from livegrad.diagnostics import LivegradError
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Attribute, Function, Key
 from livegrad.ir.text.lexing import Cursor, guess
-from livegrad.ir.types import SCALARS, Array, Matrix, Scalar, Struct, Tensor, Trace, Tuple, Type, Vector
+from livegrad.ir.types import SCALARS, Array, Matrix, Scalar, Struct, Tape, Tensor, Tuple, Type, Vector
 
 _NUMBER = re.compile(
     r"-?(?:0x[0-9a-f]+|inf|nan(?:\(0x(?P<bits>[0-9a-f]{16})\))?|\d+(?P<point>\.\d*)?(?P<exponent>e[+-]?\d+)?)(?![\w.])",
@@ -183,7 +183,7 @@ class TermReader:
             "mat": self._matrix,
             "array": self._array,
             "tensor": self._tensor,
-            "trace": self._trace,
+            "tape": self._tape,
             "struct": self._struct,
         }
         if word not in readers:
@@ -243,10 +243,10 @@ class TermReader:
         self.cursor.expect(">")
         return tensor
 
-    def _trace(self) -> Trace:
-        trace = Trace(self._element())
+    def _tape(self) -> Tape:
+        tape = Tape(self._element())
         self.cursor.expect(">")
-        return trace
+        return tape
 
     def _struct(self) -> Struct:
         name = self.cursor.name("a struct's name")

@@ -55,11 +55,11 @@ class BoundStep:
     arena: DeviceMemory | None = None
     scratch: dict[int, DeviceMemory] = field(default_factory=dict)
     shared: dict[int, tuple[DeviceMemory, DeviceMemory]] = field(default_factory=dict)  # of blocks that share rows
-    traces: DeviceMemory | None = None
-    trace_bytes: int = _FIRST_TRACE_BYTES
+    tapes: DeviceMemory | None = None
+    tape_bytes: int = _FIRST_TRACE_BYTES
     values: dict[Any, Any] = field(default_factory=dict)  # of the host's calls: copies, and what is no array
     uses_cells: bool = False  # reads numbers from memory
-    status: int = 0  # address of the first of its status words: one for each item, then one for traces without room
+    status: int = 0  # address of the first of its status words: one for each item, then one for tapes without room
 
     @property
     def key(self) -> str:
@@ -142,7 +142,7 @@ class BoundStep:
                 if isinstance(item, LaunchRecipe):
                     self._make_scratch(number, item)
         if self.code.remembers:
-            self.traces = self._make_traces()
+            self.tapes = self._make_tapes()
         for number, (item, function) in enumerate(zip(self.code.items, self.code.functions, strict=True)):
             if isinstance(item, LaunchRecipe):
                 launch = Launch(function, item.grid, item.threads, len(item.words), self.code.separate)
@@ -165,9 +165,9 @@ class BoundStep:
             counters.clear()  # blocks set them to zero again themselves
             self.shared[number] = DeviceMemory(kernel.partial_bytes), counters
 
-    def _make_traces(self) -> DeviceMemory:
+    def _make_tapes(self) -> DeviceMemory:
         workers = max(kernel.workers for kernel in self.code.kernels if kernel.remembers)
-        wanted = workers * self.trace_bytes
+        wanted = workers * self.tape_bytes
         if wanted > _MOST_TRACE_BYTES:
             raise DeviceError(f"the tapes of loops take more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
         return DeviceMemory(wanted)
@@ -184,10 +184,10 @@ class BoundStep:
                 value = self.status + 8 * number
             case "full":
                 value = self.status + 8 * len(self.code.items)
-            case "traces":
-                value = 0 if self.traces is None else self.traces.address
-            case "trace_bytes":
-                value = self.trace_bytes
+            case "tapes":
+                value = 0 if self.tapes is None else self.tapes.address
+            case "tape_bytes":
+                value = self.tape_bytes
             case "interrupt":
                 value = interrupt_address()
             case "partials" | "counters":
@@ -245,21 +245,21 @@ class BoundStep:
                         launch.words[index] = address + 8 * len(self.code.items)
         return self.kernel_launches()
 
-    def grow_traces(self) -> list[Launch]:
+    def grow_tapes(self) -> list[Launch]:
         """Twice the memory for what loops remember; gives the launches that must be updated."""
-        before = self.trace_bytes
-        self.trace_bytes *= 2
+        before = self.tape_bytes
+        self.tape_bytes *= 2
         try:
-            self.traces = self._make_traces()
+            self.tapes = self._make_tapes()
         except DeviceError:
-            self.trace_bytes = before
+            self.tape_bytes = before
             raise
         changed = []
         for item, launch in zip(self.code.items, self.launches, strict=True):
             if isinstance(launch, Launch) and isinstance(item, LaunchRecipe) and item.remembers:
                 for index, word in enumerate(item.words):
-                    if word.kind in ("traces", "trace_bytes"):
-                        launch.words[index] = self.traces.address if word.kind == "traces" else self.trace_bytes
+                    if word.kind in ("tapes", "tape_bytes"):
+                        launch.words[index] = self.tapes.address if word.kind == "tapes" else self.tape_bytes
                 changed.append(launch)
         return changed
 

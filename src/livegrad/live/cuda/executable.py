@@ -438,10 +438,10 @@ class CudaExecutable:
         self.buffers.held.clear()
         self._append_memory.clear()
 
-    def grow_traces(self, keys: Sequence[str]) -> None:
+    def grow_tapes(self, keys: Sequence[str]) -> None:
         """More memory for what the loops of these steps remember."""
         for key in keys:
-            notify(self.bound[key].grow_traces())
+            notify(self.bound[key].grow_tapes())
 
     def wait(self) -> None:
         """Until all work that was started has ended."""

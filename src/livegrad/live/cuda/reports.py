@@ -114,7 +114,7 @@ class _Run:
         failures = {failure.step: failure for failure in self.failures}
         while full := self._full():
             try:
-                self.executable.grow_traces(full)
+                self.executable.grow_tapes(full)
             except LivegradError as error:
                 owners = {self.program.owners[key] for key in full}
                 failures |= {owner: Failure(owner, error) for owner in owners}

@@ -13,7 +13,7 @@ from typing import Any
 from livegrad.diagnostics import UsageError
 from livegrad.ir.function import inline
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Tensor, Trace, components, i64
+from livegrad.ir.types import Tape, Tensor, components, i64
 from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.comparison import bit_not, equal, less
 from livegrad.ops.control import call, check, cond, for_loop, parameters_of, switch, while_loop
@@ -23,8 +23,8 @@ from livegrad.ops.movement import broadcast, concatenate
 from livegrad.ops.order import after, kept
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled, zero
-from livegrad.ops.trace import trace_new, trace_sum
-from livegrad.passes.batch.traces import holds_trace, written_on
+from livegrad.ops.tape import tape_new, tape_sum
+from livegrad.passes.batch.tapes import holds_tape, written_on
 from livegrad.passes.batch.values import choose, stand_in_members
 from livegrad.passes.batch.walk import (
     RULES,
@@ -36,7 +36,7 @@ from livegrad.passes.batch.walk import (
     flags_of,
     nodes_in,
     with_batched_results,
-    writes_traces,
+    writes_tapes,
 )
 from livegrad.passes.differentiate.propagate import union
 from livegrad.passes.differentiate.tangents import result_nodes
@@ -50,7 +50,7 @@ def _results(value: Node, function: Function, flags: Sequence[bool]) -> Known:
 
 def _masks(context: Context, *functions: Function) -> list[Node]:
     """The context's mask, for functions that need it."""
-    return [context.mask] if context.mask is not None and any(map(writes_traces, functions)) else []
+    return [context.mask] if context.mask is not None and any(map(writes_tapes, functions)) else []
 
 
 def _any(mask: Node) -> Node:
@@ -63,14 +63,14 @@ def _any(mask: Node) -> Node:
 def _call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
     function: Function = node.attribute("function")
     masks = _masks(context, function)
-    wanted = _wanted_traces(function, context)
+    wanted = _wanted_tapes(function, context)
     made, flags = batch_function(function, flags_of(operands), context.size, bool(masks), wanted)
     return _results(call(*nodes_in(operands), *masks, function=made), function, flags)
 
 
-def _wanted_traces(function: Function, context: Context) -> tuple[bool, ...]:
+def _wanted_tapes(function: Function, context: Context) -> tuple[bool, ...]:
     """The results that are to be batched anyway."""
-    return tuple(holds_trace(type) for type in function.result_types) if context.every_trace else ()
+    return tuple(holds_tape(type) for type in function.result_types) if context.every_tape else ()
 
 
 def _together(
@@ -78,7 +78,7 @@ def _together(
 ) -> tuple[tuple[Function, ...], list[Node], tuple[bool, ...]]:
     """Branches that all members take together: the functions, what they take, and which results are batched."""
     flags, masks = flags_of(operands), _masks(context, *functions)
-    alike = _wanted_traces(functions[0], context)
+    alike = _wanted_tapes(functions[0], context)
     wanted = union(*(batch_function(f, flags, context.size, bool(masks), alike)[1] for f in functions))
     made = tuple(with_batched_results(f, flags, context.size, wanted, bool(masks)) for f in functions)
     return made, [*nodes_in(operands), *masks], wanted
@@ -120,9 +120,9 @@ def _apart(
 
 
 def _merge(mask: Node, new: Node, old: Node) -> Node:
-    """The new value where the mask holds. Traces were written by the members that count alone, and add up."""
-    if isinstance(new.type, Trace):
-        return trace_sum(new, old)
+    """The new value where the mask holds. Tapes were written by the members that count alone, and add up."""
+    if isinstance(new.type, Tape):
+        return tape_sum(new, old)
     if isinstance(new.type, Tensor):
         return choose(mask, new, old)
     own = range(len(components(new.type)))
@@ -131,10 +131,10 @@ def _merge(mask: Node, new: Node, old: Node) -> Node:
 
 def _run_where(mask: Node, function: Function, arguments: Sequence[Operand], context: Context) -> list[Node]:
     """The function for the members that the mask names, or zeros if there are none: then it does not run at all."""
-    _require_own_traces(function)
+    _require_own_tapes(function)
     flags, values = flags_of(arguments), nodes_in(arguments)
     counting = mask if context.mask is None else mask & context.mask
-    masked = writes_traces(function)
+    masked = writes_tapes(function)
     wanted = (True,) * len(function.results)
     made = with_batched_results(function, flags, context.size, wanted, masked)
 
@@ -150,11 +150,11 @@ def _run_where(mask: Node, function: Function, arguments: Sequence[Operand], con
     return result_nodes(value, len(made.results))
 
 
-def _require_own_traces(function: Function) -> None:
+def _require_own_tapes(function: Function) -> None:
     if any(written_on(function)):
         raise UsageError(
             f"`{function.name}` adds to an outer tape, in a branch that differs between the members of a batch",
-            where=next(result.origin for result in function.results if holds_trace(result.type)),
+            where=next(result.origin for result in function.results if holds_tape(result.type)),
         )
 
 
@@ -168,10 +168,10 @@ def _carried_flags(
 ) -> tuple[bool, ...]:
     """Which carried values are batched at some trip: grown from the first trip until it stays.
 
-    A trace that starts empty is batched from the start: only then can one member's values be written into it.
+    A tape that starts empty is batched from the start: only then can one member's values be written into it.
     """
     flags = tuple(
-        operand.batched or operand.value.op is trace_new or (context.every_trace and holds_trace(operand.value.type))
+        operand.batched or operand.value.op is tape_new or (context.every_tape and holds_tape(operand.value.type))
         for operand in state
     )
     while True:
@@ -234,7 +234,7 @@ def _masked_body(
     `still_running(index, *more)` or, where nothing more is given, `still_running(index, *state, *captures)` says which
     members take part in a trip.
     """
-    carried, masked = len(state), writes_traces(body)
+    carried, masked = len(state), writes_tapes(body)
     flags = (False, *[True] * carried, *flags_of(captures))
     batched = with_batched_results(body, flags, context.size, (True,) * carried, masked)
     start = [context.batch(operand) for operand in state]

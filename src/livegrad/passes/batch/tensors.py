@@ -14,7 +14,7 @@ from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.movement import broadcast, concatenate, flip, pad, permute, reshape, slice_
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.rules import filled, zero
-from livegrad.ops.trace import trace_add, trace_get, trace_set, trace_stack, trace_sum, trace_unstack
+from livegrad.ops.tape import tape_add, tape_get, tape_set, tape_stack, tape_sum, tape_unstack
 from livegrad.passes.batch.values import along_batch, choose
 from livegrad.passes.batch.walk import RULES, Context, Operand
 
@@ -121,7 +121,7 @@ RULES.update(
     }
 )
 
-# --- traces ----------------------------------------------------------------------------------------------------------
+# --- tapes ----------------------------------------------------------------------------------------------------------
 
 
 def _one_index(node: Node, index: Operand) -> Node:
@@ -130,35 +130,35 @@ def _one_index(node: Node, index: Operand) -> Node:
     return index.value
 
 
-def _trace_get(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    trace, index = operands
-    return trace_get(context.batch(trace), _one_index(node, index))
+def _tape_get(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    tape, index = operands
+    return tape_get(context.batch(tape), _one_index(node, index))
 
 
-def _trace_set(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    trace, index, value = context.batch(operands[0]), _one_index(node, operands[1]), context.batch(operands[2])
+def _tape_set(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    tape, index, value = context.batch(operands[0]), _one_index(node, operands[1]), context.batch(operands[2])
     if context.mask is not None:
-        value = choose(context.mask, value, trace_get(trace, index))
-    return trace_set(trace, index, value)
+        value = choose(context.mask, value, tape_get(tape, index))
+    return tape_set(tape, index, value)
 
 
-def _trace_add(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    trace, index, value = context.batch(operands[0]), _one_index(node, operands[1]), context.batch(operands[2])
+def _tape_add(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    tape, index, value = context.batch(operands[0]), _one_index(node, operands[1]), context.batch(operands[2])
     if context.mask is not None:
         value = choose(context.mask, value, zero(value.type))
-    return trace_add(trace, index, value)
+    return tape_add(tape, index, value)
 
 
-def _trace_sum(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    return trace_sum(*map(context.batch, operands))
+def _tape_sum(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    return tape_sum(*map(context.batch, operands))
 
 
-def _trace_stack(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    return _exchange_first(trace_stack(context.batch(operands[0]), size=node.attribute("size")))
+def _tape_stack(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    return _exchange_first(tape_stack(context.batch(operands[0]), size=node.attribute("size")))
 
 
-def _trace_unstack(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    return trace_unstack(_exchange_first(context.batch(operands[0])))
+def _tape_unstack(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    return tape_unstack(_exchange_first(context.batch(operands[0])))
 
 
 def _exchange_first(value: Node) -> Node:
@@ -166,5 +166,5 @@ def _exchange_first(value: Node) -> Node:
     return permute(value, axes=(1, 0, *range(2, len(shape_of(value.type)))))
 
 
-RULES.update({trace_stack: _trace_stack, trace_unstack: _trace_unstack})
-RULES.update({trace_get: _trace_get, trace_set: _trace_set, trace_add: _trace_add, trace_sum: _trace_sum})
+RULES.update({tape_stack: _tape_stack, tape_unstack: _tape_unstack})
+RULES.update({tape_get: _tape_get, tape_set: _tape_set, tape_add: _tape_add, tape_sum: _tape_sum})

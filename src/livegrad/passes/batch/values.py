@@ -17,8 +17,8 @@ from livegrad.ir.types import (
     Matrix,
     Scalar,
     Struct,
+    Tape,
     Tensor,
-    Trace,
     Tuple,
     Type,
     Vector,
@@ -33,11 +33,11 @@ from livegrad.ops.elementwise import detach, select
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.reduction import arg_reduce
-from livegrad.ops.trace import trace_new
+from livegrad.ops.tape import tape_new
 
 
-class SharedTraceError(UsageError):
-    """A trace that was written for all members together is needed for each by itself; `value` is that trace."""
+class SharedTapeError(UsageError):
+    """A tape that was written for all members together is needed for each by itself; `value` is that tape."""
 
     value: Node
 
@@ -65,8 +65,8 @@ def batched_type(type: Type, size: Size) -> Type:
             return Tuple(tuple(batched_type(own, size) for own in elements))
         case Array(element=element, size=own):
             return Array(batched_type(element, size), own)
-        case Trace(element=element):
-            return Trace(batched_type(element, size))
+        case Tape(element=element):
+            return Tape(batched_type(element, size))
     raise UsageError(f"there is no batch of {type}")
 
 
@@ -79,7 +79,7 @@ def has_leaves(type: Type) -> bool:
 @lru_cache(maxsize=4096)
 def holds_tensors(type: Type) -> bool:
     """Whether a value of this type cannot be one point's value in a map."""
-    return any(isinstance(inner, Tensor | Trace) for inner in inner_types(type))
+    return any(isinstance(inner, Tensor | Tape) for inner in inner_types(type))
 
 
 def spread(value: Node, size: Size) -> Node:
@@ -93,14 +93,14 @@ def spread(value: Node, size: Size) -> Node:
             index, shared = parameters_of([i64, type])
             whole = Function("spread", (index, shared), (shared,))
             return map_(along_batch(size, ()), value, function=whole, lifted=(True, False), summed=(False,))
-        case Trace():
-            if value.op is not trace_new:
-                error = SharedTraceError(
+        case Tape():
+            if value.op is not tape_new:
+                error = SharedTapeError(
                     "a tape that was written outside of a batch cannot be batched", where=value.origin
                 )
                 error.value = value
                 raise error
-            return trace_new(type=batched_type(type, size))
+            return tape_new(type=batched_type(type, size))
     parts = [spread(member(value, index), size) for index in range(len(components(type)))]
     return make(*parts, type=batched_type(type, size))
 
@@ -111,11 +111,11 @@ def along_batch(size: Size, shape: tuple[Size, ...]) -> Node:
 
 
 def zip_leaves(rule: Callable[..., Node], *values: Node) -> Node:
-    """The rule applied to the tensors of values of one type, which it may change; traces come from the first value."""
+    """The rule applied to the tensors of values of one type, which it may change; tapes come from the first value."""
     first = values[0].type
     if isinstance(first, Tensor):
         return rule(*values)
-    if isinstance(first, Trace):
+    if isinstance(first, Tape):
         return values[0]
     parts = [zip_leaves(rule, *(member(value, index) for value in values)) for index in range(len(components(first)))]
     return make(*parts, type=_with_members(first, [part.type for part in parts]))
@@ -134,7 +134,7 @@ def _with_members(type: Type, members: Sequence[Type]) -> Type:
 
 
 def choose(mask: Node, then: Node, otherwise: Node) -> Node:
-    """For each member of the batch the value of the one or of the other batch. Traces come from `then`."""
+    """For each member of the batch the value of the one or of the other batch. Tapes come from `then`."""
 
     def choice(a: Node, b: Node) -> Node:
         return select(mask_like(mask, a), a, b)

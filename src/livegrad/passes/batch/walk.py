@@ -21,8 +21,8 @@ from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get, make, set_
 from livegrad.ops.control import map_, parameters_of
 from livegrad.ops.movement import broadcast
-from livegrad.ops.trace import trace_add, trace_get, trace_set
-from livegrad.passes.batch.values import SharedTraceError, batched_type, has_leaves, holds_tensors, spread
+from livegrad.ops.tape import tape_add, tape_get, tape_set
+from livegrad.passes.batch.values import SharedTapeError, batched_type, has_leaves, holds_tensors, spread
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.functions import uses_any
 
@@ -52,13 +52,13 @@ Known = Operand | Parts
 class Context:
     """What a rule is told beside the operands: how many members there are, and which of them count.
 
-    Where `mask` is given, the members that it leaves out must write nothing into traces; no other rule needs it.
-    With `every_trace`, all traces among the results are to be batched, also those that are the same for all members.
+    Where `mask` is given, the members that it leaves out must write nothing into tapes; no other rule needs it.
+    With `every_tape`, all tapes among the results are to be batched, also those that are the same for all members.
     """
 
     size: Size
     mask: Node | None = None
-    every_trace: bool = False
+    every_tape: bool = False
 
     def batch(self, operand: Operand) -> Node:
         """The operand with a value for each member."""
@@ -76,7 +76,7 @@ def batch_function(
 ) -> tuple[Function, tuple[bool, ...]]:
     """The function over parameters of which those flagged are batched, and which results are: those wanted, and more.
 
-    A masked one takes a mask for a last parameter: members that it leaves out write nothing into traces.
+    A masked one takes a mask for a last parameter: members that it leaves out write nothing into tapes.
     """
     types = [
         batched_type(type, size) if flag else type for type, flag in zip(function.parameter_types, flags, strict=True)
@@ -97,9 +97,9 @@ def with_batched_results(
 
 
 @lru_cache(maxsize=1024)
-def writes_traces(function: Function) -> bool:
+def writes_tapes(function: Function) -> bool:
     """Whether members of a batch that do not count must be kept from writing."""
-    return uses_any(reachable_functions([function]), {trace_set, trace_add})
+    return uses_any(reachable_functions([function]), {tape_set, tape_add})
 
 
 # --- node by node ----------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def batch_values(
     ]
     if _fits_a_map(function, given):
         return _with_wanted(_as_map(function, given), wanted, context)
-    writers: set[Node] = set()  # of traces that each member needs for itself, though all write the same
+    writers: set[Node] = set()  # of tapes that each member needs for itself, though all write the same
     while True:
         known: dict[Node, Known] = dict(zip(function.parameters, given, strict=True))
         try:
@@ -125,7 +125,7 @@ def batch_values(
                         operands = [known[operand] for operand in node.operands]
                         known[node] = _batch_node(node, operands, context, node in writers)
             return _with_wanted([_whole(known[result], context) for result in function.results], wanted, context)
-        except SharedTraceError as error:
+        except SharedTapeError as error:
             writer = _writer_of(error.value, known)
             if writer is None or writer in writers:
                 raise
@@ -139,16 +139,16 @@ def _with_wanted(results: Sequence[Operand], wanted: Sequence[bool], context: Co
     return [Operand(context.batch(result), True) if want else result for result, want in pairs]
 
 
-def _writer_of(trace: Node, known: Mapping[Node, Known]) -> Node | None:
-    """The node of a function that writes a trace; None for one that the function is given."""
+def _writer_of(tape: Node, known: Mapping[Node, Known]) -> Node | None:
+    """The node of a function that writes a tape; None for one that the function is given."""
     own: dict[Node, Node] = {}
     for node, found in known.items():
         for value in _values_in(found):
             own.setdefault(value, node)  # what comes later hands it on
-    while trace not in own and trace.op is get:
-        trace = trace.operands[0]
-    writer = own.get(trace)
-    while writer is not None and writer.op in (get, trace_get):
+    while tape not in own and tape.op is get:
+        tape = tape.operands[0]
+    writer = own.get(tape)
+    while writer is not None and writer.op in (get, tape_get):
         writer = writer.operands[0]
     return None if writer is None or writer.op in (parameter_op, input_op) else writer
 
@@ -183,7 +183,7 @@ def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway:
             where=node.origin,
             help="add one to livegrad.passes.batch.RULES, or do not batch this op",
         )
-    made = rule(node, given, replace(context, every_trace=True) if anyway else context)
+    made = rule(node, given, replace(context, every_tape=True) if anyway else context)
     return Operand(made, True) if isinstance(made, Node) else made
 
 

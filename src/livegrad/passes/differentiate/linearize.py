@@ -13,14 +13,15 @@ from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import cached_derivation
-from livegrad.ir.types import Trace, Tuple, Type, differential_of, i64
+from livegrad.ir.types import Tape, Tuple, Type, differential_of, i64
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make_tuple, member
 from livegrad.ops.closing import compute_if, runs_at_least_once
 from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch, while_loop
 from livegrad.ops.order import kept
 from livegrad.ops.rules import filled, zero
-from livegrad.ops.trace import trace_get, trace_new, trace_set
+from livegrad.ops.tape import tape_get, tape_new, tape_set
+from livegrad.passes.differentiate.choose_residuals import choose_residuals
 from livegrad.passes.differentiate.forward import carried_activity
 from livegrad.passes.differentiate.propagate import (
     ControlRule,
@@ -33,7 +34,6 @@ from livegrad.passes.differentiate.propagate import (
     with_tangent_parameters,
 )
 from livegrad.passes.differentiate.tangents import Tangent, pack_results, result_nodes, result_tangent
-from livegrad.passes.differentiate.trace_less import cheapest_to_trace
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,8 @@ class _LoopPlan:
     hoisted: tuple[Node, ...]  # depend on captures alone: computed once, if there is a trip
 
     @property
-    def trace_type(self) -> Type:
-        return Trace(Tuple(tuple(node.type for node in self.traced)))
+    def tape_type(self) -> Type:
+        return Tape(Tuple(tuple(node.type for node in self.traced)))
 
 
 def _plan_loop(body: Function, carried: int, tangents: Sequence[Tangent]) -> _LoopPlan:
@@ -218,7 +218,7 @@ def _plan_loop(body: Function, carried: int, tangents: Sequence[Tangent]) -> _Lo
     # What the program asks to keep is remembered, and what is repeated is computed from that.
     asked = _asked_to_keep(linear)
     if traced and not asked:
-        needed, traced = traced, cheapest_to_trace(traced, own[1 : 1 + carried])
+        needed, traced = traced, choose_residuals(traced, own[1 : 1 + carried])
         repeated += tuple(node for node in needed if node not in traced)
     traced += tuple(node for node in toposort(repeated) if node in asked and node in from_index)
     repeated = tuple(node for node in repeated if node not in traced)
@@ -257,25 +257,25 @@ def _for_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ..
         loop = for_loop(
             trips,
             *values[:carried],
-            trace_new(type=plan.trace_type),
+            tape_new(type=plan.tape_type),
             *values[carried:],
             body=body,
             carried=carried + 1,
             reverse=node.attribute("reverse"),
         )
         results = [get(loop, index=index) for index in range(carried)]
-        trace = [get(loop, index=carried)]
+        tape = [get(loop, index=carried)]
     else:
         results = [get(for_loop(*primals, **dict(node.attributes)), index=index) for index in range(carried)]
-        trace = []
-    return make_tuple(*results), _linear_loop(plan, trips, trace, values, tangents[1:], node.attribute("reverse"))
+        tape = []
+    return make_tuple(*results), _linear_loop(plan, trips, tape, values, tangents[1:], node.attribute("reverse"))
 
 
 def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
     """The trips are counted as the loop runs; its linear part is then a loop of that many trips."""
     carried = node.attribute("carried")
     plan = _plan_loop(node.attribute("body"), carried, tangents)
-    extra = [filled(0, i64), *([trace_new(type=plan.trace_type)] if plan.traced else [])]
+    extra = [filled(0, i64), *([tape_new(type=plan.tape_type)] if plan.traced else [])]
     operands = [*primals[:carried], *extra, *primals[carried:]]
     loop = while_loop(
         *operands,
@@ -301,7 +301,7 @@ def _with_extra(function: Function, place: int, types: Sequence[Type]) -> Functi
 def _remembering_body(plan: _LoopPlan, counter: bool) -> Function:
     """The body that also counts its trips (for `while`) and writes the traced residuals down."""
     body = plan.linear.function
-    extra: list[Type] = [*([i64] if counter else []), *([plan.trace_type] if plan.traced else [])]
+    extra: list[Type] = [*([i64] if counter else []), *([plan.tape_type] if plan.traced else [])]
     place = 1 + plan.carried
     results = Function(body.name, body.parameters, (*plan.linear.primals, *plan.traced))
     widened = _with_extra(results, place, extra)
@@ -309,19 +309,19 @@ def _remembering_body(plan: _LoopPlan, counter: bool) -> Function:
     values, remembered = widened.results[: plan.carried], widened.results[plan.carried :]
     more: list[Node] = [index + 1] if counter else []
     if plan.traced:
-        more.append(trace_set(widened.parameters[place + len(extra) - 1], index, make_tuple(*remembered)))
+        more.append(tape_set(widened.parameters[place + len(extra) - 1], index, make_tuple(*remembered)))
     return Function(body.name, widened.parameters, (*values, *more))
 
 
 def _linear_loop(
     plan: _LoopPlan,
     trips: Node,
-    trace: list[Node],
+    tape: list[Node],
     primals: Sequence[Node],
     tangents: Sequence[Tangent],
     reverse: bool,
 ) -> Tangent:
-    """The loop over tangents: carries the active ones, reads residuals from the trace or computes them again."""
+    """The loop over tangents: carries the active ones, reads residuals from the tape or computes them again."""
     if not any(plan.flags):
         return None
     carried, own = plan.carried, plan.linear.function.parameters
@@ -334,12 +334,12 @@ def _linear_loop(
     start = active_nodes(tangents[:carried], primals[:carried], plan.flags)
     operands = [
         *start,
-        *trace,
+        *tape,
         *hoisted,
         *(primals[carried + index] for index in used),
         *active_nodes(tangents[carried:], primals[carried:], captured),
     ]
-    body = _linear_body(plan, [node.type for node in operands], len(trace), [captures[index] for index in used])
+    body = _linear_body(plan, [node.type for node in operands], len(tape), [captures[index] for index in used])
     loop = for_loop(trips, *operands, body=body, carried=len(start), reverse=reverse)
     return tuple(spread([get(loop, index=index) for index in range(len(start))], plan.flags))
 
@@ -349,18 +349,18 @@ def _depending_captures(roots: Sequence[Node], known: Sequence[Node], captures: 
     return [index for index, node in enumerate(captures) if node in needed]
 
 
-def _linear_body(plan: _LoopPlan, types: list[Type], traces: int, used: list[Node]) -> Function:
+def _linear_body(plan: _LoopPlan, types: list[Type], tapes: int, used: list[Node]) -> Function:
     fresh = parameters_of([i64, *types])
     index, rest = fresh[0], list(fresh[1:])
     active = sum(plan.flags)
     tangents, rest = rest[:active], rest[active:]
-    trace, rest = rest[:traces], rest[traces:]
+    tape, rest = rest[:tapes], rest[tapes:]
     hoisted, rest = rest[: len(plan.hoisted)], rest[len(plan.hoisted) :]
     captures, captured_tangents = rest[: len(used)], rest[len(used) :]
     given = dict(zip(plan.linear.tangent_parameters, [*tangents, *captured_tangents], strict=True))
     given |= dict(zip(plan.hoisted, hoisted, strict=True))
     if plan.traced:
-        entry = trace_get(trace[0], index)
+        entry = tape_get(tape[0], index)
         given |= {node: member(entry, position) for position, node in enumerate(plan.traced)}
     inner = {plan.linear.function.parameters[0]: index, **dict(zip(used, captures, strict=True))}
     inner |= {node: given[node] for node in plan.traced}

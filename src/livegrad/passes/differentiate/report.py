@@ -16,12 +16,12 @@ from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import keeps_places
 from livegrad.ir.source_lines import telling_lines_apart
-from livegrad.ir.types import Scalar, Tensor, Trace, Type, components, is_differentiable
+from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, is_differentiable
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
 from livegrad.ops.custom import recompute_call
-from livegrad.ops.trace import trace_set
+from livegrad.ops.tape import tape_set
 from livegrad.passes.differentiate.linearize import linearize
 from livegrad.passes.differentiate.propagate import active_nodes
 from livegrad.passes.eliminate_dead_results import eliminate_dead_results
@@ -130,13 +130,13 @@ def _reason(node: Node, tangents: Sequence[Node]) -> str:
 
 
 def byte_size(type: Type) -> Size:
-    """How many bytes a value takes; of a trace, how many it takes for each trip."""
+    """How many bytes a value takes; of a tape, how many it takes for each trip."""
     match type:
         case Scalar():
             return type.dtype.itemsize
         case Tensor(element=element, shape=shape):
             return size_product(shape) * element.dtype.itemsize
-        case Trace(element=element):
+        case Tape(element=element):
             return byte_size(element)
     return _total(byte_size(own) for own in components(type))
 
@@ -145,8 +145,8 @@ def byte_size(type: Type) -> Size:
 
 
 def _remembered(node: Node, because: str, loop: Node | None = None) -> list[Remembered]:
-    """What a residual of the linear part stands for: for a trace, all that is written into it at a trip."""
-    if isinstance(node.type, Trace):
+    """What a residual of the linear part stands for: for a tape, all that is written into it at a trip."""
+    if isinstance(node.type, Tape):
         return [entry for source, within in _written(node) for entry in _traced(source, within)]
     source = _inside(node)
     given = source.op is parameter_op
@@ -163,14 +163,14 @@ def _traced(values: Node, loop: Node) -> list[Remembered]:
     return [entry for value in values.operands for entry in _remembered(value, because, loop)]
 
 
-def _written(trace: Node) -> Iterator[tuple[Node, Node]]:
-    """The values that a loop writes into a trace at each trip, with the loop."""
-    source = _inside(trace)
+def _written(tape: Node) -> Iterator[tuple[Node, Node]]:
+    """The values that a loop writes into a tape at each trip, with the loop."""
+    source = _inside(tape)
     if source.op is not get or source.operands[0].op not in (for_loop, while_loop):
         return
     loop = source.operands[0]
     result = loop.attribute("body").results[source.attribute("index")]
-    if result.op is trace_set:
+    if result.op is tape_set:
         yield result.operands[2], loop
 
 

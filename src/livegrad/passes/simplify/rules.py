@@ -8,7 +8,7 @@ from functools import cache
 from livegrad import ops
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ops import aggregate, indexing, movement, reduction, trace
+from livegrad.ops import aggregate, indexing, movement, reduction, tape
 from livegrad.ops import control as control_ops
 from livegrad.passes.simplify import arithmetic, control, structure
 from livegrad.passes.simplify.folding import fold_constants
@@ -87,10 +87,10 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
     movement.concatenate: (structure.concatenate_one,),
     reduction.reduce: (structure.reduce_over_no_axes,),
     indexing.lookup: (structure.lookup_in_spread_scalar,),
-    # traces
-    trace.trace_get: (structure.read_what_was_written, structure.read_empty_trace),
-    trace.trace_set: (structure.write_again,),
-    trace.trace_sum: (structure.sum_with_empty_trace,),
+    # tapes
+    tape.tape_get: (structure.read_what_was_written, structure.read_empty_tape),
+    tape.tape_set: (structure.write_again,),
+    tape.tape_sum: (structure.sum_with_empty_tape,),
     # control
     control_ops.cond: (
         control.branch_known,

@@ -8,7 +8,7 @@ from livegrad.ir.types import Tensor, components, shape_of
 from livegrad.ops.aggregate import get, get_at, make, set_, splat
 from livegrad.ops.movement import broadcast, flip, permute, reshape, slice_
 from livegrad.ops.rules import zero
-from livegrad.ops.trace import trace_get, trace_new, trace_set
+from livegrad.ops.tape import tape_get, tape_new, tape_set
 
 # --- aggregates ------------------------------------------------------------------------------------------------------
 
@@ -176,30 +176,30 @@ def lookup_in_spread_scalar(node: Node) -> Node | None:
     return x.operands[0]
 
 
-# --- traces ----------------------------------------------------------------------------------------------------------
+# --- tapes ----------------------------------------------------------------------------------------------------------
 
 
 def read_what_was_written(node: Node) -> Node | None:
     """At the same index, the value; at another known index, what was there before."""
-    trace, index = node.operands
-    if trace.op is not trace_set:
+    tape, index = node.operands
+    if tape.op is not tape_set:
         return None
-    before, written, value = trace.operands
+    before, written, value = tape.operands
     if written is index:
         return value
     known = written.op is constant_op and index.op is constant_op
-    return trace_get(before, index) if known else None
+    return tape_get(before, index) if known else None
 
 
-def read_empty_trace(node: Node) -> Node | None:
-    return zero(node.type) if node.operands[0].op is trace_new else None
+def read_empty_tape(node: Node) -> Node | None:
+    return zero(node.type) if node.operands[0].op is tape_new else None
 
 
 def write_again(node: Node) -> Node | None:
-    trace, index, value = node.operands
-    return trace_set(trace.operands[0], index, value) if trace.op is trace_set and trace.operands[1] is index else None
+    tape, index, value = node.operands
+    return tape_set(tape.operands[0], index, value) if tape.op is tape_set and tape.operands[1] is index else None
 
 
-def sum_with_empty_trace(node: Node) -> Node | None:
+def sum_with_empty_tape(node: Node) -> Node | None:
     a, b = node.operands
-    return a if b.op is trace_new else (b if a.op is trace_new else None)
+    return a if b.op is tape_new else (b if a.op is tape_new else None)

@@ -20,7 +20,7 @@ from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import cond, for_loop, switch, while_loop
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
-from livegrad.ops.trace import trace_set, trace_stack, trace_unstack
+from livegrad.ops.tape import tape_set, tape_stack, tape_unstack
 from livegrad.runtime.cpu.accumulate import AccumulatingCall
 from livegrad.runtime.cpu.branches import BranchCall
 from livegrad.runtime.cpu.cpu_target import CPU
@@ -273,14 +273,14 @@ class HostCall:
         return self._owner.array_of(slot, values) if array is None else array
 
     def _hand_on(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
-        """Tuples and traces are put together and taken apart; an array that goes into one is copied from the arena."""
+        """Tuples and tapes are put together and taken apart; an array that goes into one is copied from the arena."""
         if node.op is make:
             result: Any = tuple([_own_copy(value) for value in operands])
         elif node.op is get:
             result = operands[0][node.attribute("index")]
         else:
-            trace, index, value = operands
-            table = trace if isinstance(trace, Entries | Rows) else Entries(dict(trace))
+            tape, index, value = operands
+            table = tape if isinstance(tape, Entries | Rows) else Entries(dict(tape))
             result = table.with_entry(int(index), _own_copy(value))
         if isinstance(self.step.result, ObjectSlot):
             values[self.step.result] = result
@@ -289,7 +289,7 @@ class HostCall:
 
     def _compute(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
         step = self.step
-        if node.op is trace_unstack:
+        if node.op is tape_unstack:
             stacked = _own_copy(operands[0])
             values[step.result] = Rows(node.type.element, [stacked], len(stacked))  # type: ignore[attr-defined]
             return
@@ -302,7 +302,7 @@ class HostCall:
         if node.op is matmul:
             np.matmul(*operands, out=target)
             return
-        if node.op is trace_stack and isinstance(operands[0], Rows) and operands[0].count == len(target):
+        if node.op is tape_stack and isinstance(operands[0], Rows) and operands[0].count == len(target):
             np.copyto(target, operands[0].columns[0][: len(target)])
             return
         if computed_in_parts(node, operands, partial(self._applied, node), target) is None:
@@ -315,7 +315,7 @@ class HostCall:
 def _is_handed_on(node: Node) -> bool:
     """Whether a step computes nothing: it puts tuples together, takes them apart, or remembers them."""
     holder = node.operands[0] if node.op is get else node
-    return node.op is trace_set or (node.op in (get, make) and isinstance(holder.type, Tuple))
+    return node.op is tape_set or (node.op in (get, make) and isinstance(holder.type, Tuple))
 
 
 def _fixed(slot: Slot, owner: Memory) -> Any:

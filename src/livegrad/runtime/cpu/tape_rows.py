@@ -12,13 +12,13 @@ import numpy as np
 
 from livegrad.ir.persistent_array import Entries
 from livegrad.ir.types import Type
-from livegrad.ops.trace import zero_value
+from livegrad.ops.tape import zero_value
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
 from livegrad.runtime.cpu.memory_pool import result_maker
 from livegrad.schedule.materialise import is_storable
 from livegrad.schedule.plan import storage
 
-Column = np.ndarray[Any, Any] | list[Any]  # of one leaf: an array, or a list where the leaf is a trace itself
+Column = np.ndarray[Any, Any] | list[Any]  # of one leaf: an array, or a list where the leaf is a tape itself
 
 
 class Rows(Mapping[int, Any]):
@@ -72,16 +72,16 @@ def padded_column(column: Column, type: Type, count: int, capacity: int) -> Colu
     return made
 
 
-def as_rows(trace: Mapping[int, Any], element: Type) -> Rows:
-    """Any trace as rows; those that were never set are zero."""
-    if isinstance(trace, Rows):
-        return trace
+def as_rows(tape: Mapping[int, Any], element: Type) -> Rows:
+    """Any tape as rows; those that were never set are zero."""
+    if isinstance(tape, Rows):
+        return tape
     types = leaf_types(element)
-    count = max(trace, default=-1) + 1
-    missing = flatten_value(zero_value(element), element) if len(trace) < count else []
+    count = max(tape, default=-1) + 1
+    missing = flatten_value(zero_value(element), element) if len(tape) < count else []
     columns = [new_column(type, count) for type in types]
     for index in range(count):
-        leaves = flatten_value(trace[index], element) if index in trace else missing
+        leaves = flatten_value(tape[index], element) if index in tape else missing
         for column, leaf in zip(columns, leaves, strict=True):
             column[index] = leaf
     return Rows(element, columns, count)

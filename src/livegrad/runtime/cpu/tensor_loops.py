@@ -18,7 +18,7 @@ from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
 from livegrad.runtime.cpu.loop_body import LoopBody, MakeCall, Memory, Move, key_of, reader
 from livegrad.runtime.cpu.tape_rows import Column, Rows, as_rows, longer_column, new_column, padded_column
-from livegrad.schedule.loop_rows import RowTrace, row_loop
+from livegrad.schedule.loop_rows import RowTape, row_loop
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 
 _FIRST_ROWS = 16  # of a loop that may take any number of trips
@@ -198,9 +198,9 @@ class LoopRun:
 
 
 class _Table:
-    """One trace of a loop: the columns that it is read from, and those that it is written to."""
+    """One tape of a loop: the columns that it is read from, and those that it is written to."""
 
-    def __init__(self, row: RowTrace, before: Mapping[int, Any], reads: list[Slot], writes: list[Slot]) -> None:
+    def __init__(self, row: RowTape, before: Mapping[int, Any], reads: list[Slot], writes: list[Slot]) -> None:
         self.row, self._before, self._read_slots, self._write_slots = row, before, reads, writes
         self._types = leaf_types(row.element)
         self._count = 0
@@ -226,7 +226,7 @@ class _Table:
         return list(zip(self._write_slots, self._written, strict=True))
 
     def result(self, trips: int) -> Mapping[int, Any]:
-        """The trace after so many trips: their rows, and what it held behind those."""
+        """The tape after so many trips: their rows, and what it held behind those."""
         if not trips:
             return self._before
         made = Rows(self.row.element, self._written, trips)

@@ -16,7 +16,7 @@ def dependencies(
 ) -> list[list[int]]:
     """For each step the numbers of earlier ones that must have ended.
 
-    Those `one_by_one` share memory for traces, those `in_turn` the memory of a library.
+    Those `one_by_one` share memory for tapes, those `in_turn` the memory of a library.
     """
     overlaps = _overlaps(plan)
     writer: dict[Buffer, int] = {}

@@ -85,7 +85,7 @@ class CudaPlan:
         self._steps = [_Step(launch) for launch in recipe.launches]
         self._kernels = [step for step in self._steps if step.kernel is not None]
         self._arena = DeviceMemory(recipe.arena_bytes)
-        self._status_host = np.full(recipe.steps + 1, _CLEAN, np.uint64)  # the last word: a trace found no room
+        self._status_host = np.full(recipe.steps + 1, _CLEAN, np.uint64)  # the last word: a tape found no room
         self._status = DeviceMemory(self._status_host.nbytes)
         self._status.upload(self._status_host)
         self._watched = any(k.sites or k.remembers for k in recipe.kernels)
@@ -95,8 +95,8 @@ class CudaPlan:
         self._values: dict[int, int] = {}
         self._numbers: dict[int, Any] = {}  # Python's own, which do not change: the same one needs no setting again
         self._foreign: dict[int, Any] = {}  # kept until the next run: the device may still read it
-        self._trace_bytes = _FIRST_TRACE_BYTES
-        self._traces: DeviceMemory | None = None
+        self._tape_bytes = _FIRST_TRACE_BYTES
+        self._tapes: DeviceMemory | None = None
         self._scratch = self._make_scratch()
         self._users: dict[int, list[tuple[_Step, int]]] = {}
         self._stale: set[int] = set()
@@ -140,10 +140,10 @@ class CudaPlan:
                 return self._status.address + 8 * step.number
             case "full":
                 return self._status.address + 8 * self.recipe.steps
-            case "traces":
-                return self._trace_memory().address
-            case "trace_bytes":
-                return self._trace_bytes
+            case "tapes":
+                return self._tape_memory().address
+            case "tape_bytes":
+                return self._tape_bytes
             case "interrupt":
                 return interrupt_address()
             case "partials" | "counters":
@@ -154,13 +154,13 @@ class CudaPlan:
                 return self._values.get(word.slot, 0)
         return self._bound.get(word.slot, 0) + word.value
 
-    def _trace_memory(self) -> DeviceMemory:
-        wanted = max(kernel.workers for kernel in self.recipe.kernels if kernel.remembers) * self._trace_bytes
+    def _tape_memory(self) -> DeviceMemory:
+        wanted = max(kernel.workers for kernel in self.recipe.kernels if kernel.remembers) * self._tape_bytes
         if wanted > _MOST_TRACE_BYTES:
             raise DeviceError(f"the tapes of loops take more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
-        if self._traces is None or self._traces.size < wanted:
-            self._traces = DeviceMemory(wanted)
-        return self._traces
+        if self._tapes is None or self._tapes.size < wanted:
+            self._tapes = DeviceMemory(wanted)
+        return self._tapes
 
     def _make_segments(self) -> list[Graph | HostCall]:
         """Graphs of launches that follow one another, and the host's steps between them."""
@@ -234,11 +234,11 @@ class CudaPlan:
                 self._bind_argument(array, argument)
         self._run_segments(dict(values))
         while self._watched and self._read_status():
-            # A trace found no room: nothing of this run counts. Again, with twice as much.
-            self._trace_bytes *= 2
+            # A tape found no room: nothing of this run counts. Again, with twice as much.
+            self._tape_bytes *= 2
             for step in self._steps:
                 for index, word in enumerate(step.words):
-                    if word.kind in ("traces", "trace_bytes"):
+                    if word.kind in ("tapes", "tape_bytes"):
                         self._set_word(step, index, word)
             self._run_segments(dict(values))
         return self._last_values
@@ -369,7 +369,7 @@ class CudaPlan:
     # --- checks ---
 
     def _read_status(self, keep: bool = False) -> bool:
-        """Raises the first failed check; whether a trace found no room. Clears the words unless told to keep them."""
+        """Raises the first failed check; whether a tape found no room. Clears the words unless told to keep them."""
         host = self._status_host
         self._status.download(host)
         full = bool(host[-1] != _CLEAN)

@@ -125,7 +125,7 @@ def make_recipe(plan: Plan, architecture: str, ieee: bool = False) -> PlanRecipe
 
 
 def _sharing(launches: list[LaunchRecipe | LibraryRecipe]) -> tuple[list[int], list[int]]:
-    """Launches that share memory which is no buffer of the plan: that of traces, and the libraries' own."""
+    """Launches that share memory which is no buffer of the plan: that of tapes, and the libraries' own."""
     remembering = [n for n, made in enumerate(launches) if isinstance(made, LaunchRecipe) and made.remembers]
     return remembering, [n for n, made in enumerate(launches) if isinstance(made, LibraryRecipe)]
 
@@ -167,7 +167,7 @@ def _launch_recipe(number: int, step: KernelStep, bound: Bound, text: KernelText
         tuple(scratch.items()),
         bound.partial_bytes,
         bound.counters,
-        text.uses_traces or remembers(step.kernel),
+        text.uses_tapes or remembers(step.kernel),
         text.polls,
         text.sites,
     )

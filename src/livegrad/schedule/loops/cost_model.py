@@ -57,11 +57,11 @@ def byte_size(type: Scalar) -> int:
 
 @lru_cache(maxsize=4096)
 def branch_cost(function: Function) -> float:
-    """A rough cost of a function in additions; loops and traces count as expensive."""
+    """A rough cost of a function in additions; loops and tapes count as expensive."""
     total = 0.0
     for node in nodes_of(function):
         total += node.op.cost + sum(map(branch_cost, node.functions))
-        if node.op.name in ("for_loop", "while_loop") or node.op.name.startswith("trace"):
+        if node.op.name in ("for_loop", "while_loop") or node.op.name.startswith("tape"):
             total += 1000.0
     return total
 

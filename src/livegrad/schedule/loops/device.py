@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from livegrad.ir.types import Scalar, Trace, f16, inner_types
+from livegrad.ir.types import Scalar, Tape, f16, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.loops.nest import Loop, LoopNest
@@ -46,7 +46,7 @@ class DeviceNest(LoopNest):
     heavy: bool = False  # long code, which needs many registers
     grid: int = 0
     threads: int = 0
-    workers: int = 0  # how many run at once, each with scratch or traces of its own
+    workers: int = 0  # how many run at once, each with scratch or tapes of its own
 
     @property
     def rows(self) -> int:
@@ -150,10 +150,10 @@ def _blocks_for_a_row(kernel: Kernel, together: str, tiles: int, points: int) ->
 
 
 def remembers(kernel: Kernel) -> bool:
-    """Whether a kernel's threads need memory for traces."""
+    """Whether a kernel's threads need memory for tapes."""
     functions = [f for stage in kernel.stages for f in reachable_functions([stage.body])]
     types = {node.type for function in functions for node in nodes_of(function)}
-    return any(isinstance(inner, Trace) for type in types for inner in inner_types(type))
+    return any(isinstance(inner, Tape) for type in types for inner in inner_types(type))
 
 
 def _launch(nest: DeviceNest, rows: int) -> tuple[int, int, int]:

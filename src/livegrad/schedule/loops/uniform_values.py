@@ -12,7 +12,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import call, cond, for_loop, switch, while_loop
-from livegrad.ops.trace import trace_get
+from livegrad.ops.tape import tape_get
 
 
 @lru_cache(maxsize=4096)
@@ -79,7 +79,7 @@ def _variation(function: Function, varying: tuple[bool, ...]) -> dict[Node, bool
 
 def _varies(node: Node, operands: tuple[bool, ...]) -> bool:
     """One answer for a whole aggregate: a tuple of which any member varies varies."""
-    if node.op is trace_get:
+    if node.op is tape_get:
         return True
     if node.op is call:
         return any(varying_results(node.attribute("function"), operands))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import prod
 
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Tensor, Trace, Type, components, inner_types
+from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.schedule.kernel import Kernel, Level, Port, Stage
@@ -185,7 +185,7 @@ def _loop_registers(node: Node, vector_bytes: int) -> int:
     """
     body: Function = node.attribute("body")
     every = [inner for function in reachable_functions([body]) for inner in nodes_of(function)]
-    if any(isinstance(inner.type, Tensor | Trace) for inner in every):
+    if any(isinstance(inner.type, Tensor | Tape) for inner in every):
         return 1
     carried = [scalar for type in body.result_types for scalar in _scalars_of(type)]
     numbers = sum(scalar.kind == "float" for scalar in carried) or len(carried)

@@ -11,10 +11,10 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Dimension, Tensor, f64, i64
+from livegrad.passes.differentiate.choose_residuals import choose_residuals
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.report import storage_report
 from livegrad.passes.differentiate.reverse import vjp
-from livegrad.passes.differentiate.trace_less import cheapest_to_trace
 from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.reference import evaluate
 from tests.differentiate.checks import random_differentials
@@ -90,7 +90,7 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 def test_the_cut_nearest_to_what_is_wanted_is_taken() -> None:
     """Of equal choices the one that computes nothing again."""
     given = trace(lambda x: (x * 2.0) + 1.0, Tensor(f64, (LARGE,)))
-    assert cheapest_to_trace(given.results, given.parameters) == given.results
+    assert choose_residuals(given.results, given.parameters) == given.results
 
 
 def test_the_gradient_of_steps_with_shifts_remembers_the_state_alone() -> None:

@@ -19,8 +19,8 @@ from livegrad.ir.persistent_array import Entries
 from livegrad.ir.types import (
     Matrix,
     Scalar,
+    Tape,
     Tensor,
-    Trace,
     Type,
     Vector,
     components,
@@ -44,7 +44,7 @@ def zero_value(type: Type) -> Any:
             if any(isinstance(size, Dimension) for size in shape):
                 raise TypeRuleError(f"{type} has no zero before its sizes are known")
             return np.zeros(shape, element.dtype)  # type: ignore[arg-type]
-        case Trace():
+        case Tape():
             return Entries()
     return tuple(map(zero_value, components(type)))
 
@@ -62,10 +62,10 @@ def _sum_entries(first: Any, second: Any) -> Any:
     return second if first is None else (first if second is None else add_plain(first, second))
 
 
-def _element(trace: Type) -> Type:
-    if not isinstance(trace, Trace):
-        raise TypeRuleError("operand must be a trace", found=str(trace))
-    return trace.element
+def _element(tape: Type) -> Type:
+    if not isinstance(tape, Tape):
+        raise TypeRuleError("operand must be a tape", found=str(tape))
+    return tape.element
 
 
 def _new_type(*, type: Type) -> Type:
@@ -73,81 +73,81 @@ def _new_type(*, type: Type) -> Type:
     return type
 
 
-trace_new = Op("trace_new", type_of=_new_type, evaluate=lambda *, type: Entries(), jvp=zero_tangent)
+tape_new = Op("tape_new", type_of=_new_type, evaluate=lambda *, type: Entries(), jvp=zero_tangent)
 
 
-def _set_type(trace: Type, index: Type, value: Type) -> Type:
-    if index is not i64 or _element(trace) is not value:
-        raise TypeRuleError("a trace is set at an i64 to a value of its element type")
-    return trace
+def _set_type(tape: Type, index: Type, value: Type) -> Type:
+    if index is not i64 or _element(tape) is not value:
+        raise TypeRuleError("a tape is set at an i64 to a value of its element type")
+    return tape
 
 
 def _set_jvp(y: Node, dtrace: Node | None, dindex: None, dvalue: Node | None) -> Node | None:
     if dtrace is None and dvalue is None:
         return None
-    trace, index, value = y.operands
-    type = differential_of(trace.type)
-    return trace_set(or_zero(dtrace, type), index, or_zero(dvalue, differential_of(value.type)))
+    tape, index, value = y.operands
+    type = differential_of(tape.type)
+    return tape_set(or_zero(dtrace, type), index, or_zero(dvalue, differential_of(value.type)))
 
 
-def _set_transpose(y: Node, ct: Node, trace: bool, index: bool, value: bool) -> tuple[Node | None, ...]:
+def _set_transpose(y: Node, ct: Node, tape: bool, index: bool, value: bool) -> tuple[Node | None, ...]:
     position = y.operands[1]
-    below = trace_set(ct, position, zero(y.operands[2].type)) if trace else None
-    return below, None, trace_get(ct, position) if value else None
+    below = tape_set(ct, position, zero(y.operands[2].type)) if tape else None
+    return below, None, tape_get(ct, position) if value else None
 
 
-trace_set = Op(
-    "trace_set",
+tape_set = Op(
+    "tape_set",
     type_of=_set_type,
-    evaluate=lambda trace, index, value: trace.with_entry(int(index), value),
+    evaluate=lambda tape, index, value: tape.with_entry(int(index), value),
     jvp=_set_jvp,
     transpose=_set_transpose,
     linear_in=(0, 2),
 )
 
 
-def _get_type(trace: Type, index: Type) -> Type:
+def _get_type(tape: Type, index: Type) -> Type:
     if index is not i64:
-        raise TypeRuleError("a trace is read at an i64", found=str(index))
-    return _element(trace)
+        raise TypeRuleError("a tape is read at an i64", found=str(index))
+    return _element(tape)
 
 
 def _get_jvp(y: Node, dtrace: Node | None, dindex: None) -> Node | None:
-    return None if dtrace is None or not is_differentiable(y.type) else trace_get(dtrace, y.operands[1])
+    return None if dtrace is None or not is_differentiable(y.type) else tape_get(dtrace, y.operands[1])
 
 
-trace_get = Op(
-    "trace_get",
+tape_get = Op(
+    "tape_get",
     type_of=_get_type,
     evaluate=None,  # the reference fills in the zero of the node's own type
     jvp=_get_jvp,
-    transpose=lambda y, ct, trace, index: (
-        trace_add(Op.named("trace_new")(type=y.operands[0].type), y.operands[1], ct),
+    transpose=lambda y, ct, tape, index: (
+        tape_add(Op.named("tape_new")(type=y.operands[0].type), y.operands[1], ct),
         None,
     ),
     linear_in=(0,),
 )
 
 
-def _add_transpose(y: Node, ct: Node, trace: bool, index: bool, value: bool) -> tuple[Node | None, ...]:
-    return (ct if trace else None), None, trace_get(ct, y.operands[1]) if value else None
+def _add_transpose(y: Node, ct: Node, tape: bool, index: bool, value: bool) -> tuple[Node | None, ...]:
+    return (ct if tape else None), None, tape_get(ct, y.operands[1]) if value else None
 
 
-def _evaluate_add(trace: Any, index: Any, value: Any) -> Any:
-    known = trace.get(int(index))
-    return trace.with_entry(int(index), value if known is None else add_plain(known, value))
+def _evaluate_add(tape: Any, index: Any, value: Any) -> Any:
+    known = tape.get(int(index))
+    return tape.with_entry(int(index), value if known is None else add_plain(known, value))
 
 
 def _add_jvp(y: Node, dtrace: Node | None, dindex: None, dvalue: Node | None) -> Node | None:
     if dtrace is None and dvalue is None:
         return None
-    trace, index, value = y.operands
-    type = differential_of(trace.type)
-    return trace_add(or_zero(dtrace, type), index, or_zero(dvalue, differential_of(value.type)))
+    tape, index, value = y.operands
+    type = differential_of(tape.type)
+    return tape_add(or_zero(dtrace, type), index, or_zero(dvalue, differential_of(value.type)))
 
 
-trace_add = Op(
-    "trace_add",
+tape_add = Op(
+    "tape_add",
     type_of=_set_type,
     evaluate=_evaluate_add,
     jvp=_add_jvp,
@@ -159,18 +159,18 @@ trace_add = Op(
 def _sum_type(first: Type, second: Type) -> Type:
     _element(first)
     if first is not second:
-        raise TypeRuleError("traces of different types")
+        raise TypeRuleError("tapes of different types")
     return first
 
 
 def _sum_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
     if da is None or db is None:
         return db if da is None else da
-    return trace_sum(da, db)
+    return tape_sum(da, db)
 
 
-trace_sum = Op(
-    "trace_sum",
+tape_sum = Op(
+    "tape_sum",
     type_of=_sum_type,
     evaluate=add_plain,
     jvp=_sum_jvp,
@@ -179,46 +179,46 @@ trace_sum = Op(
 )
 
 
-# --- traces of tensors as one tensor ---------------------------------------------------------------------------------
+# --- tapes of tensors as one tensor ---------------------------------------------------------------------------------
 
 
-def _stack_type(trace: Type, *, size: Size) -> Type:
-    element = _element(trace)
+def _stack_type(tape: Type, *, size: Size) -> Type:
+    element = _element(tape)
     if not isinstance(element, Tensor):
-        raise TypeRuleError("only a trace of tensors can be stacked", found=str(trace))
+        raise TypeRuleError("only a tape of tensors can be stacked", found=str(tape))
     return Tensor(element.element, (size, *element.shape))
 
 
 def _unstack_type(stacked: Type) -> Type:
     if not isinstance(stacked, Tensor) or not stacked.rank:
         raise TypeRuleError("only a tensor with a first dimension can be unstacked", found=str(stacked))
-    return Trace(Tensor(stacked.element, stacked.shape[1:]))
+    return Tape(Tensor(stacked.element, stacked.shape[1:]))
 
 
 def _stack_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
-    return (trace_unstack(ct),)
+    return (tape_unstack(ct),)
 
 
 def _unstack_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
     stacked = y.operands[0].type
     assert isinstance(stacked, Tensor)
-    return (trace_stack(ct, size=stacked.shape[0]),)
+    return (tape_stack(ct, size=stacked.shape[0]),)
 
 
-# trace_stack(trace, size=n) is the tensor of entries 0 to n - 1, zero where none was set; trace_unstack is its inverse.
-trace_stack = Op(
-    "trace_stack",
+# tape_stack(tape, size=n) is the tensor of entries 0 to n - 1, zero where none was set; tape_unstack is its inverse.
+tape_stack = Op(
+    "tape_stack",
     type_of=_stack_type,
     evaluate=None,  # the reference fills in zeros of the node's own type
-    jvp=lambda y, dtrace: None if dtrace is None else trace_stack(dtrace, size=y.attribute("size")),
+    jvp=lambda y, dtrace: None if dtrace is None else tape_stack(dtrace, size=y.attribute("size")),
     transpose=_stack_transpose,
     linear_in=(0,),
 )
-trace_unstack = Op(
-    "trace_unstack",
+tape_unstack = Op(
+    "tape_unstack",
     type_of=_unstack_type,
     evaluate=lambda stacked: Entries(dict(enumerate(stacked))),
-    jvp=lambda y, dx: None if dx is None else trace_unstack(dx),
+    jvp=lambda y, dx: None if dx is None else tape_unstack(dx),
     transpose=_unstack_transpose,
     linear_in=(0,),
 )

@@ -27,7 +27,7 @@ _MOVES = {"slice": 0.5, "broadcast": 0.5, "reshape": 0.5, "permute": 2.0, "flip"
 _NEVER = float("inf")
 
 
-def cheapest_to_trace(wanted: Sequence[Node], state: Sequence[Node]) -> tuple[Node, ...]:
+def choose_residuals(wanted: Sequence[Node], state: Sequence[Node]) -> tuple[Node, ...]:
     """The values to remember so that all the `wanted` ones, which depend on the state, can be had from them."""
     from_state = _depending_on(wanted, state)
     sizes = {node: _bytes(node) for node in from_state}

@@ -9,34 +9,34 @@ from functools import lru_cache
 
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Trace, Type, inner_types
+from livegrad.ir.types import Tape, Type, inner_types
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import cond, for_loop, switch, while_loop
-from livegrad.ops.trace import trace_new, trace_unstack
+from livegrad.ops.tape import tape_new, tape_unstack
 
 _Places = frozenset[int]
 _NONE: _Places = frozenset()
 
 
 @lru_cache(maxsize=4096)
-def holds_trace(type: Type) -> bool:
-    """Whether a trace is in a type."""
-    return any(isinstance(inner, Trace) for inner in inner_types(type))
+def holds_tape(type: Type) -> bool:
+    """Whether a tape is in a type."""
+    return any(isinstance(inner, Tape) for inner in inner_types(type))
 
 
 @lru_cache(maxsize=1024)
 def written_on(function: Function) -> tuple[_Places, ...]:
-    """For each result, the places of the parameters whose traces may be in it."""
+    """For each result, the places of the parameters whose tapes may be in it."""
     found: dict[Node, _Places] = {}
     for node in nodes_of(function):
-        found[node] = _carried_by(node, found) if holds_trace(node.type) else _NONE
+        found[node] = _carried_by(node, found) if holds_tape(node.type) else _NONE
     return tuple(found[result] for result in function.results)
 
 
 def _carried_by(node: Node, found: dict[Node, _Places]) -> _Places:
     if node.op is parameter_op:
         return frozenset({node.attribute("index")})
-    if node.op in (trace_new, trace_unstack):
+    if node.op in (tape_new, tape_unstack):
         return _NONE
     carrying = node.operands
     if node.functions:
