@@ -49,7 +49,7 @@ def test_derivatives_nest_to_any_order() -> None:
 
 
 def test_a_loop_runs_as_often_as_each_element_needs() -> None:
-    """Collatz: lanes of one vector leave the loop at different trips."""
+    """Collatz: lanes of one vector leave the loop at different iterations."""
 
     def steps(n: lg.ir.Node) -> lg.ir.Node:
         def halve_or_triple(index: lg.ir.Node, n: lg.ir.Node, count: lg.ir.Node) -> tuple[lg.ir.Node, lg.ir.Node]:
@@ -65,7 +65,7 @@ def test_a_loop_runs_as_often_as_each_element_needs() -> None:
     assert counts[15] == 4
 
 
-def test_reverse_mode_goes_through_loops_of_any_trip_count() -> None:
+def test_reverse_mode_goes_through_loops_of_any_iteration_count() -> None:
     def power(x: lg.ir.Node, n: lg.ir.Node) -> lg.ir.Node:
         return ops.make_for_loop(n, lambda index, product: product * x, lg.ir.constant(1.0, lg.f64))[0]
 

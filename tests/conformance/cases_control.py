@@ -110,10 +110,10 @@ def loop_cases() -> Iterator[Case]:
         }
         for note, (program, types) in programs.items():
             yield make_case(for_loop, program, *types, note=note, draws=(_TRIPS,), tolerance=_FEW)
-        yield make_case(for_loop, _horner, i64, scalar, note="no_trips", draws=(_always(-3),))
+        yield make_case(for_loop, _horner, i64, scalar, note="no_iterations", draws=(_always(-3),))
         yield make_case(while_loop, _newton, scalar, note="newton", draws=(draw_between(1.0, 3.0),), tolerance=_FEW)
         yield make_case(while_loop, _doubling, scalar, note="limited", draws=(draw_between(1.0, 3.0),))
-        yield make_case(while_loop, _stays, scalar, note="no_trips")
+        yield make_case(while_loop, _stays, scalar, note="no_iterations")
     yield make_case(for_loop, _struct_carried, i64, MATERIAL, note="struct", draws=(_TRIPS,), tolerance=_FEW)
     yield make_case(while_loop, _collatz, i64, note="collatz", draws=(draw_below(30),))
 
@@ -234,7 +234,7 @@ def _float_map_cases(scalar: Scalar) -> Iterator[Case]:
 
 
 def _diverging(n: Node, x: Node) -> Node:
-    """Different trips and branches at every point."""
+    """Different iterations and branches at every point."""
 
     def step(i: Node, a: Node) -> Node:
         return make_cond(a > 0.5, lambda b: b * 0.5 - x, lambda b: sin(b) + 0.25, a)

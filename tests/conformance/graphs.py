@@ -243,8 +243,8 @@ def mapped(builder: Builder) -> Node:
         return make_for_loop(n, lambda i, a: sin(a) * 0.5 + x * cast(i, type=x.type) * 0.25, x)[0]
 
     function = trace(point, element(node), i64)
-    trips = builder.numbers().integers(0, 4, builder.shape(node))
-    return make_map(function, node, builder.add_input(Tensor(i64, builder.shape(node)), trips))
+    iterations = builder.numbers().integers(0, 4, builder.shape(node))
+    return make_map(function, node, builder.add_input(Tensor(i64, builder.shape(node)), iterations))
 
 
 FLOAT_RULES: list[Rule] = [unary, unary, binary, binary, choose, fold, run, spread, move, move, join, read, write]

@@ -121,8 +121,8 @@ def test_arrays_go_through_kernels_and_are_cut_off_when_equal():
 
 def test_a_feature_read_inside_a_loop_is_found():
     def repeated(x: Any) -> Any:
-        trips = lg.ir.constant(3, lg.i64)
-        return lg.ops.make_for_loop(trips, lambda index, y: y * context("animation_time"), x)[0]
+        iterations = lg.ir.constant(3, lg.i64)
+        return lg.ops.make_for_loop(iterations, lambda index, y: y * context("animation_time"), x)[0]
 
     kernel = context_function(repeated, lg.f32)
     assert [str(feature) for feature in kernel.features] == ["animation_time"]

@@ -367,13 +367,13 @@ def test_a_failing_run_stops_a_plan_of_several_kernels() -> None:
 def test_a_check_whose_value_is_not_needed_is_kept_in_a_loop() -> None:
     def ignored(x: lg.ir.Node) -> lg.ir.Node:
         def body(i: lg.ir.Node, v: lg.ir.Node) -> lg.ir.Node:
-            return ops.check(v, x > 0.34375, message="checked at every trip") + 1.0
+            return ops.check(v, x > 0.34375, message="checked at every iteration") + 1.0
 
         return ops.make_for_loop(lg.ir.constant(3, lg.i64), body, x)[0] * 0.0
 
     compiled = _over(ignored, lg.f32)
     assert compiled(np.ones(3, np.float32)).tolist() == [0.0] * 3
-    assert _failure(compiled, np.zeros(3, np.float32)).startswith("checked at every trip, at element 0 (")
+    assert _failure(compiled, np.zeros(3, np.float32)).startswith("checked at every iteration, at element 0 (")
 
 
 def test_the_derivative_of_a_checked_function_checks_too() -> None:

@@ -1,7 +1,7 @@
 """Programs with control flow that the tests of differentiation share, each with arguments at which it is smooth.
 
-Among them are those that other systems get wrong: products and weighted means in loops whose trips are known only at
-run time, vectors changed component by component, values made before a loop and used after it.
+Among them are those that other systems get wrong: products and weighted means in loops whose iterations are known only
+at run time, vectors changed component by component, values made before a loop and used after it.
 """
 
 from collections.abc import Callable
@@ -113,7 +113,7 @@ def loop_backwards(n: Node, x: Node) -> Node:
 
 @program(i64, f64, f64, at=(3, 0.8, 0.3))
 def nested_loops(n: Node, x: Node, y: Node) -> Node:
-    """The inner trips depend on the outer index, the inner body on everything around it."""
+    """The inner iterations depend on the outer index, the inner body on everything around it."""
 
     def outer(i: Node, a: Node) -> Node:
         scale = sin(a) * y
@@ -139,7 +139,7 @@ def thrice_nested_loops(n: Node, x: Node) -> Node:
 
 @program(i64, f64, f64, at=(4, 0.5, 1.2))
 def skipping(n: Node, x: Node, y: Node) -> Node:
-    """Odd trips are skipped, as `continue` would."""
+    """Odd iterations are skipped, as `continue` would."""
 
     def step(i: Node, a: Node) -> Node:
         return make_cond((i % 2) > 0, lambda b: b, lambda b: b * y + sin(b) * x, a)
@@ -155,8 +155,8 @@ def defined_before_and_used_after(n: Node, x: Node) -> Node:
 
 
 @program(i64, f64, f64, at=(5, 0.7, 0.4))
-def swapped_each_trip(n: Node, x: Node, y: Node) -> Node:
-    """A value becomes active only after some trips; another is carried and never used."""
+def swapped_each_iteration(n: Node, x: Node, y: Node) -> Node:
+    """A value becomes active only after some iterations; another is carried and never used."""
 
     def step(i: Node, a: Node, b: Node, c: Node, unused: Node) -> tuple[Node, ...]:
         return b, c * a + 0.1, x * a, unused
@@ -167,7 +167,7 @@ def swapped_each_trip(n: Node, x: Node, y: Node) -> Node:
 
 
 @program(i64, f64, at=(0, 0.7))
-def no_trips(n: Node, x: Node) -> Node:
+def no_iterations(n: Node, x: Node) -> Node:
     return make_for_loop(n, lambda i, a: a * a * x, sin(x))[0]
 
 
@@ -181,7 +181,7 @@ def newton_root(x: Node) -> Node:
 
 @program(f64, f64, at=(0.31, 1.7))
 def halving_until_small(x: Node, y: Node) -> Node:
-    """As many trips as the values need, with the index in use."""
+    """As many iterations as the values need, with the index in use."""
 
     def step(i: Node, a: Node, total: Node) -> tuple[Node, Node]:
         return a * x, total + sin(a * y) * cast(i + 1, type=f64)
@@ -321,13 +321,13 @@ def texture(places: Node, table: Node) -> Node:
 
 
 @program(Tensor(i64, (4,)), Tensor(f64, (4,)), TABLE, at=(np.array([3, 0, 5, 1]), VALUES[:4], VALUES))
-def loops_in_a_map(trips: Node, x: Node, table: Node) -> Node:
-    """Every point runs its own number of trips, reading the shared table."""
+def loops_in_a_map(iterations: Node, x: Node, table: Node) -> Node:
+    """Every point runs its own number of iterations, reading the shared table."""
 
     def run(n: Node, a: Node, t: Node) -> Node:
         return make_for_loop(n, lambda i, b: sin(b) * lookup(t, i) + a, a)[0]
 
-    return make_map(trace(run, i64, f64, TABLE), trips, x, table)
+    return make_map(trace(run, i64, f64, TABLE), iterations, x, table)
 
 
 @program(Tensor(f64, (3,)), TABLE, at=(np.array([0.9, 0.5, 0.7]), VALUES))

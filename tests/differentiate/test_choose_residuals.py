@@ -23,7 +23,7 @@ LARGE, SMALL = 9000, 20
 
 
 def loop(body: Callable[..., Node], size: object = LARGE) -> Function:
-    """Three trips of `body(y, x)` over tensors, from x."""
+    """Three iterations of `body(y, x)` over tensors, from x."""
 
     def repeated(x: Node) -> Node:
         return ops.make_for_loop(constant(3, i64), lambda index, y: body(y, x), x)[0]
@@ -50,7 +50,7 @@ def costly(y: Node, x: Node) -> Node:
 
 
 def traced_bytes(function: Function) -> list[object]:
-    return list(storage_report(function).bytes_per_trip.values())
+    return list(storage_report(function).bytes_per_iteration.values())
 
 
 def test_what_cheap_operations_give_is_computed_again_from_the_state() -> None:

@@ -207,8 +207,8 @@ def test_lanes_that_take_different_branches_have_their_own_derivatives() -> None
 
 def test_integers_have_the_unit_for_a_differential() -> None:
     function, (n, t) = PROGRAMS["tuple_carried"]
-    by_trips, by_tuple = gradient_of(function, n, t)
-    assert by_trips == ()
+    by_iterations, by_tuple = gradient_of(function, n, t)
+    assert by_iterations == ()
     assert by_tuple[0] == ()
     assert by_tuple[2][1] == ()
 

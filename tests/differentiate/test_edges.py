@@ -153,7 +153,7 @@ def test_a_captured_value_that_only_an_unread_one_uses_takes_no_part() -> None:
     assert (by_x, by_y) == (13 * 2.0**12, 0.0)
 
 
-def test_a_cotangent_that_arrives_some_trips_later_is_carried() -> None:
+def test_a_cotangent_that_arrives_some_iterations_later_is_carried() -> None:
     def shifted(n: Node, x: Node) -> Node:
         return make_for_loop(n, lambda i, a, b, c: (b, c, c * x), x, x * 2.0, x * 3.0)[0]
 

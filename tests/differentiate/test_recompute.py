@@ -114,7 +114,7 @@ def test_native_code_gives_the_reference_s_gradient(name: str) -> None:
 
 
 def trace_elements(function: Function) -> list[tuple[Any, ...]]:
-    """What each trace of a function remembers of a trip."""
+    """What each trace of a function remembers of an iteration."""
     nodes = {node for inner in reachable_functions([function]) for node in nodes_of(inner)}
     found = {node.type for node in nodes if isinstance(node.type, Tape)}
     return [type.element.elements for type in found if isinstance(type.element, Tuple)]
@@ -266,8 +266,8 @@ def test_a_loop_within_a_budget_computes_the_same(name: str) -> None:
         made = within_budget(function, budget)
         for own, other in ((function, made), (vjp(function), vjp(made)), (vjp(vjp(function)), vjp(vjp(made)))):
             given = [() if type is UNIT else 1.0 for type in own.parameter_types[2:]]
-            for trips in (0, 1, 7, 40):
-                found, expected = (flat(evaluate(f, trips, 0.7, *given)) for f in (other, own))
+            for iterations in (0, 1, 7, 40):
+                found, expected = (flat(evaluate(f, iterations, 0.7, *given)) for f in (other, own))
                 np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 
@@ -275,9 +275,9 @@ def test_a_loop_within_a_budget_computes_the_same(name: str) -> None:
 def test_native_code_of_a_loop_within_a_budget_gives_its_gradient(name: str) -> None:
     function = trace(LOOPS[name], i64, f64)
     compiled = compile_function(vjp(within_budget(function, 64)))
-    for trips in (0, 7, 40):
-        expected = evaluate(vjp(function), trips, 0.7, 1.0)[1]
-        np.testing.assert_allclose(compiled(trips, 0.7, 1.0)[1], expected, rtol=1e-12)
+    for iterations in (0, 7, 40):
+        expected = evaluate(vjp(function), iterations, 0.7, 1.0)[1]
+        np.testing.assert_allclose(compiled(iterations, 0.7, 1.0)[1], expected, rtol=1e-12)
 
 
 def test_a_loop_past_its_limit_still_fails_within_a_budget() -> None:
@@ -288,12 +288,12 @@ def test_a_loop_past_its_limit_still_fails_within_a_budget() -> None:
 
 def test_a_loop_of_known_length_goes_in_segments_only_past_the_budget() -> None:
     function = trace(known, i64, f64)
-    (per_trip,) = storage_report(function).bytes_per_trip.values()
-    assert isinstance(per_trip, int)
-    assert within_budget(function, 37 * per_trip) == function
-    parted = storage_report(within_budget(function, 36 * per_trip))
+    (per_iteration,) = storage_report(function).bytes_per_iteration.values()
+    assert isinstance(per_iteration, int)
+    assert within_budget(function, 37 * per_iteration) == function
+    parted = storage_report(within_budget(function, 36 * per_iteration))
     assert any(value.op == "recompute_call" for value in parted.values)
-    assert list(parted.bytes_per_trip.values()) == [8], "of each segment, where it starts"
+    assert list(parted.bytes_per_iteration.values()) == [8], "of each segment, where it starts"
 
 
 def test_a_report_tells_what_is_stored_and_why() -> None:
@@ -310,15 +310,15 @@ def test_a_report_tells_what_is_stored_and_why() -> None:
     assert str(again_report).startswith("the gradient of `whole` stores 4096 bytes\n")
 
 
-def test_a_report_tells_what_loops_store_at_each_trip() -> None:
+def test_a_report_tells_what_loops_store_at_each_iteration() -> None:
     report = storage_report(trace(power, i64, f64))
     assert report.bytes == 0
-    ((loop, size),) = report.bytes_per_trip.items()
+    ((loop, size),) = report.bytes_per_iteration.items()
     assert size == 16, "the sine and the cosine"
     assert loop is not None
     assert "test_recompute.py" in str(loop)
     summing = trace(lambda n, x: make_for_loop(n, lambda i, a: a + sin(x), x)[0], i64, f64)
-    assert storage_report(summing).bytes_per_trip == {}, "a sum needs no tape and gets none"
+    assert storage_report(summing).bytes_per_iteration == {}, "a sum needs no tape and gets none"
 
 
 def test_a_report_of_symbolic_sizes_is_a_formula() -> None:

@@ -305,8 +305,8 @@ class Writer:
 
     def for_range(self, depth: int, in_loop: bool) -> Lines:
         index = self.new("i")
-        trips = self.choose("n", "3", "1, n + 1", "n, 0, -1", "2")
-        return self.looped(f"for {index} in range({trips}):", depth, {index: "int"})
+        iterations = self.choose("n", "3", "1, n + 1", "n, 0, -1", "2")
+        return self.looped(f"for {index} in range({iterations}):", depth, {index: "int"})
 
     def for_each(self, depth: int, in_loop: bool) -> Lines:
         item, index = self.new("e"), self.new("i")

@@ -262,15 +262,15 @@ _BODIES = (
 @operation("loops", 1.5)
 def _(m: Maker) -> None:
     x = m.draw("f", 0, 3)
-    body, trips = m.random.choice(_BODIES), m.random.randint(0, 4)
+    body, iterations = m.random.choice(_BODIES), m.random.randint(0, 4)
     if not x.shape:
         body = _BODIES[m.random.randrange(2)]
     step, again = body.format(s="s", x=x.name), body.format(s="t[1]", x=x.name)
     start = f"(xp.asarray(0), {x.name})"
     texts = [
-        f"xp.fori_loop(0, {trips}, lambda i, s: {step}, {x.name})",
-        f"xp.fori_loop(1, {trips + 1}, lambda i, s: ({step}) / i, {x.name})",
-        f"xp.while_loop(lambda t: t[0] < {trips}, lambda t: (t[0] + 1, {again}), {start}, {trips})[1]",
+        f"xp.fori_loop(0, {iterations}, lambda i, s: {step}, {x.name})",
+        f"xp.fori_loop(1, {iterations + 1}, lambda i, s: ({step}) / i, {x.name})",
+        f"xp.while_loop(lambda t: t[0] < {iterations}, lambda t: (t[0] + 1, {again}), {start}, {iterations})[1]",
     ]
     if len(x.shape) >= 1 and x.shape[0]:
         over = _BODIES[m.random.randrange(4 if len(x.shape) > 1 else 2)].format(s="s", x="r")
@@ -279,7 +279,7 @@ def _(m: Maker) -> None:
     m.add(m.random.choice(texts))
 
 
-# Functions of values that are zero where the loop has no trips: their derivatives are infinite there.
+# Functions of values that are zero where the loop has no iterations: their derivatives are infinite there.
 _SINGULAR = (
     "xp.sqrt({z})",
     "xp.log({z}) * 0.3",
@@ -293,16 +293,16 @@ _SINGULAR = (
 @operation("loops that may not run", 1.5)
 def _(m: Maker) -> None:
     x, y, i = m.draw("f", 0, 3), m.draw("f", 0, 2), m.draw("i", 0, 0)
-    trips = m.add(f"{i.name} % 4 - 1").name
-    zero = m.add(f"(xp.tanh(xp.sum({y.name})) + 1.5) * xp.astype({trips} > 0, a0.dtype)").name
+    iterations = m.add(f"{i.name} % 4 - 1").name
+    zero = m.add(f"(xp.tanh(xp.sum({y.name})) + 1.5) * xp.astype({iterations} > 0, a0.dtype)").name
     if m.random.random() < 0.5:
         zero = m.add(f"xp.exp(xp.sin({x.name})) * {zero}").name
     inside = m.random.choice(_SINGULAR).format(z=zero)
     if x.shape and 0 not in x.shape and m.random.random() < 0.3:  # a check must not fail either
-        inside += f" * xp.reshape({x.name}, (-1,))[xp.where({trips} > 0, 0, 1000)]"
+        inside += f" * xp.reshape({x.name}, (-1,))[xp.where({iterations} > 0, 0, 1000)]"
     loop = m.random.choice(["loop_by_count", "loop_by_test"])
     step = m.random.choice(["s * 0.5 + {0}", "xp.sin(s) * {0}", "s * 0.3 + {0} * i", "{0} * xp.sum(s) + s"])
-    text = f"xp.{loop}({trips}, lambda i, s: {step.format(f'({inside})')}, {{0}}, 2)"
+    text = f"xp.{loop}({iterations}, lambda i, s: {step.format(f'({inside})')}, {{0}}, 2)"
     around = m.random.choice([
         "{1}",
         "xp.fori_loop(0, 2, lambda j, x: {2} * 0.7, {0})",
@@ -311,7 +311,7 @@ def _(m: Maker) -> None:
         "(lambda equal: {1})(" + inside + ")" if "[" not in inside else "{1}",  # somebody has the value already
         "xp.scan(lambda x, r: (x * 0.5 + " + inside + ", x), {0}, xp.zeros((0, 2)))[0]",
     ])  # fmt: skip
-    m.add(around.format(x.name, text.format(x.name), text.format("x"), trips))
+    m.add(around.format(x.name, text.format(x.name), text.format("x"), iterations))
 
 
 @operation("branches", 0.7)

@@ -39,12 +39,14 @@ class Livegrad:
         return lg.while_loop(condition, body, state)
 
     @staticmethod
-    def loop_by_count(trips: Any, body: Any, state: Any, most: int) -> Any:
-        return lg.fori_loop(0, trips, body, state)
+    def loop_by_count(iterations: Any, body: Any, state: Any, most: int) -> Any:
+        return lg.fori_loop(0, iterations, body, state)
 
     @staticmethod
-    def loop_by_test(trips: Any, body: Any, state: Any, most: int) -> Any:
-        return lg.while_loop(lambda t: t[0] < trips, lambda t: (t[0] + 1, body(t[0], t[1])), (lg.asarray(0), state))[1]
+    def loop_by_test(iterations: Any, body: Any, state: Any, most: int) -> Any:
+        return lg.while_loop(
+            lambda t: t[0] < iterations, lambda t: (t[0] + 1, body(t[0], t[1])), (lg.asarray(0), state)
+        )[1]
 
 
 @dataclass(frozen=True)

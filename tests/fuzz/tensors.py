@@ -80,10 +80,10 @@ class _Jax:
         return state
 
     @staticmethod
-    def loop_by_count(trips: Any, body: Any, state: Any, most: int) -> Any:
+    def loop_by_count(iterations: Any, body: Any, state: Any, most: int) -> Any:
         """Unrolled too, into branches: those that are not taken have no part in derivatives."""
         for i in range(most):
-            state = jax.lax.cond(i < trips, lambda s, i=i: body(i, s), lambda s: s, state)
+            state = jax.lax.cond(i < iterations, lambda s, i=i: body(i, s), lambda s: s, state)
         return state
 
     loop_by_test = loop_by_count

@@ -10,8 +10,8 @@ POINT = [0.1, -0.2, 0.3]
 
 
 def loss(x: lg.Tensor, device: str) -> lg.Tensor:
-    trips = lg.astype(lg.clip(lg.sum(x) * 10.0 + 1.0, 0, 5), lg.int64)
-    y = lg.fori_loop(0, trips, lambda index, v: lg.sin(v) + x * 0.1, x)
+    iterations = lg.astype(lg.clip(lg.sum(x) * 10.0 + 1.0, 0, 5), lg.int64)
+    y = lg.fori_loop(0, iterations, lambda index, v: lg.sin(v) + x * 0.1, x)
     carried, each = lg.scan(lambda c, e: (c + e * 0.1, c * e), y[0], y)
     more, less = lg.cond(carried > 0.0, lambda v: (v * 2.0, v + 1.0), lambda v: (v, v * v), each)
     z = lg.while_loop(lambda v: lg.sum(v) < 9.0, lambda v: v * v + 0.2, more.to(device) + less.to(device) + 1.0)

@@ -154,7 +154,7 @@ def test_tensors_and_structs_can_be_printed(run: Run, capsys: pytest.CaptureFixt
 
 
 @both
-def test_a_loop_that_carries_the_token_prints_at_each_trip(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_that_carries_the_token_prints_at_each_iteration(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     def noisy(n: Node, x: Node) -> Node:
         def step(i: Node, a: Node, token: Node) -> tuple[Node, Node]:
             return a * 2.0, make_print("{}: {}", i, a, follows=[token])

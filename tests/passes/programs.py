@@ -183,10 +183,10 @@ def loop(b: Builder) -> None:
     if not b.random.randint(0, 2):  # some values stay as they are
         kept = body.parameters[1]
         body = Function(body.name, body.parameters, (kept, *body.results[1:]))
-    trips = b.random.choice([constant(n, i64) for n in (-1, 0, 1, 3)] + [_few(b)])
+    iterations = b.random.choice([constant(n, i64) for n in (-1, 0, 1, 3)] + [_few(b)])
     operands = [b.one_of(type) for type in (*carried, *captured)]
     reverse = b.random.random() < 0.5
-    node = control.for_loop(trips, *operands, body=body, carried=len(carried), reverse=reverse)
+    node = control.for_loop(iterations, *operands, body=body, carried=len(carried), reverse=reverse)
     _add_some_results(b, node, carried, is_loop=True)
 
 

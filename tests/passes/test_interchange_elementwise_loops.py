@@ -42,13 +42,13 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("trips", [0, 1, 6])
-def test_arithmetic_of_each_element_is_one_kernel(trips: int, reverse: bool) -> None:
+@pytest.mark.parametrize("iterations", [0, 1, 6])
+def test_arithmetic_of_each_element_is_one_kernel(iterations: int, reverse: bool) -> None:
     def step(index: Node, a: Node, b: Node) -> tuple[Node, ...]:
         return select(less(a, b), a * 0.5 + spread(cast(index, type=f64)), b), sin(a)
 
     function = trace(lambda n, x, y: make_for_loop(n, step, x, y, reverse=reverse), i64, ROWS, ROWS)
-    check(function, trips, numbers(5, 7), numbers(5, 7))
+    check(function, iterations, numbers(5, 7), numbers(5, 7))
 
 
 def test_numbers_rows_and_positions_may_take_part() -> None:

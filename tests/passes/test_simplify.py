@@ -243,7 +243,7 @@ def test_a_while_loop_that_never_runs_goes() -> None:
     assert function.results == function.parameters
 
 
-def test_a_single_trip_is_its_body() -> None:
+def test_a_single_iteration_is_its_body() -> None:
     function = simplify(lambda x: make_for_loop(constant(1, i64), lambda i, a: a * cast(i + 2, type=f32), x)[0], f32)
     assert op_names(function) == ["mul"]
     assert evaluate(function, 3.0) == 6.0

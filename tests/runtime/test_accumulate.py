@@ -31,8 +31,8 @@ def whole(number: int) -> Node:
     return constant(number, i64)
 
 
-def loop(trips: int, body: Callable[..., Node | tuple[Node, ...]], *start: Node) -> tuple[Node, ...]:
-    return ops.make_for_loop(whole(trips), body, *start)
+def loop(iterations: int, body: Callable[..., Node | tuple[Node, ...]], *start: Node) -> tuple[Node, ...]:
+    return ops.make_for_loop(whole(iterations), body, *start)
 
 
 def number(value: float) -> Node:
@@ -40,7 +40,7 @@ def number(value: float) -> Node:
 
 
 def folded(x: Node, y: Node) -> Node:
-    """Each trip depends on the one before, and reads two tensors."""
+    """Each iteration depends on the one before, and reads two tensors."""
     return loop(5, lambda i, s: ops.sin(s) * ops.lookup(x, i) + ops.lookup(y, whole(4) - i), number(0.3))[0]
 
 
@@ -86,13 +86,13 @@ def by_value(x: Node, y: Node) -> Node:
 
 
 def again(x: Node, y: Node) -> Node:
-    """The same element in every trip, and the tensor used outside of the loop too."""
+    """The same element in every iteration, and the tensor used outside of the loop too."""
     (s,) = loop(4, lambda i, s: s * ops.lookup(x, whole(2)) + ops.lookup(y, i), number(1.0))
     return s * ops.lookup(ops.reduce(x * x, kind="sum", axes=(0,)))
 
 
 def neighbours(x: Node, y: Node) -> Node:
-    """Several reads of one tensor in a trip, in loops after and inside each other."""
+    """Several reads of one tensor in an iteration, in loops after and inside each other."""
 
     def bend(i: Node, s: Node) -> Node:
         d = ops.lookup(x, i) - ops.lookup(x, i + 1) * 2.0 + ops.lookup(x, i + 2)
@@ -104,7 +104,7 @@ def neighbours(x: Node, y: Node) -> Node:
 
 
 def until(x: Node, y: Node) -> Node:
-    """A loop whose trips are counted in the forward pass."""
+    """A loop whose iterations are counted in the forward pass."""
 
     def step(index: Node, s: Node, i: Node) -> tuple[Node, Node]:
         return s * 1.5 + ops.lookup(x, i % 5) * ops.lookup(y, i % 5), i + 1
@@ -162,8 +162,8 @@ def random_reads(random: Random) -> Callable[[Node, Node], Node]:
         if kind == "switch":
             return ops.make_switch((i + whole(random.randrange(3))) % 3, [inner, inner, inner], s)
         if kind == "loop":
-            trips = random.choice([whole(2), i])
-            return ops.make_for_loop(trips, lambda j, s: value(depth - 1, (i + j) % 5, s, x, y), s)[0]
+            iterations = random.choice([whole(2), i])
+            return ops.make_for_loop(iterations, lambda j, s: value(depth - 1, (i + j) % 5, s, x, y), s)[0]
         return s * 0.9
 
     return lambda x, y: loop(5, lambda i, s: value(3, i, s, x, y), number(0.3))[0]

@@ -78,8 +78,8 @@ def test_a_fork_may_fork_again() -> None:
 
 
 def test_a_fork_while_another_thread_runs_the_same_function_does_not_hang() -> None:
-    def iterate(x: lg.ir.Node, trips: lg.ir.Node) -> lg.ir.Node:
-        return ops.make_for_loop(trips, lambda i, v: ops.sin(v), x)[0]
+    def iterate(x: lg.ir.Node, iterations: lg.ir.Node) -> lg.ir.Node:
+        return ops.make_for_loop(iterations, lambda i, v: ops.sin(v), x)[0]
 
     run = lg.ir.compile(lg.ir.trace(iterate, lg.f32, lg.i64))
     expected = run(1.0, 3)

@@ -18,12 +18,12 @@ LOOPS = {
         run = lg.ir.compile(lg.ir.trace(body, lg.f32))
         endless, short = (2.0,), (-2.0,)
     """,
-    "a for loop with very many trips": """
+    "a for loop with very many iterations": """
         loop = lg.ir.trace(lambda n, x: ops.make_for_loop(n, lambda i, v: ops.sin(v), x)[0], lg.i64, lg.f32)
         run = lg.ir.compile(loop)
         endless, short = (10**17, 1.0), (0, -2.0)
     """,
-    "a for loop with a constant number of trips": """
+    "a for loop with a constant number of iterations": """
         def nest(depth, x):
             inner = lambda i, v: nest(depth - 1, v)
             return ops.sin(x) if depth == 0 else ops.make_for_loop(lg.ir.constant(1000, lg.i64), inner, x)[0]

@@ -1,4 +1,4 @@
-"""Loops over tensors: one native call for all trips, state and rows in place, and the values of the reference."""
+"""Loops over tensors: one native call for all iterations, state and rows in place, and the values of the reference."""
 
 import re
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def decaying(x: Node, w: Node) -> Node:
 
 
 def growing_while(x: Node, w: Node) -> Node:
-    """More trips than the first rows have room for."""
+    """More iterations than the first rows have room for."""
 
     def step(index: Node, y: Node, n: Node) -> tuple[Node, Node]:
         return ops.sin(y) * w + x, n + 1
@@ -102,12 +102,12 @@ def elsewhere(x: Node, w: Node) -> Node:
     return ops.make_for_loop(whole(5), step, x, ops.tape_new(type=kind))[0]
 
 
-def no_trips(x: Node, w: Node) -> Node:
+def no_iterations(x: Node, w: Node) -> Node:
     return ops.make_for_loop(whole(-2), lambda i, y: y * w, x)[0]
 
 
 PROGRAMS = (
-    decaying, growing_while, nested, branching, swapping, multiplying, scanning, elsewhere, no_trips,
+    decaying, growing_while, nested, branching, swapping, multiplying, scanning, elsewhere, no_iterations,
 )  # fmt: skip
 DERIVATIVES = ("", "f", "r", "rf", "rr")  # modes, the first innermost
 
@@ -129,9 +129,9 @@ def bodies(function: Function) -> list[LoopBody]:
 
 
 @pytest.mark.parametrize("program", [decaying, growing_while, swapping, scanning], ids=lambda own: own.__name__)
-def test_all_trips_of_kernels_are_one_native_call_in_both_directions(program: Callable[..., Node]) -> None:
+def test_all_iterations_of_kernels_are_one_native_call_in_both_directions(program: Callable[..., Node]) -> None:
     for body in bodies(vjp(trace(program, ROW, ROW))):
-        assert body.trips is not None
+        assert body.iterations is not None
         assert not body.host_keys
 
 
@@ -146,7 +146,7 @@ def test_traces_that_change_places_are_handed_on_by_the_host() -> None:
 
     function = trace(program, ROW)
     (body,) = bodies(function)
-    assert body.trips is None
+    assert body.iterations is None
     np.testing.assert_array_equal(CpuFunction(function)(np.ones(3)), evaluate(function, np.ones(3)))
 
 
@@ -175,7 +175,7 @@ def test_running_past_the_limit_is_an_error_with_the_line() -> None:
     np.testing.assert_array_equal(compiled(np.full(3, -2.0)), np.full(3, -2.0))
 
 
-def test_a_check_inside_a_trip_names_its_element_and_leaves_no_trace_of_itself() -> None:
+def test_a_check_inside_an_iteration_names_its_element_and_leaves_no_trace_of_itself() -> None:
     def checked(x: Node) -> Node:
         def step(index: Node, y: Node) -> Node:
             return ops.lookup(y, ops.cast(y, type=i64)) + 1.0

@@ -60,8 +60,8 @@ def test_loops_that_end_differently_in_every_lane_six_deep() -> None:
     def nest(depth: int, value: lg.ir.Node) -> lg.ir.Node:
         if depth == 0:
             return value * 1.01 + 0.001
-        trips = ops.cast(ops.mod(ops.floor(value * 7.0), 3.0), type=lg.i64)
-        return ops.make_for_loop(trips + 1, lambda i, inner: nest(depth - 1, inner), value)[0]
+        iterations = ops.cast(ops.mod(ops.floor(value * 7.0), 3.0), type=lg.i64)
+        return ops.make_for_loop(iterations + 1, lambda i, inner: nest(depth - 1, inner), value)[0]
 
     function = lg.ir.trace(lambda x: nest(6, x), lg.f64)
     values = np.linspace(0, 3, 101)

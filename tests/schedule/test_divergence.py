@@ -37,8 +37,8 @@ def number(index: Node) -> Node:
     return ops.cast(index, type=f32)
 
 
-def loop(trips: Node, body: Callable[..., Any], *start: Node) -> Node:
-    return ops.make_for_loop(trips, body, *start)[0]
+def loop(iterations: Node, body: Callable[..., Any], *start: Node) -> Node:
+    return ops.make_for_loop(iterations, body, *start)[0]
 
 
 def counted(x: Node, n: Node, table: Node) -> Node:

@@ -216,7 +216,7 @@ def test_a_product_of_two_numbers_is_one(dtype: Any) -> None:
     np.testing.assert_array_equal(one.numpy(), [[6]])
 
 
-def test_the_number_of_a_trip_may_be_multiplied_as_a_matrix() -> None:
+def test_the_number_of_an_iteration_may_be_multiplied_as_a_matrix() -> None:
     def body(i: Any, total: Any) -> Any:
         return total + lg.matmul(lg.reshape(lg.astype(i, lg.int64), (1, 1)), lg.ones((1, 2), dtype=lg.int64))
 

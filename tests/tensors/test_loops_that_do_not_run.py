@@ -1,5 +1,5 @@
-"""Loops whose number of trips is known only as they run: with none, what the body makes of tensors around it is nothing
-for values, checks and derivatives; with some, it is computed once."""
+"""Loops whose number of iterations is known only at run time: with none, what the body computes from captured tensors
+has no effect on values, checks and derivatives; with some, it is computed once."""
 
 import numpy as np
 import pytest
@@ -12,30 +12,34 @@ from livegrad.ops.control import cond, for_loop, while_loop
 START = lg.asarray([3.0, 4.0], dtype=lg.float64)
 
 
-def by_count(trips, body, start):
-    return lg.fori_loop(0, trips, lambda i, s: body(s), start)
+def by_count(iterations, body, start):
+    return lg.fori_loop(0, iterations, lambda i, s: body(s), start)
 
 
-def by_test(trips, body, start):
-    return lg.while_loop(lambda t: t[0] < trips, lambda t: (t[0] + 1, body(t[1])), (lg.asarray(0), start))[1]
+def by_test(iterations, body, start):
+    return lg.while_loop(lambda t: t[0] < iterations, lambda t: (t[0] + 1, body(t[1])), (lg.asarray(0), start))[1]
 
 
 LOOPS = {
     "fori_loop": by_count,
-    "fori_loop from a number of trips": lambda trips, body, start: lg.fori_loop(
-        trips, lg.asarray(0), lambda i, s: body(s), start
+    "fori_loop from a number of iterations": lambda iterations, body, start: lg.fori_loop(
+        iterations, lg.asarray(0), lambda i, s: body(s), start
     ),
-    "fori_loop of no trips": lambda trips, body, start: by_count(0, body, start),
+    "fori_loop of no iterations": lambda iterations, body, start: by_count(0, body, start),
     "while_loop": by_test,
-    "scan of no rows": lambda trips, body, start: lg.scan(lambda s, r: (body(s), s), start, lg.zeros((0, 3)))[0],
-    "scan of length 0": lambda trips, body, start: lg.scan(lambda s, r: (body(s), s), start, length=0)[0],
-    "in a loop that runs": lambda trips, body, start: lg.fori_loop(0, 2, lambda i, s: by_count(trips, body, s), start),
-    "around a loop that runs": lambda trips, body, start: by_count(
-        trips, lambda s: lg.fori_loop(0, 2, lambda i, s: body(s), s), start
+    "scan of no rows": lambda iterations, body, start: lg.scan(lambda s, r: (body(s), s), start, lg.zeros((0, 3)))[0],
+    "scan of length 0": lambda iterations, body, start: lg.scan(lambda s, r: (body(s), s), start, length=0)[0],
+    "in a loop that runs": lambda iterations, body, start: lg.fori_loop(
+        0, 2, lambda i, s: by_count(iterations, body, s), start
     ),
-    "in a branch": lambda trips, body, start: lg.cond(trips < 5, lambda: by_count(trips, body, start), lambda: START),
-    "around a branch": lambda trips, body, start: by_count(
-        trips, lambda s: lg.cond(s[0] < 1e9, body, lambda s: s, s), start
+    "around a loop that runs": lambda iterations, body, start: by_count(
+        iterations, lambda s: lg.fori_loop(0, 2, lambda i, s: body(s), s), start
+    ),
+    "in a branch": lambda iterations, body, start: lg.cond(
+        iterations < 5, lambda: by_count(iterations, body, start), lambda: START
+    ),
+    "around a branch": lambda iterations, body, start: by_count(
+        iterations, lambda s: lg.cond(s[0] < 1e9, body, lambda s: s, s), start
     ),
 }
 BODIES = {
@@ -90,8 +94,8 @@ def test_a_body_owns_what_it_computes_even_if_somebody_has_the_same_value():
 def test_a_check_in_a_loop_that_does_not_run_does_not_fail(loop):
     rows, row = lg.asarray([1.0, 2.0]), lg.asarray(5)
 
-    def looped(rows, trips):
-        return lg.sum(LOOPS[loop](trips, lambda s: s * lg.sin(rows[row]), START))
+    def looped(rows, iterations):
+        return lg.sum(LOOPS[loop](iterations, lambda s: s * lg.sin(rows[row]), START))
 
     assert float(looped(rows, lg.asarray(0))) == 7.0
     np.testing.assert_array_equal(lg.grad(looped)(rows, lg.asarray(0)), [0.0, 0.0])
@@ -101,16 +105,16 @@ def test_a_check_in_a_loop_that_does_not_run_does_not_fail(loop):
 
 
 @pytest.mark.parametrize("loop", [by_count, by_test], ids=["fori_loop", "while_loop"])
-def test_in_a_batch_each_element_has_trips_of_its_own(loop):
-    values, trips = lg.asarray([0.0, 1.0, 0.0, 4.0], dtype=lg.float64), lg.asarray([0, 2, -1, 1])
+def test_in_a_batch_each_element_has_iterations_of_its_own(loop):
+    values, iterations = lg.asarray([0.0, 1.0, 0.0, 4.0], dtype=lg.float64), lg.asarray([0, 2, -1, 1])
 
-    def loss(k, trips):
-        return lg.sum(loop(trips, lambda s: s * lg.sqrt(k), START))
+    def loss(k, iterations):
+        return lg.sum(loop(iterations, lambda s: s * lg.sqrt(k), START))
 
-    np.testing.assert_allclose(lg.vmap(loss)(values, trips), [7.0, 7.0, 7.0, 14.0])
-    np.testing.assert_allclose(lg.vmap(lg.grad(loss))(values, trips), [0.0, 7.0, 0.0, 1.75])
-    np.testing.assert_allclose(lg.vmap(lg.grad(lg.grad(loss)))(values, trips), [0.0, 0.0, 0.0, -7.0 / 32.0])
-    together = lg.grad(lambda values: lg.sum(lg.vmap(loss)(values, trips)))
+    np.testing.assert_allclose(lg.vmap(loss)(values, iterations), [7.0, 7.0, 7.0, 14.0])
+    np.testing.assert_allclose(lg.vmap(lg.grad(loss))(values, iterations), [0.0, 7.0, 0.0, 1.75])
+    np.testing.assert_allclose(lg.vmap(lg.grad(lg.grad(loss)))(values, iterations), [0.0, 0.0, 0.0, -7.0 / 32.0])
+    together = lg.grad(lambda values: lg.sum(lg.vmap(loss)(values, iterations)))
     np.testing.assert_allclose(together(values), [0.0, 7.0, 0.0, 1.75])
 
 
@@ -136,17 +140,17 @@ def names_inside(loop: Node) -> set[str]:
     return {node.op.name for node in nodes_of(loop.attribute("body"))}
 
 
-@pytest.mark.parametrize("trips", [5, lg.asarray(5)], ids=["known", "unknown"])
+@pytest.mark.parametrize("iterations", [5, lg.asarray(5)], ids=["known", "unknown"])
 @pytest.mark.parametrize("loop", [by_count, by_test], ids=["fori_loop", "while_loop"])
-def test_tensors_that_are_the_same_in_each_trip_are_computed_before_the_loop(loop, trips):
+def test_tensors_that_are_the_same_in_each_iteration_are_computed_before_the_loop(loop, iterations):
     k = lg.asarray(np.linspace(0.1, 1.0, 6))
-    value = loop(trips, lambda s: s * 0.5 + lg.sum(lg.sin(k)), START)
+    value = loop(iterations, lambda s: s * 0.5 + lg.sum(lg.sin(k)), START)
     assert names_inside(loop_of(value)).isdisjoint({"sin", "reduce"})
     expected = START.numpy()
     for _ in range(5):
         expected = expected * 0.5 + np.sin(k.numpy()).sum()
     np.testing.assert_allclose(value, expected)
-    slope = lg.grad(lambda k: lg.sum(loop(trips, lambda s: s * 0.5 + lg.sum(lg.sin(k)), START)))(k)
+    slope = lg.grad(lambda k: lg.sum(loop(iterations, lambda s: s * 0.5 + lg.sum(lg.sin(k)), START)))(k)
     np.testing.assert_allclose(slope, np.cos(k.numpy()) * 2.0 * sum(0.5**i for i in range(5)))
 
 

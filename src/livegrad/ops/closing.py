@@ -25,9 +25,9 @@ _VIEWS = frozenset({broadcast, reshape, permute, slice_, flip, lookup})
 Closed = tuple[Function, tuple[Node, ...]]  # a function, and the captured values that follow its inputs
 
 
-def runs_at_least_once(trips: Node) -> bool:
-    """Whether a loop of so many trips is known to have one: what it computes in each, it may compute before."""
-    known = known_integer(trips)
+def runs_at_least_once(iterations: Node) -> bool:
+    """Whether a loop of so many iterations is known to have one: what it computes in each, it may compute before."""
+    known = known_integer(iterations)
     return isinstance(known, int) and known > 0  # not a symbolic size, which may be zero
 
 
@@ -47,7 +47,7 @@ def close_branches(
 def close_body(
     name: str, inputs: tuple[Node, ...], results: tuple[Node, ...], scope: Scope, runs: Callable[[], Node]
 ) -> Closed:
-    """The body of a loop that has a trip if it `runs`, in the manner of `close_branches`; invariants are captured."""
+    """Closes the body of a loop, like `close_branches`; invariants are captured. It has an iteration if it `runs`."""
     invariants = _invariant_tensors(inputs, results, scope)
     (body,), captures = close_branches([name], inputs + invariants, [results], scope)
     return body, compute_if(runs, invariants, scope.can_be_passed) + captures

@@ -92,9 +92,9 @@ def _carried_types(types: tuple[Type, ...], carried: int, body: Function) -> tup
     return types[:carried]
 
 
-def _for_loop_type(trips: Type, *types: Type, body: Function, carried: int, reverse: bool) -> Type:
-    if trips is not i64:
-        raise TypeRuleError("the number of iterations must be an i64", found=str(trips))
+def _for_loop_type(iterations: Type, *types: Type, body: Function, carried: int, reverse: bool) -> Type:
+    if iterations is not i64:
+        raise TypeRuleError("the number of iterations must be an i64", found=str(iterations))
     return Tuple(_carried_types(types, carried, body))
 
 
@@ -102,14 +102,14 @@ def _as_results(value: Any, number: int) -> tuple[Any, ...]:
     return (value,) if number == 1 else value
 
 
-def _evaluate_for_loop(trips: Any, *values: Any, body: Any, carried: int, reverse: bool) -> Any:
+def _evaluate_for_loop(iterations: Any, *values: Any, body: Any, carried: int, reverse: bool) -> Any:
     state, captures = values[:carried], values[carried:]
-    for index in reversed(range(int(trips))) if reverse else range(int(trips)):
+    for index in reversed(range(int(iterations))) if reverse else range(int(iterations)):
         state = _as_results(body(np.int64(index), *state, *captures), carried)
     return tuple(state)
 
 
-# The index counts up from 0, or down to 0 with `reverse`; no trips for a count below one.
+# The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one.
 for_loop = Op("for_loop", type_of=_for_loop_type, evaluate=_evaluate_for_loop)
 
 
@@ -234,9 +234,9 @@ def make_switch(index: Node, branches: Sequence[Callable[..., Any]], *arguments:
 
 
 def make_for_loop(
-    trips: Node, body: Callable[..., Any], *carried: Node, reverse: bool = False, scope: Scope | None = None
+    iterations: Node, body: Callable[..., Any], *carried: Node, reverse: bool = False, scope: Scope | None = None
 ) -> tuple[Node, ...]:
-    """Runs `carried = body(index, *carried)` `trips` times; returns the final carried values.
+    """Runs `carried = body(index, *carried)` `iterations` times; returns the final carried values.
 
     `scope` contains what was traced of the body before.
 
@@ -246,11 +246,11 @@ def make_for_loop(
     16.0
     """
     types = [i64, *(node.type for node in carried)]
-    if runs_at_least_once(trips):
+    if runs_at_least_once(iterations):
         function, captures = trace_open(body, types)
     else:
-        function, captures = _close_loop(body, types, scope or Scope(), lambda: trips > 0)
-    result = for_loop(trips, *carried, *captures, body=function, carried=len(carried), reverse=reverse)
+        function, captures = _close_loop(body, types, scope or Scope(), lambda: iterations > 0)
+    result = for_loop(iterations, *carried, *captures, body=function, carried=len(carried), reverse=reverse)
     return tuple(Op.named("get")(result, index=index) for index in range(len(carried)))
 
 

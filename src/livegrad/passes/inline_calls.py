@@ -89,7 +89,7 @@ def _size(functions: Sequence[Function]) -> int:
 
 @lru_cache(maxsize=4096)
 def _work(function: Function) -> int:
-    """How many operations a call of the function takes; loops count as one trip."""
+    """How many operations a call of the function takes; loops count as one iteration."""
     return sum(1 + sum(map(_work, node.functions)) for node in nodes_of(function) if node.operands)
 
 

@@ -92,8 +92,8 @@ class _Point:
         return True
 
     def _is_row_of_numbers(self, node: Node, outside: dict[Node, Node]) -> bool:
-        """Whether a number is read from a list of at least as many as there are trips, the trip's own."""
-        trips, (rows, index) = self.node.operands[0], node.operands
+        """Whether a number is read from a list of at least as many as there are iterations, the iteration's own."""
+        iterations, (rows, index) = self.node.operands[0], node.operands
         rows = outside.get(rows, rows)
         if rows.op is not tape_unstack or index is not self.body.parameters[0] or not isinstance(node.type, Tensor):
             return False
@@ -103,7 +103,7 @@ class _Point:
         ):
             return False
         count = shape_of(listed.type)[0]
-        known = trips.op is constant_op and isinstance(count, int) and trips.attribute("value") <= count
+        known = iterations.op is constant_op and isinstance(count, int) and iterations.attribute("value") <= count
         return known and self._add(node, listed)
 
     def mapped(self) -> Node:
@@ -118,7 +118,7 @@ class _Point:
         results = [found] if number == 1 else [get(found, index=index) for index in range(number)]
         return make_tuple(*(self._as_carried(*each) for each in zip(results, self.body.result_types, strict=True)))
 
-    def _loop(self, trips: Node, *given: Node) -> Sequence[Node]:
+    def _loop(self, iterations: Node, *given: Node) -> Sequence[Node]:
         number, parameters = self.node.attribute("carried"), [p for p in self.body.parameters if self._is_number(p)]
         count = len(parameters) - 1
         state, fixed, more = [_number(value) for value in given[:number]], given[number:count], given[count:]
@@ -130,7 +130,7 @@ class _Point:
                     values[node] = self._value(node, values, index, more)
             return [values[result] for result in self.body.results]
 
-        return make_for_loop(trips, step, *state, reverse=self.node.attribute("reverse"))
+        return make_for_loop(iterations, step, *state, reverse=self.node.attribute("reverse"))
 
     def _value(self, node: Node, values: dict[Node, Node], index: Node, more: Sequence[Node]) -> Node:
         """A node of the body at one point."""

@@ -17,7 +17,7 @@ from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
 from livegrad.ops.custom import recompute_call
 from livegrad.passes.functions import rearranged
 
-# Operands that no function takes: a predicate, a selector, a number of trips.
+# Operands that no function takes: a predicate, a selector, a number of iterations.
 _LEADING: dict[Op, int] = {call: 0, recompute_call: 0, cond: 1, switch: 1, for_loop: 1, while_loop: 0, map_: 0}
 REGIONS = frozenset(_LEADING)
 LOOPS = (for_loop, while_loop)

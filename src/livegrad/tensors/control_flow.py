@@ -105,14 +105,14 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     require_callable(body, "fori_loop")
     start, end = _scalar(lower, i64, "fori_loop"), _scalar(upper, i64, "fori_loop")
     first, last = known_integer(start), known_integer(end)
-    trips = end - start if first is None or last is None else constant(last - first, i64)
+    iterations = end - start if first is None or last is None else constant(last - first, i64)
 
     def loop(given: list[Node], state: _State) -> Any:
         def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
             value = body(wrap(index + start), state.inside(nodes))
             return _carried(value, state.structure, given, name_of(body))
 
-        return unflatten(state.structure, map(wrap, make_for_loop(trips, step, *given)))
+        return unflatten(state.structure, map(wrap, make_for_loop(iterations, step, *given)))
 
     return _looped(declared_number(body, 1, state), (), "fori_loop", loop)
 

@@ -485,9 +485,9 @@ def test_what_reverse_mode_remembers_is_told_with_its_lines():
         {"lg": lg},
     )
     report = names["f"].remembered()
-    ((loop, size),) = report.bytes_per_trip.items()
+    ((loop, size),) = report.bytes_per_iteration.items()
     assert (loop.line, size) == (3, 8)
-    assert not names["g"].remembered().bytes_per_trip
+    assert not names["g"].remembered().bytes_per_iteration
 
 
 def test_a_custom_derivative_of_a_generic_function():

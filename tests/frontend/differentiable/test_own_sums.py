@@ -63,8 +63,8 @@ def test_tangents_need_no_sum_and_forward_mode_is_linear():
     assert (both.primal, both.differential) == (17.0, 13.0 * 3.0 + 2.0)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2, 5])
-def test_what_the_trips_of_a_loop_give_is_added_by_dadd(trips: int):
+@pytest.mark.parametrize("iterations", [0, 1, 2, 5])
+def test_what_the_iterations_of_a_loop_give_is_added_by_dadd(iterations: int):
     @lg.differentiable
     def repeated(m: Bounded, n: int) -> float:
         total = 0.0
@@ -81,9 +81,9 @@ def test_what_the_trips_of_a_loop_give_is_added_by_dadd(trips: int):
             k += 1
         return total
 
-    expected = bounded(min(3.0 * trips, 10.0), 1.0 * trips)
-    assert lg.bwd_diff(repeated)(Bounded(1.0, 2.0), trips, 1.0)[0] == expected
-    assert lg.bwd_diff(until)(Bounded(1.0, 2.0), trips, 1.0)[0] == expected
+    expected = bounded(min(3.0 * iterations, 10.0), 1.0 * iterations)
+    assert lg.bwd_diff(repeated)(Bounded(1.0, 2.0), iterations, 1.0)[0] == expected
+    assert lg.bwd_diff(until)(Bounded(1.0, 2.0), iterations, 1.0)[0] == expected
 
 
 def test_branches():

@@ -29,8 +29,8 @@ def power(x: float, n: int) -> float:
 def test_the_report_names_values_bytes_and_loops():
     report = power.remembered()
     assert {value.op for value in report.values if value.kind == "traced"} == {"sin", "cos"}
-    assert list(report.bytes_per_trip.values()) == [16]
-    assert "16 bytes at each trip of the loop at test_remembering.py:" in str(report)
+    assert list(report.bytes_per_iteration.values()) == [16]
+    assert "16 bytes at each iteration of the loop at test_remembering.py:" in str(report)
 
 
 def test_recomputed_calls_store_their_arguments_alone():

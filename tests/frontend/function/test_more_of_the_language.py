@@ -161,13 +161,13 @@ def test_f_strings_are_printed_in_order(capsys: pytest.CaptureFixture[str]) -> N
     def f(x: float, n: int) -> float:
         for i in range(n):
             if i % 2 == 0:
-                print(f"trip {i}: x = {x:.2f}", x > 1.0, sep=" | ")
+                print(f"iteration {i}: x = {x:.2f}", x > 1.0, sep=" | ")
             x = x * 1.5
         lg.print("braces {}", f"{x!r} {{}} {n + 1:>3}")
         return x
 
     f(1.0, 3)
-    expected = "trip 0: x = 1.00 | False\ntrip 2: x = 2.25 | True\nbraces {} 3.375 {}   4\n"
+    expected = "iteration 0: x = 1.00 | False\ntrip 2: x = 2.25 | True\nbraces {} 3.375 {}   4\n"
     assert capsys.readouterr().out == expected
     lg.bwd_diff(f)(1.0, 3, 1.0)
     assert capsys.readouterr().out == expected

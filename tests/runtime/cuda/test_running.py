@@ -108,11 +108,11 @@ def test_a_failed_check_names_the_line_and_the_plan_goes_on() -> None:
     assert np.array_equal(compiled(ones, ones), ones)
 
 
-def remembering(trips: int) -> Function:
+def remembering(iterations: int) -> Function:
     """The derivative of a loop, which must remember every step of it."""
 
     def one(x):  # type: ignore[no-untyped-def]
-        (y,) = make_for_loop(constant(trips, i64), lambda i, y: ops.sin(y) + 0.5 * y, x)
+        (y,) = make_for_loop(constant(iterations, i64), lambda i, y: ops.sin(y) + 0.5 * y, x)
         return y
 
     return vjp(map_over(trace(one, f64, name="loop")))
@@ -122,13 +122,13 @@ def test_a_loop_that_remembers_more_than_there_is_room_for_runs_again() -> None:
     function = remembering(3000)
     x, seed = RNG.normal(size=40), RNG.normal(size=40)
     plan = compile_function(function).plan({"n": 40})
-    start = plan._trace_bytes
+    start = plan._tape_bytes
     near(compile_function(function)(x, seed), evaluate(function, x, seed), 1e-10)
-    assert plan._trace_bytes > start
+    assert plan._tape_bytes > start
 
 
 def test_a_loop_that_remembers_more_than_the_device_may_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "_MOST_TRACE_BYTES", 1 << 20)
+    monkeypatch.setattr(plans, "_MOST_TAPE_BYTES", 1 << 20)
     function = remembering(1_000_000)
     with pytest.raises(DeviceError, match="remember"):
         compile_function(function)(np.zeros(40), np.zeros(40))

@@ -234,15 +234,15 @@ def _switch(writer: Writer, node: Node, operands: list[Value]) -> Value:
 
 
 def _for_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
-    trips, carried = writer.text(operands[0], node.operands[0].type), node.attribute("carried")
+    iterations, carried = writer.text(operands[0], node.operands[0].type), node.attribute("carried")
     state = writer.declared(node.type, operands[1 : carried + 1])
     index, type = writer.name("i"), writer.dialect.index
-    head = f"for ({type} {index} = 0; {index} < {trips}; ++{index})"
+    head = f"for ({type} {index} = 0; {index} < {iterations}; ++{index})"
     if node.attribute("reverse"):
-        head = f"for ({type} {index} = {trips} - 1; {index} >= 0; --{index})"
+        head = f"for ({type} {index} = {iterations} - 1; {index} >= 0; --{index})"
     with writer.block(head):
-        writer.begin_trip(node, index)
-        _take_a_trip(writer, node, index, state, operands[carried + 1 :])
+        writer.begin_iteration(node, index)
+        _emit_iteration(writer, node, index, state, operands[carried + 1 :])
     return state
 
 
@@ -258,13 +258,13 @@ def _while_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
             if writer.checks:
                 writer.report(f"{index} >= {limit}", f"the loop ran past its limit of {limit}", node.origin)
             writer.line(f"if ({index} >= {limit}) break;")
-        writer.begin_trip(node, index)
-        _take_a_trip(writer, node, index, state, captures)
+        writer.begin_iteration(node, index)
+        _emit_iteration(writer, node, index, state, captures)
     return state
 
 
-def _take_a_trip(writer: Writer, node: Node, index: str, state: Value, captures: list[Value]) -> None:
-    """Takes the values that a loop carries one trip further."""
+def _emit_iteration(writer: Writer, node: Node, index: str, state: Value, captures: list[Value]) -> None:
+    """Takes the values that a loop carries one iteration further."""
     body: Function = node.attribute("body")
     stepped = writer.invoke(body, [Text(index, i64), *writer.members(state, node.type), *captures])
     writer.assign(state, (stepped,) if len(body.results) == 1 else stepped, node.type)

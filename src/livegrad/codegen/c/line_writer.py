@@ -132,8 +132,8 @@ class Writer(ABC):
         """What a function gives for these arguments."""
 
     @abstractmethod
-    def begin_trip(self, node: Node, index: str) -> None:
-        """What a loop does first in every trip."""
+    def begin_iteration(self, node: Node, index: str) -> None:
+        """What a loop does first in every iteration."""
 
     @abstractmethod
     def report(self, bad: str, message: str, origin: Place | None) -> None:

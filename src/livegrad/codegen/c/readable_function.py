@@ -82,7 +82,7 @@ class FunctionWriter(Writer):
         given = [self.text(argument, type) for argument, type in zip(arguments, types, strict=True)]
         return Text(self.source.call(function, given), function.result_type, plain=False)
 
-    def begin_trip(self, node: Node, index: str) -> None:
+    def begin_iteration(self, node: Node, index: str) -> None:
         """Nothing: who runs the text has no word to stop it by."""
 
     def report(self, bad: str, message: str, origin: Place | None) -> None:

@@ -94,7 +94,7 @@ class KernelWriter(Writer):
     def takes_whole(self, node: Node) -> bool:
         return False
 
-    def begin_trip(self, node: Node, index: str) -> None:
+    def begin_iteration(self, node: Node, index: str) -> None:
         """A loop without a known end asks now and then if it should stop; one that found no memory does not go on."""
         if node.op.name == "while_loop":
             self.polls = True

@@ -28,7 +28,7 @@ EmitFunction = Callable[[Assembler, Function, Sequence[Value]], list[Value]]
 
 # Branches cheaper than this are computed for all lanes: a jump costs about as much.
 _CHEAP_BRANCH = 40.0
-# A loop of a known number of trips that takes less work than this ends soon enough without looking for Ctrl-C.
+# A loop of a known number of iterations that takes less work than this ends soon enough without looking for Ctrl-C.
 _SHORT_LOOP = 10_000.0
 
 
@@ -74,9 +74,9 @@ def _rebuilt(value: Value, registers: list[Register]) -> Value:
     return tuple(_rebuilt(part, registers) for part in value)
 
 
-def loop_work(node: Node, trips: int) -> float:
-    """A rough cost of a `for_loop` of so many trips in additions, loops inside it by their own trips."""
-    return trips * _work(node.attribute("body"))
+def loop_work(node: Node, iterations: int) -> float:
+    """A rough cost of a `for_loop` of so many iterations in additions, loops inside it by their own iterations."""
+    return iterations * _work(node.attribute("body"))
 
 
 @lru_cache(maxsize=4096)
@@ -207,7 +207,7 @@ def _is_varying(value: Value) -> bool:
 
 
 class _Loop:
-    """A loop of the program: counts its trips from 0 and carries values."""
+    """A loop of the program: counts its iterations from 0 and carries values."""
 
     def __init__(self, asm: Assembler, start: list[Value]) -> None:
         self._open = OpenLoop(asm, [asm.constant(0, i64), *_all_registers(start)])
@@ -216,7 +216,7 @@ class _Loop:
         self.state = [_rebuilt(value, carried) for value in start]
 
     def close(self, count: Register, values: list[Value]) -> None:
-        """Ends the body: the next trip begins with these values."""
+        """Ends the body: the next iteration begins with these values."""
         self._open.close([count, *_all_registers(values)])
 
 
@@ -234,20 +234,22 @@ def _starting(asm: Assembler, value: Value, varying: bool) -> Value:
 
 
 def emit_for_loop(asm: Assembler, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
-    trips, values = _register(operands[0]), operands[1:]
+    iterations, values = _register(operands[0]), operands[1:]
     carried, body = node.attribute("carried"), node.attribute("body")
-    varying = carried_variation(node, tuple(map(_is_varying, values)), not trips.uniform)
+    varying = carried_variation(node, tuple(map(_is_varying, values)), not iterations.uniform)
     start = [_starting(asm, v, flag) for v, flag in zip(values[:carried], varying, strict=True)]
-    most = trips if trips.uniform else _most_trips(asm, trips)
+    most = iterations if iterations.uniform else _most_iterations(asm, iterations)
     loop = _Loop(asm, start)
     again = asm.apply("icmp slt", bool_, loop.count, most)
-    again = _poll(asm, again) if not trips.literal or loop_work(node, int(trips.text)) > _SHORT_LOOP else again
+    again = (
+        _poll(asm, again) if not iterations.literal or loop_work(node, int(iterations.text)) > _SHORT_LOOP else again
+    )
     asm.branch(again, loop.body, loop.done)
     asm.begin(loop.body)
     index = loop.count
     if node.attribute("reverse"):
         index = asm.apply("sub", i64, asm.apply("sub", i64, most, loop.count), asm.constant(1, i64))
-    active = None if trips.uniform else asm.apply("icmp slt", bool_, index, trips)
+    active = None if iterations.uniform else asm.apply("icmp slt", bool_, index, iterations)
     with asm.under(asm.mask if active is None else asm.both(asm.mask, active)):
         results = emit(asm, body, [index, *loop.state, *values[carried:]])
     results = [_widened(asm, v, asm.lanes) if flag else v for v, flag in zip(results, varying, strict=True)]
@@ -265,9 +267,9 @@ def _keep_inactive(asm: Assembler, active: Register, new: Value, old: Value) -> 
     return select_value(asm, active, new, old)
 
 
-def _most_trips(asm: Assembler, trips: Register) -> Register:
-    """The most trips of any active lane."""
-    counted = trips if asm.mask is None else asm.select(asm.mask, trips, asm.constant(0, i64))
+def _most_iterations(asm: Assembler, iterations: Register) -> Register:
+    """The most iterations of any active lane."""
+    counted = iterations if asm.mask is None else asm.select(asm.mask, iterations, asm.constant(0, i64))
     counted = asm.widen(counted, asm.lanes)
     vector = llvm_type(i64, counted.lanes)
     asm.declarations.add(f"declare i64 @llvm.vector.reduce.smax.v{counted.lanes}i64({vector})")

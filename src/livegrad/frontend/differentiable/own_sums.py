@@ -163,7 +163,7 @@ class _Copies:
     def _with_copies_inside(self, node: Node) -> Node | None:
         """Control flow over functions with copies.
 
-        A loop carries along what it captured of these types: then what its trips give is summed by copies too.
+        A loop carries along what it captured of these types: then what its iterations give is summed by copies too.
         """
         if node.op not in _CONTROL:
             return None

@@ -15,10 +15,10 @@ DEEPEST = 8  # what lies deeper counts as if it lay there
 
 @dataclass(frozen=True)
 class Alias:
-    """What lies `source` steps deep in an object lies `own` steps deep in a value.
+    """A component `source` steps deep in an object is `own` steps deep in a value.
 
-    An object is known by the place in the program that gave it its first name. A loop comes there at each trip: the
-    newest object is told from the earlier ones, which count as one.
+    An object is identified by the source location that gave it its first name. A loop does so in each iteration: the
+    newest object is distinguished from the earlier ones, which count as one.
     """
 
     object: Hashable

@@ -227,21 +227,21 @@ def _cond_results(context: Context, merger: _Merger, inputs: dict[Node, Node], p
 
 @dataclass
 class Loop:
-    """One loop to compile: `names` may change in it, `body(index)` compiles one trip, `condition()` says whether to go
-    on (None: `trips` says how often)."""
+    """A loop to compile: `names` may change in it, `body(index)` compiles one iteration, `condition()` says whether to
+    continue (None: run `iterations` times)."""
 
     names: set[str]
     kept: frozenset[str]  # names that are set after the loop, even if they are not before
     body: Callable[[Node], None]
-    trips: Node | None
+    iterations: Node | None
     condition: Callable[[], Node] | None
     limit: int | None
     jumps: bool  # whether the body may leave the loop early
-    trip: str = ""  # the variable that counts the trips of a loop that may end early
+    iteration: str = ""  # the variable that counts the iterations of a loop that may end early
 
 
 def run_loop(context: Context, loop: Loop, at: ast.AST) -> None:
-    """Compiles the loop; afterwards the variables are what its last trip made them."""
+    """Compiles the loop; afterwards the variables are what its last iteration made them."""
     outer = context.environment
     carried: dict[str, Value | None] = {}
     for name in sorted(loop.names):
@@ -252,8 +252,8 @@ def run_loop(context: Context, loop: Loop, at: ast.AST) -> None:
         elif name.startswith("$") or name in loop.kept:
             carried[name] = None
     if loop.condition is not None or loop.jumps:
-        loop.trip = context.temporary("trip")
-        carried[loop.trip] = static(0)
+        loop.iteration = context.temporary("iteration")
+        carried[loop.iteration] = static(0)
     types = {name: value for name, value in carried.items() if value is not None and value.type is not None}
     graph = context.graph
     flows, expected = len(graph.flows), len(graph.expected)
@@ -299,20 +299,20 @@ class _Attempt:
         for name in ("$broken", "$continued", "$returned"):
             if name not in self.types:
                 set_flag(context, name, False)
-        if loop.trip:
-            self._next_trip()
+        if loop.iteration:
+            self._next_iteration()
         named = dict(context.sharing.shared)
         loop.body(self.index)
         self.end = context.environment
         grown = self._grown(carried)
-        # A second name that an object gets in one trip, it has from the start of the next.
+        # A second name that an object gets in one iteration, it has from the start of the next.
         return self.types if grown is None and named != context.sharing.shared else grown
 
-    def _next_trip(self) -> None:
+    def _next_iteration(self) -> None:
         variables = self.context.environment
-        trip = variables[self.loop.trip]
-        assert trip.node is not None
-        variables[self.loop.trip] = runtime(i64, trip.node + 1)
+        iteration = variables[self.loop.iteration]
+        assert iteration.node is not None
+        variables[self.loop.iteration] = runtime(i64, iteration.node + 1)
 
     def _parameter(self, name: str, known: Value) -> Value:
         assert known.type is not None
@@ -378,7 +378,7 @@ class _Attempt:
             # A function, a text, a tuple with one: nothing that the running function could carry along.
             if not _same_static(before, end):
                 context.environment[name] = static(Conflict(name_of(before), name_of(end)))
-        context.environment.pop(loop.trip, None)
+        context.environment.pop(loop.iteration, None)
         context.exited = False
 
     def _make(self, initial: list[Node], results: list[Node]) -> list[Node]:
@@ -386,9 +386,9 @@ class _Attempt:
         name = context.source.name
         carried = len(initial)
         if loop.condition is None and not loop.jumps:
-            assert loop.trips is not None
+            assert loop.iterations is not None
             (body,), captured = close_regions(name, [[self.index, *self.parameters]], self.inputs, [results])
-            value = for_loop(loop.trips, *initial, *captured, body=body, carried=carried, reverse=False)
+            value = for_loop(loop.iterations, *initial, *captured, body=body, carried=carried, reverse=False)
         else:
             test = self._condition()
             groups = [[self.index, *self.parameters], self.parameters]
@@ -397,16 +397,20 @@ class _Attempt:
         return [get(value, index=index) for index in range(carried)]
 
     def _condition(self) -> Node:
-        """Whether to go on, from the variables as they are at a trip's start."""
+        """Whether to go on, from the variables as they are at an iteration's start."""
         context, loop = self.context, self.loop
         context.environment = dict(self.start)
         stop = pending_jump(context, ("$returned", "$broken"))
         if loop.condition is None:
-            trip, trips = self.start[loop.trip].node, loop.trips
-            assert trip is not None
-            assert trips is not None
-            inner = trips if is_constant(trips) else self.inputs.setdefault(trips, input_node(Key("trips"), i64))
-            go_on = trip < inner
+            iteration, iterations = self.start[loop.iteration].node, loop.iterations
+            assert iteration is not None
+            assert iterations is not None
+            inner = (
+                iterations
+                if is_constant(iterations)
+                else self.inputs.setdefault(iterations, input_node(Key("iterations"), i64))
+            )
+            go_on = iteration < inner
             return go_on if isinstance(stop, bool) else ~stop & go_on
         if isinstance(stop, bool):
             return loop.condition()

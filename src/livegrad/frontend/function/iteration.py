@@ -28,12 +28,12 @@ _INTEGERS = 1 << 63  # below this and from minus this on
 
 @dataclass
 class Steps:
-    """Either `unrolled` values, or `trips` and the value `at` a trip's index (called inside the loop's body)."""
+    """Either `unrolled` values, or `iterations` and a function `at` from an index to a value (called in the body)."""
 
-    trips: Node | None = None
+    iterations: Node | None = None
     at: Callable[[Node], Value] | None = None
     unrolled: list[Value] | None = None
-    static_trips: int | None = None
+    static_iterations: int | None = None
     over: tuple[Value, ...] = ()  # the lists that it goes over as they are now
 
 
@@ -74,7 +74,7 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
             assert isinstance(held.type, ArrayType | ir.Vector)
             return context.part(held.type.element, get_at(held.node, index), held, at, held.weak)
 
-        return Steps(constant(size, ir.i64), element, static_trips=size, over=(value,))
+        return Steps(constant(size, ir.i64), element, static_iterations=size, over=(value,))
     if isinstance(value.type, TensorType) and len(value.type.shape) == 1 and value.node is not None:
         return _over_tensor(context, value, at)
     raise context.error(
@@ -104,7 +104,7 @@ def _over_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
         assert isinstance(held.type, TensorType)
         return context.result(held.type.element, lookup(held.node, index), [held], at)
 
-    return Steps(constant(size, ir.i64), element, static_trips=size)
+    return Steps(constant(size, ir.i64), element, static_iterations=size)
 
 
 def _range(context: Context, call: ast.Call) -> Steps:
@@ -126,21 +126,21 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
         count = max(0, -((known[0] - known[1]) // known[2]))  # `len` of a range has a limit
         if not all(-_INTEGERS <= number < _INTEGERS for number in (*known, count)):
             raise context.error("LG107", "a range beyond 64 bits", at)
-        return Steps(constant(count, ir.i64), _linear(context, start, step, at), static_trips=count)
+        return Steps(constant(count, ir.i64), _linear(context, start, step, at), static_iterations=count)
     first, last, stride = (expect_int(context, value, at, "a bound of range") for value in (start, stop, step))
     if isinstance(step.static, int):
         if step.static == 0:
             raise context.error("LG107", "range's step must not be zero", at)
         if step.static == 1:
-            trips = last - first if start.static != 0 else last
+            iterations = last - first if start.static != 0 else last
         else:
             away = 1 if step.static > 0 else -1
-            trips = elementwise.floor_div(last - first + (step.static - away), stride)
+            iterations = elementwise.floor_div(last - first + (step.static - away), stride)
     else:
         name = "range's step must not be zero"
         stride = check(stride, comparison.not_equal(stride, 0), message=name)
-        trips = elementwise.floor_div(last - first + stride - elementwise.sign(stride), stride)
-    return Steps(trips, _linear(context, _held(context, start, first), _held(context, step, stride), at))
+        iterations = elementwise.floor_div(last - first + stride - elementwise.sign(stride), stride)
+    return Steps(iterations, _linear(context, _held(context, start, first), _held(context, step, stride), at))
 
 
 def _held(context: Context, value: Value, node: Node) -> Value:
@@ -177,9 +177,9 @@ def _enumerate(context: Context, call: ast.Call) -> Steps:
     at = inner.at
     assert at is not None
     return Steps(
-        inner.trips,
+        inner.iterations,
         lambda index: tuple_value([runtime(ir.i64, index + offset if offset else index), at(index)]),
-        static_trips=inner.static_trips,
+        static_iterations=inner.static_iterations,
         over=inner.over,
     )
 
@@ -190,7 +190,7 @@ def _zip(context: Context, call: ast.Call) -> Steps:
     if any(keyword.arg != "strict" for keyword in call.keywords):
         raise context.error("LG108", "`zip` takes iterables and `strict`", call)
     if any(context.evaluate(keyword.value).static is not False for keyword in call.keywords):
-        lengths = {steps.static_trips if steps.unrolled is None else len(steps.unrolled) for steps in inner}
+        lengths = {steps.static_iterations if steps.unrolled is None else len(steps.unrolled) for steps in inner}
         if None in lengths:
             raise context.error("LG107", "the lengths of a strict `zip` must be known at compile time", call)
         if len(lengths) > 1:
@@ -198,17 +198,17 @@ def _zip(context: Context, call: ast.Call) -> Steps:
                 "LG107", "a strict `zip` of different lengths", call, found=", ".join(map(str, lengths))
             )
     if inner and all(steps.unrolled is None for steps in inner):
-        trips = inner[0].trips
-        assert trips is not None
+        iterations = inner[0].iterations
+        assert iterations is not None
         for steps in inner[1:]:
-            assert steps.trips is not None
-            trips = elementwise.min(trips, steps.trips)
-        known = [steps.static_trips for steps in inner]
+            assert steps.iterations is not None
+            iterations = elementwise.min(iterations, steps.iterations)
+        known = [steps.static_iterations for steps in inner]
         least = None if None in known else min(k for k in known if k is not None)
         return Steps(
-            trips if least is None else constant(least, ir.i64),
+            iterations if least is None else constant(least, ir.i64),
             lambda index: tuple_value([steps.at(index) for steps in inner if steps.at is not None]),
-            static_trips=least,
+            static_iterations=least,
             over=over,
         )
     listed = [_all(context, steps, call) for steps in inner]
@@ -219,12 +219,12 @@ def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
     """The values one by one, for a loop of known length."""
     if steps.unrolled is not None:
         return steps.unrolled
-    if steps.static_trips is None or steps.at is None:
+    if steps.static_iterations is None or steps.at is None:
         raise context.error(
             "LG107", "the number of iterations must be known at compile time", at, help="loop over a range of constants"
         )
     values = []
-    for index in range(steps.static_trips):
+    for index in range(steps.static_iterations):
         value = steps.at(constant(index, ir.i64))
         values.append(_known(value))
     return values
@@ -263,18 +263,18 @@ def _reversed(context: Context, call: ast.Call) -> Steps:
     inner = iteration_of(context, call.args[0])
     if inner.unrolled is not None:
         return Steps(unrolled=inner.unrolled[::-1], over=inner.over)
-    trips, at = inner.trips, inner.at
-    assert trips is not None
+    iterations, at = inner.iterations, inner.at
+    assert iterations is not None
     assert at is not None
     name = context.temporary("last")
-    context.environment[name] = runtime(ir.i64, trips - 1)
+    context.environment[name] = runtime(ir.i64, iterations - 1)
 
     def value(index: Node) -> Value:
         last = context.environment[name].node
         assert last is not None
         return at(last - index)
 
-    return Steps(trips, value, static_trips=inner.static_trips, over=inner.over)
+    return Steps(iterations, value, static_iterations=inner.static_iterations, over=inner.over)
 
 
 def _require_one(context: Context, call: ast.Call, name: str) -> None:
@@ -299,6 +299,6 @@ _CALLS: dict[object, Callable[[Context, ast.Call], Steps]] = {
 def listed(context: Context, expression: ast.expr) -> list[Value] | None:
     """All values of an iterable of known length; None if the length is known only at run time."""
     steps = iteration_of(context, expression)
-    if steps.unrolled is None and steps.static_trips is None:
+    if steps.unrolled is None and steps.static_iterations is None:
         return None
     return _all(context, steps, expression)

@@ -173,7 +173,7 @@ def _over(context: Context, statement: ast.For, steps: Steps) -> None:
         _changed_names(statement),
         context.after_loop.get(statement, frozenset()),
         body,
-        steps.trips,
+        steps.iterations,
         None,
         None,
         jumps=jumps,

@@ -256,8 +256,8 @@ def _integer_power(context: Context, left: Value, right: Value, at: ast.AST) -> 
     span = context.span(at)
     scalar = promote(*(ir.i64 if v.type is ir.bool_ else v.type for v in (left,)), left.weak, ir.i64, True)  # type: ignore[arg-type,misc]
     base, exponent = as_scalar_type(left, scalar, span), as_scalar_type(right, ir.i64, span)
-    trips = check(exponent, exponent >= 0, message="a negative exponent of an integer")
-    (node,) = make_for_loop(trips, lambda index, total: total * base, filled(1, scalar))
+    iterations = check(exponent, exponent >= 0, message="a negative exponent of an integer")
+    (node,) = make_for_loop(iterations, lambda index, total: total * base, filled(1, scalar))
     return context.result(scalar, node, [], at)
 
 

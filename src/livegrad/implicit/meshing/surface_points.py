@@ -78,7 +78,7 @@ def _root(function: Function) -> tuple[list[Node], list[Node], Node, Node]:
     nothing, one = constant(0.0, element), constant(1.0, element)
 
     def halve(index: Node, low: Node, high: Node, at_low: Node, at_high: Node) -> tuple[Node, ...]:
-        """The first two trips look at the ends, so that the function stands in the code only once."""
+        """The first two iterations look at the ends, so that the function stands in the code only once."""
         is_low, is_high = ops.equal(index, constant(0, i64)), ops.equal(index, constant(1, i64))
         share = ops.select(is_low, nothing, ops.select(is_high, one, (low + high) * 0.5))
         found = ops.call(place(share), *others, function=function)
@@ -130,7 +130,7 @@ def _to_feet(function: Function) -> Function:
     def nearer(index: Node, place: Node, before: Node, left: Node) -> tuple[Node, Node, Node]:
         normal, _, size = exact_gradient(function, [place, *others], 0)
         value = ops.call(place, *others, function=function)
-        # Value over slope, along the normal; the last trip stays, and only looks.
+        # Value over slope, along the normal; the last iteration stays, and only looks.
         length = ops.clamp(value / ops.max(size, filled(1e-10, element)), -longest, longest)
         step = ops.select(index < _APPROACHES, length, filled(0.0, element))
         return place - ops.splat(step, type=place.type) * normal, normal, length

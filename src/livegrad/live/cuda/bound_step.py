@@ -25,7 +25,7 @@ from livegrad.runtime.cuda.serialised_device_plan import LaunchRecipe, LibraryRe
 from livegrad.schedule.plan import Buffer
 
 _FIRST_TRACE_BYTES = 2048
-_MOST_TRACE_BYTES = 1 << 34  # of one step, all threads together
+_MOST_TAPE_BYTES = 1 << 34  # of one step, all threads together
 
 
 class Surroundings(Protocol):
@@ -168,8 +168,8 @@ class BoundStep:
     def _make_tapes(self) -> DeviceMemory:
         workers = max(kernel.workers for kernel in self.code.kernels if kernel.remembers)
         wanted = workers * self.tape_bytes
-        if wanted > _MOST_TRACE_BYTES:
-            raise DeviceError(f"the tapes of loops take more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
+        if wanted > _MOST_TAPE_BYTES:
+            raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
         return DeviceMemory(wanted)
 
     def _fill(self, launch: Launch, index: int, word: Word, number: int, around: Surroundings) -> None:

@@ -166,7 +166,7 @@ RULES.update({call: _call, cond: _cond, switch: _switch})
 def _carried_flags(
     body: Function, state: Sequence[Operand], captured: tuple[bool, ...], context: Context, masked: bool
 ) -> tuple[bool, ...]:
-    """Which carried values are batched at some trip: grown from the first trip until it stays.
+    """Which carried values are batched at some iteration: grown from the first iteration until it stays.
 
     A tape that starts empty is batched from the start: only then can one member's values be written into it.
     """
@@ -191,32 +191,32 @@ def _start(state: Sequence[Operand], flags: Sequence[bool], context: Context) ->
 
 
 def _for_loop(node: Node, operands: Sequence[Operand], context: Context) -> Known:
-    trips, *values = operands
+    iterations, *values = operands
     body, carried, reverse = (node.attribute(name) for name in ("body", "carried", "reverse"))
     state, captures = values[:carried], values[carried:]
-    if trips.batched:
-        return _for_loop_apart(node, trips.value, state, captures, context)
+    if iterations.batched:
+        return _for_loop_apart(node, iterations.value, state, captures, context)
     masks = _masks(context, body)
     captured = flags_of(captures)
     flags = _carried_flags(body, state, captured, context, bool(masks))
     made = with_batched_results(body, (False, *flags, *captured), context.size, flags, bool(masks))
     start = _start(state, flags, context)
-    loop = for_loop(trips.value, *start, *nodes_in(captures), *masks, body=made, carried=carried, reverse=reverse)
+    loop = for_loop(iterations.value, *start, *nodes_in(captures), *masks, body=made, carried=carried, reverse=reverse)
     return _loop_results(loop, flags, node)
 
 
 def _for_loop_apart(
-    node: Node, trips: Node, state: Sequence[Operand], captures: Sequence[Operand], context: Context
+    node: Node, iterations: Node, state: Sequence[Operand], captures: Sequence[Operand], context: Context
 ) -> Known:
-    """As many trips as the longest member takes; the others stay as they are after their own."""
+    """As many iterations as the longest member takes; the others stay as they are after their own."""
     body, carried, reverse = (node.attribute(name) for name in ("body", "carried", "reverse"))
 
-    def still_running(index: Node, own_trips: Node) -> Node:
-        return less(broadcast(index, shape=(context.size,), axes=()), own_trips)
+    def still_running(index: Node, own_iterations: Node) -> Node:
+        return less(broadcast(index, shape=(context.size,), axes=()), own_iterations)
 
-    made, start, more = _masked_body(body, state, captures, [trips], still_running, context)
+    made, start, more = _masked_body(body, state, captures, [iterations], still_running, context)
     none = filled(0, Tensor(i64, (1,)))
-    longest = lookup(reduce(concatenate(none, trips, axis=0), kind="max", axes=(0,)))
+    longest = lookup(reduce(concatenate(none, iterations, axis=0), kind="max", axes=(0,)))
     loop = for_loop(longest, *start, *nodes_in(captures), *more, body=made, carried=carried, reverse=reverse)
     return _loop_results(loop, (True,) * carried, node)
 
@@ -232,7 +232,7 @@ def _masked_body(
     """A body whose members stop each for itself; what it starts from, and what it captures beyond the body's own.
 
     `still_running(index, *more)` or, where nothing more is given, `still_running(index, *state, *captures)` says which
-    members take part in a trip.
+    members take part in an iteration.
     """
     carried, masked = len(state), writes_tapes(body)
     flags = (False, *[True] * carried, *flags_of(captures))
@@ -268,7 +268,7 @@ def _while_loop(node: Node, operands: Sequence[Operand], context: Context) -> Kn
 
 
 def _while_loop_apart(node: Node, state: Sequence[Operand], captures: Sequence[Operand], context: Context) -> Known:
-    """Until all members have stopped. One that has is tested again at each trip, and gives the same."""
+    """Until all members have stopped. One that has is tested again at each iteration, and gives the same."""
     condition, body, carried, limit = (node.attribute(name) for name in ("condition", "body", "carried", "limit"))
     flags = (*[True] * carried, *flags_of(captures))
     test = with_batched_results(condition, flags, context.size, (True,))

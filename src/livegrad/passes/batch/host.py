@@ -34,8 +34,8 @@ def _host_call(node: Node, operands: Sequence[Operand], context: Context) -> Kno
     called = result_nodes(make_node(node.op, arguments, node.attributes), len(promised))
     written = [_with_row(result, value, index, node) for result, value in zip(results, called, strict=True)]
     body = Function("members", (index, *own), tuple(written))
-    trips = _number(context.size)
-    loop = for_loop(trips, *start, *nodes_in(operands), body=body, carried=len(start), reverse=False)
+    iterations = _number(context.size)
+    loop = for_loop(iterations, *start, *nodes_in(operands), body=body, carried=len(start), reverse=False)
     parts = tuple(Operand(get(loop, index=place), True) for place in range(len(start)))
     return parts[0] if len(parts) == 1 else Parts(node.type, parts)
 

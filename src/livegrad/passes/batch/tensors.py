@@ -162,7 +162,7 @@ def _tape_unstack(node: Node, operands: Sequence[Operand], context: Context) -> 
 
 
 def _exchange_first(value: Node) -> Node:
-    """The trips and the batch in the other order."""
+    """The iterations and the batch in the other order."""
     return permute(value, axes=(1, 0, *range(2, len(shape_of(value.type)))))
 
 

@@ -27,11 +27,11 @@ from livegrad.passes.functions import rewrite_functions
 
 @keeps_places
 def within_budget(function: Function, bytes: int) -> Function:
-    """The function with each loop in segments that would otherwise make the gradient remember more than so many bytes.
+    """Splits each loop whose gradient would store more than this many bytes into segments.
 
-    A segment is as long as makes the least memory of all; a loop of n trips then remembers about the root of n times
-    as much as one trip. Where the number of trips is known only at run time, that is when the choice is made. What
-    loops remember of values of symbolic size counts as nothing.
+    The length of a segment minimises memory: a loop of n iterations then stores about √n times as much as one
+    iteration. If the number of iterations is known only at run time, the length is chosen then. Residuals of symbolic
+    size count as zero bytes.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f64
@@ -52,7 +52,7 @@ def within_budget(function: Function, bytes: int) -> Function:
 
 
 def _sizes(node: Node, operands: Sequence[Node]) -> tuple[int, int]:
-    """The bytes that a trip remembers, and those that it carries; 0 for what is not known."""
+    """The bytes that an iteration remembers, and those that it carries; 0 for what is not known."""
     carried = node.attribute("carried")
     active = [is_differentiable(operand.type) for operand in operands]
     remembered = traced_types(node.attribute("body"), carried, active)
@@ -64,52 +64,52 @@ def _known_bytes(types: Sequence[Type]) -> int:
 
 
 def _for_loop(node: Node, budget: int) -> Node | None:
-    trips, *operands = node.operands
+    iterations, *operands = node.operands
     remembered, state = _sizes(node, operands)
     if not remembered:
         return None
-    if trips.op is constant_op:
-        number = trips.attribute("value")
+    if iterations.op is constant_op:
+        number = iterations.attribute("value")
         if number * remembered <= budget:
             return None
-        return _segments(node, trips, operands, constant(_best_length(number, remembered, state), i64))
-    # Segments of the length that is best for a budget's worth of trips, if there are more than those.
+        return _segments(node, iterations, operands, constant(_best_length(number, remembered, state), i64))
+    # Segments of the length that is best for a budget's worth of iterations, if there are more than those.
     fitting = budget // remembered
     length = constant(_best_length(2 * fitting + 1, remembered, state), i64)
     types = [i64, *(operand.type for operand in operands)]
-    own_trips, *own = parameters_of(types)
-    whole = for_loop(own_trips, *own, **dict(node.attributes))
-    parted = _segments(node, own_trips, own, length)
+    own_iterations, *own = parameters_of(types)
+    whole = for_loop(own_iterations, *own, **dict(node.attributes))
+    parted = _segments(node, own_iterations, own, length)
     number = node.attribute("carried")
     functions = [
-        Function(name, (own_trips, *own), tuple(get(loop, index=index) for index in range(number)))
+        Function(name, (own_iterations, *own), tuple(get(loop, index=index) for index in range(number)))
         for name, loop in (("stored", whole), ("segments", parted))
     ]
-    value = cond(trips <= fitting, trips, *operands, then=functions[0], otherwise=functions[1])
+    value = cond(iterations <= fitting, iterations, *operands, then=functions[0], otherwise=functions[1])
     return make_tuple(*result_nodes(value, number))
 
 
-def _best_length(trips: int, remembered: int, state: int) -> int:
-    """The length for which the trips of one segment and the starts of all segments take least together."""
-    return max(1, isqrt(max(1, trips * max(1, state) // remembered)))
+def _best_length(iterations: int, remembered: int, state: int) -> int:
+    """The length for which the iterations of one segment and the starts of all segments take least together."""
+    return max(1, isqrt(max(1, iterations * max(1, state) // remembered)))
 
 
-def _segments(node: Node, trips: Node, operands: Sequence[Node], length: Node) -> Node:
+def _segments(node: Node, iterations: Node, operands: Sequence[Node], length: Node) -> Node:
     """A loop over segments, each a loop that is computed again."""
     carried, reverse = node.attribute("carried"), node.attribute("reverse")
     segment = _segment(node, [operand.type for operand in operands])
     types = [i64, *(operand.type for operand in operands), i64, i64]
     index, *own = parameters_of(types)
-    *values, all_trips, own_length = own
+    *values, all_iterations, own_length = own
     start = index * own_length
-    value = recompute_call(start, lesser(own_length, all_trips - start), *values, function=segment)
+    value = recompute_call(start, lesser(own_length, all_iterations - start), *values, function=segment)
     body = Function(segment.name, (index, *own), tuple(result_nodes(value, carried)))
-    number = (trips + length - 1) // length
-    return for_loop(number, *operands, trips, length, body=body, carried=carried, reverse=reverse)
+    number = (iterations + length - 1) // length
+    return for_loop(number, *operands, iterations, length, body=body, carried=carried, reverse=reverse)
 
 
 def _segment(node: Node, types: Sequence[Type]) -> Function:
-    """(first trip, number of trips, what is carried, what is captured) → what is carried after them."""
+    """(first iteration, number of iterations, what is carried, what is captured) → what is carried after them."""
     body, carried = node.attribute("body"), node.attribute("carried")
     start, count, *own = parameters_of([i64, i64, *types])
     index, *inside = parameters_of([i64, *types, i64])
@@ -120,7 +120,7 @@ def _segment(node: Node, types: Sequence[Type]) -> Function:
 
 
 def _while_loop(node: Node, budget: int) -> Node | None:
-    """Segments that end when the loop does, or after as many trips as half the budget holds."""
+    """Segments that end when the loop does, or after as many iterations as half the budget holds."""
     remembered, _ = _sizes(node, node.operands)
     if not remembered:
         return None
@@ -131,8 +131,8 @@ def _while_loop(node: Node, budget: int) -> Node | None:
     types = [operand.type for operand in node.operands]
     segment = _while_segment(node, types, length)
     index, *own = parameters_of([i64, *types[:carried], i64, *types[carried:]])
-    state, trips, captures = own[:carried], own[carried], own[carried + 1 :]
-    value = recompute_call(*state, trips, *captures, function=segment)
+    state, iterations, captures = own[:carried], own[carried], own[carried + 1 :]
+    value = recompute_call(*state, iterations, *captures, function=segment)
     body = Function("segment", (index, *own), tuple(result_nodes(value, carried + 1)))
     fresh = parameters_of([own_type.type for own_type in own])
     tested = inline(node.attribute("condition"), [*fresh[:carried], *fresh[carried + 1 :]])
@@ -143,22 +143,22 @@ def _while_loop(node: Node, budget: int) -> Node | None:
 
 
 def _while_segment(node: Node, types: Sequence[Type], length: int) -> Function:
-    """(what is carried, trips so far, what is captured) → what is carried, and trips, after the segment."""
+    """(what is carried, iterations so far, what is captured) → what is carried, and iterations, after the segment."""
     carried, limit = node.attribute("carried"), node.attribute("limit")
     own = parameters_of([*types[:carried], i64, *types[carried:]])
     start = own[carried]
-    # The loop inside carries the number of its own trips; where it began is captured.
+    # The loop inside carries the number of its own iterations; where it began is captured.
     inside = parameters_of([*types[:carried], i64, *types[carried:], i64])
     state, count, captures = inside[:carried], inside[carried], inside[carried + 1 : -1]
     (test,) = inline(node.attribute("condition"), [*state, *captures])
     condition = Function("running", inside, (test & (count < length),))
     index, *shifted = parameters_of([i64, *(node.type for node in inside)])
     moved_state, moved_count = shifted[:carried], shifted[carried]
-    trip = shifted[-1] + moved_count
+    iteration = shifted[-1] + moved_count
     if limit is not None:
-        trip = check(trip, trip < limit, message=f"the loop ran past its limit of {limit}")
-    moved = inline(node.attribute("body"), [trip, *moved_state, *shifted[carried + 1 : -1]])
-    body = Function("trip", (index, *shifted), (*moved, moved_count + 1))
+        iteration = check(iteration, iteration < limit, message=f"the loop ran past its limit of {limit}")
+    moved = inline(node.attribute("body"), [iteration, *moved_state, *shifted[carried + 1 : -1]])
+    body = Function("iteration", (index, *shifted), (*moved, moved_count + 1))
     loop = while_loop(
         *own[:carried],
         constant(0, i64),

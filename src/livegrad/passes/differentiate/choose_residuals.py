@@ -17,7 +17,9 @@ from livegrad.ir.types import Matrix, Tensor, Vector, components, scalar_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get, make
 
-_LEAST_BYTES = 1 << 16  # of a trip: below that, everything stays in the cache and more kernels cost more than they save
+_LEAST_BYTES = (
+    1 << 16
+)  # of an iteration: below that, everything stays in the cache and more kernels cost more than they save
 _MOST_NODES = 2000
 # An operation on one element, as the bytes that take as long to remember and to read back. Measured with 10,000 float64
 # (Runge and Kutta): 0.15 ns for an operation in a kernel, 0.25 ns for a byte that is written to memory and read again.

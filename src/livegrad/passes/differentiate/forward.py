@@ -97,7 +97,7 @@ def _switch(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]
 def carried_activity(
     body: Function, initial: tuple[bool, ...], captured: tuple[bool, ...], derive: Callable[..., tuple[bool, ...]]
 ) -> tuple[bool, ...]:
-    """Which carried values have a tangent at some trip: grown from the first trip until it stays."""
+    """Which carried values have a tangent at some iteration: grown from the first iteration until it stays."""
     active = initial
     while True:
         grown = union(active, derive(body, (False, *active, *captured)))
@@ -141,12 +141,12 @@ def reordered(function: Function, order: Sequence[Node]) -> Function:
 
 def _for_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
     body, carried = node.attribute("body"), node.attribute("carried")
-    trips, *values = primals
+    iterations, *values = primals
     own = tangents[1:]
     captured = active_flags(own[carried:])
     flags = carried_activity(body, active_flags(own[:carried]), captured, lambda f, a: push_forward(f, a)[1])
     loop = for_loop(
-        trips,
+        iterations,
         *loop_operands(values, own, carried, flags, captured),
         body=loop_body(body, carried, flags, captured),
         carried=carried + sum(flags),

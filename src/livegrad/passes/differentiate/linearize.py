@@ -196,9 +196,9 @@ class _LoopPlan:
     split: Split
     carried: int
     flags: tuple[bool, ...]
-    traced: tuple[Node, ...]  # depend on carried values, or are to be kept: remembered at each trip
-    repeated: tuple[Node, ...]  # depend on the index, captures and what is traced: computed again at each trip
-    hoisted: tuple[Node, ...]  # depend on captures alone: computed once, if there is a trip
+    traced: tuple[Node, ...]  # depend on carried values, or are to be kept: remembered at each iteration
+    repeated: tuple[Node, ...]  # depend on the index, captures and what is traced: computed again at each iteration
+    hoisted: tuple[Node, ...]  # depend on captures alone: computed once, if there is an iteration
 
     @property
     def tape_type(self) -> Type:
@@ -227,7 +227,7 @@ def _plan_loop(body: Function, carried: int, tangents: Sequence[Tangent]) -> _Lo
 
 
 def traced_types(body: Function, carried: int, active: Sequence[bool]) -> list[Type]:
-    """What a loop remembers of each trip, when the operands flagged have tangents."""
+    """What a loop remembers of each iteration, when the operands flagged have tangents."""
     tangents = [
         zero(differential_of(node.type)) if flag else None
         for node, flag in zip(body.parameters[1:], active, strict=True)
@@ -250,12 +250,12 @@ def _depending(roots: Sequence[Node], sources: Sequence[Node]) -> set[Node]:
 
 def _for_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
     carried = node.attribute("carried")
-    trips, *values = primals
+    iterations, *values = primals
     plan = _plan_loop(node.attribute("body"), carried, tangents[1:])
     if plan.traced:
         body = _remembering_body(plan, counter=False)
         loop = for_loop(
-            trips,
+            iterations,
             *values[:carried],
             tape_new(type=plan.tape_type),
             *values[carried:],
@@ -268,11 +268,11 @@ def _for_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ..
     else:
         results = [get(for_loop(*primals, **dict(node.attributes)), index=index) for index in range(carried)]
         tape = []
-    return make_tuple(*results), _linear_loop(plan, trips, tape, values, tangents[1:], node.attribute("reverse"))
+    return make_tuple(*results), _linear_loop(plan, iterations, tape, values, tangents[1:], node.attribute("reverse"))
 
 
 def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
-    """The trips are counted as the loop runs; its linear part is then a loop of that many trips."""
+    """The iterations are counted as the loop runs; its linear part is then a loop of that many iterations."""
     carried = node.attribute("carried")
     plan = _plan_loop(node.attribute("body"), carried, tangents)
     extra = [filled(0, i64), *([tape_new(type=plan.tape_type)] if plan.traced else [])]
@@ -299,7 +299,7 @@ def _with_extra(function: Function, place: int, types: Sequence[Type]) -> Functi
 
 
 def _remembering_body(plan: _LoopPlan, counter: bool) -> Function:
-    """The body that also counts its trips (for `while`) and writes the traced residuals down."""
+    """The body that also counts its iterations (for `while`) and writes the traced residuals down."""
     body = plan.linear.function
     extra: list[Type] = [*([i64] if counter else []), *([plan.tape_type] if plan.traced else [])]
     place = 1 + plan.carried
@@ -315,7 +315,7 @@ def _remembering_body(plan: _LoopPlan, counter: bool) -> Function:
 
 def _linear_loop(
     plan: _LoopPlan,
-    trips: Node,
+    iterations: Node,
     tape: list[Node],
     primals: Sequence[Node],
     tangents: Sequence[Tangent],
@@ -327,8 +327,8 @@ def _linear_loop(
     carried, own = plan.carried, plan.linear.function.parameters
     captures = own[1 + carried :]
     hoisted = substitute(plan.hoisted, dict(zip(captures, primals[carried:], strict=True)))
-    if not runs_at_least_once(trips):
-        hoisted = compute_if(lambda: trips > 0, hoisted, set(primals[carried:]).__contains__)
+    if not runs_at_least_once(iterations):
+        hoisted = compute_if(lambda: iterations > 0, hoisted, set(primals[carried:]).__contains__)
     used = _depending_captures(plan.repeated, plan.traced, captures)
     captured = active_flags(tangents[carried:])
     start = active_nodes(tangents[:carried], primals[:carried], plan.flags)
@@ -340,7 +340,7 @@ def _linear_loop(
         *active_nodes(tangents[carried:], primals[carried:], captured),
     ]
     body = _linear_body(plan, [node.type for node in operands], len(tape), [captures[index] for index in used])
-    loop = for_loop(trips, *operands, body=body, carried=len(start), reverse=reverse)
+    loop = for_loop(iterations, *operands, body=body, carried=len(start), reverse=reverse)
     return tuple(spread([get(loop, index=index) for index in range(len(start))], plan.flags))
 
 

@@ -34,8 +34,8 @@ Kind = Literal["argument", "stored", "traced", "again"]
 class Remembered:
     """One value that a gradient needs from the way there.
 
-    `argument`: there anyway; `stored`: once in a run; `traced`: at each trip of the loop at `loop`; `again`: not kept,
-    but computed again, so that `bytes` is 0.
+    `argument`: available anyway; `stored`: once a run; `traced`: in each iteration of the loop at `loop`; `again`: not
+    stored but recomputed, so `bytes` is 0.
     """
 
     kind: Kind
@@ -52,7 +52,7 @@ class Remembered:
         size = {
             "argument": "there anyway",
             "stored": f"{self.bytes} bytes",
-            "traced": f"{self.bytes} bytes at each trip of {loop}",
+            "traced": f"{self.bytes} bytes at each iteration of {loop}",
             "again": "computed again",
         }[self.kind]
         return f"`{self.op}`{place}: {self.type}, {size}: {self.because}"
@@ -74,15 +74,15 @@ class StorageReport:
         return _total(value.bytes for value in self.values if value.kind == "stored")
 
     @property
-    def bytes_per_trip(self) -> dict[Place | None, Size]:
-        """What each loop stores at each of its trips, by the place of the loop."""
+    def bytes_per_iteration(self) -> dict[Place | None, Size]:
+        """What each loop stores at each of its iterations, by the place of the loop."""
         loops = dict.fromkeys(value.loop for value in self.values if value.kind == "traced")
         return {loop: _total(v.bytes for v in self.values if v.kind == "traced" and v.loop is loop) for loop in loops}
 
     def __str__(self) -> str:
         lines = [f"the gradient of `{self.function}` stores {self.bytes} bytes"]
-        loops = self.bytes_per_trip.items()
-        lines += [f"and {size} bytes at each trip of the loop" + (f" at {at}" if at else "") for at, size in loops]
+        loops = self.bytes_per_iteration.items()
+        lines += [f"and {size} bytes at each iteration of the loop" + (f" at {at}" if at else "") for at, size in loops]
         return "\n".join([*lines, *(f"  {value}" for value in self.values)])
 
 
@@ -130,7 +130,7 @@ def _reason(node: Node, tangents: Sequence[Node]) -> str:
 
 
 def byte_size(type: Type) -> Size:
-    """How many bytes a value takes; of a tape, how many it takes for each trip."""
+    """How many bytes a value takes; of a tape, how many it takes for each iteration."""
     match type:
         case Scalar():
             return type.dtype.itemsize
@@ -145,7 +145,7 @@ def byte_size(type: Type) -> Size:
 
 
 def _remembered(node: Node, because: str, loop: Node | None = None) -> list[Remembered]:
-    """What a residual of the linear part stands for: for a tape, all that is written into it at a trip."""
+    """What a residual of the linear part stands for: for a tape, all that is written into it at an iteration."""
     if isinstance(node.type, Tape):
         return [entry for source, within in _written(node) for entry in _traced(source, within)]
     source = _inside(node)
@@ -159,12 +159,12 @@ def _remembered(node: Node, because: str, loop: Node | None = None) -> list[Reme
 
 
 def _traced(values: Node, loop: Node) -> list[Remembered]:
-    because = "it depends on what the loop carries from trip to trip"
+    because = "it depends on what the loop carries from iteration to iteration"
     return [entry for value in values.operands for entry in _remembered(value, because, loop)]
 
 
 def _written(tape: Node) -> Iterator[tuple[Node, Node]]:
-    """The values that a loop writes into a tape at each trip, with the loop."""
+    """The values that a loop writes into a tape at each iteration, with the loop."""
     source = _inside(tape)
     if source.op is not get or source.operands[0].op not in (for_loop, while_loop):
         return

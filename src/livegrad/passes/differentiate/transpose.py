@@ -207,11 +207,11 @@ def _switch(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Ta
 
 
 def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
-    """The same trips in the other direction; cotangents of captured tangents add up along the way.
+    """The same iterations in the other direction; cotangents of captured tangents add up along the way.
 
     A carried value that never gets a cotangent is left out: zero times what it overflowed to would be NaN.
     """
-    trips, *operands = node.operands
+    iterations, *operands = node.operands
     body, carried = node.attribute("body"), node.attribute("carried")
     state, captures = operands[:carried], operands[carried:]
     initial, captured = linear[1 : 1 + carried], linear[1 + carried :]
@@ -222,7 +222,7 @@ def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[
     start = [materialize(part, own.type) for part, own, on in zip(parts, state, active, strict=True) if on]
     totals = [materialize(None, own.type) for own in _select(_select(captures, captured, True), flags[carried:], True)]
     loop = for_loop(
-        trips,
+        iterations,
         *start,
         *totals,
         *_select(captures, captured, False),
@@ -237,7 +237,7 @@ def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[
 
 
 def _reached_by_cotangents(body: Function, linear: tuple[bool, ...], given: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Which carried values have a cotangent at some trip: grown from the last trip until it stays."""
+    """Which carried values have a cotangent at some iteration: grown from the last iteration until it stays."""
     while True:
         _, flags = transpose_function(body, linear, given)
         grown = union(given, flags[: len(given)])
@@ -247,7 +247,7 @@ def _reached_by_cotangents(body: Function, linear: tuple[bool, ...], given: tupl
 
 
 def _transposed_body(turned: Function, active: tuple[bool, ...], flags: tuple[bool, ...]) -> Function:
-    """(index, active cotangents, totals, captures) → active cotangents a trip earlier, totals with this trip's."""
+    """(index, active cotangents, totals, captures) → active cotangents of the previous iteration, updated totals."""
     number, kept = sum(active), sum(flags[: len(active)])
     own, cotangents, shares = turned.parameters[:-number], turned.parameters[-number:], turned.results[kept:]
     fresh = parameters_of([node.type for node in (own[0], *cotangents, *shares, *own[1:])])

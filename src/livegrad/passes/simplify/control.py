@@ -75,16 +75,16 @@ def forward_unchanged_results(node: Node) -> Node | None:
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
-def loop_without_trips(node: Node) -> Node | None:
-    trips, *arguments = node.operands
-    if trips.op is not constant_op or trips.attribute("value") > 0:
+def loop_without_iterations(node: Node) -> Node | None:
+    iterations, *arguments = node.operands
+    if iterations.op is not constant_op or iterations.attribute("value") > 0:
         return None
     return make_tuple(*arguments[: node.attribute("carried")])
 
 
-def loop_of_one_trip(node: Node) -> Node | None:
-    trips, *arguments = node.operands
-    if trips.op is not constant_op or trips.attribute("value") != 1:
+def loop_of_one_iteration(node: Node) -> Node | None:
+    iterations, *arguments = node.operands
+    if iterations.op is not constant_op or iterations.attribute("value") != 1:
         return None
     return make_tuple(*inline(node.attribute("body"), [constant(0, i64), *arguments]))
 

@@ -101,8 +101,8 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
     ),
     control_ops.switch: (control.branch_known, *_INTO_REGION),
     control_ops.for_loop: (
-        control.loop_without_trips,
-        control.loop_of_one_trip,
+        control.loop_without_iterations,
+        control.loop_of_one_iteration,
         control.capture_invariant_values,
         control.spread_inside,
         *_INTO_REGION,

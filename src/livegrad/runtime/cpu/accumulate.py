@@ -82,7 +82,7 @@ class _Builder:
         return buffer
 
     def _step(self, loop: Node, types: tuple[Type, ...], stored: dict[Node, Buffer]) -> tuple[list[Buffer], KernelStep]:
-        """The kernel, and the buffers of all numbers that the loop ends with; a count of its trips comes last."""
+        """The kernel, and the buffers of all numbers that the loop ends with; a count of its iterations comes last."""
         builder = KernelBuilder(Group("fused", space_over((), None)), stored)
         step = StepBuilder(builder, stored, self.new_buffer)
         stage = OpenStage("row")
@@ -101,7 +101,7 @@ class _Builder:
 
 
 def _with_counter(loop: Node, operands: list[Node]) -> Node:
-    """The loop from other operands, with a count of its trips as a last carried value: a kernel needs a result."""
+    """The loop from other operands, with a count of its iterations as a last carried value: a kernel needs a result."""
     carried, body = loop.attribute("carried"), loop.attribute("body")
     types = list(body.parameter_types)
     fresh = parameters_of([*types[: 1 + carried], i64, *types[1 + carried :]])

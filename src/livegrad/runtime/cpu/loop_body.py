@@ -20,7 +20,7 @@ from livegrad.runtime.cpu.cpu_target import CPU_LOOP_BODY
 from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, make_recipe
 from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
-from livegrad.runtime.cpu.native.loop_kernel import PLACE, trips_library
+from livegrad.runtime.cpu.native.loop_kernel import PLACE, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, runtime
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.serialised_plan import KernelRecipe, Recipe
@@ -31,7 +31,9 @@ _CLEAN = -1
 
 Word = tuple[ArgumentBlock, int, int]  # an argument block, an index of its words, a byte offset
 _Record = tuple[int, int, int, ArgumentBlock]  # kernel, total, grain, arguments
-Move = tuple[ArgumentBlock, int, int, int]  # a word, the address that it holds in trip 0, and how far a trip moves it
+Move = tuple[
+    ArgumentBlock, int, int, int
+]  # a word, the address that it holds in iteration 0, and how far an iteration moves it
 
 
 class Call(Protocol):
@@ -69,7 +71,7 @@ class LoopBody:
         self._arena = plan_memory(recipe.arena_bytes)
         self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in recipe.scratch]
         self.statuses = array("q", [_CLEAN] * max(1, len(recipe.kernels)))
-        # Where an address goes that is known at the start of a run, and where one that changes from trip to trip.
+        # The slots of addresses that are known at the start of a run, and of those that change between iterations.
         self.fixed_words: dict[int | ObjectSlot, list[Word]] = {}
         self.row_words: list[dict[int | ObjectSlot, list[Word]]] = [{}, {}]
         steps = zip(self.plan.steps, self._counts, strict=True)
@@ -78,8 +80,8 @@ class LoopBody:
         self.host_keys = {key_of(slot) for step in hosts for slot in (*step.operands, step.result)}
         records = [self._records(side, recipe) for side in range(2)]
         self._sites = [kernel.sites for kernel in recipe.kernels]
-        self.trips = NativeTrips(self, records) if not hosts and not self._hands_on_objects() else None
-        self.sides = [self._calls(own, recipe, hosts) for own in records] if self.trips is None else []
+        self.iterations = NativeIterations(self, records) if not hosts and not self._hands_on_objects() else None
+        self.sides = [self._calls(own, recipe, hosts) for own in records] if self.iterations is None else []
 
     def _arrange_slots(self) -> None:
         """Which argument and result of the plan is what."""
@@ -95,7 +97,7 @@ class LoopBody:
         self._index_key, self._goes_on_key = key_of(self.plan.arguments[0]), key_of(results[-1])
 
     def _hands_on_objects(self) -> bool:
-        """Whether a trip gives the next one more than arrays."""
+        """Whether an iteration gives the next one more than arrays."""
         rows = (slot for reads, writes in self.row_slots for slot in (*reads, *writes))
         return any(isinstance(slot, ObjectSlot) for slot in (*self.state_in, *self.state_out, *rows))
 
@@ -157,7 +159,7 @@ class LoopBody:
         return values[buffer.base.number].reshape(buffer.shape) if fixed is None else fixed
 
     def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        """A buffer's memory as an array if it is the same in every trip."""
+        """A buffer's memory as an array if it is the same in every iteration."""
         base = buffer.base
         if base.number == self._index_key:
             return self.index.reshape(buffer.shape)
@@ -208,8 +210,8 @@ def _new_array(slot: Slot) -> np.ndarray[Any, Any] | None:
     return aligned_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
 
 
-class NativeTrips:
-    """All trips of a loop in one native call, for a body of kernels alone."""
+class NativeIterations:
+    """All iterations of a loop in one native call, for a body of kernels alone."""
 
     def __init__(self, body: LoopBody, records: Sequence[Sequence[_Record]]) -> None:
         self._body = body
@@ -235,17 +237,17 @@ class NativeTrips:
             self._block.ints[PLACE[name]] = value
 
     def move(self, sides: Sequence[Sequence[Move]]) -> None:
-        """Takes the addresses that change from trip to trip."""
+        """Takes the addresses that change from iteration to iteration."""
         for side, moves in enumerate(sides):
             own = self._moves[side] = array("q")
             for block, index, start, step in moves:
                 own.extend((block.address + 8 * index, start, step))
             self._set(**{f"moves_{side}": own.buffer_info()[0], f"moved_{side}": len(moves)})
 
-    def run(self, trips: int, first: int, step: int, side: int) -> int:
-        """So many trips from an index on, or fewer where the loop's condition ends it; how many there were."""
-        self._set(trips=trips, first=first, step=step, side=side)
-        if self._invoke(trips_library().addresses["run_trips"], 1, 1, self._block.address):
+    def run(self, iterations: int, first: int, step: int, side: int) -> int:
+        """So many iterations from an index on, or fewer where the loop's condition ends it; how many there were."""
+        self._set(iterations=iterations, first=first, step=step, side=side)
+        if self._invoke(iterations_library().addresses["run_iterations"], 1, 1, self._block.address):
             raise KeyboardInterrupt
         self._body.check()
         return self._block.ints[PLACE["done"]]

@@ -21,8 +21,8 @@ from livegrad.runtime.cpu.tape_rows import Column, Rows, as_rows, longer_column,
 from livegrad.schedule.loop_rows import RowTape, row_loop
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 
-_FIRST_ROWS = 16  # of a loop that may take any number of trips
-_MOST_AT_ONCE = 1 << 62  # trips of one that remembers nothing
+_FIRST_ROWS = 16  # of a loop that may take any number of iterations
+_MOST_AT_ONCE = 1 << 62  # iterations of one that remembers nothing
 
 
 class LoopCall:
@@ -38,7 +38,7 @@ class LoopCall:
         self._body = LoopBody(self._loop, node.op is not for_loop, owner.run_nested, make_call)
 
     def run(self, values: dict[Any, Any]) -> None:
-        """Runs all trips, and puts the tuple of carried values where the plan expects it."""
+        """Runs all iterations, and puts the tuple of carried values where the plan expects it."""
         node, body = self._node, self._body
         given = self._given(values)
         operands = [given[operand.attribute("index")] for operand in node.operands]
@@ -48,11 +48,11 @@ class LoopCall:
         leaves = [leaf for value, type in zip(carried, types, strict=True) for leaf in flatten_value(value, type)]
         run = LoopRun(body, leaves)
         if is_for:
-            trips = max(0, int(operands[0]))
-            run.repeat(trips, node.attribute("reverse"))
+            iterations = max(0, int(operands[0]))
+            run.repeat(iterations, node.attribute("reverse"))
         else:
-            trips = self._repeat_while(run, operands)
-        supply = iter(run.results(trips))
+            iterations = self._repeat_while(run, operands)
+        supply = iter(run.results(iterations))
         number = node.attribute("carried")
         values[self._step.result] = tuple(assemble_value(supply, type) for type in types[:number])
 
@@ -63,7 +63,7 @@ class LoopCall:
         while goes_on:
             if index == limit:
                 raise KernelCheckError(f"the loop ran past its limit of {limit}", where=self._node.origin)
-            index += run.some_trips(index, limit)
+            index += run.some_iterations(index, limit)
             goes_on = self._body.goes_on_word[0]
         return index
 
@@ -121,34 +121,34 @@ class LoopRun:
             for values in self._values:
                 values[key_of(slot)] = value
 
-    def repeat(self, trips: int, reverse: bool) -> None:
-        """So many trips, with the index counting up or down."""
-        if not trips:
+    def repeat(self, iterations: int, reverse: bool) -> None:
+        """So many iterations, with the index counting up or down."""
+        if not iterations:
             return
-        self._have_rows(trips)
-        if self._body.trips is not None:
-            self._run_native(trips, trips - 1 if reverse else 0, -1 if reverse else 1)
+        self._have_rows(iterations)
+        if self._body.iterations is not None:
+            self._run_native(iterations, iterations - 1 if reverse else 0, -1 if reverse else 1)
             return
-        for index in reversed(range(trips)) if reverse else range(trips):
-            self._trip(index)
+        for index in reversed(range(iterations)) if reverse else range(iterations):
+            self._iteration(index)
 
-    def some_trips(self, index: int, limit: int | None) -> int:
-        """Trips of a `while` from an index on, until it ends, the limit comes or the rows are full; how many."""
+    def some_iterations(self, index: int, limit: int | None) -> int:
+        """Iterations of a `while` from an index on, until it ends, the limit comes or the rows are full; how many."""
         if index >= self._capacity:
             self._have_rows(max(_FIRST_ROWS, 2 * index))
-        if self._body.trips is None:
-            self._trip(index)
+        if self._body.iterations is None:
+            self._iteration(index)
             return 1
         last = _MOST_AT_ONCE if not self._tables else self._capacity
         return self._run_native((last if limit is None else min(last, limit)) - index, index, 1)
 
-    def _run_native(self, trips: int, first: int, step: int) -> int:
-        assert self._body.trips is not None
-        done = self._body.trips.run(trips, first, step, self._side)
+    def _run_native(self, iterations: int, first: int, step: int) -> int:
+        assert self._body.iterations is not None
+        done = self._body.iterations.run(iterations, first, step, self._side)
         self._side = (self._side + done) % 2
         return done
 
-    def _trip(self, index: int) -> None:
+    def _iteration(self, index: int) -> None:
         body, side = self._body, self._side
         body.index_word[0] = index
         for block, place, start, step in self._moving[side]:
@@ -165,7 +165,7 @@ class LoopRun:
             self._values[1 - side][into] = values[out]
 
     def _have_rows(self, capacity: int) -> None:
-        """Makes room for so many rows, and works out what changes from trip to trip."""
+        """Makes room for so many rows, and works out what changes from iteration to iteration."""
         self._capacity = capacity
         self._moving: list[list[Move]] = [[], []]
         self._seen_rows: list[tuple[Any, Column]] = []
@@ -182,18 +182,18 @@ class LoopRun:
                 for moving, words in zip(self._moving, self._body.row_words, strict=True):
                     moving += [(block, place, start + offset, step) for block, place, offset in words.get(key, ())]
             self._kept_objects += [(s, c) for s, c in table.written_columns() if isinstance(c, list)]
-        if self._body.trips is not None:
-            self._body.trips.move(self._moving)
+        if self._body.iterations is not None:
+            self._body.iterations.move(self._moving)
 
-    def results(self, trips: int) -> list[Any]:
-        """The carried leaves after so many trips, in memory of their own."""
+    def results(self, iterations: int) -> list[Any]:
+        """The carried leaves after so many iterations, in memory of their own."""
         body, loop = self._body, self._body.loop
         after = [_own_copy(leaf) for leaf in self._leaves[: loop.carried]]
         for place, slot, own in zip(loop.state, body.state_in, body.state[self._side], strict=True):
             after[place] = self._values[self._side][slot] if own is None else own.copy()
         for table in self._tables:
             if table.row.leaf < loop.carried and table.row.writes:
-                after[table.row.leaf] = table.result(trips)
+                after[table.row.leaf] = table.result(iterations)
         return after
 
 
@@ -211,7 +211,7 @@ class _Table:
         self._written: list[Column] = [new_column(type, 0) for type in self._types] if row.writes else []
 
     def have(self, capacity: int) -> None:
-        """Rows to read and to write for this many trips; those to read that nobody wrote are zero."""
+        """Rows to read and to write for this many iterations; those to read that nobody wrote are zero."""
         if self._read and self._count < capacity:
             types = [self._types[number] for number in self.row.reads]
             self._read = [padded_column(c, t, self._count, capacity) for c, t in zip(self._read, types, strict=True)]
@@ -225,12 +225,14 @@ class _Table:
     def written_columns(self) -> list[tuple[Slot, Column]]:
         return list(zip(self._write_slots, self._written, strict=True))
 
-    def result(self, trips: int) -> Mapping[int, Any]:
-        """The tape after so many trips: their rows, and what it held behind those."""
-        if not trips:
+    def result(self, iterations: int) -> Mapping[int, Any]:
+        """The tape after so many iterations: their rows, and what it held behind those."""
+        if not iterations:
             return self._before
-        made = Rows(self.row.element, self._written, trips)
-        kept = {index: value for index, value in self._before.items() if index >= trips} if len(self._before) else {}
+        made = Rows(self.row.element, self._written, iterations)
+        kept = (
+            {index: value for index, value in self._before.items() if index >= iterations} if len(self._before) else {}
+        )
         return Entries({**made, **kept}) if kept else made
 
 

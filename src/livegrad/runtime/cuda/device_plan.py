@@ -31,7 +31,7 @@ from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 
 _CLEAN = (1 << 64) - 1
 _FIRST_TRACE_BYTES = 2048
-_MOST_TRACE_BYTES = 1 << 34  # all threads together
+_MOST_TAPE_BYTES = 1 << 34  # all threads together
 
 
 class _Step:
@@ -156,8 +156,8 @@ class CudaPlan:
 
     def _tape_memory(self) -> DeviceMemory:
         wanted = max(kernel.workers for kernel in self.recipe.kernels if kernel.remembers) * self._tape_bytes
-        if wanted > _MOST_TRACE_BYTES:
-            raise DeviceError(f"the tapes of loops take more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
+        if wanted > _MOST_TAPE_BYTES:
+            raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
         if self._tapes is None or self._tapes.size < wanted:
             self._tapes = DeviceMemory(wanted)
         return self._tapes

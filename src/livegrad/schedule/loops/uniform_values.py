@@ -93,7 +93,7 @@ def _varies(node: Node, operands: tuple[bool, ...]) -> bool:
 
 
 def carried_variation(node: Node, operands: tuple[bool, ...], diverges: bool) -> tuple[bool, ...]:
-    """Which carried values of a loop differ between lanes; all of them when lanes leave it at different trips."""
+    """Which carried values of a loop differ between lanes; all of them when lanes leave it at different iterations."""
     carried = node.attribute("carried")
     body: Function = node.attribute("body")
     state = (True,) * carried if diverges else operands[:carried]

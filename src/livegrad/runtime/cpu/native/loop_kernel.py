@@ -10,20 +10,20 @@ from functools import lru_cache
 
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
 
-# The argument block. Trips alternate between two sides, each with its records (kernel, total, grain, arguments) and
-# moves (where a word lies, what it holds in trip 0, and how much more in each trip after that).
+# The argument block. Iterations alternate between two sides. Each has records (kernel, total, grain, arguments) and
+# moves (the address of a word, its value in iteration 0, and its increment per iteration).
 WORDS = (
-    "run", "trips", "done", "first", "step", "side", "index", "goes_on", "statuses", "checks", "interrupt", "count",
-    "records_0", "records_1", "moves_0", "moves_1", "moved_0", "moved_1",
+    "run", "iterations", "done", "first", "step", "side", "index", "goes_on", "statuses", "checks", "interrupt",
+    "count", "records_0", "records_1", "moves_0", "moves_1", "moved_0", "moved_1",
 )  # fmt: skip
 PLACE = {name: place for place, name in enumerate(WORDS)}
 _POINTERS = {"run", "index", "goes_on", "statuses", "interrupt", "records_0", "records_1", "moves_0", "moves_1"}
 
 
 @lru_cache(maxsize=1)
-def trips_library() -> NativeFunction:
-    """The kernel `run_trips`; it stays for the process's life."""
-    made = compile_kernel(_text(), "run_trips", speed=1)
+def iterations_library() -> NativeFunction:
+    """The kernel `run_iterations`; it stays for the process's life."""
+    made = compile_kernel(_text(), "run_iterations", speed=1)
     made.make_immortal()
     return made
 
@@ -39,7 +39,7 @@ def _text() -> str:
 
 
 _TRIPS = """
-define void @run_trips(i64 %begin, i64 %end, ptr %args, i64 %worker) #0 {
+define void @run_iterations(i64 %begin, i64 %end, ptr %args, i64 %worker) #0 {
 entry:
 $loads
   %at_done = getelementptr i64, ptr %args, i64 $done
@@ -47,9 +47,9 @@ $loads
   br label %head
 head:
   %done = phi i64 [ 0, %entry ], [ %done1, %latch ]
-  %more = icmp slt i64 %done, %trips
-  br i1 %more, label %trip, label %over
-trip:
+  %more = icmp slt i64 %done, %iterations
+  br i1 %more, label %iteration, label %over
+iteration:
   %far = mul i64 %done, %step
   %number = add i64 %first, %far
   store i64 %number, ptr %index
@@ -60,7 +60,7 @@ trip:
   %moved = select i1 %last_bit, i64 %moved_1, i64 %moved_0
   br label %more_moves
 more_moves:
-  %m = phi i64 [ 0, %trip ], [ %m1, %move ]
+  %m = phi i64 [ 0, %iteration ], [ %m1, %move ]
   %is_move = icmp slt i64 %m, %moved
   br i1 %is_move, label %move, label %more_records
 move:
