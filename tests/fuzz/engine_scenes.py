@@ -163,7 +163,11 @@ class Scenes(Themes):
         if pins:
             self._connect(net, source, "result", reader, self.chance.choice(pins))
         self.feed_all(net, reader)
-        if self._often(0.5):
+        if isinstance(reader, Choice) and self._often(0.7):  # nobody needs it, until it is read
+            self._turn_nan(net, source, 0.9)
+            kind, value = ("turns", -1) if reader.kind == "switch" else ("bool", False)
+            self.set(net, reader, reader.control, kind, "set control", value)
+        if self._often(0.7):
             self.frame()
         return True
 
@@ -200,9 +204,9 @@ class Scenes(Themes):
             self.feed_all(net, leaf)
         return leaf
 
-    def _turn_nan(self, net: Net, leaf: Leaf) -> None:
+    def _turn_nan(self, net: Net, leaf: Leaf, probability: float = 0.5) -> None:
         kind = self.chance.choice(PALETTES[self.main])
-        value = self.value(kind) * 0 if self._often(0.5) else self.value(kind)
+        value = self.value(kind) * 0 if self._often(probability) else self.value(kind)
         self.set(net, leaf, "y", kind, "set", value)
 
     def _regions(self) -> list[tuple[Net, Choice]]:
