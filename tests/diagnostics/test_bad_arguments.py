@@ -166,13 +166,13 @@ def test_arrays_that_do_not_fit_a_typed_function_are_refused_with_their_shapes(c
         (lambda: BALL.part("everywhere"), "expected ((x0, y0, z0), (x1, y1, z1))"),
         (lambda: BALL.part(((2, 2, 2), (-2, -2, -2))), "the low corner first"),
         (lambda: BALL.part(((0, 0, 0), (1, 1, float("inf")))), "not the corners of a box"),
-        (lambda: LOOSE.part_of_function(PART, "ball", ((-2, -2, -2), (2, 2, 2))), "not an assembly"),
+        (lambda: LOOSE.implicit.part_of_function(PART, "ball", ((-2, -2, -2), (2, 2, 2))), "not an assembly"),
         (lambda: LOOSE.parts(PART), "found Part; it comes first: lg.load_3mf(file) reads one, lg.implicit.assembly"),
         (lambda: LOOSE.parts(lg.implicit.assembly_of_part(PART), parameters=True), "not a table of parameters"),
-        (lambda: LOOSE.to_function(PART, "ball"), "not an assembly"),
-        (lambda: LOOSE.to_cuda(PART, "ball"), "not an assembly"),
-        (lambda: LOOSE.lower_function_gradient(PART), "not an assembly"),
-        (lambda: LOOSE.FunctionBuilder(PART, "f"), "not an assembly"),
+        (lambda: LOOSE.implicit.to_function(PART, "ball"), "not an assembly"),
+        (lambda: LOOSE.implicit.to_cuda(PART, "ball"), "not an assembly"),
+        (lambda: LOOSE.implicit.lower_function_gradient(PART), "not an assembly"),
+        (lambda: LOOSE.implicit.FunctionBuilder(PART, "f"), "not an assembly"),
         (lambda: LOOSE.render(PART, direction="front"), "not a direction"),
         (lambda: LOOSE.shapes.Parameter("wall thickness", 1.0), "not the name of a parameter"),
         (lambda: LOOSE.shapes.Parameter("lambda", 1.0), "not the name of a parameter"),
@@ -338,5 +338,5 @@ def test_names_of_python_types_are_those_types() -> None:
 
 def test_an_error_on_the_way_into_a_pass_costs_later_errors_no_line() -> None:
     with pytest.raises(TypeError):
-        LOOSE.add_ir_function(lg.Assembly(), ["no function"], ["x"], ["y"])
+        LOOSE.implicit.add_ir_function(lg.Assembly(), ["no function"], ["x"], ["y"])
     refusal(lambda: lg.ones(2, dtype=lg.bool) * lg.ones(2, dtype=lg.bool))

@@ -137,7 +137,7 @@ WRONG_KINDS = {
         lambda e, b: anything.For("f", anything.Composite("c"), "x"),
         "`f` carries values by name.*carried={",
     ),
-    "record a block": (lambda e, b: anything.record(b, "a.jsonl"), "`record` takes an engine first.*found Block"),
+    "record a block": (lambda e, b: anything.live.record(b, "a.jsonl"), "`record` takes an engine first.*found Block"),
 }
 
 
