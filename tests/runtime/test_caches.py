@@ -20,7 +20,7 @@ from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.kernel_code import forget_kernels
 from livegrad.runtime.cpu.native import llvm_jit
 from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, default_cache, set_default_cache
-from livegrad.runtime.cpu.serialised_plan import decode, encode, recipe_key
+from livegrad.runtime.cpu.serialised_plan import decode, encode, serialised_plan_key
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.reference import evaluate
 from tests.runtime.subprocesses import run_python, start_python
@@ -69,7 +69,7 @@ def test_a_second_process_compiles_nothing_and_a_changed_function_does(
     assert changed[0] >= 1, "another function is compiled"
     assert changed[1] >= 1, "what both share is not"
     assert changed[5] != first[5]
-    # The kernel of another size is the same; only its recipe is new.
+    # The kernel of another size is the same; only its serialised plan is new.
     resized = _run(tmp_path, monkeypatch, SIZE=1001)
     assert resized[0] == 0
     assert resized[2] == 1
@@ -114,7 +114,7 @@ def test_two_processes_share_a_cache_at_once(tmp_path: Path, monkeypatch: pytest
     assert _run(tmp_path, monkeypatch)[0] == 0
 
 
-# --- recipes, in this process ----------------------------------------------------------------------------------------
+# --- serialised plans, in this process --------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -131,13 +131,13 @@ def _loaded(function: lg.ir.Function, sizes: dict[str, int]) -> CompiledPlan:
     digest = function_digest(function)
     assert digest is not None
     background_compiler.wait()
-    data = default_cache().load(recipe_key(digest, sizes))
+    data = default_cache().load(serialised_plan_key(digest, sizes))
     assert data is not None
     forget_kernels()
-    recipe = decode(data)
-    assert recipe is not None
+    serialised = decode(data)
+    assert serialised is not None
     _, places = mark_places(function)
-    plan = CompiledPlan.from_recipe(recipe, run_function, places)
+    plan = CompiledPlan.from_serialised(serialised, run_function, places)
     assert plan is not None
     assert plan.plan is None
     plan.source = function  # as `CpuFunction.plan` does
@@ -188,8 +188,8 @@ def test_a_plan_from_disk_gives_the_same_bits(program: str, cache: ObjectCache) 
     before = llvm_jit.stats().compiled
     loaded = _loaded(function, {})
     assert llvm_jit.stats().compiled == before
-    assert encode(loaded.recipe) == encode(fresh.recipe)
-    assert loaded.recipe == decode(encode(fresh.recipe))
+    assert encode(loaded.serialised) == encode(fresh.serialised)
+    assert loaded.serialised == decode(encode(fresh.serialised))
     for one, other in zip(fresh.run(arguments), loaded.run(arguments), strict=True):
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
@@ -235,7 +235,7 @@ def test_a_plan_from_disk_reports_checks_at_the_same_place(cache: ObjectCache) -
     assert said[0][1] == __file__
 
 
-def test_a_recipe_whose_code_is_gone_is_made_anew(cache: ObjectCache) -> None:
+def test_a_serialised_plan_whose_code_is_gone_is_made_anew(cache: ObjectCache) -> None:
     function = lg.ir.trace(lambda x: ops.exp(x) * 3.0625, lg.ir.types.Tensor(lg.f32, (10,)))
     values = np.ones(10, np.float32)
     expected = CpuFunction(function)(values)
@@ -244,9 +244,9 @@ def test_a_recipe_whose_code_is_gone_is_made_anew(cache: ObjectCache) -> None:
     assert directory is not None
     digest = function_digest(function)
     assert digest is not None
-    recipe = cache.path_of(recipe_key(digest, {}))
+    serialised = cache.path_of(serialised_plan_key(digest, {}))
     for file in directory.glob("*.object"):
-        if file != recipe:
+        if file != serialised:
             os.unlink(file)
     forget_kernels()
     before = llvm_jit.stats().compiled
@@ -265,11 +265,11 @@ def test_types_and_the_bits_of_constants_are_part_of_the_key(cache: ObjectCache)
 
 
 @pytest.mark.parametrize("payload", [b"", b"not json", b"[]", b"[[{}], [], [], 0, []]", b"\xff\xfe"], ids=repr)
-def test_a_recipe_that_cannot_be_read_is_made_anew(payload: bytes, cache: ObjectCache) -> None:
+def test_a_serialised_plan_that_cannot_be_read_is_made_anew(payload: bytes, cache: ObjectCache) -> None:
     function = lg.ir.trace(lambda x: x * 1.5625, lg.ir.types.Tensor(lg.f32, (10,)))
     digest = function_digest(function)
     assert digest is not None
-    key = recipe_key(digest, {})
+    key = serialised_plan_key(digest, {})
     cache.store(key, payload)
     assert CpuFunction(function)(np.ones(10, np.float32)).tolist() == [1.5625] * 10
     background_compiler.wait()

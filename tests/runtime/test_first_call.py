@@ -104,7 +104,7 @@ def test_a_function_that_is_known_writes_nothing(log: Log) -> None:
 def test_a_plan_is_bound_before_its_code_is_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Addresses are known before there is code: words and arguments are put together meanwhile."""
     log.watch(tiers.BaselineCompiler, "finish", "waited for")
-    log.watch(kernels_module.RecipeBuilder, "_words", "words")
+    log.watch(kernels_module.PlanSerialiser, "_words", "words")
     CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.count("words") == 3
     assert log.events.index("waited for") > max(n for n, event in enumerate(log.events) if event == "words")
@@ -151,7 +151,7 @@ def test_a_kernel_in_a_chain_is_written_once(log: Log, monkeypatch: pytest.Monke
     given = [np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in shapes]
     compiled = CpuFunction(lg.ir.trace(layers, *[lg.ir.types.Tensor(lg.f32, shape) for shape in shapes]))
     result = compiled(*given)
-    assert any(kernel.members for kernel in compiled.plan().recipe.kernels)
+    assert any(kernel.members for kernel in compiled.plan().serialised.kernels)
     assert log.count("written") == 1
     np.testing.assert_allclose(result, np.tanh(given[0] @ given[1]) @ given[2], rtol=1e-3, atol=1e-3)
 

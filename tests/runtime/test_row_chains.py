@@ -80,7 +80,7 @@ def step_by_step(function: Function) -> CompiledPlan:
 def test_a_chain_gives_the_same_bits_as_its_steps_one_by_one(name, element):
     function, arrays = prepared(name, element)
     together = chained(function)
-    assert any(kernel.members for kernel in together.recipe.kernels)
+    assert any(kernel.members for kernel in together.serialised.kernels)
     results = together.run(arrays)
     for found, expected in zip(results, step_by_step(function).run(arrays), strict=True):
         assert np.array_equal(found, expected)
@@ -107,20 +107,20 @@ def test_a_chain_gives_the_same_bits_on_any_number_of_threads(name):
 def test_scores_take_no_memory_of_the_plan():
     function, _ = prepared("attention")
     scores = 3 * 96 * 96 * 4
-    assert chained(function).recipe.arena_bytes < scores < step_by_step(function).recipe.arena_bytes
+    assert chained(function).serialised.arena_bytes < scores < step_by_step(function).serialised.arena_bytes
 
 
-def test_a_chain_comes_back_from_its_recipe():
+def test_a_chain_comes_back_from_its_serialised_plan():
     function, arrays = prepared("gradient")
     made = chained(function)
-    recipe = decode(encode(made.recipe))
-    assert recipe is not None
-    assert recipe == made.recipe
-    again = CompiledPlan.from_recipe(recipe, run_function)
+    serialised = decode(encode(made.serialised))
+    assert serialised is not None
+    assert serialised == made.serialised
+    again = CompiledPlan.from_serialised(serialised, run_function)
     assert again is not None
     assert all(np.array_equal(a, b) for a, b in zip(again.run(arrays), made.run(arrays), strict=True))
 
 
 def test_few_rows_are_not_cut_into_blocks():
     function = trace(lambda x, w: maximum(matmul(x, w), 0.0), Tensor(f32, (16, 64)), Tensor(f32, (64, 64)))
-    assert not any(kernel.members for kernel in chained(function).recipe.kernels)
+    assert not any(kernel.members for kernel in chained(function).serialised.kernels)

@@ -247,7 +247,7 @@ def test_future_extensions_memory_is_reused():
         return x
 
     function = lg.ir.trace(lambda node: chain(_wrap(node)).node, lg.ir.types.Tensor(lg.f32, (64, 64)))
-    plan = lg.ir.compile(function).plan().recipe
+    plan = lg.ir.compile(function).plan().serialised
     assert plan.arena_bytes <= 2 * 64 * 64 * 4
     np.testing.assert_allclose(lg.ir.compile(function)(x.numpy()), chain(x).numpy())
 

@@ -1,4 +1,4 @@
-"""Plans for a GPU as recipes, on disk and back, and how libraries see operands: looked at where there is no GPU."""
+"""Serialised plans for a GPU, on disk and back, and how libraries see operands: checked where there is no GPU."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,13 @@ from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache,
 from livegrad.runtime.cuda.libraries.cublas import Matrices, _matrices
 from livegrad.runtime.cuda.libraries.library_call import shared_library
 from livegrad.runtime.cuda.nvrtc import forget_cubins, load_compiled, reason_for_no_compiler
-from livegrad.runtime.cuda.serialised_device_plan import HostRecipe, decode, encode, make_recipe, recipe_key
+from livegrad.runtime.cuda.serialised_device_plan import (
+    SerialisedHostStep,
+    decode,
+    encode,
+    serialise_plan,
+    serialised_plan_key,
+)
 from livegrad.schedule.target import CUDA
 
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
@@ -39,26 +45,26 @@ def own_cache(tmp_path: Path) -> Any:
 
 
 @needs_nvrtc
-def test_a_recipe_comes_back_from_text_as_it_was(own_cache: None) -> None:
-    recipe = make_recipe(compile_plan(several_steps(), CUDA), "sm_90")
-    data = encode(recipe)
+def test_a_serialised_plan_comes_back_from_text_as_it_was(own_cache: None) -> None:
+    serialised = serialise_plan(compile_plan(several_steps(), CUDA), "sm_90")
+    data = encode(serialised)
     assert data is not None
     found = decode(data)
     assert found is not None
     assert [site.message for kernel in found.kernels for site in kernel.sites] == ["integer division by zero"]
-    for one, other in zip(found.kernels, recipe.kernels, strict=True):
+    for one, other in zip(found.kernels, serialised.kernels, strict=True):
         assert (one.words, one.grid, one.code, one.scratch) == (other.words, other.grid, other.code, other.scratch)
-    assert found.arguments == recipe.arguments
-    assert [s.dependencies for s in found.segments] == [s.dependencies for s in recipe.segments]  # type: ignore[union-attr]
+    assert found.arguments == serialised.arguments
+    assert [s.dependencies for s in found.segments] == [s.dependencies for s in serialised.segments]  # type: ignore[union-attr]
 
 
 @needs_nvrtc
-def test_a_recipe_whose_code_is_gone_is_none(own_cache: None, tmp_path: Path) -> None:
-    recipe = make_recipe(compile_plan(several_steps(), CUDA), "sm_90")
-    data = encode(recipe)
+def test_a_serialised_plan_whose_code_is_gone_is_none(own_cache: None, tmp_path: Path) -> None:
+    serialised = serialise_plan(compile_plan(several_steps(), CUDA), "sm_90")
+    data = encode(serialised)
     assert data is not None
     forget_cubins()
-    assert load_compiled(recipe.kernels[0].code) is not None, "from disk"
+    assert load_compiled(serialised.kernels[0].code) is not None, "from disk"
     forget_cubins()
     for file in tmp_path.glob("*.object"):
         file.unlink()
@@ -69,13 +75,13 @@ def test_a_recipe_whose_code_is_gone_is_none(own_cache: None, tmp_path: Path) ->
 @needs_nvrtc
 def test_steps_of_the_host_stand_between_graphs_and_are_not_kept_on_disk(own_cache: None) -> None:
     function = trace(lambda a: ops.sin(ops.det(ops.cos(a))), Tensor(f64, (4, 3, 3)))
-    recipe = make_recipe(compile_plan(function, CUDA), "sm_90")
-    assert [isinstance(segment, HostRecipe) for segment in recipe.segments] == [False, True, False]
-    assert encode(recipe) is None
+    serialised = serialise_plan(compile_plan(function, CUDA), "sm_90")
+    assert [isinstance(segment, SerialisedHostStep) for segment in serialised.segments] == [False, True, False]
+    assert encode(serialised) is None
 
 
-def test_recipes_of_other_devices_and_of_other_rounding_are_others() -> None:
-    keys = {recipe_key(b"f", {"n": 3}, a, ieee) for a in ("sm_90", "sm_100") for ieee in (False, True)}
+def test_serialised_plans_of_other_devices_and_of_other_rounding_are_others() -> None:
+    keys = {serialised_plan_key(b"f", {"n": 3}, a, ieee) for a in ("sm_90", "sm_100") for ieee in (False, True)}
     assert len(keys) == 4
 
 

@@ -21,7 +21,7 @@ from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import DeviceError
 from livegrad.runtime.cuda.interrupt import interrupt_address
 from livegrad.runtime.cuda.libraries.capture import Captured
-from livegrad.runtime.cuda.serialised_device_plan import LaunchRecipe, LibraryRecipe
+from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch, SerialisedLibraryCall
 from livegrad.schedule.plan import Buffer
 
 _FIRST_TRACE_BYTES = 2048
@@ -139,24 +139,24 @@ class BoundStep:
             self.arena = DeviceMemory(self.code.plan.arena_bytes)
         if self.code.takes_memory:
             for number, item in enumerate(self.code.items):
-                if isinstance(item, LaunchRecipe):
+                if isinstance(item, SerialisedLaunch):
                     self._make_scratch(number, item)
         if self.code.remembers:
             self.tapes = self._make_tapes()
         for number, (item, function) in enumerate(zip(self.code.items, self.code.functions, strict=True)):
-            if isinstance(item, LaunchRecipe):
+            if isinstance(item, SerialisedLaunch):
                 launch = Launch(function, item.grid, item.threads, len(item.words), self.code.separate)
                 self.launches.append(launch)
                 for index, word in enumerate(item.words):
                     self._fill(launch, index, word, number, around)
-            elif isinstance(item, LibraryRecipe):
+            elif isinstance(item, SerialisedLibraryCall):
                 operands = [self._address(word, around) for word in item.operands]
                 recorded = Captured(item.call, operands, self._address(item.result, around)).capture()
                 self.launches.append(CapturedGraph(recorded, ()))
             else:
                 self.launches.append(None)
 
-    def _make_scratch(self, number: int, kernel: LaunchRecipe) -> None:
+    def _make_scratch(self, number: int, kernel: SerialisedLaunch) -> None:
         for buffer, size in kernel.scratch:
             if buffer not in self.scratch or self.scratch[buffer].size < size:
                 self.scratch[buffer] = DeviceMemory(size)
@@ -237,7 +237,7 @@ class BoundStep:
         """Lets it report elsewhere; gives the launches that must be updated."""
         self.status = address
         for number, (item, launch) in enumerate(zip(self.code.items, self.launches, strict=True)):
-            if isinstance(launch, Launch) and isinstance(item, LaunchRecipe):
+            if isinstance(launch, Launch) and isinstance(item, SerialisedLaunch):
                 for index, word in enumerate(item.words):
                     if word.kind == "status":
                         launch.words[index] = address + 8 * number
@@ -256,7 +256,7 @@ class BoundStep:
             raise
         changed = []
         for item, launch in zip(self.code.items, self.launches, strict=True):
-            if isinstance(launch, Launch) and isinstance(item, LaunchRecipe) and item.remembers:
+            if isinstance(launch, Launch) and isinstance(item, SerialisedLaunch) and item.remembers:
                 for index, word in enumerate(item.words):
                     if word.kind in ("tapes", "tape_bytes"):
                         launch.words[index] = self.tapes.address if word.kind == "tapes" else self.tape_bytes

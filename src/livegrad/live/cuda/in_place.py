@@ -12,7 +12,7 @@ from math import prod
 
 from livegrad.live.compile.live_plan import BlockStep, BufferOperand, Carried, RegionStep, Step
 from livegrad.live.cuda.step_code import StepCode
-from livegrad.runtime.cuda.serialised_device_plan import HostRecipe, LaunchRecipe
+from livegrad.runtime.cuda.serialised_device_plan import SerialisedHostStep, SerialisedLaunch
 from livegrad.schedule.plan import KernelStep, View
 
 
@@ -23,7 +23,7 @@ def find_in_place(regions: Iterable[RegionStep], codes: Mapping[str, StepCode]) 
         if region.kind not in ("while", "for"):
             continue
         leaves = [leaf for leaf in region.leaf_steps() if leaf.key in codes]
-        if any(isinstance(item, HostRecipe) for leaf in leaves for item in codes[leaf.key].items):
+        if any(isinstance(item, SerialisedHostStep) for leaf in leaves for item in codes[leaf.key].items):
             continue  # the host goes round
         leaving = [one.result for one in region.carried]
         for one in region.carried:
@@ -62,7 +62,7 @@ def _writes_after_reading(step: BlockStep, code: StepCode, carried: Carried) -> 
     if writers[0] not in readers:
         return True
     item = code.items[writers[0]]
-    if not isinstance(item, LaunchRecipe) or item.number >= len(code.plan.steps):
+    if not isinstance(item, SerialisedLaunch) or item.number >= len(code.plan.steps):
         return False  # a library, or a kernel of the user's: what it reads when is not known
     kernel = code.plan.steps[item.number]
     return isinstance(kernel, KernelStep) and _element_by_element(kernel, carries, results)

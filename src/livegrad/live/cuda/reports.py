@@ -15,7 +15,7 @@ from livegrad.live.cuda.ledger import CLEAN, Snapshot
 from livegrad.live.cuda.program import Program
 from livegrad.live.executor import Failure, RunReport
 from livegrad.runtime.cuda.driver import checked, device, driver
-from livegrad.runtime.cuda.serialised_device_plan import LaunchRecipe
+from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch
 
 if TYPE_CHECKING:
     from livegrad.live.cuda.executable import CudaExecutable
@@ -143,7 +143,7 @@ class _Run:
 
     def _failed_check(self, bound: BoundStep) -> LivegradError | None:
         for item, word in zip(bound.code.items, self._words(bound), strict=False):
-            if isinstance(item, LaunchRecipe) and item.sites and int(word) != CLEAN:
+            if isinstance(item, SerialisedLaunch) and item.sites and int(word) != CLEAN:
                 site = item.sites[int(word) & 0xFFFF]
                 return KernelCheckError(f"{site.message}, at element {int(word) >> 16}", where=site.origin)
         return None

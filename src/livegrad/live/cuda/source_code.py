@@ -18,7 +18,7 @@ from livegrad.live.graph.user_kernel import CudaKernel, KernelArgument
 from livegrad.runtime.cuda.driver import DeviceError, device, driver
 from livegrad.runtime.cuda.modules import loaded_code
 from livegrad.runtime.cuda.nvrtc import compile_source
-from livegrad.runtime.cuda.serialised_device_plan import LaunchRecipe
+from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch
 from livegrad.schedule.plan import Buffer, Plan
 
 _ERROR = re.compile(r"\((\d+)\): (?:catastrophic )?error:? ?(.*)")
@@ -37,13 +37,13 @@ def make_source_code(step: BlockStep, kernel: CudaKernel) -> StepCode:
     arguments, results = _buffers(kernel)
     words = tuple(_word(kernel, argument, arguments, results) for argument in kernel.arguments)
     grid = max(1, -(-kernel.points // kernel.threads))
-    recipe = LaunchRecipe(0, kernel.name, b"", words, grid, kernel.threads, 0, (), 0, 0, False, False, ())
+    serialised = SerialisedLaunch(0, kernel.name, b"", words, grid, kernel.threads, 0, (), 0, 0, False, False, ())
     plan = Plan(kernel.name, (), (*arguments, *results), arguments, results, {}, 0, Function(kernel.name, (), ()))
     read = tuple(arguments[a.number] for a in kernel.arguments if a.kind == "input")
     slots = {buffer.number: position for position, buffer in enumerate(arguments)}
     outputs = {buffer.number: position for position, buffer in enumerate(results)}
     # A kernel that leaves elements of its outputs alone finds there what the last run left.
-    return StepCode(plan, (recipe,), ((),), (function,), slots, outputs, ((read, results),), separate=True)
+    return StepCode(plan, (serialised,), ((),), (function,), slots, outputs, ((read, results),), separate=True)
 
 
 def _buffers(kernel: CudaKernel) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:

@@ -20,18 +20,18 @@ from livegrad.runtime.cuda.driver import DeviceError, device
 from livegrad.runtime.cuda.modules import loaded_code
 from livegrad.runtime.cuda.nvrtc import load_compiled
 from livegrad.runtime.cuda.serialised_device_plan import (
-    HostRecipe,
-    LaunchRecipe,
-    LibraryRecipe,
-    PlanRecipe,
-    make_recipe,
+    SerialisedDevicePlan,
+    SerialisedHostStep,
+    SerialisedLaunch,
+    SerialisedLibraryCall,
+    serialise_plan,
 )
 from livegrad.schedule.plan import Buffer, Plan
 from livegrad.schedule.target import CUDA
 
 _MOST_KEPT = 8192
 
-Item = LaunchRecipe | LibraryRecipe | HostRecipe
+Item = SerialisedLaunch | SerialisedLibraryCall | SerialisedHostStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +48,12 @@ class StepCode:
     separate: bool = False  # each word is a parameter of its own; else all of them are one
 
     @cached_property
-    def kernels(self) -> list[LaunchRecipe]:
-        return [item for item in self.items if isinstance(item, LaunchRecipe)]
+    def kernels(self) -> list[SerialisedLaunch]:
+        return [item for item in self.items if isinstance(item, SerialisedLaunch)]
 
     @cached_property
     def has_host_steps(self) -> bool:
-        return any(isinstance(item, HostRecipe) for item in self.items)
+        return any(isinstance(item, SerialisedHostStep) for item in self.items)
 
     @cached_property
     def is_watched(self) -> bool:
@@ -99,22 +99,22 @@ def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
     results = {slot.number: position for position, slot in enumerate(plan.results) if isinstance(slot, Buffer)}
     # A scalar that another block computes is in memory: those that are found among the arguments go by value.
     by_value = tuple(slot for slot, memory in zip(plan.arguments, in_memory, strict=True) if not memory)
-    recipe = make_recipe(replace(plan, arguments=by_value), device().architecture)
-    items, before = _in_order(recipe)
+    serialised = serialise_plan(replace(plan, arguments=by_value), device().architecture)
+    items, before = _in_order(serialised)
     touched = tuple((plan.steps[item.number].inputs, plan.steps[item.number].results) for item in items)
     for item in items:
-        if isinstance(item, LibraryRecipe):
+        if isinstance(item, SerialisedLibraryCall):
             item.call.prepare()
     return StepCode(plan, items, before, tuple(map(_function, items)), slots, results, touched)
 
 
-def _in_order(recipe: PlanRecipe) -> tuple[tuple[Item, ...], tuple[tuple[int, ...], ...]]:
+def _in_order(serialised: SerialisedDevicePlan) -> tuple[tuple[Item, ...], tuple[tuple[int, ...], ...]]:
     """The items of all segments, one after the other; what lies in another segment is in order anyway."""
     items: list[Item] = []
     before: list[tuple[int, ...]] = []
-    for segment in recipe.segments:
+    for segment in serialised.segments:
         first = len(items)
-        if isinstance(segment, HostRecipe):
+        if isinstance(segment, SerialisedHostStep):
             items.append(segment)
             before.append(())
         else:
@@ -124,7 +124,7 @@ def _in_order(recipe: PlanRecipe) -> tuple[tuple[Item, ...], tuple[tuple[int, ..
 
 
 def _function(item: Item) -> Any:
-    if not isinstance(item, LaunchRecipe):
+    if not isinstance(item, SerialisedLaunch):
         return None
     code = load_compiled(item.code)
     if code is None:

@@ -27,14 +27,14 @@ from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.host_steps import computed_in_parts
 from livegrad.runtime.cpu.index_errors import name_index
 from livegrad.runtime.cpu.kernel_calls import CLEAN, KernelCall, joined
-from livegrad.runtime.cpu.kernel_code import ALIGNMENT, Compiling, code_of, codes_of, make_recipe
+from livegrad.runtime.cpu.kernel_code import ALIGNMENT, Compiling, code_of, codes_of, serialise_plan
 from livegrad.runtime.cpu.loop_body import Call, Memory
 from livegrad.runtime.cpu.memory_pool import plan_memory, result_maker
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.matmul import PRODUCT_KERNELS
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
-from livegrad.runtime.cpu.serialised_plan import KernelRecipe, Recipe, Word
+from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan, Word
 from livegrad.runtime.cpu.tape_rows import Rows
 from livegrad.runtime.cpu.tensor_loops import LoopCall
 from livegrad.runtime.cpu.tiers import Code
@@ -49,32 +49,32 @@ Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
 class CompiledPlan:
     """A plan with its code, its memory and its argument blocks. One run at a time; others wait.
 
-    `plan` may be None when a recipe without host steps was loaded from disk.
+    `plan` may be None when a serialised plan without host steps was loaded from disk.
     """
 
     def __init__(
         self,
-        recipe: Recipe,
+        serialised: SerialisedPlan,
         codes: Mapping[bytes, Code],
         plan: Plan | None,
         run_nested: Callable[..., Any],
         counts: Sequence[int | None] = (),
         places: Places = (),
     ) -> None:
-        self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
+        self.serialised, self.plan, self.run_nested = serialised, plan, run_nested
         self._line_of_mark = places
         self.source: Function | None = None  # what it was compiled from, for errors
         self._counts = counts  # of each step of the plan: how many kernels it is, None for one that the host runs
         self._codes = codes
         self._lock = threading.Lock()
         renew_lock_after_fork(self, "_lock")
-        self._arena = plan_memory(recipe.arena_bytes)
+        self._arena = plan_memory(serialised.arena_bytes)
         self._arena_start = self._arena.ctypes.data
-        arguments = [array for array in recipe.arguments if array is not None]
+        arguments = [array for array in serialised.arguments if array is not None]
         self._cells = {array.number: np.zeros((), array.element.dtype) for array in arguments if array.shape == ()}
-        self._results = [array for array in recipe.results if array is not None]
+        self._results = [array for array in serialised.results if array is not None]
         self._makers = [result_maker(array.element, array.shape, array.bytes) for array in self._results]
-        self.only_kernels = None not in counts and None not in recipe.results
+        self.only_kernels = None not in counts and None not in serialised.results
         self._bind()
 
     @classmethod
@@ -86,23 +86,25 @@ class CompiledPlan:
         compiling: Compiling | None = None,
     ) -> CompiledPlan:
         """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
-        recipe, counts, codes = make_recipe(plan, compiling)
-        return cls(recipe, codes, plan, run_nested, counts, places)
+        serialised, counts, codes = serialise_plan(plan, compiling)
+        return cls(serialised, codes, plan, run_nested, counts, places)
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, run_nested: Callable[..., Any], places: Places = ()) -> CompiledPlan | None:
-        """Loads the kernels of a recipe; None when one of them is no longer in the cache."""
-        codes = codes_of(recipe)
-        return None if codes is None else cls(recipe, codes, None, run_nested, (), places)
+    def from_serialised(
+        cls, serialised: SerialisedPlan, run_nested: Callable[..., Any], places: Places = ()
+    ) -> CompiledPlan | None:
+        """Loads the kernels of a serialised plan; None when one of them is no longer in the cache."""
+        codes = codes_of(serialised)
+        return None if codes is None else cls(serialised, codes, None, run_nested, (), places)
 
     # --- preparation ---
 
     def _bind(self) -> None:
         # Room for all threads that there can be: their number may change at any moment, also during a run. Only pages
         # that are written to take memory.
-        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in self.recipe.scratch]
+        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in self.serialised.scratch]
         self._patches: dict[int, list[Patch]] = {}
-        every = [self._kernel_call(kernel) for kernel in self.recipe.kernels]
+        every = [self._kernel_call(kernel) for kernel in self.serialised.kernels]
         kernels = iter(every)
         if self.plan is None:
             singles: list[KernelCall | Call] = list(kernels)
@@ -116,7 +118,7 @@ class CompiledPlan:
                     singles += [next(kernels) for _ in range(count)]
         self._calls = joined(singles)
         # By position among the arguments and among the results, so that a call looks nothing up.
-        arguments = [(p, array.number) for p, array in enumerate(self.recipe.arguments) if array is not None]
+        arguments = [(p, array.number) for p, array in enumerate(self.serialised.arguments) if array is not None]
         self._to_patch = [(p, self._patches[number]) for p, number in arguments if number in self._patches]
         self._to_set = [(p, self._cells[number]) for p, number in arguments if number in self._cells]
         results = enumerate(self._results)
@@ -124,7 +126,7 @@ class CompiledPlan:
         for call in every:  # last of all: code is made meanwhile
             call.wait()
 
-    def _kernel_call(self, kernel: KernelRecipe) -> KernelCall:
+    def _kernel_call(self, kernel: SerialisedKernel) -> KernelCall:
         native, status = code_of(kernel, self._codes), array("q", [CLEAN])
         members = list(map(self._kernel_call, kernel.members))
         addresses = [word if isinstance(word, int) else self._address(word, status, members) for word in kernel.words]
@@ -156,7 +158,7 @@ class CompiledPlan:
     @property
     def step_counts(self) -> tuple[int, int]:
         """How many kernels and how many library calls one run makes."""
-        every = [single for kernel in self.recipe.kernels for single in kernel.members or (kernel,)]
+        every = [single for kernel in self.serialised.kernels for single in kernel.members or (kernel,)]
         products = sum(kernel.symbol in PRODUCT_KERNELS for kernel in every)
         kernels = sum(not kernel.library for kernel in every)
         return kernels, products + sum(count is None for count in self._counts)

@@ -33,7 +33,7 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.kernel_code import Compiling
 from livegrad.runtime.cpu.native.object_cache import default_cache
-from livegrad.runtime.cpu.serialised_plan import Recipe, decode, encode, recipe_key
+from livegrad.runtime.cpu.serialised_plan import SerialisedPlan, decode, encode, serialised_plan_key
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.plan_cache import PlanCache
@@ -149,7 +149,7 @@ class CpuFunction:
                 plan.source = self.function
             return plans[key]
 
-    def self_contained_recipe(self, arguments: Sequence[Any]) -> Recipe | None:
+    def self_contained_plan(self, arguments: Sequence[Any]) -> SerialisedPlan | None:
         """What these arguments run with, where it needs nothing of this function any more.
 
         None where arguments are converted or results put together, where steps are the host's, or a check may fail:
@@ -159,8 +159,8 @@ class CpuFunction:
         plan = None if shapes is None else self._plans.by_shapes.get(shapes)
         if plan is None or not plan.only_kernels:
             return None
-        singles = [single for kernel in plan.recipe.kernels for single in (kernel, *kernel.members)]
-        return None if any(single.sites for single in singles) else plan.recipe
+        singles = [single for kernel in plan.serialised.kernels for single in (kernel, *kernel.members)]
+        return None if any(single.sites for single in singles) else plan.serialised
 
     @cached_property
     def lowered(self) -> Function:
@@ -184,8 +184,8 @@ class CpuFunction:
             raise
         cache, digest = default_cache(), self._digest()
         if digest is not None and made.only_kernels:
-            recipe = made.recipe
-            background_compiler.later(lambda: cache.store(recipe_key(digest, sizes), encode(recipe)))
+            serialised = made.serialised
+            background_compiler.later(lambda: cache.store(serialised_plan_key(digest, sizes), encode(serialised)))
         return made
 
     def _scheduled(self, sizes: dict[str, int], compiling: Compiling) -> Plan:
@@ -205,9 +205,9 @@ class CpuFunction:
     def _load(self, sizes: dict[str, int]) -> CompiledPlan | None:
         """The plan as an earlier process left it."""
         digest = self._digest()
-        data = None if digest is None else default_cache().load(recipe_key(digest, sizes))
-        recipe = None if data is None else decode(data)
-        return None if recipe is None else CompiledPlan.from_recipe(recipe, run_function, self._places)
+        data = None if digest is None else default_cache().load(serialised_plan_key(digest, sizes))
+        serialised = None if data is None else decode(data)
+        return None if serialised is None else CompiledPlan.from_serialised(serialised, run_function, self._places)
 
     def _digest(self) -> bytes | None:
         """What names this function on disk; None where nothing is kept there, or this function cannot be."""

@@ -19,7 +19,7 @@ from livegrad.ir.node import Function
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, compile_function, run_function
 from livegrad.runtime.cpu.native.object_cache import default_cache
-from livegrad.runtime.cpu.serialised_plan import decode, encode, recipe_key
+from livegrad.runtime.cpu.serialised_plan import decode, encode, serialised_plan_key
 from livegrad.runtime.cpu.tier_up import background_compiler
 
 _MOST_PLANS = 32  # of one function: each has memory of its own
@@ -71,8 +71,8 @@ class DerivedFunction:
         """The plan for such arguments as an earlier process left it; once derived, the function finds its own."""
         key = None if self.is_derived else _key(self.source, f"{self.name}\n{_text_of(forms)}")
         data = None if key is None else default_cache().load(key)
-        recipe = None if data is None else decode(data)
-        plan = None if recipe is None else CompiledPlan.from_recipe(recipe, run_function)
+        serialised = None if data is None else decode(data)
+        plan = None if serialised is None else CompiledPlan.from_serialised(serialised, run_function)
         if plan is not None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
@@ -84,11 +84,11 @@ class DerivedFunction:
         if forms in self._kept:
             return
         self._kept.add(forms)
-        recipe = self.compiled.self_contained_recipe(arguments)
-        key = None if recipe is None else _key(self.source, f"{self.name}\n{_text_of(forms)}")
-        if recipe is not None and key is not None:
+        serialised = self.compiled.self_contained_plan(arguments)
+        key = None if serialised is None else _key(self.source, f"{self.name}\n{_text_of(forms)}")
+        if serialised is not None and key is not None:
             cache = default_cache()
-            background_compiler.later(lambda: cache.store(key, encode(recipe)))
+            background_compiler.later(lambda: cache.store(key, encode(serialised)))
 
 
 def derived_number(source: Function, name: str, derive: Callable[[Function], int]) -> int:
@@ -108,7 +108,7 @@ def derived_number(source: Function, name: str, derive: Callable[[Function], int
 def _key(source: Function, what: str) -> bytes | None:
     """What names something derived on disk; None where nothing is kept there, or the source has no name there."""
     digest = None if default_cache().settings.directory is None else function_digest(source)
-    return None if digest is None else recipe_key(hashlib.sha256(digest + what.encode()).digest(), {})
+    return None if digest is None else serialised_plan_key(hashlib.sha256(digest + what.encode()).digest(), {})
 
 
 def _forms_of(arguments: Sequence[Any]) -> _Forms | None:

@@ -12,7 +12,7 @@ from typing import Any
 from livegrad.diagnostics import KernelCheckError
 from livegrad.runtime.cpu.loop_body import Call
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
-from livegrad.runtime.cpu.serialised_plan import KernelRecipe
+from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
 from livegrad.runtime.cpu.tiers import Code
 
 CLEAN = -1  # a status word when nothing was found wrong
@@ -26,7 +26,7 @@ class KernelCall:
 
     def __init__(
         self,
-        kernel: KernelRecipe,
+        kernel: SerialisedKernel,
         native: Code,
         block: ArgumentBlock,
         status: array[int],

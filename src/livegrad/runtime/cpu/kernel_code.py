@@ -25,7 +25,7 @@ from livegrad.runtime.cpu.native.matmul import Launches, arrange, arrange_rows
 from livegrad.runtime.cpu.native.matmul import library as product_library
 from livegrad.runtime.cpu.native.object_cache import ObjectCache, default_cache
 from livegrad.runtime.cpu.row_chains import ChainBuilder, row_tile
-from livegrad.runtime.cpu.serialised_plan import ArrayRecipe, KernelRecipe, Recipe, Word, emitter_stamp
+from livegrad.runtime.cpu.serialised_plan import SerialisedArray, SerialisedKernel, SerialisedPlan, Word, emitter_stamp
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.cpu.tiers import (
     BaselineCompiler,
@@ -192,12 +192,12 @@ def loaded(key: bytes) -> Code | None:
     return native
 
 
-def codes_of(recipe: Recipe) -> dict[bytes, Code] | None:
-    """The native code of a recipe's kernels by key; None when some of it is no longer in the cache.
+def codes_of(serialised: SerialisedPlan) -> dict[bytes, Code] | None:
+    """The native code of a serialised plan's kernels by key; None when some of it is no longer in the cache.
 
     It may be on its way: `wait` for it before it is called.
     """
-    every = [single for kernel in recipe.kernels for single in (kernel.members or (kernel,))]
+    every = [single for kernel in serialised.kernels for single in (kernel.members or (kernel,))]
     codes: dict[bytes, Code] = {}
     for key in {kernel.object_key for kernel in every if not kernel.library}:
         native = loaded(key)
@@ -207,8 +207,8 @@ def codes_of(recipe: Recipe) -> dict[bytes, Code] | None:
     return codes
 
 
-def code_of(kernel: KernelRecipe, codes: Mapping[bytes, Code]) -> Code:
-    """What a recipe's kernel is a function of: a library, or its own code."""
+def code_of(kernel: SerialisedKernel, codes: Mapping[bytes, Code]) -> Code:
+    """What a serialised plan's kernel is a function of: a library, or its own code."""
     if kernel.library == CHAIN:
         return chain_library()
     return product_library(kernel.library, kernel.symbol) if kernel.library else codes[kernel.object_key]
@@ -227,11 +227,11 @@ def forget_kernels() -> None:
         _loaded.clear()
 
 
-# --- recipes ---------------------------------------------------------------------------------------------------------
+# --- serialised plans -------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class RecipeBuilder:
+class PlanSerialiser:
     """Spells out a plan's kernels; scratch buffers are numbered as they are met, and products share one."""
 
     plan: Plan
@@ -250,7 +250,7 @@ class RecipeBuilder:
                 self.steps[id(step)] = compiling.ready(step, blocks.get(id(step)))
         compiling.close()
 
-    def kernels(self, step: Step) -> tuple[KernelRecipe, ...] | None:
+    def kernels(self, step: Step) -> tuple[SerialisedKernel, ...] | None:
         """The kernels of a step; None for one that the host runs."""
         if isinstance(step, KernelStep):
             return (self._kernel(step),)
@@ -262,12 +262,12 @@ class RecipeBuilder:
         self.workspace = max(self.workspace, used)
         return made
 
-    def chain(self, chain: RowChain) -> tuple[KernelRecipe, ...]:
+    def chain(self, chain: RowChain) -> tuple[SerialisedKernel, ...]:
         """What prepares a chain, and the kernel that runs it block by block."""
         block = row_tile(chain)
         self.building = builder = ChainBuilder(chain, block)
-        before: list[KernelRecipe] = []
-        members: list[tuple[KernelRecipe, int]] = []
+        before: list[SerialisedKernel] = []
+        members: list[tuple[SerialisedKernel, int]] = []
         used = 0
         for step in chain.steps:
             if isinstance(step, KernelStep):
@@ -282,20 +282,20 @@ class RecipeBuilder:
             used = made[1]
         self.building = None
         slot = self.scratch.setdefault(chain, len(self.scratch))
-        whole, self.chain_scratch[chain] = builder.recipe(members, Word("scratch", slot, 0))
+        whole, self.chain_scratch[chain] = builder.serialise(members, Word("scratch", slot, 0))
         self.workspace = max(self.workspace, used)
         return (*before, whole)
 
-    def _kernel(self, step: KernelStep) -> KernelRecipe:
+    def _kernel(self, step: KernelStep) -> SerialisedKernel:
         ready = self.steps[id(step)]
         nest, code = ready.nest, ready.code
         values = self._words(nest)
         words = tuple([values[name] for name in code.text.words])
-        return KernelRecipe(code.key, words, nest.total, nest.grain, code.text.interruptible, code.text.sites)
+        return SerialisedKernel(code.key, words, nest.total, nest.grain, code.text.interruptible, code.text.sites)
 
     def _product(
         self, step: HostStep, element: str, launches: Launches, used: int
-    ) -> tuple[tuple[KernelRecipe, ...], int]:
+    ) -> tuple[tuple[SerialisedKernel, ...], int]:
         """The kernels of a product that finds so many bytes of the workspace in use; and how many are after it."""
         start = rounded(self.plan.arena_bytes) + used
         between = rounded(launches.workspace)
@@ -311,7 +311,7 @@ class RecipeBuilder:
         if launches.scratch:
             places["scratch"] = Word("scratch", self.scratch.setdefault(None, len(self.scratch)), 0)
         made = tuple(
-            KernelRecipe(
+            SerialisedKernel(
                 b"", tuple([places.get(w, 0) if isinstance(w, str) else w for w in launch.words]),
                 launch.total, launch.grain, False, (), element, launch.kernel,
             )
@@ -365,26 +365,26 @@ def _scratch_bytes(nest: CpuNest) -> int:
     return rounded(max(sizes, default=0) * (1 if step.kernel.along else nest.lanes))
 
 
-def make_recipe(
+def serialise_plan(
     plan: Plan, compiling: Compiling | None = None
-) -> tuple[Recipe, list[int | None], Mapping[bytes, Code]]:
-    """The plan as a recipe, how many of its kernels each step is (None for a step of the host), and their code by key.
+) -> tuple[SerialisedPlan, list[int | None], Mapping[bytes, Code]]:
+    """Serialises a plan; also returns the number of kernels of each step (None for host steps), and their code by key.
 
     The steps of a chain count as its first one. `compiling` may have begun with the plan's kernels.
     """
-    builder = RecipeBuilder(plan)
+    builder = PlanSerialiser(plan)
     builder.prepare(compiling or Compiling())
     place = {id(step): number for number, step in enumerate(plan.steps)}
     starts = {place[id(chain.steps[0])]: chain for chain in plan.chains}
     inside = {place[id(step)] for chain in plan.chains for step in chain.steps[1:]}
-    steps: list[tuple[KernelRecipe, ...] | None] = []
+    steps: list[tuple[SerialisedKernel, ...] | None] = []
     for number, step in enumerate(plan.steps):
         if number in starts:
             steps.append(builder.chain(starts[number]))
         else:
             steps.append(() if number in inside else builder.kernels(step))
     arguments, results = (
-        tuple(ArrayRecipe(s.number, s.element, s.shape) if isinstance(s, Buffer) else None for s in slots)
+        tuple(SerialisedArray(s.number, s.element, s.shape) if isinstance(s, Buffer) else None for s in slots)
         for slots in (plan.arguments, plan.results)
     )
     kernels = tuple(kernel for step in steps if step is not None for kernel in step)
@@ -392,16 +392,16 @@ def make_recipe(
     counts = [None if step is None else len(step) for step in steps]
     scratch = tuple(_scratch_size(builder, owner) for owner in builder.scratch)
     codes = {own.code.key: own.code.native for own in builder.steps.values()}
-    return Recipe(kernels, arguments, results, arena_bytes, scratch), counts, codes
+    return SerialisedPlan(kernels, arguments, results, arena_bytes, scratch), counts, codes
 
 
-def _scratch_size(builder: RecipeBuilder, owner: Buffer | RowChain | None) -> int:
+def _scratch_size(builder: PlanSerialiser, owner: Buffer | RowChain | None) -> int:
     if owner is None:
         return builder.product_scratch
     return builder.chain_scratch[owner] if isinstance(owner, RowChain) else _largest_scratch(builder, owner)
 
 
-def _largest_scratch(builder: RecipeBuilder, buffer: Buffer) -> int:
+def _largest_scratch(builder: PlanSerialiser, buffer: Buffer) -> int:
     """Threads step by the largest scratch buffer of their kernel, so each buffer has room for that."""
     ready = [own for own in builder.steps.values() if any(view.buffer is buffer for view in own.nest.step.outputs)]
     return max(_scratch_bytes(own.nest) for own in ready)

@@ -17,13 +17,13 @@ from livegrad.compiler import compile_plan
 from livegrad.diagnostics import KernelCheckError
 from livegrad.passes.flatten_signature import leaf_types
 from livegrad.runtime.cpu.cpu_target import CPU_LOOP_BODY
-from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, make_recipe
+from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
 from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.loop_kernel import PLACE, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, runtime
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
-from livegrad.runtime.cpu.serialised_plan import KernelRecipe, Recipe
+from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.schedule.loop_rows import RowLoop
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 
@@ -67,10 +67,10 @@ class LoopBody:
         self.index_word = self.index.reshape(1).data
         self.goes_on_word = self.goes_on.reshape(1).data
         self.state = [[_new_array(slot) for slot in self.state_in] for _ in range(2)]
-        recipe, self._counts, self._codes = make_recipe(self.plan)
-        self._arena = plan_memory(recipe.arena_bytes)
-        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in recipe.scratch]
-        self.statuses = array("q", [_CLEAN] * max(1, len(recipe.kernels)))
+        serialised, self._counts, self._codes = serialise_plan(self.plan)
+        self._arena = plan_memory(serialised.arena_bytes)
+        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in serialised.scratch]
+        self.statuses = array("q", [_CLEAN] * max(1, len(serialised.kernels)))
         # The slots of addresses that are known at the start of a run, and of those that change between iterations.
         self.fixed_words: dict[int | ObjectSlot, list[Word]] = {}
         self.row_words: list[dict[int | ObjectSlot, list[Word]]] = [{}, {}]
@@ -78,10 +78,10 @@ class LoopBody:
         own = [step for step, count in steps if count is None and isinstance(step, HostStep)]
         hosts = {step: make_call(step, self, self.plan) for step in own}
         self.host_keys = {key_of(slot) for step in hosts for slot in (*step.operands, step.result)}
-        records = [self._records(side, recipe) for side in range(2)]
-        self._sites = [kernel.sites for kernel in recipe.kernels]
+        records = [self._records(side, serialised) for side in range(2)]
+        self._sites = [kernel.sites for kernel in serialised.kernels]
         self.iterations = NativeIterations(self, records) if not hosts and not self._hands_on_objects() else None
-        self.sides = [self._calls(own, recipe, hosts) for own in records] if self.iterations is None else []
+        self.sides = [self._calls(own, serialised, hosts) for own in records] if self.iterations is None else []
 
     def _arrange_slots(self) -> None:
         """Which argument and result of the plan is what."""
@@ -101,7 +101,7 @@ class LoopBody:
         rows = (slot for reads, writes in self.row_slots for slot in (*reads, *writes))
         return any(isinstance(slot, ObjectSlot) for slot in (*self.state_in, *self.state_out, *rows))
 
-    def _records(self, side: int, recipe: Recipe) -> list[_Record]:
+    def _records(self, side: int, serialised: SerialisedPlan) -> list[_Record]:
         """The kernels for state that is read on one side and written on the other."""
         arrays: dict[Any, Any] = {self._index_key: self.index}
         if self.is_while:
@@ -109,12 +109,14 @@ class LoopBody:
         for slots, own in ((self.state_in, self.state[side]), (self.state_out, self.state[1 - side])):
             arrays |= {key_of(slot): memory for slot, memory in zip(slots, own, strict=True) if memory is not None}
         addresses = {key: memory.ctypes.data for key, memory in arrays.items()}
-        return [self._record(kernel, number, addresses, side) for number, kernel in enumerate(recipe.kernels)]
+        return [self._record(kernel, number, addresses, side) for number, kernel in enumerate(serialised.kernels)]
 
-    def _calls(self, records: Sequence[_Record], recipe: Recipe, hosts: Mapping[HostStep, Call]) -> list[Call]:
+    def _calls(
+        self, records: Sequence[_Record], serialised: SerialisedPlan, hosts: Mapping[HostStep, Call]
+    ) -> list[Call]:
         """The steps of one side; neighbouring kernels are one call."""
         calls: list[Call] = []
-        numbered = iter(enumerate(zip(recipe.kernels, records, strict=True)))
+        numbered = iter(enumerate(zip(serialised.kernels, records, strict=True)))
         for step, count in zip(self.plan.steps, self._counts, strict=True):
             if count is None:
                 assert isinstance(step, HostStep)
@@ -130,7 +132,7 @@ class LoopBody:
                 calls[-1].add(record, number, kernel.sites)  # type: ignore[attr-defined]
         return calls
 
-    def _record(self, kernel: KernelRecipe, number: int, addresses: Mapping[Any, int], side: int) -> _Record:
+    def _record(self, kernel: SerialisedKernel, number: int, addresses: Mapping[Any, int], side: int) -> _Record:
         native = code_of(kernel, self._codes)
         block = ArgumentBlock.holding([word if isinstance(word, int) else 0 for word in kernel.words])
         status = self.statuses.buffer_info()[0] + 8 * number

@@ -14,7 +14,7 @@ from livegrad.runtime.cpu.matmul_steps import native_product
 from livegrad.runtime.cpu.native.chain_kernel import HEADER, LIBRARY, MEMBER, PATCH
 from livegrad.runtime.cpu.native.matmul import goes_by_rows
 from livegrad.runtime.cpu.native.pool import default_threads
-from livegrad.runtime.cpu.serialised_plan import KernelRecipe, Word
+from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, Word
 from livegrad.schedule.loops.cpu_nest import RowTile
 from livegrad.schedule.plan import Buffer, HostStep, RowChain
 
@@ -65,7 +65,7 @@ class ChainBuilder:
         """Where a kernel finds a private buffer, so many bytes behind its start."""
         return Word("private", buffer.number, shift)
 
-    def recipe(self, members: Sequence[tuple[KernelRecipe, int]], scratch: Word) -> tuple[KernelRecipe, int]:
+    def serialise(self, members: Sequence[tuple[SerialisedKernel, int]], scratch: Word) -> tuple[SerialisedKernel, int]:
         """The chain as one kernel, from its members with their items of a block; and the bytes a worker needs."""
         offset, copies = 0, []
         for kernel, _ in members:
@@ -93,7 +93,7 @@ class ChainBuilder:
             assert len(patch) == len(PATCH)
             words += patch
         inner = tuple(_without_private(kernel) for kernel, _ in members)
-        made = KernelRecipe(b"", tuple(words), self.block.count, 1, False, (), LIBRARY, "run_chain", inner)
+        made = SerialisedKernel(b"", tuple(words), self.block.count, 1, False, (), LIBRARY, "run_chain", inner)
         return made, offset
 
     def _step(self, buffer: Buffer) -> int:
@@ -101,7 +101,7 @@ class ChainBuilder:
         return buffer.bytes // self.block.rows * self.block.block
 
 
-def _without_private(kernel: KernelRecipe) -> KernelRecipe:
+def _without_private(kernel: SerialisedKernel) -> SerialisedKernel:
     """The addresses of private memory are put in by the chain, for each block."""
     words = [0 if isinstance(word, Word) and word.kind == "private" else word for word in kernel.words]
     return replace(kernel, words=tuple(words))

@@ -34,7 +34,7 @@ class Word(NamedTuple):
 
 
 @dataclass(frozen=True)
-class KernelRecipe:
+class SerialisedKernel:
     """One launch: which object code, its words, how its work is cut, and what its checks say.
 
     The code is an object of its own, named by its key, or a function of a library that stays in memory.
@@ -48,11 +48,11 @@ class KernelRecipe:
     sites: tuple[Site, ...]
     library: str = ""  # "chain", or the element of the products that the function is for
     symbol: str = "kernel"
-    members: tuple[KernelRecipe, ...] = ()  # of a chain
+    members: tuple[SerialisedKernel, ...] = ()  # of a chain
 
 
 @dataclass(frozen=True)
-class ArrayRecipe:
+class SerialisedArray:
     """An argument or a result: its number among the plan's buffers, element and shape."""
 
     number: int
@@ -68,12 +68,12 @@ class ArrayRecipe:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SerialisedPlan:
     """A whole plan of kernels. None stands for an argument or a result that is no array, which kernels do not touch."""
 
-    kernels: tuple[KernelRecipe, ...]
-    arguments: tuple[ArrayRecipe | None, ...]
-    results: tuple[ArrayRecipe | None, ...]
+    kernels: tuple[SerialisedKernel, ...]
+    arguments: tuple[SerialisedArray | None, ...]
+    results: tuple[SerialisedArray | None, ...]
     arena_bytes: int
     scratch: tuple[int, ...]  # bytes for each thread, by scratch buffer
 
@@ -81,8 +81,8 @@ class Recipe:
 # --- on disk ---------------------------------------------------------------------------------------------------------
 
 
-def recipe_key(digest: bytes, sizes: Mapping[str, int]) -> bytes:
-    """What names a recipe in the cache: the function, its sizes, this machine and this very compiler."""
+def serialised_plan_key(digest: bytes, sizes: Mapping[str, int]) -> bytes:
+    """What names a serialised plan in the cache: the function, its sizes, this machine and this very compiler."""
     target = host_target()
     parts = [digest.hex(), json.dumps(sorted(sizes.items())), target.cpu, target.features, compiler_stamp()]
     return hashlib.sha256("\n".join(parts).encode()).digest()
@@ -90,7 +90,7 @@ def recipe_key(digest: bytes, sizes: Mapping[str, int]) -> bytes:
 
 @lru_cache(maxsize=1)
 def compiler_stamp() -> str:
-    """Changes with every change of livegrad's own source: a recipe of another compiler is never used."""
+    """Changes with every change of livegrad's own source: a serialised plan of another compiler is never used."""
     return _stamp(Path(__file__).parents[2])
 
 
@@ -112,17 +112,17 @@ def _stamp(root: Path) -> str:
     return hashlib.sha256("\n".join(seen).encode()).hexdigest()
 
 
-def encode(recipe: Recipe) -> bytes:
-    """The recipe as JSON."""
-    kernels = [_encode_kernel(kernel) for kernel in recipe.kernels]
+def encode(serialised: SerialisedPlan) -> bytes:
+    """The serialised plan as JSON."""
+    kernels = [_encode_kernel(kernel) for kernel in serialised.kernels]
     arrays = [
         [None if a is None else [a.number, a.element.name, a.shape] for a in side]
-        for side in (recipe.arguments, recipe.results)
+        for side in (serialised.arguments, serialised.results)
     ]
-    return json.dumps([kernels, *arrays, recipe.arena_bytes, recipe.scratch]).encode()
+    return json.dumps([kernels, *arrays, serialised.arena_bytes, serialised.scratch]).encode()
 
 
-def _encode_kernel(kernel: KernelRecipe) -> dict[str, Any]:
+def _encode_kernel(kernel: SerialisedKernel) -> dict[str, Any]:
     return {
         "object": kernel.object_key.hex(),
         "words": kernel.words,
@@ -133,11 +133,11 @@ def _encode_kernel(kernel: KernelRecipe) -> dict[str, Any]:
     }
 
 
-def decode(data: bytes) -> Recipe | None:
-    """The recipe from JSON; None when this is none."""
+def decode(data: bytes) -> SerialisedPlan | None:
+    """The serialised plan from JSON; None when this is none."""
     try:
         kernels, arguments, results, arena_bytes, scratch = json.loads(data)
-        return Recipe(
+        return SerialisedPlan(
             tuple(_decode_kernel(kernel) for kernel in kernels),
             _decode_arrays(arguments),
             _decode_arrays(results),
@@ -148,14 +148,14 @@ def decode(data: bytes) -> Recipe | None:
         return None
 
 
-def _decode_kernel(kernel: Mapping[str, Any]) -> KernelRecipe:
+def _decode_kernel(kernel: Mapping[str, Any]) -> SerialisedKernel:
     total, grain, interruptible = kernel["work"]
     sites = decode_sites(kernel["sites"])
     words = tuple(word if isinstance(word, int) else Word(*word) for word in kernel["words"])
     key, (library, symbol) = bytes.fromhex(kernel["object"]), kernel["code"]
     members = tuple(map(_decode_kernel, kernel["members"]))
-    return KernelRecipe(key, words, total, grain, interruptible, sites, library, symbol, members)
+    return SerialisedKernel(key, words, total, grain, interruptible, sites, library, symbol, members)
 
 
-def _decode_arrays(arrays: list[Any]) -> tuple[ArrayRecipe | None, ...]:
-    return tuple(None if a is None else ArrayRecipe(a[0], SCALARS[a[1]], tuple(a[2])) for a in arrays)
+def _decode_arrays(arrays: list[Any]) -> tuple[SerialisedArray | None, ...]:
+    return tuple(None if a is None else SerialisedArray(a[0], SCALARS[a[1]], tuple(a[2])) for a in arrays)

@@ -23,7 +23,7 @@ from livegrad.runtime.cpu.native.object_cache import default_cache
 from livegrad.runtime.cuda.device_memory import DeviceArray
 from livegrad.runtime.cuda.device_plan import CudaPlan
 from livegrad.runtime.cuda.driver import device
-from livegrad.runtime.cuda.serialised_device_plan import decode, encode, recipe_key
+from livegrad.runtime.cuda.serialised_device_plan import decode, encode, serialised_plan_key
 from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.plan_cache import PlanCache
 from livegrad.schedule.target import CUDA
@@ -119,9 +119,9 @@ class CudaFunction:
                 compile_plan(self.function, CUDA, sizes)  # says the same of this function's own lines
             name_place(error, self._places)
             raise
-        digest, data = function_digest(self.function), encode(made.recipe)
+        digest, data = function_digest(self.function), encode(made.serialised)
         if digest is not None and data is not None:
-            default_cache().store(recipe_key(digest, sizes, device().architecture, self.ieee), data)
+            default_cache().store(serialised_plan_key(digest, sizes, device().architecture, self.ieee), data)
         return made
 
     def _load(self, sizes: dict[str, int]) -> CudaPlan | None:
@@ -129,9 +129,9 @@ class CudaFunction:
         digest = function_digest(self.function)
         if digest is None:
             return None
-        data = default_cache().load(recipe_key(digest, sizes, device().architecture, self.ieee))
-        recipe = None if data is None else decode(data)
-        return None if recipe is None else CudaPlan(recipe, None, run_on_cpu, self._places)
+        data = default_cache().load(serialised_plan_key(digest, sizes, device().architecture, self.ieee))
+        serialised = None if data is None else decode(data)
+        return None if serialised is None else CudaPlan(serialised, None, run_on_cpu, self._places)
 
     def forget_plans(self) -> None:
         """Drops the plans, with their memory; the next call makes them anew."""

@@ -12,7 +12,7 @@ from livegrad.codegen.cuda.launch import Word, word_value
 from livegrad.diagnostics import KernelCheckError, LivegradError
 from livegrad.ir.line_sites import Places, name_place
 from livegrad.runtime.cpu.compiled_plan import HostCall
-from livegrad.runtime.cpu.serialised_plan import ArrayRecipe
+from livegrad.runtime.cpu.serialised_plan import SerialisedArray
 from livegrad.runtime.cuda.cuda_graph import Graph, Launch
 from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, download, upload
 from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
@@ -21,11 +21,11 @@ from livegrad.runtime.cuda.libraries.capture import Captured
 from livegrad.runtime.cuda.modules import loaded_code
 from livegrad.runtime.cuda.nvrtc import load_compiled
 from livegrad.runtime.cuda.serialised_device_plan import (
-    GraphRecipe,
-    LaunchRecipe,
-    LibraryRecipe,
-    PlanRecipe,
-    make_recipe,
+    SerialisedDevicePlan,
+    SerialisedGraph,
+    SerialisedLaunch,
+    SerialisedLibraryCall,
+    serialise_plan,
 )
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 
@@ -37,22 +37,22 @@ _MOST_TAPE_BYTES = 1 << 34  # all threads together
 class _Step:
     """A launch of the plan, and where its words come from: those of a kernel, or the addresses of a library's call."""
 
-    def __init__(self, recipe: LaunchRecipe | LibraryRecipe) -> None:
-        self.recipe, self.number = recipe, recipe.number
+    def __init__(self, serialised: SerialisedLaunch | SerialisedLibraryCall) -> None:
+        self.serialised, self.number = serialised, serialised.number
         self.partials = self.counters = None
-        if isinstance(recipe, LibraryRecipe):
-            recipe.call.prepare()
-            self.words: tuple[Word, ...] = (*recipe.operands, recipe.result)
-            self.launch: Launch | Captured = Captured(recipe.call, [0] * len(recipe.operands), 0)
-            self.kernel: LaunchRecipe | None = None
+        if isinstance(serialised, SerialisedLibraryCall):
+            serialised.call.prepare()
+            self.words: tuple[Word, ...] = (*serialised.operands, serialised.result)
+            self.launch: Launch | Captured = Captured(serialised.call, [0] * len(serialised.operands), 0)
+            self.kernel: SerialisedLaunch | None = None
             return
-        code = load_compiled(recipe.code)
+        code = load_compiled(serialised.code)
         if code is None:
-            raise DeviceError(f"the code of `{recipe.name}` is gone from the cache", help="run it again")
-        self.words, self.kernel = recipe.words, recipe
-        self.launch = Launch(loaded_code(code, "kernel"), recipe.grid, recipe.threads, len(recipe.words))
-        if recipe.counters:
-            self.partials, self.counters = DeviceMemory(recipe.partial_bytes), DeviceMemory(4 * recipe.counters)
+            raise DeviceError(f"the code of `{serialised.name}` is gone from the cache", help="run it again")
+        self.words, self.kernel = serialised.words, serialised
+        self.launch = Launch(loaded_code(code, "kernel"), serialised.grid, serialised.threads, len(serialised.words))
+        if serialised.counters:
+            self.partials, self.counters = DeviceMemory(serialised.partial_bytes), DeviceMemory(4 * serialised.counters)
             self.counters.clear()  # blocks set them to zero again themselves
 
     def set(self, index: int, value: int) -> bool:
@@ -72,24 +72,24 @@ class _Step:
 class CudaPlan:
     """A plan with its code and its memory on the device. One run at a time; others wait.
 
-    `plan` may be None when the recipe has no steps of the host.
+    `plan` may be None when the serialised plan has no steps of the host.
     """
 
     def __init__(
-        self, recipe: PlanRecipe, plan: Plan | None, run_nested: Callable[..., Any], places: Places = ()
+        self, serialised: SerialisedDevicePlan, plan: Plan | None, run_nested: Callable[..., Any], places: Places = ()
     ) -> None:
-        self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
+        self.serialised, self.plan, self.run_nested = serialised, plan, run_nested
         self._line_of_mark = places
         self._lock = threading.RLock()
         device()
-        self._steps = [_Step(launch) for launch in recipe.launches]
+        self._steps = [_Step(launch) for launch in serialised.launches]
         self._kernels = [step for step in self._steps if step.kernel is not None]
-        self._arena = DeviceMemory(recipe.arena_bytes)
-        self._status_host = np.full(recipe.steps + 1, _CLEAN, np.uint64)  # the last word: a tape found no room
+        self._arena = DeviceMemory(serialised.arena_bytes)
+        self._status_host = np.full(serialised.steps + 1, _CLEAN, np.uint64)  # the last word: a tape found no room
         self._status = DeviceMemory(self._status_host.nbytes)
         self._status.upload(self._status_host)
-        self._watched = any(k.sites or k.remembers for k in recipe.kernels)
-        self._polls = any(k.polls for k in recipe.kernels)
+        self._watched = any(k.sites or k.remembers for k in serialised.kernels)
+        self._polls = any(k.polls for k in serialised.kernels)
         self._own: dict[int, DeviceMemory] = {}  # for arrays of the host, made when the first comes
         self._bound: dict[int, int] = {}
         self._values: dict[int, int] = {}
@@ -106,13 +106,13 @@ class CudaPlan:
     @classmethod
     def from_plan(cls, plan: Plan, run_nested: Callable[..., Any], ieee: bool = False, places: Places = ()) -> CudaPlan:
         """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
-        return cls(make_recipe(plan, device().architecture, ieee), plan, run_nested, places)
+        return cls(serialise_plan(plan, device().architecture, ieee), plan, run_nested, places)
 
     # --- preparation ---
 
     def _make_scratch(self) -> dict[int, DeviceMemory]:
         sizes: dict[int, int] = {}
-        for kernel in self.recipe.kernels:
+        for kernel in self.serialised.kernels:
             for number, wanted in kernel.scratch:
                 sizes[number] = max(sizes.get(number, 0), wanted)
         return {number: DeviceMemory(size) for number, size in sizes.items()}
@@ -139,7 +139,7 @@ class CudaPlan:
             case "status":
                 return self._status.address + 8 * step.number
             case "full":
-                return self._status.address + 8 * self.recipe.steps
+                return self._status.address + 8 * self.serialised.steps
             case "tapes":
                 return self._tape_memory().address
             case "tape_bytes":
@@ -155,7 +155,7 @@ class CudaPlan:
         return self._bound.get(word.slot, 0) + word.value
 
     def _tape_memory(self) -> DeviceMemory:
-        wanted = max(kernel.workers for kernel in self.recipe.kernels if kernel.remembers) * self._tape_bytes
+        wanted = max(kernel.workers for kernel in self.serialised.kernels if kernel.remembers) * self._tape_bytes
         if wanted > _MOST_TAPE_BYTES:
             raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
         if self._tapes is None or self._tapes.size < wanted:
@@ -167,8 +167,8 @@ class CudaPlan:
         by_number = {step.number: step for step in self._steps}
         segments: list[Graph | HostCall] = []
         self._places: dict[int, tuple[Graph, int]] = {}
-        for segment in self.recipe.segments:
-            if isinstance(segment, GraphRecipe):
+        for segment in self.serialised.segments:
+            if isinstance(segment, SerialisedGraph):
                 graph = Graph([by_number[made.number].launch for made in segment.launches], segment.dependencies)
                 self._places.update({made.number: (graph, place) for place, made in enumerate(segment.launches)})
                 segments.append(graph)
@@ -194,24 +194,24 @@ class CudaPlan:
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The results' leaves as NumPy arrays from the arguments' leaves: arrays of the host or of the device."""
         with self._lock:
-            for result in self.recipe.results:
+            for result in self.serialised.results:
                 if result is not None:
                     self._rebind(result.number, self._own_memory(result).address)
             values = self.start(arguments)
-            return [self._on_host(position, result, values) for position, result in enumerate(self.recipe.results)]
+            return [self._on_host(position, result, values) for position, result in enumerate(self.serialised.results)]
 
     def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
         """The results' leaves as arrays of the device, which later runs leave alone; nothing is waited for."""
         with self._lock:
             made: dict[int, DeviceArray] = {}
-            for result in self.recipe.results:
+            for result in self.serialised.results:
                 if result is not None and result.number not in made:
                     made[result.number] = DeviceArray(result.element.dtype, result.shape)
                     self._rebind(result.number, made[result.number].address)
             values = self.start(arguments)
             return [
                 values[self._object_slot(position)] if result is None else made[result.number]
-                for position, result in enumerate(self.recipe.results)
+                for position, result in enumerate(self.serialised.results)
             ]
 
     def start(self, arguments: Sequence[Any]) -> dict[Any, Any]:
@@ -226,7 +226,7 @@ class CudaPlan:
         device()
         values: dict[Any, Any] = {}
         self._foreign.clear()
-        for position, (array, argument) in enumerate(zip(self.recipe.arguments, arguments, strict=True)):
+        for position, (array, argument) in enumerate(zip(self.serialised.arguments, arguments, strict=True)):
             if array is None:
                 assert self.plan is not None
                 values[self.plan.arguments[position]] = argument
@@ -243,7 +243,7 @@ class CudaPlan:
             self._run_segments(dict(values))
         return self._last_values
 
-    def _own_memory(self, array: ArrayRecipe) -> DeviceMemory:
+    def _own_memory(self, array: SerialisedArray) -> DeviceMemory:
         if array.number not in self._own:
             self._own[array.number] = DeviceMemory(array.bytes)
         return self._own[array.number]
@@ -254,7 +254,7 @@ class CudaPlan:
         assert isinstance(slot, ObjectSlot)
         return slot
 
-    def _bind_argument(self, array: ArrayRecipe, argument: Any) -> None:
+    def _bind_argument(self, array: SerialisedArray, argument: Any) -> None:
         if isinstance(argument, DeviceArray):
             self._numbers.pop(array.number, None)
             self._rebind(array.number, argument.address)
@@ -274,7 +274,7 @@ class CudaPlan:
             download(self._bound[array.number], number)
             self._set_value(array, number)
 
-    def _bind_foreign(self, array: ArrayRecipe, argument: Any) -> None:
+    def _bind_foreign(self, array: SerialisedArray, argument: Any) -> None:
         """Another library's array of the device, after what that library has said it waits for."""
         held = argument.__cuda_array_interface__
         stream = held.get("stream")
@@ -284,7 +284,7 @@ class CudaPlan:
         self._foreign[array.number] = argument
         self._rebind(array.number, int(held["data"][0]))
 
-    def _set_scalar(self, array: ArrayRecipe, argument: Any) -> None:
+    def _set_scalar(self, array: SerialisedArray, argument: Any) -> None:
         number = np.zeros((), array.element.dtype)
         number[()] = argument
         self._numbers[array.number] = argument if isinstance(argument, bool | int | float) else None
@@ -294,7 +294,7 @@ class CudaPlan:
         if any(step.words[index].kind != "value" for step, index in users) or self._has_host_steps:
             self._own_memory(array).upload(number)
 
-    def _set_value(self, array: ArrayRecipe, number: np.ndarray[Any, Any]) -> None:
+    def _set_value(self, array: SerialisedArray, number: np.ndarray[Any, Any]) -> None:
         if array.element.dtype.itemsize <= 8:
             self._values[array.number] = word_value(number)
             for step, index in self._users.get(array.number, []):
@@ -349,7 +349,7 @@ class CudaPlan:
         assert self.plan is not None
         return self._arena.address + self.plan.places[base]
 
-    def _on_host(self, position: int, result: ArrayRecipe | None, values: Mapping[Any, Any]) -> Any:
+    def _on_host(self, position: int, result: SerialisedArray | None, values: Mapping[Any, Any]) -> Any:
         if result is None:
             return values[self._object_slot(position)]
         array = np.empty(result.shape, result.element.dtype)
@@ -375,7 +375,7 @@ class CudaPlan:
         full = bool(host[-1] != _CLEAN)
         failed = None
         if not full:
-            failed = next((kernel for kernel in self.recipe.kernels if host[kernel.number] != _CLEAN), None)
+            failed = next((kernel for kernel in self.serialised.kernels if host[kernel.number] != _CLEAN), None)
         word = _CLEAN if failed is None else int(host[failed.number])
         if np.any(host != _CLEAN) and not (keep and full):
             host.fill(_CLEAN)

@@ -1,7 +1,7 @@
 """Serialised device executables: everything needed to run a plan on the device, as plain data that can be loaded from a
 file.
 
-`make_recipe` serialises a plan; `function.py` stores the result on disk with the cubins that it names.
+`serialise_plan` serialises a plan; `function.py` stores the result on disk with the cubins that it names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from livegrad.codegen.cuda.kernel import KernelText, emit_kernel
 from livegrad.codegen.cuda.launch import Bound, Word, bind
 from livegrad.ir.types import SCALARS
 from livegrad.ops.movement import permute
-from livegrad.runtime.cpu.serialised_plan import ArrayRecipe, compiler_stamp
+from livegrad.runtime.cpu.serialised_plan import SerialisedArray, compiler_stamp
 from livegrad.runtime.cuda.dependencies import dependencies
 from livegrad.runtime.cuda.libraries import LIBRARY_CALLS, LibraryCall
 from livegrad.runtime.cuda.nvrtc import compile_with_key, load_compiled
@@ -28,7 +28,7 @@ from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan
 
 
 @dataclass(frozen=True)
-class LaunchRecipe:
+class SerialisedLaunch:
     """One launch of a kernel: its code by key, its words, how many threads run it, and the memory it takes."""
 
     number: int  # of the step
@@ -47,7 +47,7 @@ class LaunchRecipe:
 
 
 @dataclass(frozen=True)
-class LibraryRecipe:
+class SerialisedLibraryCall:
     """One call of a library that is captured into the graph, and the slots of its operands and result."""
 
     number: int
@@ -57,77 +57,77 @@ class LibraryRecipe:
 
 
 @dataclass(frozen=True)
-class HostRecipe:
+class SerialisedHostStep:
     """One step that the host runs."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class GraphRecipe:
+class SerialisedGraph:
     """Launches that run as one graph, and for each the places of those before it."""
 
-    launches: tuple[LaunchRecipe | LibraryRecipe, ...]
+    launches: tuple[SerialisedLaunch | SerialisedLibraryCall, ...]
     dependencies: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class PlanRecipe:
+class SerialisedDevicePlan:
     """A whole plan: graphs, and steps of the host between them."""
 
-    segments: tuple[GraphRecipe | HostRecipe, ...]
-    arguments: tuple[ArrayRecipe | None, ...]  # None: no array, but an object of the host
-    results: tuple[ArrayRecipe | None, ...]
+    segments: tuple[SerialisedGraph | SerialisedHostStep, ...]
+    arguments: tuple[SerialisedArray | None, ...]  # None: no array, but an object of the host
+    results: tuple[SerialisedArray | None, ...]
     arena_bytes: int
     steps: int
 
     @property
-    def launches(self) -> tuple[LaunchRecipe | LibraryRecipe, ...]:
+    def launches(self) -> tuple[SerialisedLaunch | SerialisedLibraryCall, ...]:
         return tuple(
-            launch for segment in self.segments if isinstance(segment, GraphRecipe) for launch in segment.launches
+            launch for segment in self.segments if isinstance(segment, SerialisedGraph) for launch in segment.launches
         )
 
     @property
-    def kernels(self) -> list[LaunchRecipe]:
-        return [launch for launch in self.launches if isinstance(launch, LaunchRecipe)]
+    def kernels(self) -> list[SerialisedLaunch]:
+        return [launch for launch in self.launches if isinstance(launch, SerialisedLaunch)]
 
 
 # --- from plans ------------------------------------------------------------------------------------------------------
 
 
-def make_recipe(plan: Plan, architecture: str, ieee: bool = False) -> PlanRecipe:
-    """The plan as a recipe, with its kernels compiled."""
+def serialise_plan(plan: Plan, architecture: str, ieee: bool = False) -> SerialisedDevicePlan:
+    """The plan as a serialised plan, with its kernels compiled."""
     emitted = _emitted_kernels(plan, architecture, ieee)
-    segments: list[GraphRecipe | HostRecipe] = []
-    waiting: list[tuple[KernelStep | HostStep, LaunchRecipe | LibraryRecipe]] = []
+    segments: list[SerialisedGraph | SerialisedHostStep] = []
+    waiting: list[tuple[KernelStep | HostStep, SerialisedLaunch | SerialisedLibraryCall]] = []
 
     def close() -> None:
         if waiting:
             order = dependencies([step for step, _ in waiting], plan, *_sharing([made for _, made in waiting]))
-            segments.append(GraphRecipe(tuple(made for _, made in waiting), tuple(map(tuple, order))))
+            segments.append(SerialisedGraph(tuple(made for _, made in waiting), tuple(map(tuple, order))))
             waiting.clear()
 
     for number, step in enumerate(plan.steps):
         if isinstance(step, KernelStep):
             if all(step.domain):
-                waiting.append((step, _launch_recipe(number, step, *emitted[number])))
-        elif (library := _library_recipe(number, step, plan)) is not None:
+                waiting.append((step, _serialise_launch(number, step, *emitted[number])))
+        elif (library := _serialise_library_call(number, step, plan)) is not None:
             waiting.append((step, library))
         else:
             close()
-            segments.append(HostRecipe(number))
+            segments.append(SerialisedHostStep(number))
     close()
     sides = [
-        tuple(ArrayRecipe(s.number, s.element, s.shape) if isinstance(s, Buffer) else None for s in slots)
+        tuple(SerialisedArray(s.number, s.element, s.shape) if isinstance(s, Buffer) else None for s in slots)
         for slots in (plan.arguments, plan.results)
     ]
-    return PlanRecipe(tuple(segments), sides[0], sides[1], plan.arena_bytes, len(plan.steps))
+    return SerialisedDevicePlan(tuple(segments), sides[0], sides[1], plan.arena_bytes, len(plan.steps))
 
 
-def _sharing(launches: list[LaunchRecipe | LibraryRecipe]) -> tuple[list[int], list[int]]:
+def _sharing(launches: list[SerialisedLaunch | SerialisedLibraryCall]) -> tuple[list[int], list[int]]:
     """Launches that share memory which is no buffer of the plan: that of tapes, and the libraries' own."""
-    remembering = [n for n, made in enumerate(launches) if isinstance(made, LaunchRecipe) and made.remembers]
-    return remembering, [n for n, made in enumerate(launches) if isinstance(made, LibraryRecipe)]
+    remembering = [n for n, made in enumerate(launches) if isinstance(made, SerialisedLaunch) and made.remembers]
+    return remembering, [n for n, made in enumerate(launches) if isinstance(made, SerialisedLibraryCall)]
 
 
 def _emitted_kernels(plan: Plan, architecture: str, ieee: bool) -> dict[int, tuple[Bound, KernelText, bytes]]:
@@ -150,13 +150,13 @@ def _emitted_kernels(plan: Plan, architecture: str, ieee: bool) -> dict[int, tup
     return {number: (bound, text, keys[text.text]) for number, (bound, text) in found.items()}
 
 
-def _launch_recipe(number: int, step: KernelStep, bound: Bound, text: KernelText, code: bytes) -> LaunchRecipe:
+def _serialise_launch(number: int, step: KernelStep, bound: Bound, text: KernelText, code: bytes) -> SerialisedLaunch:
     scratch = {
         view.buffer.base.number: bound.workers * bound.scratch_bytes
         for port, view in zip(step.kernel.outputs, step.outputs, strict=True)
         if port.scratch
     }
-    return LaunchRecipe(
+    return SerialisedLaunch(
         number,
         step.kernel.name,
         code,
@@ -173,13 +173,15 @@ def _launch_recipe(number: int, step: KernelStep, bound: Bound, text: KernelText
     )
 
 
-def _library_recipe(number: int, step: HostStep, plan: Plan) -> LibraryRecipe | None:
+def _serialise_library_call(number: int, step: HostStep, plan: Plan) -> SerialisedLibraryCall | None:
     """A step of the host as the call of a library on the device; None where none does it."""
     make = LIBRARY_CALLS.get(step.op)
     call = make(step) if make is not None else None
     if call is None or not isinstance(step.result, Buffer):
         return None
-    return LibraryRecipe(number, call, tuple(_place(s, plan) for s in _operand_slots(step)), _place(step.result, plan))
+    return SerialisedLibraryCall(
+        number, call, tuple(_place(s, plan) for s in _operand_slots(step)), _place(step.result, plan)
+    )
 
 
 def _operand_slots(step: HostStep) -> list[Buffer]:
@@ -197,22 +199,25 @@ def _place(buffer: Buffer, plan: Plan) -> Word:
 # --- on disk ---------------------------------------------------------------------------------------------------------
 
 
-def recipe_key(digest: bytes, sizes: Mapping[str, int], architecture: str, ieee: bool) -> bytes:
-    """What names a recipe in the cache: the function, its sizes, the device's kind and this very compiler."""
+def serialised_plan_key(digest: bytes, sizes: Mapping[str, int], architecture: str, ieee: bool) -> bytes:
+    """What names a serialised plan in the cache: the function, its sizes, the device's kind and this very compiler."""
     parts = ["cuda", digest.hex(), json.dumps(sorted(sizes.items())), architecture, str(ieee), compiler_stamp()]
     return hashlib.sha256("\n".join(parts).encode()).digest()
 
 
-def encode(recipe: PlanRecipe) -> bytes | None:
-    """The recipe as JSON; None for one that the host or a library takes part in."""
-    if any(isinstance(segment, HostRecipe) for segment in recipe.segments) or None in recipe.arguments + recipe.results:
+def encode(serialised: SerialisedDevicePlan) -> bytes | None:
+    """The serialised plan as JSON; None for one that the host or a library takes part in."""
+    if (
+        any(isinstance(segment, SerialisedHostStep) for segment in serialised.segments)
+        or None in serialised.arguments + serialised.results
+    ):
         return None
     graphs = []
-    for segment in recipe.segments:
-        assert isinstance(segment, GraphRecipe)
+    for segment in serialised.segments:
+        assert isinstance(segment, SerialisedGraph)
         launches = []
         for made in segment.launches:
-            if isinstance(made, LibraryRecipe):
+            if isinstance(made, SerialisedLibraryCall):
                 return None
             words = [[word.kind, word.slot, word.value] for word in made.words]
             sites = encode_sites(made.sites)
@@ -220,28 +225,30 @@ def encode(recipe: PlanRecipe) -> bytes | None:
             flags = [made.remembers, made.polls]
             launches.append([made.number, made.name, made.code.hex(), words, numbers, made.scratch, flags, sites])
         graphs.append([launches, segment.dependencies])
-    arrays = [[[a.number, a.element.name, a.shape] for a in side if a] for side in (recipe.arguments, recipe.results)]
-    return json.dumps([graphs, *arrays, recipe.arena_bytes, recipe.steps]).encode()
+    arrays = [
+        [[a.number, a.element.name, a.shape] for a in side if a] for side in (serialised.arguments, serialised.results)
+    ]
+    return json.dumps([graphs, *arrays, serialised.arena_bytes, serialised.steps]).encode()
 
 
-def decode(data: bytes) -> PlanRecipe | None:
-    """The recipe from JSON; None when this is none, or when code that it names is no longer there."""
+def decode(data: bytes) -> SerialisedDevicePlan | None:
+    """The serialised plan from JSON; None when this is none, or when code that it names is no longer there."""
     try:
         graphs, arguments, results, arena_bytes, steps = json.loads(data)
         segments = tuple(
-            GraphRecipe(tuple(map(_launch, launches)), tuple(map(tuple, before))) for launches, before in graphs
+            SerialisedGraph(tuple(map(_launch, launches)), tuple(map(tuple, before))) for launches, before in graphs
         )
-        sides = [tuple(ArrayRecipe(n, SCALARS[e], tuple(s)) for n, e, s in side) for side in (arguments, results)]
+        sides = [tuple(SerialisedArray(n, SCALARS[e], tuple(s)) for n, e, s in side) for side in (arguments, results)]
     except (ValueError, KeyError, TypeError):
         return None
-    recipe = PlanRecipe(segments, sides[0], sides[1], arena_bytes, steps)
-    return recipe if all(load_compiled(made.code) is not None for made in recipe.kernels) else None
+    serialised = SerialisedDevicePlan(segments, sides[0], sides[1], arena_bytes, steps)
+    return serialised if all(load_compiled(made.code) is not None for made in serialised.kernels) else None
 
 
-def _launch(data: list[Any]) -> LaunchRecipe:
+def _launch(data: list[Any]) -> SerialisedLaunch:
     number, name, code, words, (grid, threads, workers, partial, counters), scratch, (keeps, polls), sites = data
     found = decode_sites(sites)
-    return LaunchRecipe(
+    return SerialisedLaunch(
         number,
         name,
         bytes.fromhex(code),
