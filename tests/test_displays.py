@@ -117,7 +117,7 @@ def test_reports_are_one_line_and_say_that_they_can_be_printed():
 
 
 def test_captured_functions_show_their_code():
-    assert repr(square) == "<CapturedFunction square>"
+    assert repr(square) == "<PlainFunction square>"
     assert "mul" in square._repr_html_()
 
 

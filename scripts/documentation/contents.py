@@ -134,7 +134,7 @@ PAGES = (
         (
             Section(
                 "Capturing functions",
-                (FUNCTION, f"{DIFFERENTIABLE}.differentiable_function"),
+                (FUNCTION, f"{DIFFERENTIABLE}.plain_function", f"{DIFFERENTIABLE}.differentiable_function"),
             ),
             Section("Derivatives", (f"{DIFFERENTIABLE}.derivative_operators", f"{DIFFERENTIABLE}.pair"), ("no_diff",)),
             Section(

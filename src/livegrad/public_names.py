@@ -117,7 +117,7 @@ _EVERYDAY = {
         subtract sum take take_along_axis tan tanh tensordot tile top_k tril triu trunc uint16 uint32 uint64 uint8
         unique_all unique_counts unique_inverse unique_values unstack var vecdot where zeros zeros_like""",
     # captured functions
-    "livegrad.frontend.function.captured": "function",
+    "livegrad.frontend.differentiable.plain_function": "function",
     "livegrad.frontend.function.function_library": """
         bounded clamp copy cross detach determinant dot fract inverse length mix normalize select smoothstep step
         unroll""",

@@ -5,7 +5,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.contexts import ContextGraph, context, context_function, context_tensor, tensor_function
-from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.differentiable.plain_function import PlainFunction
 from livegrad.ir.types import Tensor, f32
 
 ROW = Tensor(f32, (3,))
@@ -60,7 +60,7 @@ def test_a_captured_function_is_a_node_that_is_differentiated_like_any_other():
     graph = ContextGraph()
     graph.value("y", 1.0)
     graph.node("time", context_function(lambda: context("animation_time") * 1.0, name="time"))
-    graph.node("f", CapturedFunction(square_plus), plain=["time", "y"])  # type: ignore[arg-type]
+    graph.node("f", PlainFunction(square_plus), plain=["time", "y"])  # type: ignore[arg-type]
     program = graph.compile("f", root="animation_time")
     assert float(program.evaluate(animation_time=3.0)) == pytest.approx(10.0)
     assert float(program.gradient("animation_time", animation_time=3.0)) == pytest.approx(6.0)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import livegrad as lg
-from livegrad.frontend.function.captured import CapturedFunction, Slot
+from livegrad.frontend.differentiable.plain_function import PlainFunction
+from livegrad.frontend.function.captured import Slot
 from livegrad.frontend.function.function_types import ArrayType
 from livegrad.ir.node import Function
 from livegrad.ir.types import f64
@@ -68,7 +69,7 @@ def calls_of(program: Any, derivative: Callable[[Function], Function], size: int
     gc.disable()
     profile = cProfile.Profile()
     profile.enable()
-    captured = CapturedFunction(program).specialize((Slot(ArrayType(f64, size)),)).function
+    captured = PlainFunction(program).specialize((Slot(ArrayType(f64, size)),)).function
     compile_function(derivative(captured)).schedule()
     profile.disable()
     gc.enable()
@@ -86,7 +87,7 @@ def test_the_work_of_compiling_is_linear_in_the_length_of_a_list(program, deriva
 
 
 def test_the_gradient_of_a_list_is_one_kernel():
-    function = CapturedFunction(over_elements).specialize((Slot(ArrayType(f64, 50)),)).function
+    function = PlainFunction(over_elements).specialize((Slot(ArrayType(f64, 50)),)).function
     plan = compile_function(vjp(function)).schedule()
     assert sum(isinstance(step, KernelStep) for step in plan.steps) == 1
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.frontend.function.captured import CapturedFunction
+from livegrad.frontend.differentiable.plain_function import PlainFunction
 from livegrad.frontend.function.dispatch import prepare
 from livegrad.frontend.function.function_types import from_result, to_argument
 from livegrad.passes.differentiate.reverse import vjp
@@ -29,7 +29,7 @@ def same(actual: Any, expected: Any) -> bool:
 
 
 def prepared(program: Program, arguments: tuple[Any, ...]) -> tuple[Any, list[Any]]:
-    call = prepare(CapturedFunction(program.function), arguments, {})  # type: ignore[arg-type]
+    call = prepare(PlainFunction(program.function), arguments, {})  # type: ignore[arg-type]
     types = [slot.type for slot in call.made.runtime_slots if slot.type is not None]
     return call.made, [to_argument(type, value) for type, value in zip(types, call.arguments, strict=True)]
 

@@ -18,7 +18,6 @@ from livegrad.frontend.differentiable.resolution import Given, base_of, resolve,
 from livegrad.frontend.differentiable.resolved import (
     Resolved,
 )
-from livegrad.frontend.function import captured
 from livegrad.frontend.function.captured import CapturedFunction, unchanged
 from livegrad.frontend.function.compile_state import Context, remembered
 from livegrad.frontend.function.compile_values import Value, convert, from_python, node_of, runtime, static
@@ -102,7 +101,7 @@ class Derivative:
         return self.target.bound_values() if isinstance(self.target, Derivative) else ()
 
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
-        return captured.TRANSFORM[0](self, name, lazily, **options)
+        return base_of(self).transform(self, name, lazily, **options)
 
     def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
         """Returns the derivative for arguments of these types, and the mapping of values to its arguments."""

@@ -12,6 +12,7 @@ from livegrad.diagnostics.explain_calls import explain_calls
 from livegrad.frontend.differentiable.custom_derivatives import each_kept, with_rules
 from livegrad.frontend.differentiable.flow_check import check_derivative_flow
 from livegrad.frontend.differentiable.generics import check_generic, types_of_generic
+from livegrad.frontend.differentiable.plain_function import PlainFunction
 from livegrad.frontend.differentiable.struct import make_struct
 from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.frontend.function.compile_state import Context
@@ -21,7 +22,7 @@ from livegrad.ir.node import Node
 from livegrad.passes.differentiate.report import StorageReport, storage_report
 
 
-class DifferentiableFunction(CapturedFunction):
+class DifferentiableFunction(PlainFunction):
     """A captured function with derivatives. Functions that it calls must be differentiable too, or excluded with
     `no_diff`.
 

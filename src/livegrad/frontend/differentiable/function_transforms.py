@@ -25,7 +25,6 @@ from livegrad.frontend.differentiable.protocol import OPERATIONS
 from livegrad.frontend.differentiable.resolution import resolve
 from livegrad.frontend.differentiable.resolved import Argument
 from livegrad.frontend.differentiable.scalar_gradient import Gradient, Places
-from livegrad.frontend.function import captured
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.dispatch import call_span
 from livegrad.frontend.function.function_errors import FunctionError
@@ -165,4 +164,3 @@ _TRANSFORMS: dict[str, Callable[..., Callable[..., Any]]] = {
     "vjp": _vjp,
     "hessian": _hessian,
 }
-captured.TRANSFORM.append(transform)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from livegrad.frontend.differentiable.differentials import TaggedType, scaled
 from livegrad.frontend.differentiable.interface import InterfaceType
+from livegrad.frontend.differentiable.plain_function import PlainFunction
 from livegrad.frontend.differentiable.protocol import Differentiable, ProtocolCall
 from livegrad.frontend.function.calls import METHODS, BoundMethod
 from livegrad.frontend.function.captured import CapturedFunction, Slot
@@ -89,7 +90,7 @@ def check_generic(function: DifferentiableFunction) -> None:
         if slots is None:
             return  # not everything is known before it is called
         try:
-            CapturedFunction(function.python_function).specialize(slots)
+            PlainFunction(function.python_function).specialize(slots)
         except FunctionError as problem:
             if problem.code == "LG403":
                 return  # nothing implements the interface yet
@@ -123,7 +124,7 @@ def types_of_generic(function: DifferentiableFunction) -> dict[Any, Any] | None:
         if slots is None:
             return None
         try:
-            made = CapturedFunction(function.python_function).specialize(slots)
+            made = PlainFunction(function.python_function).specialize(slots)
         except FunctionError:
             continue
         found: dict[Any, Any] = {variable: VariableDifferential(variable) for variable in variables if variable}

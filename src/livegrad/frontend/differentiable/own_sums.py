@@ -22,6 +22,7 @@ from livegrad.frontend.differentiable.protocol import (
 from livegrad.frontend.function.captured import CapturedFunction, Specialization
 from livegrad.frontend.function.compile_state import Context, Dependencies
 from livegrad.frontend.function.compile_values import node_of, runtime
+from livegrad.frontend.function.function_compiler import context_of
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import FrontType, describe, ir_of
 from livegrad.ir import types as ir
@@ -75,7 +76,7 @@ def sum_from_zero(owner: CapturedFunction, type: FrontType, differential: Node) 
 
 def _beside(owner: CapturedFunction, dependencies: Dependencies) -> tuple[Context, ast.AST]:
     """A context for code that belongs to a function, but is not in its source."""
-    return Context(owner.source, dependencies, differentiable=True), owner.source.definition
+    return context_of(owner, dependencies, differentiable=True), owner.source.definition
 
 
 @dataclass(frozen=True)

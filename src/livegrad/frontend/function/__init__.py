@@ -1,14 +1,7 @@
 """Python source as IR functions: capture, types, the compiler of statements and expressions.
 
-Importing the package connects its parts: captured functions compile themselves and run when they are called.
+`captured.py` describes a function, `function_compiler.py` compiles it, `dispatch.py` runs it on Python values and
+`lazy_calls.py` on tensors. Importing the package fills the table of functions that the compiler knows.
 """
 
-from livegrad.frontend.function import (  # noqa: F401
-    dispatch,
-    function_compiler,
-    geometry,
-    lazy_calls,
-    printing,
-    python_fallback,
-    tensor_names,
-)
+from livegrad.frontend.function import geometry, printing, tensor_names  # noqa: F401

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
-from livegrad.frontend.function import operators
 from livegrad.frontend.function.aliases import alias_copy, alias_members
-from livegrad.frontend.function.captured import CapturedFunction, captured_plain
+from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
@@ -108,10 +107,10 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
         )
     if isinstance(callee, FunctionType):
         positional, keywords = _handed_on(context, positional, keywords, at)
-        return call_captured(context, captured_plain(callee), positional, keywords, at)
+        return call_captured(context, context.kind.capture(callee), positional, keywords, at)
     if isinstance(callee, MethodType) and isinstance(callee.__func__, FunctionType):
         own = from_python(callee.__self__, context.span(at))
-        return call_captured(context, captured_plain(callee.__func__), [own, *positional], keywords, at)
+        return call_captured(context, context.kind.capture(callee.__func__), [own, *positional], keywords, at)
     raise context.error(
         "LG109",
         f"{name_of(static(callee))} cannot be called in a compiled function",
@@ -262,11 +261,3 @@ def _method_runner(method: Any) -> Callable[[Context, Value, list[Value], Keywor
         return call_value(context, inner, [*first, *positional], keywords, at)
 
     return run
-
-
-def _call_named(context: Context, target: Value, name: str, positional: list[Value], at: ast.AST) -> Value:
-    assert isinstance(target.type, RecordType)
-    return call_value(context, target.type.methods[name], [target, *positional], {}, at)
-
-
-operators.METHOD_CALLS.append(_call_named)

@@ -1,7 +1,7 @@
 """Captured functions: Python functions that run as native code, compiled for the types they are called with.
 
-Created by `function` and `differentiable.differentiable`. Each caches its specialisations, and detects when one is
-stale because a constant or function that it uses has changed.
+Describes a captured function: its source, signature, overloads and specialisations. Detects when one of these is stale
+because a constant or function that it uses has changed. `differentiable.plain_function` compiles and runs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, ForwardRef
 
 import numpy as np
 
-from livegrad.diagnostics import shown
 from livegrad.frontend.function.compile_state import Context, Dependencies, RememberedFields
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import FrontType, RecordType
@@ -106,13 +105,7 @@ def unchanged(now: Any, then: Any) -> bool:
 
 
 class CapturedFunction:
-    """A Python function that is compiled on demand; calling it runs native code.
-
-    >>> from livegrad.frontend.function.python_source import run_source
-    >>> square = CapturedFunction(run_source("def square(x):\\n    return x * x")["square"])
-    >>> square(3.0), square(3)
-    (9.0, 9)
-    """
+    """A Python function that is compiled on demand. Subclasses compile and run it: `PlainFunction` and those below."""
 
     differentiable = False
     __name__: str
@@ -157,9 +150,9 @@ class CapturedFunction:
     def overload(self, function: Callable[..., Any]) -> CapturedFunction:
         """Adds a definition for other parameter types; a call takes the one that fits.
 
-        >>> from livegrad.frontend.function.python_source import run_source
-        >>> names = run_source("def f(x: float): return x / 2.0\\ndef g(x: int): return x // 2")
-        >>> f = CapturedFunction(names["f"])
+        >>> import livegrad as lg
+        >>> names = lg.run_source("def f(x: float): return x / 2.0\\ndef g(x: int): return x // 2")
+        >>> f = lg.function(names["f"])
         >>> _ = f.overload(names["g"])
         >>> f(3.0), f(3)
         (1.5, 1)
@@ -173,27 +166,48 @@ class CapturedFunction:
     # --- running ---
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._run_plainly(arguments, keywords) if _plain.depth else RUN[0](self, arguments, keywords)
+        raise NotImplementedError
+
+    def choose(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> CapturedFunction:
+        """The overload that fits these arguments."""
+        raise NotImplementedError
+
+    def python_version(self) -> Callable[..., Any]:
+        """The same source for plain Python, with functions of numbers in place of those of tensors."""
+        raise NotImplementedError
 
     def python(self, *arguments: Any, **keywords: Any) -> Any:
         """Runs the same source, and that of the functions it calls, under plain Python, where a debugger can follow."""
-        _plain.depth += 1
+        plain_calls.depth += 1
         try:
-            return self._run_plainly(arguments, keywords)
+            return self.run_as_python(arguments, keywords)
         finally:
-            _plain.depth -= 1
+            plain_calls.depth -= 1
 
-    def _run_plainly(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        # Arguments are values: what a function does to its own shows nowhere else.
+    def run_as_python(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Runs the overload that fits under plain Python; arguments are values, so it gets copies."""
         own = [value.copy() if is_mutable_value(value) else value for value in arguments]
-        function = self if len(self.overloads) == 1 else CHOOSE[0](self, arguments, keywords)
-        return PLAINLY[0](function.python_function)(*own, **keywords)
+        function = self if len(self.overloads) == 1 else self.choose(arguments, keywords)
+        return function.python_version()(*own, **keywords)
+
+    def transform(self, target: Any, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
+        """A transform of this function, or of a method or derivative made from it; `lazily` is that of tensor code."""
+        raise NotImplementedError
 
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
         """What `lg.grad` and the other transforms of tensor code do to this function."""
-        return TRANSFORM[0](self, name, lazily, **options)
+        return self.transform(self, name, lazily, **options)
 
     # --- compiling ---
+
+    def compile_for(self, slots: tuple[Slot, ...]) -> Specialization:
+        """Compiles the body for these slots."""
+        raise NotImplementedError
+
+    @classmethod
+    def capture(cls, function: FunctionType) -> CapturedFunction:
+        """A plain Python function that compiled code calls, as a captured one that is not differentiable."""
+        raise NotImplementedError
 
     def verify(self, context: Context) -> None:
         """What a kind of function demands of its body, beyond that it compiles."""
@@ -208,7 +222,7 @@ class CapturedFunction:
         if found is not None and found.is_current():
             return found
         self.compile_count += 1
-        made = COMPILE[0](self, slots)
+        made = self.compile_for(slots)
         made.edition = self.edition
         self._own[slots] = made
         return made
@@ -269,26 +283,19 @@ class BoundFunction:
         """A gradient by arguments of the method; the instance stays as it is."""
         places = options.get("argnums")
         if places is None:
-            return TRANSFORM[0](self, name, lazily, **options)
+            return self.function.transform(self, name, lazily, **options)
         shifted = places + (places >= 0) if isinstance(places, int) else tuple(p + (p >= 0) for p in places)
-        derived = TRANSFORM[0](self.function, name, lazily, **{**options, "argnums": shifted})
+        derived = self.function.transform(self.function, name, lazily, **{**options, "argnums": shifted})
         return lambda *arguments, **keywords: derived(self.instance, *arguments, **keywords)
 
 
-class _Plain(threading.local):
+class _PlainCalls(threading.local):
     """How many calls of `python` this thread is in."""
 
     depth = 0
 
 
-_plain = _Plain()
-
-# Put in by the modules that stand on this one.
-PLAINLY: list[Callable[[FunctionType], Callable[..., Any]]] = []
-CHOOSE: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], CapturedFunction]] = []
-COMPILE: list[Callable[[CapturedFunction, tuple[Slot, ...]], Specialization]] = []
-RUN: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], Any]] = []
-TRANSFORM: list[Callable[..., Any]] = []  # (function, name of the transform, the same by tensor code, options)
+plain_calls = _PlainCalls()
 
 
 def frames_around(function: FunctionType) -> list[FrameType]:
@@ -304,26 +311,3 @@ def frames_around(function: FunctionType) -> list[FrameType]:
             frames.append(frame)
         frame = frame.f_back
     return frames
-
-
-_capturing: dict[FunctionType, CapturedFunction] = {}
-
-
-def captured_plain(function: FunctionType) -> CapturedFunction:
-    """A plain Python function as a captured one: it can be called, and is not differentiable."""
-    found = _capturing.get(function)
-    if found is None:
-        found = _capturing[function] = CapturedFunction(function)
-    return found
-
-
-def function(target: Callable[..., Any]) -> CapturedFunction:
-    """Captures a function without making it differentiable.
-
-    >>> from livegrad.frontend.function.python_source import run_source
-    >>> function(run_source("def twice(x: int): return 2 * x")["twice"])(4)
-    8
-    """
-    if not isinstance(target, FunctionType):
-        raise FunctionError("LG109", f"{shown(target)} is not a Python function", help="decorate a def")
-    return CapturedFunction(target)

@@ -81,12 +81,13 @@ class Context:
         self.prints = False
         self._evaluate: Callable[[Context, ast.expr], Value]
         self._execute: Callable[[Context, list[ast.stmt]], None]
+        self._call: Callable[[Context, Any, list[Value], dict[str, Value], ast.AST], Value]
         self._temporary = 0
 
-    # --- the two halves of the compiler, put in by it ---
+    # --- the parts of the compiler that call each other, given by it ---
 
-    def connect(self, evaluate: Any, execute: Any) -> None:
-        self._evaluate, self._execute = evaluate, execute
+    def connect(self, evaluate: Any, execute: Any, call: Any) -> None:
+        self._evaluate, self._execute, self._call = evaluate, execute, call
 
     def evaluate(self, expression: ast.expr) -> Value:
         """The value of an expression; its nodes stand for the expression's place."""
@@ -95,6 +96,9 @@ class Context:
 
     def execute(self, statements: list[ast.stmt]) -> None:
         self._execute(self, statements)
+
+    def call(self, callee: Any, positional: list[Value], at: ast.AST) -> Value:
+        return self._call(self, callee, positional, {}, at)
 
     # --- places and errors ---
 

@@ -5,7 +5,7 @@ In: a function and Python arguments. Out: Python values, or NumPy arrays with on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
 from itertools import chain
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import Origin, UsageError, caller_origin
-from livegrad.frontend.function import captured
 from livegrad.frontend.function.captured import CapturedFunction, Specialization
 from livegrad.frontend.function.compile_values import Value, convertible, static
 from livegrad.frontend.function.function_errors import Span
@@ -30,9 +29,8 @@ from livegrad.frontend.function.function_types import (
     ir_of,
     to_argument,
 )
-from livegrad.frontend.function.known_calls import KnownCall, key_of
+from livegrad.frontend.function.known_calls import KnownCall
 from livegrad.frontend.function.overloads import Match, choose
-from livegrad.frontend.function.python_source import MISSING
 from livegrad.frontend.function.signature import Default
 from livegrad.frontend.function.type_reading import type_of_value
 from livegrad.frontend.function.vectors import VectorValue
@@ -54,16 +52,10 @@ class Prepared:
     lifted: list[bool]
 
 
-def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Calls a captured function with Python values."""
-    key = key_of(len(function.overloads), positional, keywords)
-    known = None if key is None else function.known_calls.get(key)
-    if known is not None and known.is_current():
-        return known((*positional, *keywords.values()) if keywords else positional)
-    for lazily in LAZY:
-        result = lazily(function, positional, keywords)
-        if result is not MISSING:
-            return result
+def run_now(
+    function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any], key: tuple[Any, ...] | None
+) -> Any:
+    """Calls a captured function with Python values; `key` names the kinds of its arguments, for the next such call."""
     found = _chosen(function, positional, keywords)
     prepared = _gather(found, positional, keywords)
     made = prepared.made
@@ -76,6 +68,13 @@ def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[
     return run_prepared(made.function, prepared.arguments, prepared.lifted, types, made.result_type)
 
 
+def choose_overload(
+    function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]
+) -> CapturedFunction:
+    """The overload that fits these arguments."""
+    return _chosen(function, positional, keywords).function
+
+
 def _places(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> list[int | Default]:
     """For each argument that is passed at run time, which of the given values it is, or its default."""
     indices = range(len(positional) + len(keywords))
@@ -84,10 +83,6 @@ def _places(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any])
     assert not isinstance(bound, str)
     parameters = zip(found.function.signature.parameters, found.slots, strict=True)
     return [bound[parameter.name] for parameter, slot in parameters if slot.type is not None]
-
-
-# What makes a call lazy instead of running it (MISSING: nothing); added by the module that knows tensors.
-LAZY: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], Any]] = []
 
 
 def run_prepared(
@@ -388,7 +383,3 @@ def _spread(node: Node, own: ir.Type, domain: tuple[Any, ...]) -> Node:
     components = node.type.shape[node.type.rank - depth :]
     shape = (*domain, *components)
     return node if node.type.shape == shape else broadcast_to(node, shape)
-
-
-captured.RUN.append(run)
-captured.CHOOSE.append(lambda function, positional, keywords: _chosen(function, positional, keywords).function)

@@ -9,15 +9,16 @@ import ast
 import threading
 from typing import Any
 
-from livegrad.frontend.function import captured
 from livegrad.frontend.function.aliases import parameter_key
 from livegrad.frontend.function.assignment import DefiniteAssignment
 from livegrad.frontend.function.branches_and_loops import FLAGS, flag, refuse_leaks, set_flag
+from livegrad.frontend.function.calls import call_value
 from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.frontend.function.compile_state import Context, Dependencies
 from livegrad.frontend.function.compile_values import Value, aliases_of, node_of, owned, runtime, static, zero_value
 from livegrad.frontend.function.effects import tied
 from livegrad.frontend.function.expressions import evaluate
+from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import NONE, FrontType, differential_type, ir_of
 from livegrad.frontend.function.lvalues import detached
 from livegrad.frontend.function.statements import checked_result, execute
@@ -44,7 +45,7 @@ def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) 
     source = function.source
     if function in _stack.entries:
         names = " -> ".join(f.__name__ for f in [*_stack.entries[_stack.entries.index(function) :], function])
-        raise captured.FunctionError(
+        raise FunctionError(
             "LG105",
             f"`{function.__name__}` calls itself",
             source.span(source.definition),
@@ -58,11 +59,17 @@ def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) 
         _stack.entries.pop()
 
 
+def context_of(function: CapturedFunction, dependencies: Dependencies, differentiable: bool) -> Context:
+    """The state in which code of a function is compiled."""
+    context = Context(function.source, dependencies, differentiable)
+    context.connect(evaluate, execute, call_value)
+    context.kind = type(function)
+    return context
+
+
 def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specialization:
     source, signature = function.source, function.signature
-    context = Context(source, Dependencies(), function.differentiable)
-    context.connect(evaluate, execute)
-    context.kind = type(function)
+    context = context_of(function, Dependencies(), function.differentiable)
     context.complete_signature = signature.is_complete
     context.result_type = result_annotation(function, slots)
     context.result_no_diff = signature.result.no_diff
@@ -195,6 +202,3 @@ def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:
         numbers.append(known)
     fits = 1 <= len(numbers) <= 3 and all(isinstance(number, int) for number in numbers) and numbers[2:] != [0]
     return fits and bool(range(*numbers))  # the compiler says what does not fit
-
-
-captured.COMPILE.append(compile_specialization)

@@ -16,7 +16,7 @@ import numpy as np
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_values import Value, is_lossless
-from livegrad.frontend.function.dispatch import LAZY, abstract_argument, apply_mapped, call_span, points_of
+from livegrad.frontend.function.dispatch import abstract_argument, apply_mapped, call_span, points_of, run_now
 from livegrad.frontend.function.function_types import (
     NONE,
     ArrayType,
@@ -31,6 +31,7 @@ from livegrad.frontend.function.function_types import (
     ir_of,
     to_argument,
 )
+from livegrad.frontend.function.known_calls import key_of
 from livegrad.frontend.function.overloads import choose
 from livegrad.frontend.function.python_source import MISSING
 from livegrad.frontend.function.signature import Default
@@ -55,6 +56,16 @@ def holds_tensor(value: Any) -> bool:
     if isinstance(own, RecordType) and not isinstance(value, type):
         return any(holds_tensor(getattr(value, field.name, None)) for field in own.fields)
     return False
+
+
+def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Calls a captured function: at once for Python values, lazily where a tensor is among them."""
+    key = key_of(len(function.overloads), positional, keywords)
+    known = None if key is None else function.known_calls.get(key)
+    if known is not None and known.is_current():
+        return known((*positional, *keywords.values()) if keywords else positional)
+    result = run_lazily(function, positional, keywords)
+    return run_now(function, positional, keywords, key) if result is MISSING else result
 
 
 def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -221,6 +232,3 @@ def _wrapped(node: Node, type: FrontType, lifted: bool) -> Any:
     if not isinstance(node.type, ir.Tensor):
         raise UsageError(f"a {describe(type)} cannot be a lazy result", where=caller_origin())
     return wrap(typed(node))  # the function says what type it has
-
-
-LAZY.append(run_lazily)

@@ -128,13 +128,10 @@ def _by_method(context: Context, method: str, left: Value, right: Value, at: ast
     return None
 
 
-# How a method of a struct is called; put in by the module of calls, which stands on this one.
-METHOD_CALLS: list[Callable[[Context, Value, str, list[Value], ast.AST], Value]] = []
-
-
 def call_method(context: Context, target: Value, name: str, values: list[Value], at: ast.AST) -> Value:
     """Calls a method of a struct."""
-    return METHOD_CALLS[0](context, target, name, values, at)
+    assert isinstance(target.type, RecordType)
+    return context.call(target.type.methods[name], [target, *values], at)
 
 
 def _sequence(context: Context, op: ast.operator, left: Value, right: Value, at: ast.AST) -> Value | None:

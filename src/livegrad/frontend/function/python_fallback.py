@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.frontend.function import captured, function_library
+from livegrad.frontend.function import function_library
 from livegrad.frontend.function.intrinsics import TENSOR_FUNCTIONS
 from livegrad.frontend.function.vectors import VectorValue
 
@@ -109,6 +109,3 @@ def _outer_names(code: CodeType) -> set[str]:
         if isinstance(part, CodeType):
             found |= _outer_names(part)
     return found
-
-
-captured.PLAINLY.append(plainly)

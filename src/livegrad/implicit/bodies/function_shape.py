@@ -13,7 +13,8 @@ import numpy as np
 
 from livegrad import ops
 from livegrad.diagnostics import caller_origin
-from livegrad.frontend.function.captured import CapturedFunction, function
+from livegrad.frontend.differentiable.plain_function import function
+from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.function_types import FrontType, RecordType, describe, ir_of
 from livegrad.frontend.function.signature import Default
 from livegrad.implicit.nodes.errors import AssemblyError

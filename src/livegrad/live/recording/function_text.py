@@ -17,7 +17,8 @@ from typing import Any
 import livegrad
 from livegrad.diagnostics import LivegradError
 from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction, differentiable
-from livegrad.frontend.function.captured import CapturedFunction, function
+from livegrad.frontend.differentiable.plain_function import function
+from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.python_source import MISSING, Source, capture, run_source
 from livegrad.live.recording.exact_values import NotRecordable, decode_value, encode_value
 

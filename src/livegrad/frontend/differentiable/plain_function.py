@@ -1,0 +1,67 @@
+"""`lg.function`: captured functions that compile for the types they are called with, run, and can be transformed.
+
+`function.captured` describes a captured function. Compiling and running one needs the whole compiler, which in turn
+needs the description: this class stands on top of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from livegrad.diagnostics import shown
+from livegrad.frontend.differentiable.function_transforms import transform
+from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization, plain_calls
+from livegrad.frontend.function.dispatch import choose_overload
+from livegrad.frontend.function.function_compiler import compile_specialization
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.frontend.function.lazy_calls import run
+from livegrad.frontend.function.python_fallback import plainly
+
+
+class PlainFunction(CapturedFunction):
+    """A captured function; calling it runs native code.
+
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> square = PlainFunction(run_source("def square(x):\\n    return x * x")["square"])
+    >>> square(3.0), square(3)
+    (9.0, 9)
+    """
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.run_as_python(arguments, keywords) if plain_calls.depth else run(self, arguments, keywords)
+
+    def choose(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> CapturedFunction:
+        return choose_overload(self, arguments, keywords)
+
+    def python_version(self) -> Callable[..., Any]:
+        return plainly(self.python_function)
+
+    def compile_for(self, slots: tuple[Slot, ...]) -> Specialization:
+        return compile_specialization(self, slots)
+
+    def transform(self, target: Any, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
+        return transform(target, name, lazily, **options)
+
+    @classmethod
+    def capture(cls, function: FunctionType) -> CapturedFunction:
+        found = _captured.get(function)
+        if found is None:
+            found = _captured[function] = PlainFunction(function)
+        return found
+
+
+_captured: dict[FunctionType, CapturedFunction] = {}
+
+
+def function(target: Callable[..., Any]) -> CapturedFunction:
+    """Captures a function without making it differentiable.
+
+    >>> from livegrad.frontend.function.python_source import run_source
+    >>> function(run_source("def twice(x: int): return 2 * x")["twice"])(4)
+    8
+    """
+    if not isinstance(target, FunctionType):
+        raise FunctionError("LG109", f"{shown(target)} is not a Python function", help="decorate a def")
+    return PlainFunction(target)
