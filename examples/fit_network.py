@@ -61,7 +61,7 @@ def loss(parameters: list[dict[str, lg.Tensor]], points: lg.Tensor, labels: lg.T
 
 def fit(steps: int, points: lg.Tensor, labels: lg.Tensor) -> tuple[Any, list[float]]:
     """Runs Adam on random batches; returns the parameters and the loss at each step."""
-    optimizer = lg.optim.Adam(rate=0.01)
+    optimizer = lg.optim.Adam(learning_rate=0.01)
     parameters = initial_parameters()
     state = optimizer.init(parameters)
 

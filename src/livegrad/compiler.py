@@ -14,7 +14,7 @@ from typing import Any
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.node import Function, Module
-from livegrad.ir.propagate_lines import keeping_places
+from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.passes.bind_sizes import bind_sizes
@@ -198,7 +198,7 @@ class Compilation:
         return self._plan
 
     def _run(self) -> Iterator[Step]:
-        places = keeping_places((self._lowered,))
+        places = propagating_lines((self._lowered,))
         with places:
             passes = passes_for(self._target)[1]
             module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
@@ -215,7 +215,7 @@ class Compilation:
         self._plan = draft.plan()
 
 
-def _run_plan_pass(step: PlanPass, draft: Draft, places: keeping_places) -> Iterator[Step]:
+def _run_plan_pass(step: PlanPass, draft: Draft, places: propagating_lines) -> Iterator[Step]:
     """Runs a pass within `places`; whoever takes a step works outside, for what is made there is no part of this."""
     with places:
         made = step.run(draft)

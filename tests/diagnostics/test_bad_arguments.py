@@ -297,8 +297,8 @@ def test_an_error_of_a_transformed_function_stays_what_it_is(transform: Any) -> 
 @pytest.mark.parametrize(
     ("mistake", "said"),
     [
-        (lambda: LOOSE.optim.Adam(lr=0.1), "found the argument `lr`; write rate="),
-        (lambda: LOOSE.optim.SGD(learning_rate=0.1), "found the argument `learning_rate`; write rate="),
+        (lambda: LOOSE.optim.Adam(lr=0.1), "found the argument `lr`; write learning_rate="),
+        (lambda: LOOSE.optim.SGD(rate=0.1), "found the argument `rate`; write learning_rate="),
         (lambda: LOOSE.scan(lambda c, x: (c, x), 1.0, lg.ones(3), length=5), "steps as inputs: 3, found length=5"),
         (lambda: LOOSE.scan(lambda c, x: (c, x), 1.0), "does not know how many steps to take; pass length="),
         (lambda: LOOSE.grad(of=lg.Composite("c")), "needs `by`: the pins to differentiate with respect to"),

@@ -10,7 +10,7 @@ from livegrad.ir.function import map_results, trace
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.line_sites import equal_but_for_lines, exchange_places, lines_to_blame, mark_places, name_place
 from livegrad.ir.node import Key, Node
-from livegrad.ir.propagate_lines import keeping_places
+from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ir.source_lines import originating_from, telling_lines_apart
 from livegrad.ir.types import f32, i32, i64
 from livegrad.ir.verify import verify_function
@@ -97,7 +97,7 @@ def test_a_pass_finds_the_lines_of_the_function_it_was_given() -> None:
     (result,) = first.results
     assert result is second.results[0]
     for function in (first, second, first):
-        with keeping_places((function,)):
+        with propagating_lines((function,)):
             assert result.origins == function.origins_of(result)
 
 

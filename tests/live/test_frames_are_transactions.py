@@ -12,7 +12,7 @@ import pytest
 import livegrad as lg
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function
-from livegrad.ir.propagate_lines import keeping_places
+from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Tensor, f64
 from livegrad.ops.context import context
@@ -286,9 +286,9 @@ def require_as_described(engine: lg.Engine) -> None:
 
 
 def test_an_interrupt_on_the_way_out_of_a_context_leaves_nothing_of_it_to_later_nodes() -> None:
-    leave, left = keeping_places.__exit__, 0
+    leave, left = propagating_lines.__exit__, 0
 
-    def interrupted(context: keeping_places, *exception: object) -> None:
+    def interrupted(context: propagating_lines, *exception: object) -> None:
         nonlocal left
         left -= 1
         if left == 0:
@@ -300,7 +300,7 @@ def test_an_interrupt_on_the_way_out_of_a_context_leaves_nothing_of_it_to_later_
         engine.add(lg.block(lambda x=1, number=number: x * number + 12_345, name="first"))
         left = number
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(keeping_places, "__exit__", interrupted)
+            patch.setattr(propagating_lines, "__exit__", interrupted)
             with contextlib.suppress(KeyboardInterrupt):
                 engine.step()
         assert (ambient.origins, ambient.table) == (None, None)

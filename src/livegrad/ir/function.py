@@ -8,7 +8,7 @@ from typing import Any
 from livegrad.diagnostics import UsageError, VerifyError, caller_origin
 from livegrad.ir.leaves import input_node, input_op, parameter, parameter_op
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ir.propagate_lines import keeping_places, keeps_places
+from livegrad.ir.propagate_lines import propagates_lines, propagating_lines
 from livegrad.ir.types import Type
 from livegrad.ir.walk import exchange, keep, rewrite, substitute, toposort
 
@@ -17,7 +17,7 @@ def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) ->
     """A closed function of `inputs`, which may be any nodes; they become its parameters by position."""
     parameters = tuple([parameter(index, node.type) for index, node in enumerate(inputs)])
     given = dict(zip(inputs, parameters, strict=True))
-    with keeping_places(()) as places:
+    with propagating_lines(()) as places:
         exchanged = exchange(results, keep, given)
         for node in exchanged:
             if node.op is parameter_op and node not in given:
@@ -129,7 +129,7 @@ def inline(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
     return substitute(function.results, dict(zip(function.parameters, arguments, strict=True)), function.places)
 
 
-@keeps_places
+@propagates_lines
 def map_results(function: Function, rule: Callable[[Node], Node | None]) -> Function:
     """The function with `rule` applied to each of its nodes, bottom-up."""
     return Function(function.name, function.parameters, rewrite(function.results, rule))

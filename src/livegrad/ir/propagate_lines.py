@@ -1,7 +1,7 @@
 """Propagates source locations through passes.
 
 Nodes of closed functions are shared, so a node cannot store the line of one function. A pass that works inside
-`keeping_places` sees the lines of its input functions, and no others.
+`propagating_lines` sees the lines of its input functions, and no others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Subject = TypeVar("_Subject", Function, Module)
 _Made = TypeVar("_Made")
 
 
-class keeping_places:
+class propagating_lines:
     """What is made inside from these functions stands for their lines; `keep` puts those beside a function made.
 
     Work that is done in several goes enters the same one again, and has nothing of it in between.
@@ -31,7 +31,7 @@ class keeping_places:
         self._functions = functions
         self._own: PlaceTable | None = None
 
-    def __enter__(self) -> keeping_places:
+    def __enter__(self) -> propagating_lines:
         self._before, self._origins, self._plain = ambient.table, ambient.origins, ambient.plain
         table = self._before
         if table is None:
@@ -89,12 +89,14 @@ class keeping_places:
         ambient.table, ambient.origins, ambient.plain = self._before, self._origins, self._plain
 
 
-def keeps_places(transform: Callable[Concatenate[_Subject, _P], _Made]) -> Callable[Concatenate[_Subject, _P], _Made]:
+def propagates_lines(
+    transform: Callable[Concatenate[_Subject, _P], _Made],
+) -> Callable[Concatenate[_Subject, _P], _Made]:
     """A pass over a function or module: what it makes has the lines of what it is made from."""
 
     @wraps(transform)
     def kept(subject: _Subject, /, *arguments: _P.args, **named: _P.kwargs) -> _Made:
-        with keeping_places(_functions_in(subject)) as places:
+        with propagating_lines(_functions_in(subject)) as places:
             made = transform(subject, *arguments, **named)
             for function in _functions_in(made):
                 places.keep(function)

@@ -46,7 +46,7 @@ from livegrad.lazy.lazy_values import (
     leaf_of,
     read_leaf,
 )
-from livegrad.lazy.truncate_history import settle_all
+from livegrad.lazy.truncate_history import truncate_histories
 from livegrad.ops.aggregate import get
 from livegrad.ops.movement import broadcast, concatenate, flip, permute, reshape, slice_
 from livegrad.ops.placement import transfer
@@ -320,7 +320,7 @@ def _let_go(work: _Work, inputs: list[Node]) -> None:
         # Asked again only once in a while: a history that a gradient may be asked for stays, and grows.
         if work.volatile or not work.generation or work.generation % MOST_GENERATIONS:
             return
-        settle_all(work.kept, len(work.order))
+        truncate_histories(work.kept, len(work.order))
 
 
 def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progress: Progress | None) -> None:

@@ -74,16 +74,16 @@ class Leaf(Key):
     """Data given from outside: the key of an input node, together with the array itself.
 
     `external` memory belongs to somebody who may change it at any time, so nothing computed from it is kept.
-    `ancestors` are the leaves that settled data was computed from, with their change counts of that time; several
-    holders may have the same settled data.
+    `ancestors` are the leaves that detached data was computed from, with their change counts of that time; several
+    holders may have the same detached data.
     """
 
-    __slots__ = ("ancestors", "array", "changed", "external", "settled")
+    __slots__ = ("ancestors", "array", "changed", "detached", "external")
 
     def __init__(self, array: Value, *, external: bool = False) -> None:
         self.name = "data"  # what Key does, written out: every result of every call comes by here
         self.array: Value = array
-        self.external, self.settled = external, False
+        self.external, self.detached = external, False
         self.changed = 0  # when it was last given other data, in the count of `_changes`
         self.ancestors: Mapping[weakref.ref[Leaf], int] = _NO_ANCESTORS
 
@@ -108,7 +108,7 @@ class Cell:
     """What is known of a node that somebody holds or held.
 
     `pending` is set while a thread computes the value; `stamp` says up to which change of leaves the value is good;
-    `generation` counts the executions that the value is built on; `settled` is the leaf that its holders went on to,
+    `generation` counts the executions that the value is built on; `detached` is the leaf that its holders went on to,
     for graphs from before that still mean them.
     """
 
@@ -116,12 +116,12 @@ class Cell:
         "__weakref__",
         "companions",
         "cost",
+        "detached",
         "device",
         "generation",
         "holder",
         "more_holders",
         "pending",
-        "settled",
         "stamp",
         "value",
         "volatile",
@@ -130,7 +130,7 @@ class Cell:
     def __init__(self) -> None:
         self.value: Value | None = None
         self.pending: Claim | None = None
-        self.settled: Node | None = None
+        self.detached: Node | None = None
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
         self.holder: weakref.ref[Any] | None = None
         self.more_holders: Sequence[weakref.ref[Any]] = ()  # seldom: the same expression written twice
@@ -271,7 +271,9 @@ def holders_of(node: Node) -> Iterator[Any]:
         return
     for reference in (cell.holder, *cell.more_holders):
         holder = reference()
-        if holder is not None and (holder._node is node or (cell.settled is not None and holder._node is cell.settled)):
+        if holder is not None and (
+            holder._node is node or (cell.detached is not None and holder._node is cell.detached)
+        ):
             yield holder
 
 

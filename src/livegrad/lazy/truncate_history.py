@@ -1,6 +1,7 @@
 """Truncates lazy history: turns a tensor into a leaf after eight executions, so a loop does not retain its whole graph.
 
-`execution` periodically calls `settle_all` with the values it has computed. Everything here runs under `values.lock`.
+`execution` periodically calls `truncate_histories` with the values it has computed. Everything here runs under
+`values.lock`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from livegrad.lazy.lazy_values import (
 _SHARE_OF_WORK = 8  # it is looked once in eight executions: as much each time as those have computed
 
 
-def settle(node: Node, value: Value) -> Node:
+def detach_into_leaf(node: Node, value: Value) -> Node:
     """A leaf with a node's value: from here on the value stands by itself, and its history can go."""
     return _data_from(value, _leaves_below([node])[node])
 
@@ -42,7 +43,7 @@ def has_long_history(node: Node) -> bool:
     return cell is not None and cell.value is not None and cell.generation >= MOST_GENERATIONS
 
 
-def settle_all(computed: Iterable[Node], work: int) -> None:
+def truncate_histories(computed: Iterable[Node], work: int) -> None:
     """Cuts the history of nodes that were just computed, and of values that tensors which wait are built on.
 
     Those of them through which a gradient can be asked for keep theirs. What is looked at is bounded by the `work` that
@@ -60,7 +61,7 @@ def settle_all(computed: Iterable[Node], work: int) -> None:
     for node, data in made.items():
         for holder in list(holders_of(node)):
             holder._settle(data)
-        node.cell.settled = data
+        node.cell.detached = data
     if made:
         _rebase(waiting, made, needed, most)
 
@@ -69,7 +70,7 @@ def _data_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
     made = leaf_node(value)
     leaf = leaf_of(made)
     assert leaf is not None
-    leaf.settled = True
+    leaf.detached = True
     changes: dict[weakref.ref[Leaf], int] = {}
     for found in ancestors:
         changes[weakref.ref(found)] = found.changed

@@ -8,7 +8,7 @@ from typing import Any
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node, make_node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Array, Struct, Tape, Tensor, Tuple, Type, inner_types
 from livegrad.ir.walk import nodes_of
@@ -20,7 +20,7 @@ def has_symbols(type: Type) -> bool:
     )
 
 
-@keeps_places
+@propagates_lines
 def bind_sizes(function: Function, sizes: Mapping[str, int]) -> Function:
     """The function for these sizes; itself when it has no symbolic ones."""
     # A closed function can only have the symbolic sizes of its parameters.

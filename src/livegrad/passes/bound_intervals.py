@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from livegrad import ops
 from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
@@ -26,7 +26,7 @@ CallRule = Callable[[Function, Sequence[Interval]], tuple[Interval, ...]]
 _Known = tuple[tuple[bool, bool, bool], ...]  # of each argument: whether it is a point, unbounded, never negative
 
 
-@keeps_places
+@propagates_lines
 def bound_intervals(
     function: Function, ranged: Sequence[bool], rules: Mapping[Function, CallRule] | None = None
 ) -> Function:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
@@ -27,7 +27,7 @@ ALL = -1
 Bits = int
 
 
-@keeps_places
+@propagates_lines
 def eliminate_dead_results(module: Module) -> Module:
     """The module without results, carried values, parameters and captures that nothing needs."""
     order = reachable_functions(module.functions)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, rebuild
 from livegrad.ops.sorting import top_positions
 
 
-@keeps_places
+@propagates_lines
 def expand_ops(function: Function, should_expand: Callable[[Node], bool]) -> Function:
     """The function with every node expanded that `should_expand` names, expansions included."""
     if not any(map(should_expand, nodes_of(function))):

@@ -12,13 +12,13 @@ from livegrad.ir.function import map_results
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Tape, Tensor
 from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_in, reachable_functions, substitute
 from livegrad.ops.control import call, cond, parameters_of
 
 
-@keeps_places
+@propagates_lines
 def rewrite_functions(module: Module, transform: Callable[[Function], Function]) -> Module:
     """The module with `transform` applied to each function it reaches, innermost first.
 

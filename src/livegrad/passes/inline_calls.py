@@ -12,7 +12,7 @@ from functools import lru_cache
 from livegrad.diagnostics import CompileError, Place
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import add_origins, originating_from
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
@@ -26,7 +26,7 @@ _MOST_WORK = 1 << 20  # operations of one call
 _WORTH_A_CALL = 16  # nodes
 
 
-@keeps_places
+@propagates_lines
 def inline_calls(module: Module) -> Module:
     """The module with every call inlined, in the bodies of loops, branches and maps too.
 
@@ -48,7 +48,7 @@ def inline_calls(module: Module) -> Module:
         ) from None
 
 
-@keeps_places
+@propagates_lines
 def inline_small_calls(module: Module) -> Module:
     """The module with calls inlined where that leaves it small; what a large one calls often stays a function.
 

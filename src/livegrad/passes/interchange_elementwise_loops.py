@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from livegrad.ir.function import map_results, trace
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Scalar, Tensor, Type, i64, shape_of
 from livegrad.ir.walk import nodes_of, ops_in
 from livegrad.ops.aggregate import get, make_tuple
@@ -30,7 +30,7 @@ def interchange_elementwise_loops(function: Function) -> Function:
     return _with_maps(function) if for_loop in ops_in(function) else function
 
 
-@keeps_places
+@propagates_lines
 def _with_maps(function: Function) -> Function:
     return map_results(function, _at_points)
 

@@ -12,7 +12,7 @@ from livegrad.diagnostics import CompileError
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Array, Struct, Tape, Tuple, Type, bf16, components, f32, inner_types, scalar_of
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make, make_tuple, member
@@ -35,7 +35,7 @@ _MOVES = frozenset(
 )
 
 
-@keeps_places
+@propagates_lines
 def lower_bfloat16(module: Module) -> Module:
     """The module with all arithmetic on bf16 done in f32."""
     if not any(_mentions(function) for function in reachable_functions(module.functions)):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Tensor, f16, f32
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.conversion import cast
@@ -36,7 +36,7 @@ def _is_folded(node: Node) -> bool:
     return node.type.element.kind != "complex" and has_few_taps(node)
 
 
-@keeps_places
+@propagates_lines
 def _with_padded_images(function: Function) -> Function:
     return map_results(function, _padded_image)
 

@@ -16,7 +16,7 @@ from livegrad import ops
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, constant_op, input_node, input_op, parameter_op
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ir.propagate_lines import keeping_places
+from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ir.types import Scalar, Type, scalar_of, u32
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import cond
@@ -78,7 +78,7 @@ def undefined_values(choices: Choices, ranged: tuple[bool, ...]) -> frozenset[in
 
 @lru_cache(maxsize=4)
 def _intervals(values: Function, ranged: tuple[bool, ...]) -> tuple[tuple[Node, ...], tuple[Interval, ...]]:
-    with keeping_places([values]):
+    with propagating_lines([values]):
         return intervals_of(values, ranged)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from livegrad import ops
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.walk import substitute
 from livegrad.ops.rules import filled, zero
 from livegrad.passes.differentiate.forward import with_result_tangents
@@ -16,7 +16,7 @@ from livegrad.passes.mask_choices import Masked, State, chosen, neutral
 from livegrad.passes.split_choices import Choices, Leaf, Nested, Step
 
 
-@keeps_places
+@propagates_lines
 def with_tangents(values: Function, axes: int) -> Function:
     """Each result of a function of numbers, followed by its derivatives by the first parameters.
 

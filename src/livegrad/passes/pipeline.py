@@ -13,7 +13,7 @@ from typing import Any
 from livegrad.diagnostics import VerifyError
 from livegrad.ir.node import Function, Module
 from livegrad.ir.op import Op
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.text import print_module
 from livegrad.ir.verify import verify_module
 
@@ -74,7 +74,7 @@ class PipelineTrace:
 Trace = Callable[[str, Any], None]  # is called with a pass's name and what it made
 
 
-@keeps_places
+@propagates_lines
 def run_passes(
     module: Module, passes: Iterable[Pass], sizes: Mapping[str, int] | None = None, trace: Trace | None = None
 ) -> Module:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import shape_of
 from livegrad.ir.walk import nodes_of, ops_in, substitute
 from livegrad.ops.linalg import matmul, swap_last
 from livegrad.ops.movement import permute
 
 
-@keeps_places
+@propagates_lines
 def push_transpose_through_matmul(function: Function) -> Function:
     """The function with `(a @ b)ᵀ` as `bᵀ @ aᵀ`, wherever nobody else needs the product."""
     if not {matmul, permute} <= ops_in(function):

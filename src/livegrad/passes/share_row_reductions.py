@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Tensor, f16
 from livegrad.ir.walk import nodes_of, substitute, toposort
 from livegrad.ops.movement import sizes
@@ -19,7 +19,7 @@ from livegrad.ops.reduction import reduce
 _LEAST_ROWS, _LEAST_LENGTH = 64, 64
 
 
-@keeps_places
+@propagates_lines
 def share_row_reductions(function: Function) -> Function:
     """The function with `sum(x)` as a sum of sums of rows, wherever another fold sweeps these rows of the same data."""
     folds = [node for node in nodes_of(function) if node.op is reduce]

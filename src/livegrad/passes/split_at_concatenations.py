@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import prod
 
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Tensor, shape_of
 from livegrad.ir.walk import nodes_of, ops_in, substitute
 from livegrad.ops.movement import broadcast, concatenate, slice_
@@ -34,7 +34,7 @@ def split_at_concatenations(function: Function) -> Function:
     return _split(function) if concatenate in ops_in(function) else function
 
 
-@keeps_places
+@propagates_lines
 def _split(function: Function) -> Function:
     users: dict[Node, list[Node]] = defaultdict(list)
     nodes = nodes_of(function)

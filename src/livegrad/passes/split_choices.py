@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeping_places
+from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ir.types import Scalar
 from livegrad.ir.walk import nodes_of
 
@@ -134,7 +134,7 @@ def split_choices(function: Function, *, most: int = 64, least_cost: float = LEA
         budget *= 1.2
     if splitter.bits < _FEWEST:
         return None
-    with keeping_places([function]) as places:
+    with propagating_lines([function]) as places:
         values = Function(f"{function.name}.values", function.parameters, tuple(splitter.values))
         return Choices(function.name, places.keep(values), root)
 

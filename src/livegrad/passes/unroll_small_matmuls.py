@@ -13,7 +13,7 @@ from math import prod
 from livegrad.ir.function import map_results, trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Matrix, Tensor, Vector, f32, f64, i64, shape_of
 from livegrad.ir.walk import ops_in
 from livegrad.ops.aggregate import make, members_of
@@ -33,7 +33,7 @@ def unroll_small_matmuls(function: Function) -> Function:
     return _with_maps(function) if matmul in ops_in(function) else function
 
 
-@keeps_places
+@propagates_lines
 def _with_maps(function: Function) -> Function:
     return map_results(function, _written_out)
 

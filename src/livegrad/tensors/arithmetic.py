@@ -27,7 +27,7 @@ from livegrad.tensors.handle import (
     node_of,
     number_as,
     shapes_joined,
-    unsettled_node_of,
+    weak_node_of,
     wrap,
 )
 from livegrad.tensors.lifting import inexact
@@ -128,7 +128,7 @@ def negative(x: Any, /) -> Tensor:
     >>> lg.negative(lg.asarray([1, -2]))
     Tensor([-1,  2], dtype=int64)
     """
-    return wrap(ops.neg(unsettled_node_of(x, "negative")))
+    return wrap(ops.neg(weak_node_of(x, "negative")))
 
 
 def positive(x: Any, /) -> Tensor:
@@ -138,7 +138,7 @@ def positive(x: Any, /) -> Tensor:
     >>> lg.positive(lg.asarray([1, -2]))
     Tensor([ 1, -2], dtype=int64)
     """
-    node = unsettled_node_of(x, "positive")
+    node = weak_node_of(x, "positive")
     _require_numbers(node, "positive")
     return wrap(node)
 
@@ -204,7 +204,7 @@ def abs(x: Any, /) -> Tensor:
     >>> lg.abs(lg.asarray([1, -2]))
     Tensor([1, 2], dtype=int64)
     """
-    return wrap(ops.abs(unsettled_node_of(x, "abs")))
+    return wrap(ops.abs(weak_node_of(x, "abs")))
 
 
 def sign(x: Any, /) -> Tensor:

@@ -28,7 +28,7 @@ from livegrad.tensors.methods import namespace
 from livegrad.tensors.number_nodes import Number, number_node
 from livegrad.tensors.operands import of_one_type
 from livegrad.tensors.placement import placed
-from livegrad.tensors.weak_types import cast_number, is_weak, settled, typed
+from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak, typed
 
 # --- from data -------------------------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
 def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
     own = tensor.dtype  # a tensor that was freed is refused here
     if is_weak(tensor.node):
-        return wrap(settled(tensor.node) if wanted is None else typed(cast_number(tensor.node, wanted)))
+        return wrap(give_default_type(tensor.node) if wanted is None else typed(cast_number(tensor.node, wanted)))
     if wanted is None or wanted is own:
         return tensor.__copy__() if copy else tensor
     if copy is False:

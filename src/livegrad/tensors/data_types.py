@@ -31,7 +31,7 @@ from livegrad.tensors.dtypes import (
     weak_type,
 )
 from livegrad.tensors.errors import DtypeError
-from livegrad.tensors.handle import Tensor, unsettled_node_of, wrap
+from livegrad.tensors.handle import Tensor, weak_node_of, wrap
 from livegrad.tensors.number_nodes import number_node
 from livegrad.tensors.placement import DEVICES, device_named, placed
 from livegrad.tensors.weak_types import is_weak, typed
@@ -58,7 +58,7 @@ def astype(x: Any, dtype: Any, /, *, copy: builtins.bool = True, device: str | N
     Tensor([ 1, -1], dtype=int32)
     """
     wanted = dtype_from(dtype, "astype")
-    node = number_node(x, f64) if x.__class__ is float else unsettled_node_of(x, "astype")
+    node = number_node(x, f64) if x.__class__ is float else weak_node_of(x, "astype")
     own = scalar_of(node.type)
     assert own is not None
     if is_weak(node) and own.kind != "complex":

@@ -36,7 +36,7 @@ from livegrad.tensors.lifecycle import Lifecycle
 from livegrad.tensors.methods import Methods, namespace
 from livegrad.tensors.number_nodes import Number, number_node
 from livegrad.tensors.tensor_operators import Operators
-from livegrad.tensors.weak_types import cast_number, is_weak, settled
+from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak
 
 
 class Tensor(Interop, Lifecycle, Methods, Operators):
@@ -289,7 +289,7 @@ def wrap_array(array: Value, type: TensorType | None = None, *, external: bool =
 def node_of(value: Any, user: str) -> Node:
     """The node of a tensor, number or array-like; arrays become data of the graph."""
     if isinstance(value, Tensor):
-        return settled(value.node) if weak_types.traces else value.node
+        return give_default_type(value.node) if weak_types.traces else value.node
     if isinstance(value, Node):
         return value
     if isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
@@ -305,7 +305,7 @@ def node_of(value: Any, user: str) -> Node:
     )
 
 
-def unsettled_node_of(value: Any, user: str) -> Node:
+def weak_node_of(value: Any, user: str) -> Node:
     """`node_of`, for what Python itself does with numbers: a number of a traced call stays one without a type."""
     return value.node if isinstance(value, Tensor) else node_of(value, user)
 
@@ -370,11 +370,11 @@ def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
     """Both as nodes; the weaker operand in the type that it takes beside the other."""
     first_weakness, second_weakness = _weakness(first), _weakness(second)
     if first_weakness == second_weakness:
-        return unsettled_node_of(first, user), unsettled_node_of(second, user)
+        return weak_node_of(first, user), weak_node_of(second, user)
     if second_weakness > first_weakness:
-        a = unsettled_node_of(first, user)
+        a = weak_node_of(first, user)
         return a, _weakened(second, a)
-    b = unsettled_node_of(second, user)
+    b = weak_node_of(second, user)
     return _weakened(first, b), b
 
 

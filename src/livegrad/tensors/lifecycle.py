@@ -22,7 +22,7 @@ from livegrad.ir.walk import toposort
 from livegrad.lazy.devices import assign_devices
 from livegrad.lazy.gradient_variables import ends_gradients, note_variable, wants_gradient
 from livegrad.lazy.lazy_values import Leaf, hold, holders_of, leaf_node, leaf_of, read_leaf, replace_data
-from livegrad.lazy.truncate_history import has_long_history, settle
+from livegrad.lazy.truncate_history import detach_into_leaf, has_long_history
 from livegrad.ops.movement import broadcast
 from livegrad.ops.placement import transfer
 
@@ -76,7 +76,7 @@ class Lifecycle:
 
     def _leaf(self: Any, user: str) -> Leaf:
         leaf = leaf_of(self.node)
-        if leaf is None or leaf.external or (leaf.settled and self._extra is None):
+        if leaf is None or leaf.external or (leaf.detached and self._extra is None):
             raise UsageError(
                 f"`{user}` replaces the data of a leaf, but this tensor is "
                 + ("external memory" if leaf is not None and leaf.external else "computed"),
@@ -152,7 +152,7 @@ class Lifecycle:
         if wanted:
             note_variable(self)
         if wanted and has_long_history(self.node):
-            self._settle(settle(self.node, self._stored()))
+            self._settle(detach_into_leaf(self.node, self._stored()))
         return self
 
     def _stand_alone(self: Any) -> None:
@@ -160,7 +160,7 @@ class Lifecycle:
         node = self.node
         rivals = any(variable is not self for variable in _variables(node))
         if rivals or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
-            self._settle(self._snapshot() if leaf_of(node) is not None else settle(node, self._stored()))
+            self._settle(self._snapshot() if leaf_of(node) is not None else detach_into_leaf(node, self._stored()))
 
     def _snapshot(self: Any) -> Node:
         """A leaf with the same data, which later fills of this one do not reach; a computed tensor's own node."""

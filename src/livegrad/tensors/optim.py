@@ -63,13 +63,13 @@ class SGD:
     Tensor([2.], dtype=float32)
     """
 
-    rate: float = 0.01
+    learning_rate: float = 0.01
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_settings(rate=self.rate, weight_decay=self.weight_decay)
+        _require_settings(learning_rate=self.learning_rate, weight_decay=self.weight_decay)
         _require_decays(momentum=self.momentum)
 
     def init(self, parameters: Tree) -> Tree:
@@ -80,13 +80,13 @@ class SGD:
         if self.weight_decay:
             gradients = tree_map(lambda g, p: g + self.weight_decay * p, gradients, parameters)
         if not self.momentum:
-            return tree_map(lambda p, g: p - self.rate * g, parameters, gradients), state
+            return tree_map(lambda p, g: p - self.learning_rate * g, parameters, gradients), state
         velocity = tree_map(lambda v, g: self.momentum * v + g, state, gradients)
         if self.nesterov:
             gradients = tree_map(lambda g, v: g + self.momentum * v, gradients, velocity)
         else:
             gradients = velocity
-        return tree_map(lambda p, g: p - self.rate * g, parameters, gradients), velocity
+        return tree_map(lambda p, g: p - self.learning_rate * g, parameters, gradients), velocity
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,14 @@ class Adam:
     Tensor([3.5], dtype=float32)
     """
 
-    rate: float = 0.001
+    learning_rate: float = 0.001
     decay: float = 0.9
     square_decay: float = 0.999
     epsilon: float = 1e-8
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_settings(rate=self.rate, epsilon=self.epsilon, weight_decay=self.weight_decay)
+        _require_settings(learning_rate=self.learning_rate, epsilon=self.epsilon, weight_decay=self.weight_decay)
         _require_decays(decay=self.decay, square_decay=self.square_decay)
 
     def init(self, parameters: Tree) -> Tree:
@@ -127,7 +127,7 @@ class Adam:
             # The two averages start at zero, which these undo.
             m = m / _share_gathered(self.decay, count)
             s = s / _share_gathered(self.square_decay, count)
-            return astype(p - self.rate * (m / (sqrt(s) + self.epsilon) + self.weight_decay * p), p.dtype)
+            return astype(p - self.learning_rate * (m / (sqrt(s) + self.epsilon) + self.weight_decay * p), p.dtype)
 
         return tree_map(move, parameters, mean, square), {"step": step, "mean": mean, "square": square}
 

@@ -15,7 +15,7 @@ from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.diagnostics.explain_calls import call_users
 from livegrad.ir.function import inline
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import cached_derivation, forget_derivations, keeps_places
+from livegrad.ir.propagate_lines import cached_derivation, forget_derivations, propagates_lines
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bool_, is_differentiable, scalar_of
 from livegrad.lazy.lazy_values import compute_together
@@ -322,7 +322,7 @@ def _pull_back(function: Function, active: tuple[bool, ...], with_value: bool) -
 
 
 @cached_derivation(256)
-@keeps_places
+@propagates_lines
 def _push_forward(function: Function, active: tuple[bool, ...]) -> Function:
     """(arguments, tangents of the active ones) → (results, a tangent for each)."""
     derived, flags = forward.push_forward(with_derivatives_written(function), active)

@@ -75,7 +75,7 @@ def is_python_number(node: Node | None) -> bool:
     return bool(_in_loops) and node is not None and shape_of(node.type) == () and _is_from_numbers(node, _in_loops)
 
 
-def settled(node: Node) -> Node:
+def give_default_type(node: Node) -> Node:
     """The node; a number without a type of its own gets the one of a Python number that stands alone."""
     if not is_weak(node):
         return node

@@ -13,7 +13,7 @@ from livegrad.diagnostics import LivegradError, ParseError
 from livegrad.ir.leaves import parameter, parameter_op
 from livegrad.ir.node import Attribute, Function, Key, Module, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.propagate_lines import keeping_places
+from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.text.lexing import Cursor, guess
 from livegrad.ir.text.terms import TermReader
@@ -118,7 +118,7 @@ class _Parser:
         name = cursor.name("a function's name")
         if name in self.functions:
             cursor.fail(f"function `@{name}` is defined twice", at=start, help="give one of them another name")
-        with keeping_places(()) as places:
+        with propagating_lines(()) as places:
             function = places.keep_own(_FunctionParser(self, name).read())
         self.functions[name] = function
         if exported:

@@ -31,7 +31,7 @@ from livegrad.live.graph.sources import (
     describe_setting,
     same_value,
     setting_of,
-    settled_number,
+    with_default_type,
 )
 from livegrad.live.graph.user_kernel import CudaKernel
 from livegrad.ops.context import FeatureLevel
@@ -247,7 +247,7 @@ class State(Block):
         self.name = name
         self.debug = Debug()
         self.shapes = {}
-        self.initial: Numbers = array_of(settled_number(initial))
+        self.initial: Numbers = array_of(with_default_type(initial))
         self._make_pins(("next",), ("value",))
 
     def default_of(self, name: str) -> Any:

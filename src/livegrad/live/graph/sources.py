@@ -126,10 +126,10 @@ def setting_of(value: Any, like: Setting | None = None) -> Setting:
     return Setting(array[()] if array.ndim == 0 else array, given)
 
 
-def settled_number(value: Any) -> Any:
+def with_default_type(value: Any) -> Any:
     """A Python number in the type that it has where nothing else decides; anything else as it is.
 
-    >>> settled_number(1.5), settled_number([1.5])
+    >>> with_default_type(1.5), with_default_type([1.5])
     (np.float32(1.5), [1.5])
     """
     kinds = {float: np.float32, complex: np.complex64}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, components, shape_of
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import parameters_of
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-@keeps_places
+@propagates_lines
 def batch(function: Function, in_axes: int | Sequence[int | None] | None = 0, *, size: Size) -> Function:
     """The function for `size` arguments at once: results have the batch for their first axis.
 

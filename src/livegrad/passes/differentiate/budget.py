@@ -13,7 +13,7 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.function import inline, map_results
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Type, i64, is_differentiable
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import check, cond, for_loop, parameters_of, while_loop
@@ -25,7 +25,7 @@ from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.functions import rewrite_functions
 
 
-@keeps_places
+@propagates_lines
 def within_budget(function: Function, bytes: int) -> Function:
     """Splits each loop whose gradient would store more than this many bytes into segments.
 

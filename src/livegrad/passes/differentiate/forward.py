@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
-from livegrad.ir.propagate_lines import cached_derivation, keeps_places
+from livegrad.ir.propagate_lines import cached_derivation, propagates_lines
 from livegrad.ir.types import Type, differential_of, is_differentiable
 from livegrad.ir.walk import substitute
 from livegrad.ops.aggregate import get, make_tuple
@@ -207,7 +207,7 @@ RULES: dict[Op, ControlRule] = {
 }
 
 
-@keeps_places
+@propagates_lines
 def jvp(function: Function) -> Function:
     """(arguments, a tangent for each) → (results, a tangent for each).
 

@@ -10,7 +10,7 @@ from functools import cache
 
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.walk import reachable_functions
 from livegrad.ops.aggregate import make_tuple
 from livegrad.ops.control import call
@@ -27,7 +27,7 @@ from livegrad.passes.functions import rewrite_functions, uses_any
 DERIVATIVE_RULES = frozenset({custom_call, recompute_call, kept})
 
 
-@keeps_places
+@propagates_lines
 def differentiate(module: Module) -> Module:
     """The module with every derivative that it asks for written out, and nothing left that only derivatives need."""
     return forget_rules(write_derivatives(module))
@@ -46,7 +46,7 @@ def forget_rules(module: Module) -> Module:
     return rewrite_functions(module, lambda function: map_results(function, forget))
 
 
-@keeps_places
+@propagates_lines
 def write_derivatives(module: Module) -> Module:
     """The module with every derivative that it asks for written out."""
     if not uses_any(reachable_functions(module.functions), {fwd_diff, bwd_diff}):

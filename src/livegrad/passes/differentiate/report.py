@@ -14,7 +14,7 @@ from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.function import captured_values
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import telling_lines_apart
 from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, is_differentiable
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
@@ -93,7 +93,7 @@ def _total(sizes: Iterator[Size]) -> Size:
     return total
 
 
-@keeps_places
+@propagates_lines
 def storage_report(function: Function) -> StorageReport:
     """What reverse mode remembers of a function, how many bytes that is, and why.
 

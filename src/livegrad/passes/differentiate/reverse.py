@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livegrad.ir.node import Function
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ops.control import parameters_of
 from livegrad.ops.rules import zero
@@ -13,7 +13,7 @@ from livegrad.passes.differentiate.tangents import Tangent, materialize
 from livegrad.passes.differentiate.transpose import transpose_graph
 
 
-@keeps_places
+@propagates_lines
 def vjp(function: Function, *, with_value: bool = False) -> Function:
     """(arguments, a cotangent for each result) → a cotangent for each argument, after the value if asked for.
 
@@ -35,7 +35,7 @@ def vjp(function: Function, *, with_value: bool = False) -> Function:
     return Function(derived.name, derived.parameters, (*derived.results[:values], *cotangents))
 
 
-@keeps_places
+@propagates_lines
 def pull_back(function: Function, active: tuple[bool, ...], *, with_value: bool = False) -> Function:
     """(arguments, a cotangent for each result) → a cotangent for each active argument, after the value if asked for."""
     types = function.parameter_types

@@ -11,7 +11,7 @@ from typing import Any
 from livegrad.diagnostics import Place
 from livegrad.ir.node import Function, Module, Node, attribute_key
 from livegrad.ir.op import Op
-from livegrad.ir.propagate_lines import keeps_places
+from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import add_origins, originating_from
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.passes.functions import rewrite_functions
@@ -46,7 +46,7 @@ class Simplify:
         return module
 
 
-@keeps_places
+@propagates_lines
 def simplify_function(function: Function) -> Function:
     """The function with no node left to which a rule applies; the functions among its attributes stay as they are."""
     simplifier = _Simplifier()
