@@ -247,6 +247,11 @@ def test_a_number_for_a_pin_that_was_removed_meanwhile_is_no_error():
     assert engine.step().ran == ()
 
 
+def post(journal: Journal, box: Any, pin: Any, value: float) -> None:
+    with journal.posting:
+        journal.mailbox[pin] = box, value
+
+
 def test_mail_that_an_interrupt_kept_from_delivery_is_delivered_again():
     given: list[float] = []
 
@@ -256,8 +261,8 @@ def test_mail_that_an_interrupt_kept_from_delivery_is_delivered_again():
             raise KeyboardInterrupt
 
     journal, box = Journal(), Postbox({}, give)
-    journal.post(box, "first", 1.0)
-    journal.post(box, "second", 2.0)
+    post(journal, box, "first", 1.0)
+    post(journal, box, "second", 2.0)
     with pytest.raises(KeyboardInterrupt):
         journal.deliver()
     journal.deliver()
@@ -285,10 +290,10 @@ def test_a_number_that_is_posted_while_others_are_delivered_is_delivered_next() 
     def give(pin: Any, value: float) -> None:
         given.append(value)
         if value == 1.0:
-            journal.post(box, pin, 2.0)
+            post(journal, box, pin, 2.0)
 
     journal, box = Journal(), Postbox({}, give)
-    journal.post(box, "pin", 1.0)
+    post(journal, box, "pin", 1.0)
     journal.deliver()
     journal.deliver()
     journal.deliver()

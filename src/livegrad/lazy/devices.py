@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import LivegradError
+from livegrad.diagnostics import LivegradError, Place
 from livegrad.ir.leaves import constant_op, input_op
 from livegrad.ir.line_sites import name_place
 from livegrad.ir.node import Function, Node
@@ -29,7 +30,7 @@ from livegrad.runtime.reference import apply_node
 DEFAULT_DEVICE = "cpu"
 # (nodes in order, values of those that are known, nodes whose values are wanted) → values
 Runner = Callable[[Sequence[Node], Mapping[Node, Any], Sequence[Node]], Sequence[Value]]
-LookAt = Callable[[Node, Any], None]
+LookAt = Callable[[Node, Any, Sequence[Place]], None]  # a node, its value, and the lines that wrote it
 # What is not worth keeping even when somebody holds it: it is made again by reading what it is made of.
 TRIVIAL = frozenset({broadcast, reshape, permute, slice_, flip, iota, constant_op})
 KEEPING_DEVICES = frozenset({"cuda"})
@@ -106,7 +107,8 @@ def run_by_node(
     order: Sequence[Node],
     known: Mapping[Node, Array],
     wanted: Sequence[Node],
-    look_at: LookAt = lambda node, value: None,
+    look_at: LookAt = lambda node, value, lines: None,
+    lines_of: Callable[[Node], Sequence[Place]] = attrgetter("origins"),
 ) -> list[Array]:
     """Node by node, with NumPy: slow and obvious. Every value is shown to `look_at` as soon as it is there."""
     made: dict[Node, Any] = dict(known)
@@ -115,7 +117,7 @@ def run_by_node(
         for node in order:
             if node not in made:
                 made[node] = apply_node(node, [made[operand] for operand in node.operands], call)
-            look_at(node, made[node])
+            look_at(node, made[node], lines_of(node))
     return [np.array(made[node], order="C") for node in wanted]
 
 
@@ -126,7 +128,7 @@ def _run_function(look_at: LookAt, function: Function, *arguments: Any) -> Any:
     for node in nodes_of(function):
         if node not in made:
             made[node] = apply_node(node, [made[operand] for operand in node.operands], call)
-            look_at(node, made[node])
+            look_at(node, made[node], function.origins_of(node))
     results = tuple(made[result] for result in function.results)
     return results[0] if len(results) == 1 else results
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
+from livegrad.diagnostics import KernelCheckError, Place, UsageError, caller_origin
 from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
 from livegrad.ir.node import Node
@@ -416,17 +416,17 @@ def has_wrong_numbers(value: Any) -> bool:
     return wrong is not None and bool(np.any(wrong))
 
 
-def require_numbers(node: Node, value: Any) -> None:
-    """Refuses a value of a node that has what this thread looks for."""
+def require_numbers(node: Node, value: Any, lines: Sequence[Place]) -> None:
+    """Refuses a value of a node, written at these lines, that has what this thread looks for."""
     wrong = _wrong_numbers(value) if isinstance(node.type, Tensor | Scalar) else None
     if wrong is not None and np.any(wrong):
         place = np.unravel_index(int(np.argmax(wrong)), np.shape(value))
         kind = "NaN" if np.any(np.isnan(readable(np.asarray(value)))) else "infinity"
         what = "the data given here has" if node.op is input_op else f"`{node.op.name}` gave"
-        others = ", ".join(map(str, node.origins[1:]))  # of a graph that was built before anybody looked for NaNs
+        others = ", ".join(map(str, lines[1:]))  # of a graph that was built before anybody looked for NaNs
         raise KernelCheckError(
             f"{what} the first {kind}, at index {tuple(map(int, place))}",
-            where=node.origin or caller_origin(),
+            where=lines[0] if lines else caller_origin(),
             help=f"the same value is written at {others}" if others else None,
         )
 

@@ -36,7 +36,7 @@ from livegrad.live.graph.description import (
 )
 from livegrad.live.graph.drawing import draw_blocks
 from livegrad.live.graph.gradient_source import GradientSource
-from livegrad.live.graph.journal import Journal, Observer, merge_entries
+from livegrad.live.graph.journal import MANY, Journal, Observer, merge_entries
 from livegrad.live.graph.problems import Problem
 from livegrad.live.graph.sources import ExternalBuffer, Numbers, feature_value
 from livegrad.live.readings import AskedReading
@@ -268,7 +268,9 @@ class Engine(GradientSource):
         with journal.lock:
             if journal.deliver():
                 # In this order: an interrupt in between leaves some edits twice, which comes to the same.
-                journal.applying, journal.entries = merge_entries([*journal.applying, *journal.entries]), []
+                entries = [*journal.applying, *journal.entries]
+                journal.applying = merge_entries(entries) if len(entries) >= MANY else entries
+                journal.entries = []
             entries = journal.applying
             if journal.observer is not None:
                 journal.observer.frame_begins()

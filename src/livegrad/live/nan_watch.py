@@ -82,7 +82,8 @@ def _explain(executable: Executable, leaf: LeafStep, features: Mapping[FeatureLe
             return KernelCheckError(f"`{operand_key(operand)}`, which `{leaf.key}` reads, has a NaN or an infinity")
         known[parameter] = value[()] if isinstance(parameter.type, Scalar) else value
     try:
-        run_by_node(_inner_nodes(leaf.function), known, leaf.function.results, require_numbers)
+        function = leaf.function
+        run_by_node(_inner_nodes(function), known, function.results, require_numbers, function.origins_of)
     except KernelCheckError as error:
         return error
     return plain

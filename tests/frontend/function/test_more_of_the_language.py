@@ -167,7 +167,7 @@ def test_f_strings_are_printed_in_order(capsys: pytest.CaptureFixture[str]) -> N
         return x
 
     f(1.0, 3)
-    expected = "iteration 0: x = 1.00 | False\ntrip 2: x = 2.25 | True\nbraces {} 3.375 {}   4\n"
+    expected = "iteration 0: x = 1.00 | False\niteration 2: x = 2.25 | True\nbraces {} 3.375 {}   4\n"
     assert capsys.readouterr().out == expected
     lg.bwd_diff(f)(1.0, 3, 1.0)
     assert capsys.readouterr().out == expected

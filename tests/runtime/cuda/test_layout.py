@@ -131,7 +131,7 @@ def test_a_source_that_is_written_out_in_a_file_is_found_there():
 def test_what_a_kernel_cannot_take_is_refused_by_name():
     with pytest.raises(UsageError, match=r"may be written"):
         cuda_block('extern "C" __global__ void f(float* x, float* y) {}', outputs={"y": "same(0)"})
-    with pytest.raises(UsageError, match=r"cannot take `float4 x`"):
+    with pytest.raises(UsageError, match=r"cannot be `float4 x`"):
         cuda_block('extern "C" __global__ void f(float4 x, float* y) {}', outputs={"y": "same(0)"})
     with pytest.raises(UsageError, match=r"has no parameter m"):
         cuda_block(SHIFT, outputs={"result": "same(0)"}, sizes={"m": "result"})

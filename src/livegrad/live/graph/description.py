@@ -572,9 +572,11 @@ class Graph:
         before = self.sources.get(target) if target.__class__ is Pin else None
         if value.__class__ is float and before.__class__ is Setting and before.value.__class__ is float:  # type: ignore[union-attr]
             journal = self._journal
-            journal.post(self._postbox, target, value)
+            with journal.posting:  # in the place of a number that was not delivered yet; whoever has the lock goes on
+                journal.mailbox[target] = self._postbox, value
             if journal is not self._journal:  # the graph was put into another one, which may have asked for mail before
-                self._journal.post(self._postbox, target, value)
+                with self._journal.posting:
+                    self._journal.mailbox[target] = self._postbox, value
             return
         self._give(target, value)
 

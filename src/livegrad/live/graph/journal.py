@@ -38,7 +38,7 @@ class Entry(NamedTuple):
     detail: Detail
 
 
-_MANY = 256  # fewer edits are not worth merging
+MANY = 256  # fewer edits are not worth merging
 _OF_VALUES = ("value", "feature", "rebind", "state")
 
 
@@ -49,7 +49,7 @@ def merge_entries(entries: list[Entry]) -> list[Entry]:
     >>> merge_entries(edits)
     [Entry(kind='value', subject='gain', detail=(999.0, 1000.0))]
     """
-    if len(entries) < _MANY:
+    if len(entries) < MANY:
         return entries
     last: dict[Any, Entry] = {}
     for place, entry in enumerate(entries):
@@ -107,13 +107,8 @@ class Journal:
     observer: Observer | None = field(default=None, repr=False)
     structural: int = field(default=0, repr=False)  # how many edits of the structure there have been
     is_engines: bool = field(default=False, repr=False)  # whether frames take its edits
-    _crowded: int = field(default=_MANY, init=False, repr=False)  # so many edits are merged
+    _crowded: int = field(default=MANY, init=False, repr=False)  # so many edits are merged
     order: int = field(default_factory=count().__next__, repr=False)  # who needs several locks takes the lowest first
-
-    def post(self, box: Postbox, pin: Any, value: float) -> None:
-        """Leaves a number for a pin, in the place of one that was not delivered yet. Whoever has the lock goes on."""
-        with self.posting:
-            self.mailbox[pin] = box, value
 
     def deliver(self) -> list[Entry]:
         """Makes edits of what was posted, and gives all edits so far. Called first of all, with the lock held."""
@@ -137,20 +132,21 @@ class Journal:
             for pin, mail in posted:
                 if self.mailbox.get(pin) is mail:
                     del self.mailbox[pin]
-        self._make_room()
+        if len(self.entries) >= self._crowded:
+            self._make_room()
         return self.entries
 
     def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
         """Adds an edit."""
         self.structural += kind == "structure"
         self.entries.append(Entry(kind, subject, detail))
-        self._make_room()
+        if len(self.entries) >= self._crowded:
+            self._make_room()
 
     def _make_room(self) -> None:
         """Merges edits that pile up while nobody steps; the more there are, the less often."""
-        if len(self.entries) >= self._crowded:
-            self.entries = merge_entries(self.entries)
-            self._crowded = max(_MANY, 2 * len(self.entries))
+        self.entries = merge_entries(self.entries)
+        self._crowded = max(MANY, 2 * len(self.entries))
 
     @contextmanager
     def observed(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:
