@@ -76,6 +76,11 @@ class Values:
         if one in self._tried or isinstance(one.node, Memory):
             return
         self._tried.add(one)
+        around, self._last_turn = self._last_turn, None  # a loop may be the first that needs it
+        self._try_now(one)
+        self._last_turn = around
+
+    def _try_now(self, one: Instance) -> None:
         refs = list(one.feeds.values()) if self._manner.by_branch else list(one.refs())
         for ref in refs:
             self._try_source(ref)

@@ -41,18 +41,22 @@ class Moment:
     needed: set[Instance] = field(default_factory=set)  # by what runs, or whoever reads
 
 
+_STRICT, _DEFAULTS, _ALL_ALIKE = range(3)  # which numbers reach what runs on, while a description is wrong
+
+
 def next_moments(
     before: Moment, net: Net, time: float | None, resets: Mapping[Memory, np.ndarray], manner: Manner | None = None
 ) -> list[Moment]:
     """What one frame may lead to; a description that is right leads to one moment only."""
-    after = _next_moment(before, net, time, resets, manner or Manner(), False)
+    after = _next_moment(before, net, time, resets, manner or Manner(), _STRICT)
     if after.findings.ok or after.running is None:
         return [after]
-    return [after, _next_moment(before, net, time, resets, manner or Manner(), True)]
+    others = (_next_moment(before, net, time, resets, manner or Manner(), taken) for taken in (_DEFAULTS, _ALL_ALIKE))
+    return distinct([after, *others])
 
 
 def _next_moment(
-    before: Moment, net: Net, time: float | None, resets: Mapping[Memory, np.ndarray], manner: Manner, all_alike: bool
+    before: Moment, net: Net, time: float | None, resets: Mapping[Memory, np.ndarray], manner: Manner, taken: int
 ) -> Moment:
     """One frame: all of it is computed anew."""
     instances, scope = instances_of(net)
@@ -68,7 +72,7 @@ def _next_moment(
         after.values = {}
         return after
     else:
-        after.running = replace(after.running, numbers=_numbers_taken(after.running, net, all_alike))
+        after.running = replace(after.running, numbers=_numbers_taken(after.running, net, taken))
     running = after.running
     for one in running.instances:
         if isinstance(one.node, Memory):
@@ -92,12 +96,12 @@ def _advance(after: Moment, running: Running) -> None:
         after.values[Output(one, "value")] = type(after.values[Output(one, "value")])(following[one.node])
 
 
-def _numbers_taken(running: Running, top: Net, all_alike: bool) -> dict[Root, Given]:
+def _numbers_taken(running: Running, top: Net, which: int) -> dict[Root, Given]:
     """A description that is wrong does not run, but numbers that changed reach the one that runs on.
 
     They reach blocks that are where they were. A number that took the place of something else is no change of a number;
-    `all_alike`: it may be taken for one. So it is with one in the place of a default, in a graph that is used several
-    times: elsewhere it may have taken the place of something else.
+    with `_ALL_ALIKE` it is taken for one. So it is with one in the place of a default, in a graph that is used several
+    times: elsewhere it may have taken the place of something else. With `_DEFAULTS`, those alone are taken for changes.
     """
     taken = {}
     wanted = set(paths_of(top))
@@ -110,8 +114,8 @@ def _numbers_taken(running: Running, top: Net, all_alike: bool) -> dict[Root, Gi
                     now = net.sources.get((node, name)) if (ref.path, node) in wanted else None
                     known = running.numbers.get(ref, ref.source)
                     fits = isinstance(now, Given) and now.kind == ref.source.kind
-                    alike = fits and now.line == known.line and (now.line != (node, name) or uses[node] == 1)  # type: ignore[union-attr]
-                    taken[ref] = now if alike or (fits and all_alike) else known  # type: ignore[assignment]
+                    alike = fits and now.line == known.line and (now.line != (node, name) or uses[node] == 1 or which)  # type: ignore[union-attr]
+                    taken[ref] = now if alike or (fits and which == _ALL_ALIKE) else known  # type: ignore[assignment]
     return taken
 
 
