@@ -30,7 +30,7 @@ CHAPTERS = {
         "The live engine": "engine.md",
         "CUDA": "cuda.md",
         "Derivatives": "derivatives.md",
-        "Own rules, memory, batches": "transformations.md",
+        "Custom rules, checkpointing, batching": "transformations.md",
         "Performance": "performance.md",
         "Command line": "command-line.md",
     },
@@ -95,13 +95,13 @@ PAGES = (
         "Lazy arrays that follow the Array API. The guide is [Tensors](../tensors.md).",
         (
             Section("The tensor and its graph", (TENSOR,)),
-            Section("Making tensors", (f"{TENSOR}.creation",)),
+            Section("Creating tensors", (f"{TENSOR}.creation",)),
             Section("Arithmetic", (f"{TENSOR}.arithmetic", f"{TENSOR}.transcendental", f"{TENSOR}.neural")),
             Section("Comparison, logic and bits", (f"{TENSOR}.comparison",)),
-            Section("Sums and other folds", (f"{TENSOR}.reductions", f"{TENSOR}.trailing")),
+            Section("Reductions", (f"{TENSOR}.reductions", f"{TENSOR}.trailing")),
             Section("Products", (f"{TENSOR}.products", f"{TENSOR}.einsum")),
             Section("Shapes", (f"{TENSOR}.manipulation",)),
-            Section("Reading by index", (f"{TENSOR}.indexing",)),
+            Section("Indexing", (f"{TENSOR}.indexing",)),
             Section("Searching, sorting and sets", tuple(f"{TENSOR}.{m}" for m in ("searching", "sets", "sorting"))),
             Section("Element types", (f"{TENSOR}.data_types",)),
             Section("Constants", (), ("e", "inf", "nan", "newaxis", "pi", "__array_api_version__")),
@@ -110,7 +110,7 @@ PAGES = (
     Page(
         "reference/transforms.md",
         "Transforms and execution",
-        "What takes a function and gives another, and what runs graphs.",
+        "Transforms take a function and return another; execution runs graphs.",
         (
             Section(
                 "Derivatives",
@@ -118,15 +118,15 @@ PAGES = (
             ),
             Section("Compiling and batching", (f"{TENSOR}.jit", f"{TENSOR}.vmapping", f"{TENSOR}.pytrees")),
             Section("Control flow", (f"{TENSOR}.control_flow",)),
-            Section("Execution and what is kept", (f"{TENSOR}.execute", "livegrad.lazy.lazy_values")),
+            Section("Execution and caching", (f"{TENSOR}.execute", "livegrad.lazy.lazy_values")),
             Section("Files and other libraries", (f"{TENSOR}.storage", f"{TENSOR}.interop")),
         ),
     ),
     Page("reference/linalg.md", "lg.linalg", "Linear algebra of the Array API.", (), ("linalg",)),
     Page("reference/fft.md", "lg.fft", "Fourier transforms of the Array API.", (), ("fft",)),
-    Page("reference/nn.md", "lg.nn", "What networks are made of.", (), ("nn",)),
-    Page("reference/optim.md", "lg.optim", "Optimizers over any nest of tensors.", (), ("optim",)),
-    Page("reference/random.md", "lg.random", "Random numbers that depend on a key alone.", (), ("random",)),
+    Page("reference/nn.md", "lg.nn", "Building blocks of neural networks.", (), ("nn",)),
+    Page("reference/optim.md", "lg.optim", "Optimizers over any pytree of tensors.", (), ("optim",)),
+    Page("reference/random.md", "lg.random", "Random numbers that depend only on a key.", (), ("random",)),
     Page(
         "reference/functions.md",
         "Functions",
@@ -150,7 +150,7 @@ PAGES = (
     Page(
         "reference/contexts.md",
         "Contexts",
-        "Graphs whose nodes name what they read. The guide is [Contexts](../context.md).",
+        "Graphs whose nodes declare what they read. The guide is [Contexts](../context.md).",
         (
             Section("Graphs and programs", (CONTEXT,)),
             Section(
@@ -163,7 +163,7 @@ PAGES = (
     Page(
         "reference/assemblies.md",
         "Assemblies and parts",
-        "Functions made of nodes, and the parts they shape. The guide is [Assemblies](../assemblies.md).",
+        "Node graphs and parts. The guide is [Assemblies](../assemblies.md).",
         (
             Section(
                 "Assemblies",
@@ -182,12 +182,12 @@ PAGES = (
     Page(
         "reference/engine.md",
         "The live engine",
-        "Blocks in one plan that is edited while it runs. The guide is [The live engine](../engine.md).",
+        "Blocks in one plan that you can edit while it runs. The guide is [The live engine](../engine.md).",
         (
             Section("The engine", ("livegrad.live",)),
             Section("Blocks", (BLOCK, "livegrad.live.graph.description")),
             Section("Regions", ("livegrad.live.graph.regions",)),
-            Section("Memory of yours", ("livegrad.live.graph.sources",)),
+            Section("External memory", ("livegrad.live.graph.sources",)),
             Section("Recording and replaying", ("livegrad.live.recording",)),
         ),
     ),
@@ -195,7 +195,7 @@ PAGES = (
         "reference/errors.md",
         "Errors",
         "Every error of livegrad is a `LivegradError` with `.what`, `.where`, `.expected`, `.found`, `.help`, `.code`. "
-        "Problems of captured functions have codes of their own: the [catalogue](../diagnostics.md).",
+        "Errors in captured functions have codes: see the [diagnostics](../diagnostics.md).",
         (
             Section(
                 "Errors",
@@ -213,8 +213,8 @@ PAGES = (
     Page(
         "reference/ir.md",
         "The value IR",
-        "What everything above is made of: interned nodes, types, and one record an op. "
-        "[The design](../design.md) tells how they fit together.",
+        "Interned nodes, types, and one record per op. "
+        "[The design](../design.md) explains how they fit together.",
         (
             Section("Nodes and functions", ("livegrad.ir",)),
             Section("Running", ("livegrad.runtime",)),
@@ -224,5 +224,5 @@ PAGES = (
         ),
         ("ir.types",),
     ),
-    Page("reference/ops.md", "The op table", "What every pass and backend reads: one record an op.", (), ("ops",)),
+    Page("reference/ops.md", "The op table", "One record per op, read by every pass and backend.", (), ("ops",)),
 )

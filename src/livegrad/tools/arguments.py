@@ -24,7 +24,7 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 
 def info(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when the file has problems")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the file has problems")
     _add_json(parser)
 
 
@@ -32,23 +32,27 @@ def render(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="PNG", help="default: FILE's name with .png")
     parser.add_argument(
-        "--size", type=value.size, default=(512, 512), metavar="WxH", help="in pixels (default: 512x512)"
+        "--size", type=value.size, default=(512, 512), metavar="WxH", help="size in pixels (default: 512x512)"
     )
     parser.add_argument(
         "--direction",
         type=value.direction,
         default=(-0.6, 0.75, -0.5),
         metavar="X,Y,Z",
-        help="which way to look (default: -0.6,0.75,-0.5)",
+        help="view direction (default: -0.6,0.75,-0.5)",
     )
-    parser.add_argument("--color", type=value.color, metavar="R,G,B", help="of parts without colours, from 0 to 1")
+    parser.add_argument(
+        "--color", type=value.color, metavar="R,G,B", help="colour of parts without colours, from 0 to 1"
+    )
     _add_choice(parser)
     _add_json(parser)
 
 
 def slice_(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
-    parser.add_argument("-z", "--height", type=value.number, metavar="Z", help="default: the middle of the part")
+    parser.add_argument(
+        "-z", "--height", type=value.number, metavar="Z", help="height (default: the middle of the part)"
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="SVG", help="default: FILE's name with .svg")
     _add_feature_size(parser)
     _add_choice(parser)
@@ -58,9 +62,12 @@ def slice_(parser: argparse.ArgumentParser) -> None:
 def mesh(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="STL|3MF", help="default: FILE's name with .stl")
-    parser.add_argument("--no-sharp", dest="sharp", action="store_false", help="leave sharp edges as they are cut")
+    parser.add_argument("--no-sharp", dest="sharp", action="store_false", help="do not reconstruct sharp edges")
     parser.add_argument(
-        "--tolerance", type=value.number, metavar="LENGTH", help="how flat is flat enough for large triangles; 0: never"
+        "--tolerance",
+        type=value.number,
+        metavar="LENGTH",
+        help="flatness tolerance for large triangles; 0 disables merging",
     )
     _add_feature_size(parser)
     _add_choice(parser)
@@ -69,13 +76,11 @@ def mesh(parser: argparse.ArgumentParser) -> None:
 
 def evaluate(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
+    parser.add_argument("points", type=value.numbers(3), nargs="*", metavar="X,Y,Z", help="points in build coordinates")
     parser.add_argument(
-        "points", type=value.numbers(3), nargs="*", metavar="X,Y,Z", help="points, in build coordinates"
+        "--points-file", type=Path, metavar="FILE", help="read points from a file, one per line; - reads standard input"
     )
-    parser.add_argument(
-        "--points-file", type=Path, metavar="FILE", help="read points from a file, one a line; - is the input"
-    )
-    parser.add_argument("--gradient", action="store_true", help="give the exact gradient after each value")
+    parser.add_argument("--gradient", action="store_true", help="print the exact gradient after each value")
     _add_choice(parser)
     _add_json(parser)
 
@@ -85,16 +90,16 @@ def _add_feature_size(parser: argparse.ArgumentParser) -> None:
         "--feature-size",
         type=value.positive,
         metavar="SIZE",
-        help="what is this large is kept (default: what the file says, or a fiftieth of the part)",
+        help="smallest feature to keep (default: that of the file, or a fiftieth of the part)",
     )
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("which part, and how it is computed")
     group.add_argument("--part", metavar="NAME", help="its name, or its number from 1, where a file has several")
-    group.add_argument("--function", metavar="NAME", help="look at this function of the file instead; needs --bounds")
+    group.add_argument("--function", metavar="NAME", help="use this function of the file instead; requires --bounds")
     group.add_argument(
-        "--bounds", type=value.bounds, metavar="X0,Y0,Z0,X1,Y1,Z1", help="where to look, for --function and .vm files"
+        "--bounds", type=value.bounds, metavar="X0,Y0,Z0,X1,Y1,Z1", help="bounds, for --function and .vm files"
     )
     group.add_argument(
         "--set",
@@ -102,15 +107,17 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FUNCTION.NODE=VALUE",
-        help="another value for a constant, with commas for a vector or matrix; can be repeated",
+        help="set a constant, with commas for a vector or matrix; can be repeated",
     )
-    group.add_argument("--exact", action="store_true", help="gradient nodes mean analytic derivatives, not differences")
     group.add_argument(
-        "--precision", type=value.precision, default=f32, metavar="BITS", help="32 or 64 bits a number (default: 32)"
+        "--exact", action="store_true", help="use analytic derivatives for gradient nodes instead of differences"
+    )
+    group.add_argument(
+        "--precision", type=value.precision, default=f32, metavar="BITS", help="32 or 64 bits per number (default: 32)"
     )
     shown = group.add_mutually_exclusive_group()
     shown.add_argument(
-        "--progress", action="store_true", default=None, help="show progress (default: where the output is a terminal)"
+        "--progress", action="store_true", default=None, help="show progress (default: if the output is a terminal)"
     )
     shown.add_argument("--quiet", dest="progress", action="store_false", help="show no progress")
 
@@ -122,7 +129,7 @@ def _add_what(parser: argparse.ArgumentParser, files: str) -> None:
     parser.add_argument(
         "what",
         metavar="WHAT",
-        help=f"{files}, or an object: module:name or file.py:name; name() calls a function and takes its result",
+        help=f"{files}, or an object: module:name or file.py:name; name() calls a function and uses its result",
     )
     parser.add_argument(
         "--types", metavar="TYPES", help="of a function's parameters, where it leaves them open: 'f32; vec<f32, 3>'"
@@ -131,9 +138,9 @@ def _add_what(parser: argparse.ArgumentParser, files: str) -> None:
 
 def graph(parser: argparse.ArgumentParser) -> None:
     _add_what(parser, "a 3MF file")
-    parser.add_argument("--format", choices=("text", "dot", "svg"), help="default: what --output ends in, or text")
+    parser.add_argument("--format", choices=("text", "dot", "svg"), help="default: by the ending of --output, or text")
     parser.add_argument("--function", metavar="NAME", help="only this function of a file, by name or resource id")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: the standard output")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
@@ -143,18 +150,18 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=NUMBER",
-        help="a size that the function leaves open; can be repeated",
+        help="the value of a symbolic size; can be repeated",
     )
 
 
 def passes(parser: argparse.ArgumentParser) -> None:
     _add_what(parser, "a 3MF file or .vm tape")
     parser.add_argument("--part", metavar="NAME", help="its name, or its number from 1, where a file has several")
-    parser.add_argument("--only", metavar="PASS", help="only the text after this pass")
-    parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu", help="default: cpu; no device is needed")
+    parser.add_argument("--only", metavar="PASS", help="show only the text after this pass")
+    parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu", help="default: cpu; no GPU is needed")
     _add_sizes(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: the standard output; a page if it ends in .html"
+        "-o", "--output", type=Path, metavar="FILE", help="default: standard output; an HTML page if it ends in .html"
     )
     _add_json(parser)
 
@@ -168,7 +175,9 @@ def explain(parser: argparse.ArgumentParser) -> None:
 
 def replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a recording, made with lg.live.record")
-    parser.add_argument("--trust", action="store_true", help="run the Python code in it: you trust its source")
+    parser.add_argument(
+        "--trust", action="store_true", help="run the Python code in the file, because you trust its source"
+    )
     parser.add_argument("--backend", choices=("cpu", "cuda"), help="default: the one it was recorded on")
     _add_json(parser)
 
@@ -178,17 +187,17 @@ def replay(parser: argparse.ArgumentParser) -> None:
 
 def tour(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--backend", choices=("cpu", "cuda"), default="cpu", help="what the live graph runs on (default: cpu)"
+        "--backend", choices=("cpu", "cuda"), default="cpu", help="backend of the live graph (default: cpu)"
     )
-    parser.add_argument("--out", type=Path, default=Path("out"), metavar="FOLDER", help="for the files (default: out)")
+    parser.add_argument("--out", type=Path, default=Path("out"), metavar="FOLDER", help="output folder (default: out)")
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--progress", action="store_true", default=None, help="a bar, also where there is no terminal")
+    shown.add_argument("--progress", action="store_true", default=None, help="show progress even without a terminal")
     shown.add_argument("--quiet", dest="progress", action="store_false", help="show no progress")
     _add_json(parser)
 
 
 def bench(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="as ./bench takes them")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of ./bench")
 
 
 def doctor(parser: argparse.ArgumentParser) -> None:
