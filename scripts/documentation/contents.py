@@ -213,8 +213,7 @@ PAGES = (
     Page(
         "reference/ir.md",
         "The value IR",
-        "Interned nodes, types, and one record per op. "
-        "[The design](../design.md) explains how they fit together.",
+        "Interned nodes, types, and one record per op. [The design](../design.md) explains how they fit together.",
         (
             Section("Nodes and functions", ("livegrad.ir",)),
             Section("Running", ("livegrad.runtime",)),

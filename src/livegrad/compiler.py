@@ -191,7 +191,7 @@ class Compilation:
 
     @property
     def plan(self) -> Plan:
-        """The plan; makes the steps that nobody has asked for yet."""
+        """The plan; builds the steps that were not requested yet."""
         for _ in self._steps:
             pass
         assert self._plan is not None
@@ -256,7 +256,7 @@ def tile_loops(alone: CpuNest, tile: RowTile, target: Target) -> CpuNest:
 
 
 def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> None:
-    """Shows what each loop pass makes of the kernels of a plan."""
+    """Reports the output of each loop pass for the kernels of a plan."""
     nests: list[LoopNest] = [_first_nest(plan, step, target, vector_bytes) for step in _kernels(plan)]
     trace("loops", "".join(f"{nest}\n" for nest in nests))
     for loop_pass in LOOP_PASSES[target.name]:

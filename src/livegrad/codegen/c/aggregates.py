@@ -37,7 +37,7 @@ class Types:
         return self.dialect.pointer.format(type=qualifier + self.dialect.in_memory(element))
 
     def is_vector(self, type: Type) -> bool:
-        """Whether the language has a type of its own for these components; they are a struct otherwise."""
+        """Whether the language has a vector type for these components; otherwise they are a struct."""
         if not isinstance(type, Vector | Matrix):
             return False
         return type.element.name in self.dialect.vector_stems and len(components(type)) in self.dialect.widths

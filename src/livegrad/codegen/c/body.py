@@ -22,7 +22,7 @@ Rule = Callable[[Writer, Node, list[Value]], Value]
 
 
 def write_out(function: Function, dialect: Dialect) -> Function:
-    """The function with all ops expanded that have no C of their own."""
+    """Expands all ops that have no C code."""
     return expand_ops(function, lambda node: needs_expansion(node, dialect))
 
 
@@ -140,7 +140,7 @@ def _check_range(writer: Writer, node: Node, operand: Node, index: str, size: in
 
 
 def _chosen(writer: Writer, condition: str, first: Value, second: Value, type: Type) -> Value:
-    """One value or the other, number by number where they are taken apart."""
+    """Selects between two values, component by component if they are decomposed."""
     if isinstance(first, TapeReference) and isinstance(second, TapeReference):
         return TapeReference(f"({condition} ? {first.header} : {second.header})", first.element)
     if isinstance(first, tuple) or isinstance(second, tuple):
@@ -264,7 +264,7 @@ def _while_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
 
 
 def _emit_iteration(writer: Writer, node: Node, index: str, state: Value, captures: list[Value]) -> None:
-    """Takes the values that a loop carries one iteration further."""
+    """Emits one iteration of a loop and updates the carried values."""
     body: Function = node.attribute("body")
     stepped = writer.invoke(body, [Text(index, i64), *writer.members(state, node.type), *captures])
     writer.assign(state, (stepped,) if len(body.results) == 1 else stepped, node.type)

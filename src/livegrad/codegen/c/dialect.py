@@ -76,7 +76,7 @@ class Dialect:
         return self.loads.get(type.name, "{0}").format(place)
 
     def stored(self, value: str, type: Scalar) -> str:
-        """What a value is as an element in memory."""
+        """The form of a value as an element in memory."""
         return self.stores.get(type.name, "{0}").format(value)
 
     def literal(self, value: Any, type: Scalar) -> str:

@@ -42,7 +42,7 @@ class Writer(ABC):
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """What is written inside stands one step further in."""
+        """Indents the lines that are written inside."""
         before, self.inside = self.inside, dict(self.inside)  # names do not outlive their block
         self._depth += 1
         yield
@@ -51,7 +51,7 @@ class Writer(ABC):
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """What is written inside stands between braces after `head`."""
+        """Puts the lines that are written inside into a block after `head`."""
         self.line(f"{head} {{")
         with self.nested():
             yield
@@ -105,7 +105,7 @@ class Writer(ABC):
 
     @abstractmethod
     def kept(self, value: Value, type: Type) -> Value:
-        """A value that was put together of expressions, under names of its own where it needs them."""
+        """A value composed of expressions, assigned to names where needed."""
 
     @abstractmethod
     def declared(self, type: Type, initial: Sequence[Value] | None = None) -> Value:
@@ -129,11 +129,11 @@ class Writer(ABC):
 
     @abstractmethod
     def invoke(self, function: Function, arguments: Sequence[Value]) -> Value:
-        """What a function gives for these arguments."""
+        """Returns the value of a function for these arguments."""
 
     @abstractmethod
     def begin_iteration(self, node: Node, index: str) -> None:
-        """What a loop does first in every iteration."""
+        """Emits the start of every iteration of a loop."""
 
     @abstractmethod
     def report(self, bad: str, message: str, origin: Place | None) -> None:

@@ -13,7 +13,7 @@ from livegrad.ir.types import Scalar, Type
 class Text:
     """A value as an expression in C. A plain one is a name or a constant: it can be repeated, and needs no line.
 
-    An aggregate that was put together of plain values has those as its `parts`.
+    An aggregate composed of plain values has them as its `parts`.
     """
 
     text: str

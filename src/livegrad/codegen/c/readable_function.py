@@ -58,7 +58,7 @@ class FunctionWriter(Writer):
             self.lines[start:] = [first.removesuffix("{") + inside[0].lstrip()]
 
     def kept(self, value: Value, type: Type) -> Value:
-        """What is returned and nothing else needs no line of its own."""
+        """A value that is only returned needs no separate line."""
         if isinstance(value, Text) and value.plain:
             return value
         text = self.text(value, type)

@@ -24,7 +24,7 @@ def _leaves(type: Type) -> list[Scalar | Tape]:
 
 
 def slot_bytes(type: Type) -> int:
-    """The size of what a tape keeps for one iteration: a word for each number."""
+    """The bytes that a tape stores per iteration: one word per scalar."""
     return max(8 * len(_leaves(type)), 8)
 
 
@@ -77,12 +77,12 @@ def write_new(writer: KernelWriter, node: Node, operands: list[Value]) -> Value:
 
 
 def ensured(writer: KernelWriter, tape: TapeReference) -> TapeReference:
-    """The tape itself, or an empty one where it was read from a slot that nobody had set."""
+    """Returns the tape, or an empty one if it was read from a slot that was never set."""
     return named(writer, f"lg_tape_ensure(memory, {tape.header})", tape.element)
 
 
 def copied(writer: KernelWriter, tape: TapeReference) -> TapeReference:
-    """A tape with the same contents that can be written to on its own."""
+    """Returns an independent copy of a tape."""
     size = slot_bytes(tape.element)
     writer.largest_slot = max(writer.largest_slot, size)
     return named(writer, f"lg_tape_copy(memory, {tape.header}, {size})", tape.element)

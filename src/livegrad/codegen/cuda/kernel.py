@@ -195,7 +195,7 @@ class _Emitter:
         return f"{pointer}[{' + '.join(terms) or '0'}]"
 
     def _arguments(self, stage: Stage, again: bool = False) -> list[Value]:
-        """The values that a stage's body takes; `again` reads memory once more, whatever was read before."""
+        """The arguments of a stage's body; `again` reads memory again."""
         writer, kernel = self.writer, self.kernel
         arguments: list[Value] = []
         for source in stage.sources:
@@ -265,7 +265,7 @@ class _Emitter:
             writer.line("__syncwarp();" if self.layout.rows == "warp" else "__syncthreads();")
 
     def _first_lane(self) -> str:
-        """Whether a thread is the one that stores for its row."""
+        """Whether a thread stores the results of its row."""
         lanes = {"block": "threadIdx.x == 0", "warp": "threadIdx.x % 32 == 0"}
         return lanes.get(self.layout.rows, f"threadIdx.x < {COLUMNS}")
 
@@ -278,7 +278,7 @@ class _Emitter:
         return f"threadIdx.x / {COLUMNS}", f"blockDim.x / {COLUMNS}"
 
     def _operand_element(self) -> str:
-        """The element of what is folded, counted over rows and inner points: where a failed check lies."""
+        """The index of the reduced element over rows and inner points, for failed checks."""
         chunks = 1 if self.kernel.split else 0  # dimensions that number chunks
         names = [*self.domain[chunks:], *self.inner]
         extents = [f"domain{d}" for d in range(chunks, len(self.domain))]

@@ -95,7 +95,7 @@ class KernelWriter(Writer):
         return False
 
     def begin_iteration(self, node: Node, index: str) -> None:
-        """A loop without a known end asks now and then if it should stop; one that found no memory does not go on."""
+        """An unbounded loop polls for interrupts; a loop that ran out of memory ends."""
         if node.op.name == "while_loop":
             self.polls = True
             self.line(f"if (({index} & 1023) == 1023 && *a.interrupt) break;")
@@ -122,7 +122,7 @@ class KernelWriter(Writer):
         return leaf if leaf.plain else self.value(leaf.text, leaf.type)
 
     def declared(self, type: Type, initial: Sequence[Value] | None = None) -> Value:
-        """Variables for all leaves: with zeros to be assigned, or contents; a tape is one that can be written to."""
+        """Declares variables for all leaves, initialised with zeros or with values; tapes are writable."""
         value = _zeros(type) if initial is None else tuple(initial)
         ready = list(leaves_of(value))
         if initial is not None:

@@ -22,10 +22,10 @@ WordKind = Literal[
 
 @dataclass(frozen=True)
 class Layout:
-    """What the code depends on besides the kernel: who runs a row, ranks after merging, strides, width of indices.
+    """Everything besides the kernel that determines the code: who runs a row, ranks after merging, strides, index
+    width.
 
-    A row is run by a thread, by a warp, by a block, or with 31 others by a block in which each of 32 columns of threads
-    has one.
+    A row is run by a thread, a warp or a block, or a block runs 32 rows, one for each column of threads.
     """
 
     rows: RowRunner
@@ -64,9 +64,9 @@ class Bound:
 
 
 def bind(step: KernelStep, plan: Plan, share_rows: bool = False) -> Bound:
-    """The layout of a step, its words by name, and its launch.
+    """Returns the layout of a step, its argument slots by name, and its launch.
 
-    Blocks share long rows only where the caller has memory for what they leave (`partial_bytes`, `counters`).
+    Blocks share long rows only if the caller has memory for partial results (`partial_bytes`, `counters`).
     """
     kernel = step.kernel
     nest = lower_loops(DeviceNest(step, share_rows), CUDA)

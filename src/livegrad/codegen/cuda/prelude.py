@@ -279,7 +279,7 @@ _DEFINED = re.compile(r"__device__ (?:inline|__noinline__) [\w<>* ]*?(lg_\w+)\(|
 
 @cache
 def _pieces(ieee: bool) -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
-    """Pieces of text, callers after what they call: each with the names that it defines and all that it mentions."""
+    """Pieces of code, callees first, each with the names that it defines and mentions."""
     whole = "\n".join([_NUMBERS, _IEEE_DIVISION if ieee else _QUICK_DIVISION, _WAVES, _FOLDS, _TRACES])
     found = [piece.strip("\n") for piece in whole.split("\n\n")]
     defined = [frozenset(name for names in _DEFINED.findall(piece) for name in names if name) for piece in found]

@@ -38,7 +38,7 @@ class Fold:
 
     @property
     def bytes(self) -> int:
-        """What one partial result takes in memory."""
+        """The size of a partial result in bytes."""
         return partial_bytes(self.kind, self.type)
 
     def take(self, value: Text, index: str) -> None:
@@ -46,7 +46,7 @@ class Fold:
         self.writer.line(f"{self.name} = {self._combined(self.name, fresh)};")
 
     def take_partial(self, place: str) -> None:
-        """Takes in what a block left in memory."""
+        """Adds the partial result of a block."""
         partial = self.writer.name("left")
         self.writer.line(f"const {self.c_type} {partial} = {place};")
         self.writer.line(f"{self.name} = {self._combined(self.name, partial)};")

@@ -40,9 +40,9 @@ def _is_seldom_zero(result: Node) -> bool:
 def write_speculated(
     writer: KernelWriter, function: Function, arguments: Sequence[Value], read_again: Callable[[], Sequence[Value]]
 ) -> list[Text]:
-    """The function's results: quickly computed, and computed again where they are NaN or zero.
+    """Emits the fast version of a function, and recomputes results that are NaN or zero.
 
-    `read_again` gives the arguments as if they were others, or what was computed from them would wait in registers.
+    `read_again` returns the arguments as new values, so that the values computed from them do not stay in registers.
     """
     writer.choices_pass_nan = True
     quick = writer.scalars(function, arguments)

@@ -39,7 +39,7 @@ def first_lanes(asm: Assembler, left: Register, lanes: int, back: bool = False) 
 
 
 def has_calls(type: Scalar) -> bool:
-    """Whether these functions are there for lanes of a type. Truth values are registers of their own kind."""
+    """Whether these functions exist for lanes of a type. Booleans use a different kind of register."""
     return type is not bool_
 
 
@@ -91,7 +91,7 @@ def lane_declaration(function: str, element: str, lanes: int) -> str:
 
 
 def lane_definition(function: str, element: str, lanes: int) -> tuple[set[str], str]:
-    """What one of the functions declares, and its text; it has the attributes #1."""
+    """Returns the declaration and the definition of a function; it has the attributes #1."""
     type, asm = SCALARS[element], Assembler(lanes)
     result, parameters = _signature(function, type, lanes)
     if function.startswith(_FOLD):

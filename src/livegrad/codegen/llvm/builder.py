@@ -76,7 +76,7 @@ class Assembler:
         return Register(name, type, lanes)
 
     def raw(self, text: str) -> str:
-        """An instruction whose result is no scalar of ours: an address, say."""
+        """Emits an instruction whose result is not a scalar type, such as an address."""
         name = self.name("p")
         self.lines.append(f"  {name} = {text}")
         return name

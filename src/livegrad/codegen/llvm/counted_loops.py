@@ -13,7 +13,7 @@ from livegrad.ir.types import bool_, i64
 
 
 class OpenLoop:
-    """A loop whose head is written and whose body is not: `carried` holds the registers as an iteration begins."""
+    """A loop whose head has been emitted; `carried` holds the registers at the start of an iteration."""
 
     def __init__(self, asm: Assembler, start: Sequence[Register]) -> None:
         self._asm, self._start = asm, start
@@ -26,7 +26,7 @@ class OpenLoop:
         asm.lines.extend([""] * len(start))  # the phis: what they take from the body is known only at its end
 
     def close(self, following: Sequence[Register]) -> None:
-        """Ends the body: the next iteration begins with these registers."""
+        """Ends the body; the next iteration starts with these registers."""
         asm = self._asm
         last = asm.block
         asm.jump(self._head)

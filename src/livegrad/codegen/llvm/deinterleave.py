@@ -70,7 +70,7 @@ def store_spread(asm: Assembler, pointer: str, value: Register, step: int) -> No
 
 
 def _picked(asm: Assembler, source: Register, places: Sequence[int | None], second: Register | None = None) -> Register:
-    """The lanes at these places, of a second vector as well if it is given; None: whatever."""
+    """Shuffles: selects these lanes, also from an optional second vector; None is undefined."""
     wanted = ", ".join("i32 poison" if place is None else f"i32 {place}" for place in places)
     vector = llvm_type(source.type, source.lanes)
     other = "poison" if second is None else second.text

@@ -290,5 +290,5 @@ _HANDLERS: dict[Op, EmitNode] = {
 
 @lru_cache(maxsize=4096)
 def needs_mask(function: Function) -> bool:
-    """Whether lanes must be masked: what is computed behind the end might be reported, or never end."""
+    """Whether lanes must be masked, because computing past the end might report an error or not terminate."""
     return bool(functions_in(function)) or any(is_checked(node) for node in nodes_of(function) if node.op.checked)

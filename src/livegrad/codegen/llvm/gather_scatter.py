@@ -96,7 +96,7 @@ def _lanes_inside(asm: Assembler, tensor: TensorReference, place: _Place, indice
 
 
 def _all_neighbours(asm: Assembler, tensor: TensorReference, indices: list[Register]) -> Register:
-    """Whether all of a row's neighbours, one a lane, are inside: told by lane 0 alone."""
+    """Whether all neighbours of a row, one per lane, are inside, decided by lane 0."""
     *others, last = indices
     first, extent = last.first, tensor.extents[-1]
     assert first is not None

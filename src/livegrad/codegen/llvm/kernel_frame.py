@@ -30,7 +30,7 @@ _KNOWN_STRIDES: dict[StrideKind, int] = {"zero": 0, "one": 1, **{near: step for 
 
 @dataclass
 class Words:
-    """Hands out the words of the argument block; `names` records what each holds, for whoever fills it in."""
+    """Allocates the slots of the argument block; `names` records the contents of each."""
 
     names: list[str] = field(default_factory=list)
 

@@ -42,7 +42,7 @@ class KernelText:
 
     @cached_property
     def text(self) -> str:
-        """The kernel as a module of its own."""
+        """The kernel as an LLVM module."""
         return module_text([self], ["kernel"])
 
 

@@ -18,7 +18,7 @@ def accumulator_type(kind: str, type: Scalar) -> Scalar:
 
 
 def initial(asm: Assembler, kind: str, type: Scalar) -> Accumulator:
-    """What a fold starts from; one that looks for a place also starts from a place behind all others."""
+    """The identity of a reduction; argmin and argmax also start from an index behind all others."""
     start = asm.constant(fold_start(kind, type), type)
     return (start, asm.constant((1 << 62), i64)) if kind in ("argmax", "argmin") else (start,)
 
@@ -61,7 +61,7 @@ def _combine_indexed(asm: Assembler, kind: str, first: Accumulator, second: Accu
 
 
 def across_lanes(asm: Assembler, kind: str, value: Accumulator) -> Accumulator:
-    """One value from all lanes, by halves: the same tree whatever the machine."""
+    """Reduces all lanes to one value by halving; the same tree on every machine."""
     lanes = value[0].lanes
     while lanes > 1:
         half = lanes // 2

@@ -38,11 +38,11 @@ def in_order_of_writing(order: Sequence[Node], lanes: int, vector_bytes: int) ->
 
 
 def in_fewer_registers(order: Sequence[Node]) -> Sequence[Node]:
-    """The nodes in an order in which values are used soon.
+    """Orders nodes for low register pressure.
 
-    A walk from the results goes through all that the first result needs, then to the second. Gradients share most of
-    what they need: what the first left behind for the others would wait in memory for its turn. So a node that ends at
-    least as many values as it makes is written as soon as it can be; where there is none, the walk goes on.
+    A walk from the results visits everything that the first result needs, then the second. Gradients share most of what
+    they need, and values of the first that the others use would be spilled. A node that ends at least as many live
+    values as it creates is therefore emitted as soon as possible; if there is none, the walk continues.
 
     Measured for a signed distance of 310 operations with 23 derivatives: 47 Mpoints/s by the walk, 56 in this order.
     """
@@ -52,9 +52,10 @@ def in_fewer_registers(order: Sequence[Node]) -> Sequence[Node]:
 
 
 def _keeps_its_place(node: Node) -> bool:
-    """Checks are numbered as they are written, and the first that fails is told; tapes are changed in place.
+    """Whether a node must keep its position: checks are numbered in order and the first failure is reported, and tapes
+    are updated in place.
 
-    Branches and loops are code of their own, next to which the order of the rest matters little.
+    Branches and loops are separate code, for which the order of other nodes matters little.
     """
     if node.op.checked or isinstance(node.type, Tape):
         return True
@@ -122,13 +123,15 @@ class _Scheduling:
 
 
 def with_less_waiting(order: Sequence[Node], most_alive: int) -> list[Node]:
-    """The nodes in the order in which a simple processor starts them, such that results are there when they are needed.
+    """Orders nodes to hide latency, in the order in which a simple in-order processor would start them.
 
-    Of the nodes whose operands are there, that one comes next from which the way to the last result is longest. While
-    `most_alive` values are still needed, only nodes come that end as many as they make, if there are any.
+    Among the nodes whose operands are ready, the one with the longest path to the last result comes next. While
+    `most_alive` values are live, only nodes that end at least as many values as they create are chosen, if there are
+    any.
 
-    A gradient uses most values twice: soon, and much later on its way back. Those wait in memory, whatever the order,
-    and are not counted meanwhile. Comparisons come right before the first choice that they decide: masks are few.
+    A gradient uses most values twice: soon, and much later in the backward pass. Those are spilled in any order, and do
+    not count in between. Comparisons come directly before the first select that uses them, because mask registers are
+    few.
 
     Measured for signed distances of 310 operations with 23 derivatives: 481 ns in fewest registers, 410 in this order,
     for 32 points on one thread; for 316 operations of which 59 are calls, 1380 and 1145.

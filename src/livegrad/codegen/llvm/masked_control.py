@@ -207,7 +207,7 @@ def _is_varying(value: Value) -> bool:
 
 
 class _Loop:
-    """A loop of the program: counts its iterations from 0 and carries values."""
+    """A loop of the program, with an iteration index from 0 and carried values."""
 
     def __init__(self, asm: Assembler, start: list[Value]) -> None:
         self._open = OpenLoop(asm, [asm.constant(0, i64), *_all_registers(start)])
@@ -216,7 +216,7 @@ class _Loop:
         self.state = [_rebuilt(value, carried) for value in start]
 
     def close(self, count: Register, values: list[Value]) -> None:
-        """Ends the body: the next iteration begins with these values."""
+        """Ends the body; the next iteration starts with these values."""
         self._open.close([count, *_all_registers(values)])
 
 
@@ -268,7 +268,7 @@ def _keep_inactive(asm: Assembler, active: Register, new: Value, old: Value) -> 
 
 
 def _most_iterations(asm: Assembler, iterations: Register) -> Register:
-    """The most iterations of any active lane."""
+    """The maximum iteration count of all active lanes."""
     counted = iterations if asm.mask is None else asm.select(asm.mask, iterations, asm.constant(0, i64))
     counted = asm.widen(counted, asm.lanes)
     vector = llvm_type(i64, counted.lanes)

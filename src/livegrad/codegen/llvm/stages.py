@@ -226,7 +226,7 @@ class Stages(Tiles):
         return following
 
     def _operand_element(self, indices: list[Register]) -> Register:
-        """The element of what is folded, counted over rows and inner points: where a failed check lies."""
+        """The index of the reduced element over rows and inner points, for failed checks."""
         first = self.chunk_rank
         return self.encode([*self.domain_index[first:], *indices], [*self.extents[first:], *self.inner])
 

@@ -83,7 +83,7 @@ def _ordered(results: Sequence[Node], before: dict[Node, list[Node]]) -> list[No
 
 @lru_cache(maxsize=4096)
 def mentions_tapes(function: Function) -> bool:
-    """Whether a function, or one inside it, remembers anything."""
+    """Whether a function, or a nested function, uses a tape."""
     own = any(isinstance(node.type, Tape) for node in nodes_of(function))
     return own or any(map(mentions_tapes, functions_in(function)))
 
@@ -103,7 +103,7 @@ def _leaf_bytes(leaf: Scalar | Tape, lanes: int) -> int:
 
 
 def slot_bytes(type: Type, lanes: int) -> int:
-    """The size of what a tape keeps for one iteration."""
+    """The bytes that a tape stores per iteration."""
     total = sum(_leaf_bytes(leaf, lanes) for leaf in _leaves(type))
     return max(-(-total // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT, _SLOT_ALIGNMENT)
 
@@ -176,7 +176,7 @@ def emit_new(asm: Assembler, node: Node, operands: list[Value]) -> Value:
 
 
 def ensured(asm: Assembler, tape: TapeReference) -> TapeReference:
-    """The tape itself, or an empty one where it was read from a slot that nobody had set."""
+    """Returns the tape, or an empty one if it was read from a slot that was never set."""
     asm.uses_tapes = True
     name = asm.name("tape")
     asm.lines.append(f"  {name} = call i64 @lg_tape_ensure(ptr %arena, i64 {tape.header.text})")
@@ -184,7 +184,7 @@ def ensured(asm: Assembler, tape: TapeReference) -> TapeReference:
 
 
 def copied(asm: Assembler, tape: TapeReference) -> TapeReference:
-    """A tape with the same contents that can be written to on its own."""
+    """Returns an independent copy of a tape."""
     asm.uses_tapes = True
     size = slot_bytes(tape.element, asm.lanes)
     name = asm.name("tape")
@@ -245,9 +245,9 @@ def _merged(asm: Assembler, into: TapeReference, other: TapeReference) -> TapeRe
 def chosen(
     asm: Assembler, condition: Register, then: TapeReference, otherwise: TapeReference, select: Select
 ) -> TapeReference:
-    """Of two tapes that lanes choose between, one in which every lane finds what it wrote.
+    """Merges two tapes that lanes select between, so that every lane finds what it wrote.
 
-    `select` chooses between what the slots hold, lane by lane.
+    `select` merges the contents of the slots lane by lane.
     """
     if condition.uniform:
         return TapeReference(asm.select(condition, then.header, otherwise.header), then.element)

@@ -56,7 +56,7 @@ def left_block(
 
 @dataclass(frozen=True)
 class TileCall:
-    """What a tile is called with, but for its rows."""
+    """The arguments of a tile, except for its rows."""
 
     words: dict[str, str]
     left: LeftBlock

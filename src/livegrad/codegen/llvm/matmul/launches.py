@@ -54,7 +54,7 @@ def dot(product: Product, shapes: TileShapes, along: bool, rows_of_item: int | N
 
 
 def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) -> Launches:
-    """The right operand is turned first."""
+    """Transposes the right operand first."""
     line = product.inner * shapes.bytes
     matrix = product.columns * line
     copies = copies_of(product, matrix)
