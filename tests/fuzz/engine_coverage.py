@@ -65,17 +65,15 @@ def could_be(edit: str, region: str) -> bool:
     return edit not in CANNOT_BE or region not in CANNOT_BE[edit][0]
 
 
-def cells_of(counts: Mapping[str, int]) -> dict[Cell, int]:
-    """How often each cell was met, by edit, region and kind; those never met are there with 0."""
+def cells_of(counts: Mapping[str, int]) -> tuple[dict[Cell, int], dict[Cell, int]]:
+    """How often each cell of the table was met, those never met with 0; and what was met that is not in the table."""
     met = {(parts[0], parts[1], parts[2]): n for key, n in counts.items() if len(parts := key.split("|")) == 3}
-    cells = {
-        (edit, region, kind): 0 for edit in sorted(KINDS) for region in REGIONS if could_be(edit, region)
+    table = [
+        (edit, region, kind) for edit in sorted(KINDS) for region in REGIONS if could_be(edit, region)
         for kind in sorted(KINDS[edit])
-    }  # fmt: skip
-    known = {cell: number for cell, number in met.items() if cell[1] in REGIONS}
-    if odd := [cell for cell in known if cell not in cells]:
-        raise ValueError(f"not in the table, which names all that can be: {odd}")
-    return cells | known
+    ]  # fmt: skip
+    odd = {cell: number for cell, number in met.items() if cell[1] in REGIONS and cell not in set(table)}
+    return {cell: met.get(cell, 0) for cell in table}, odd
 
 
 def tables(cells: Mapping[Cell, int]) -> Iterator[str]:
@@ -102,8 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counts = Counter[str]()
     for file in asked.files:
         counts.update(json.loads(file.read_text("utf-8"))["fuzz"]["counts"])
-    cells = cells_of(counts)
+    cells, odd = cells_of(counts)
     print("\n".join(tables(cells)))
+    for (edit, region, kind), number in odd.items():
+        print(f"not in the table, which names all that can be: {number} × {edit} in {region}, {kind}")
     pairs = Counter[tuple[str, str]]()
     for (edit, region, _), number in cells.items():
         pairs[edit, region] += number

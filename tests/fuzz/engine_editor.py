@@ -163,7 +163,7 @@ class Editor:
             if self.broken:  # a block with problems takes it as an integer
                 value = float(value)
             else:
-                kind = "int for float"
+                kind, edit = "int for float", "set" if edit == "set again" else edit  # of another kind
         self.graphs[net].set(self.real[node][pin], value)
         if value.__class__ is int and like.__class__ is float:
             value = float(value)

@@ -412,6 +412,8 @@ class Edits(Builder):
 
     def refuse_something(self) -> bool:
         """An edit that is a mistake: it is refused, and changes nothing."""
+        if self._often(0.15) and self._refuse_region():
+            return True
         spot = self._some_pin()
         if spot is None:
             return False
@@ -430,7 +432,7 @@ class Edits(Builder):
             ("state", lambda: self.engine.reset(lg.State("foreign", 0.0))),
         ]
         if (node, pin) not in net.sources:
-            tries.append(("unfed", lambda: graph.disconnect(own)))
+            tries += [("unfed", lambda: graph.disconnect(own))] * 4
         around = [group for group in self.real if isinstance(group, Group) and group.net is net]
         if around and any((node, pin) in places for places in around[0].inner_inputs.values()):
             composite = self.real[around[0]]
@@ -444,6 +446,20 @@ class Edits(Builder):
         self._refused(call, f"{name} at {node.name}.{pin}")
         made_nowhere = name in ("a number for a name", "a builtin")
         self._note(f"refused {name}", self.net if made_nowhere else net, "-", "")
+        return True
+
+    def _refuse_region(self) -> bool:
+        """A region of bodies that give different outputs."""
+        pairs = [(one, other) for one in self.groups for other in self.groups if set(one.outputs) != set(other.outputs)]
+        if not pairs:
+            return False
+        one, other = self.chance.choice(pairs)
+        kind = self.chance.choice(("if_else", "switch"))
+        bodies = {"then": one, "else": other} if kind == "if_else" else {"0": one, "1": one, "2": other}
+        self._refused(
+            lambda: self._real_region(Choice("refused", kind, bodies, {})), f"{kind} of {one.name}, {other.name}"
+        )
+        self._note(f"refused {kind}", self.net, "-", "")
         return True
 
     # --- repair ---

@@ -137,7 +137,9 @@ class Themes(Edits):
         return True
 
     def set_integer(self) -> bool:
-        """An integer for a pin that has a float, which stays one."""
+        """An integer for a pin that has a float, which stays one; where nothing is wrong with the block."""
+        if self.broken:
+            return False
         net = self._net()
         edit = self.chance.choice(("set", "set control", "set default", "set carried", "set in branch"))
         spot: Spot | None = None
@@ -300,16 +302,16 @@ _THEMES: list[tuple[str, str, tuple[str, ...]]] = [
     ("set_carried", "set carried", KINDS),
     ("set_default", "set default", KINDS),
     ("set_again", "set again", KINDS),
-    ("set_integer", "set", ("float", "float", "f64") * 3),
+    ("set_integer", "set", ("float", "float", "f64") * 4),
     ("bind_value", "bind", (*KINDS, *KINDS)),
     ("bind_control", "bind control", ("float", "int")),
     ("write_bound", "write", (*_ELEMENTS, *_ELEMENTS)),
     ("resize_value", "resize", _ELEMENTS),
     ("resize_here", "resize by owner", _ELEMENTS * 4),
     ("add_state_here", "add state", KINDS),
-    ("replace_state_here", "replace state", (*KINDS, *_ELEMENTS)),
-    ("reset_state", "reset", _ELEMENTS),
-    ("set_state_here", "state", _ELEMENTS),
+    ("replace_state_here", "replace state", (*KINDS, *_ELEMENTS, "f32", "f64", "i64")),
+    ("reset_state", "reset", (*_ELEMENTS, "f64", "i64")),
+    ("set_state_here", "state", (*_ELEMENTS, "f32", "i64")),
     ("add_inside", "add block", _FAMILIES),
     ("remove_here", "remove", _FAMILIES),
     ("expose_here", "expose", _FAMILIES * 2),
