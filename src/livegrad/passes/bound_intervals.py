@@ -30,10 +30,10 @@ _Known = tuple[tuple[bool, bool, bool], ...]  # of each argument: whether it is 
 def bound_intervals(
     function: Function, ranged: Sequence[bool], rules: Mapping[Function, CallRule] | None = None
 ) -> Function:
-    """(low and high of each ranged parameter, every other as it is) → low and high of each result.
+    """(low and high of each ranged parameter, other parameters unchanged) → low and high of each result.
 
-    Whatever value the function computes for arguments within the bounds lies within the result's bounds, rounding
-    included. `rules` gives bounds for calls of particular functions.
+    Every value that the function computes for arguments within the bounds lies within the bounds of the result,
+    including rounding. `rules` contains bounds for calls of particular functions.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32

@@ -89,7 +89,7 @@ def _size(functions: Sequence[Function]) -> int:
 
 @lru_cache(maxsize=4096)
 def _work(function: Function) -> int:
-    """How many operations a call of the function takes; loops count as one iteration."""
+    """The number of operations of a call; a loop counts as one iteration."""
     return sum(1 + sum(map(_work, node.functions)) for node in nodes_of(function) if node.operands)
 
 
@@ -122,7 +122,7 @@ def _run_by_regions(function: Function) -> set[Function]:
 
 
 class _Frame:
-    """What the nodes of one function become for one list of arguments."""
+    """The nodes of a function for one list of arguments."""
 
     __slots__ = ("depending", "values")
 

@@ -385,7 +385,7 @@ def _select(node: Node, condition: Interval, then: Interval, otherwise: Interval
 
 
 def _perhaps_undefined(node: Node, a: Interval) -> Interval:
-    """Whatever may be NaN has no finite bounds here."""
+    """Values that may be NaN have no finite bounds."""
     return Interval(filled(False, node.type), ~(ops.is_finite(a.low) & ops.is_finite(a.high)))
 
 

@@ -20,10 +20,10 @@ from livegrad.ir.verify import verify_module
 
 @dataclass(frozen=True)
 class Pass:
-    """One step from value IR to value IR.
+    """A value pass.
 
-    `removes` names the ops that are gone once it has run, and stay gone. A pass that `binds` is given the sizes, and
-    what comes after it holds for these sizes alone.
+    `removes` names the ops that must not exist after it has run. A pass that `binds` receives the sizes, and its result
+    is valid only for these sizes.
     """
 
     run: Callable[..., Module]
@@ -52,7 +52,7 @@ def on_functions(rewrite: Callable[..., Function]) -> Callable[..., Module]:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one pass made: a module's text, or a plan's. The first stage is the input."""
+    """The output of a pass as text, of a module or a plan. The first stage is the input."""
 
     name: str
     text: str
@@ -60,7 +60,7 @@ class Stage:
 
 @dataclass
 class PipelineTrace:
-    """Records what each pass made: `lower(function, target, trace=PipelineTrace())`."""
+    """Records the output of each pass: `lower(function, target, trace=PipelineTrace())`."""
 
     stages: list[Stage] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ Trace = Callable[[str, Any], None]  # is called with a pass's name and what it m
 def run_passes(
     module: Module, passes: Iterable[Pass], sizes: Mapping[str, int] | None = None, trace: Trace | None = None
 ) -> Module:
-    """The module after all passes. `trace` is called with each pass's name and what it made."""
+    """Runs all passes on a module. `trace` is called with the name and output of each pass."""
     verify_module(module, allow_inputs=True)
     removed: frozenset[Op] = frozenset()
     for step in passes:

@@ -17,7 +17,7 @@ from livegrad.ops.movement import permute
 
 @propagates_lines
 def push_transpose_through_matmul(function: Function) -> Function:
-    """The function with `(a @ b)ᵀ` as `bᵀ @ aᵀ`, wherever nobody else needs the product."""
+    """Rewrites `(a @ b)ᵀ` to `bᵀ @ aᵀ` if the product has no other use."""
     if not {matmul, permute} <= ops_in(function):
         return function
     nodes = nodes_of(function)

@@ -140,7 +140,7 @@ def split_choices(function: Function, *, most: int = 64, least_cost: float = LEA
 
 
 def cost_of(node: Node) -> float:
-    """What a node costs in additions, the functions that it holds included."""
+    """The cost of a node in additions, including its nested functions."""
     own = node.op.cost if node.operands else 0.0
     return own + sum(map(function_cost, node.functions)) if node.functions else own
 

@@ -38,7 +38,8 @@ class Parts(NamedTuple):
 
 
 def split_complex(function: Function) -> Function:
-    """The function with complex arithmetic taken apart; a function without any is given back."""
+    """Splits complex arithmetic into real and imaginary parts; a function without complex numbers is returned
+    unchanged."""
     if not any(_is_complex(node) for node in nodes_of(function)):
         return function
     splitting = _Splitting()
@@ -49,7 +50,7 @@ def split_complex(function: Function) -> Function:
 
 
 class _Splitting:
-    """What each node of a function has become: real parts, a value as it was, or both."""
+    """The new form of each node of a function: its parts, its unchanged value, or both."""
 
     def __init__(self) -> None:
         self._parts: dict[Node, Parts] = {}

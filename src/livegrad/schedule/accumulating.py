@@ -57,7 +57,7 @@ def _is_storable(value: Node) -> bool:
 
 
 def _is_native(value: Node) -> bool:
-    """Whether a kernel can compute a value that is no array."""
+    """Whether a kernel can compute a value that is not an array."""
     if value.op is parameter_op or value.op in (map_, host_call) or _is_strange(value.type):
         return False
     return all(map(_reads_only, value.functions))

@@ -9,7 +9,7 @@ from livegrad.schedule.plan import Buffer
 
 
 class Touching(Protocol):
-    """A step, or several that are one for this purpose: what it reads and what it writes."""
+    """The reads and writes of a step, or of several steps that count as one."""
 
     @property
     def inputs(self) -> tuple[Buffer, ...]: ...

@@ -24,7 +24,7 @@ _VIEWS = (reshape, complex_parts, from_parts)
 
 @dataclass(eq=False)
 class Draft:
-    """A function for a target, with what is stored, in which groups and order, by which steps, and where."""
+    """A function for a target, with materialised values, groups, order, steps and memory."""
 
     function: Function
     target: Target

@@ -224,7 +224,7 @@ class Expressions:
         )
 
     def _padded(self, node: Node, operands: list[Node], index: tuple[Index, ...]) -> Node:
-        """What a pad surrounds, or what it fills its border with."""
+        """The padded tensor inside, or the padding value in the border."""
         (source, _), (value, fill) = node.operands, operands
         places = [self.position(item) for item in self._behind_border(node, index)]
         if value.op is lookup_or and value.operands[2:] == tuple(places):
@@ -242,7 +242,7 @@ class Expressions:
         return value if inside is None else select(inside, value, fill)
 
     def _chosen(self, node: Node, choice: Choice, operands: list[Node], index: tuple[Index, ...]) -> Node:
-        """What an element is after a write: what is written where all indices mean it, else what it was before."""
+        """An element after a write: the written value if all indices match, else the old value."""
         before, value, *places = operands
         meant: Node | None = None
         for dimension, place in zip(choice.chosen, places, strict=True):
@@ -272,7 +272,7 @@ class Expressions:
     # --- scalars of the function itself ---
 
     def scalar(self, root: Node) -> Node:
-        """A value that is no tensor: its own expression over uniforms."""
+        """A value that is not a tensor, as an expression over scalar arguments."""
         known = self._scalars
         if root in known:
             return known[root]
@@ -395,7 +395,7 @@ class Expressions:
 
 
 def _is_loose(index: tuple[Index, ...]) -> bool:
-    """Whether an index may lie outside of what it is an index into."""
+    """Whether an index may be out of bounds."""
     return any(isinstance(item, Affine) and item.loose for item in index)
 
 

@@ -133,9 +133,9 @@ def is_reducing(node: Node) -> bool:
 def group_roots(
     roots: Roots, aligned: Aligned, cut_columns: bool = True, apart: Set[Node] = frozenset()
 ) -> list[Group]:
-    """Groups in an order in which they can run; a fold of long columns that is to be cut up stands by itself.
+    """Returns groups in a valid order. A reduction of long columns that will be split is a group of its own.
 
-    What uses a root that is kept `apart` is not in its group, and so reads it from memory.
+    Users of a root in `apart` are not in its group, and read it from memory.
     """
     grouping = _Grouping(roots, aligned, cut_columns, apart)
     for root, kind in roots.items():
@@ -210,7 +210,7 @@ def _is_number(root: Node, kind: GroupKind) -> bool:
 
 @dataclass(slots=True)
 class Joining:
-    """A root in search of a group: what it needs, the tensors it reads, the nodes of its expression."""
+    """A root to be grouped: its dependencies, the tensors it reads, and the nodes of its expression."""
 
     root: Node
     space: Space

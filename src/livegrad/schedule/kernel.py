@@ -41,7 +41,7 @@ class Sink(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """A running fold along the inner dimension: the body's first parameter is what the point before gave."""
+    """A scan along the inner dimension: the first parameter of the body is the result of the previous point."""
 
     initial: bool | int | float
     reverse: bool

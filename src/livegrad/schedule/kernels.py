@@ -43,7 +43,7 @@ class OpenStage:
 
 @dataclass
 class StepBuilder:
-    """A kernel step under construction: stages, and the ports and views of what it reads and writes."""
+    """Builds a kernel step: stages, and the accesses and views of its reads and writes."""
 
     builder: KernelBuilder
     stored: Mapping[Node, Buffer]
@@ -108,7 +108,7 @@ class StepBuilder:
             stage.add(value, self.output(port, View(buffer, component, tuple(strides))))
 
     def _store_folds(self, folded: list[Work]) -> OpenStage:
-        """A row stage that writes what was folded: the results, or a partial result for each chunk."""
+        """A row stage that stores reductions: the results, or a partial result for each chunk."""
         stage = OpenStage("row")
         rows = self.builder.rows
         for work in folded:

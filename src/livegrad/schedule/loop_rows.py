@@ -23,7 +23,7 @@ from livegrad.passes.flatten_signature import flatten_signature, leaf_types, lea
 
 @dataclass(frozen=True)
 class RowTape:
-    """A tape of which each iteration reads or writes the row at its index."""
+    """A tape for which each iteration reads or writes the row at its index."""
 
     leaf: int  # its place among the leaves of the loop's operands
     element: Type

@@ -49,8 +49,8 @@ _LONG_WINDOW = 32
 def find_roots(function: Function, forced: ForcedKinds, also: Iterable[Node] = ()) -> Roots:
     """The nodes that are stored, those whose kind is forced and `also` among them.
 
-    Users come before what they use: a host step stores its operands, and if no memory can hold one of them (a tape, a
-    tuple), the step that makes it is on the host too. A kernel that uses such a value computes it again inside.
+    Users are visited before their operands: a host step stores its operands, and if memory cannot hold one of them (a
+    tape, a tuple), the step that computes it is a host step too. A kernel that uses such a value recomputes it.
     """
     wanted: set[Node] = set(function.results) | set(also)
     kinds: Roots = {}

@@ -54,7 +54,7 @@ def in_memory_order(groups: Sequence[Group], roots: Roots, results: Iterable[Nod
 
 
 class _Memory:
-    """What each group allocates, and what it reads that others still need."""
+    """The allocations of each group, and the values that other groups still need."""
 
     def __init__(self, groups: Sequence[Group], roots: Roots, results: Iterable[Node]) -> None:
         self._base: dict[Node, Node] = {}

@@ -44,7 +44,7 @@ class Buffer:
 
     @property
     def reserved_bytes(self) -> int:
-        """What the buffer takes of an arena: whole cache lines, and never none."""
+        """The bytes of the buffer in an arena: a positive multiple of the cache line size."""
         return -(-max(self.bytes, 1) // ALIGNMENT) * ALIGNMENT
 
     @cached_property
@@ -69,7 +69,7 @@ def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:
 
 
 class View(NamedTuple):
-    """A buffer seen from a kernel's dimensions: where it starts, and what a step along each moves, in elements."""
+    """A strided view of a buffer: its offset, and its stride along each kernel dimension, in elements."""
 
     buffer: Buffer
     offset: int
@@ -121,7 +121,7 @@ class KernelStep:
 
 @dataclass(frozen=True)
 class ObjectSlot:
-    """A place for a value that is no array: a tuple of tensors, or what a loop over tensors remembers."""
+    """A slot for a value that is not an array: a tuple of tensors, or the tape of a loop over tensors."""
 
     number: int
     name: str
@@ -135,7 +135,7 @@ Slot = Buffer | ObjectSlot
 
 @dataclass(frozen=True)
 class HostStep:
-    """One op on whole values, called from the host: a library routine, or control flow around plans of its own."""
+    """An op on whole values that the host runs: a library routine, or control flow around nested plans."""
 
     op: Op
     function: Function  # of the operands, with that one op in it
@@ -175,7 +175,7 @@ class RowChain:
 
     @property
     def row_bytes(self) -> int:
-        """What one row of everything that the chain writes takes."""
+        """The bytes of one row of everything that the chain writes."""
         return sum(buffer.bytes for buffer in {b for step in self.steps for b in step.results}) // max(
             1, prod(self.rows)
         )
@@ -201,12 +201,12 @@ class Plan:
 
     @property
     def naive_bytes(self) -> int:
-        """What the arena would take if no two buffers shared memory."""
+        """The size of the arena without memory sharing."""
         return sum(buffer.reserved_bytes for buffer in self.places)
 
     @property
     def bytes_moved(self) -> int:
-        """What the steps read and write if each touches each of its buffers once; scratch stays in the cache."""
+        """The bytes that the steps read and write if each accesses each buffer once, without scratch memory."""
         touched = [b for step in self.steps for b in (*dict.fromkeys(step.inputs), *step.results)]
         return sum(buffer.bytes for buffer in touched if buffer.lifetime != "region")
 
@@ -237,13 +237,13 @@ def _counted(number: int, noun: str) -> str:
 
 
 def reads_of(step: Step) -> tuple[Slot, ...]:
-    """What a step reads of what others wrote: buffers and objects, not its own scratch."""
+    """The buffers and objects that a step reads, without its own scratch memory."""
     slots = step.operands if isinstance(step, HostStep) else step.inputs
     return tuple([slot for slot in dict.fromkeys(slots) if not _is_scratch(slot)])
 
 
 def writes_of(step: Step) -> tuple[Slot, ...]:
-    """What a step writes for others to read."""
+    """The buffers and objects that a step writes for others."""
     return (step.result,) if isinstance(step, HostStep) else tuple([b for b in step.results if b.lifetime != "region"])
 
 

@@ -36,7 +36,7 @@ _ROUNDS = 4
 
 @dataclass(frozen=True)
 class PlanPass:
-    """One decision about a draft; `verify` raises where what was decided cannot be."""
+    """A plan pass: one decision about a draft; `verify` raises if the decision is invalid."""
 
     run: Callable[[Draft], Iterator[Step] | None]  # a pass that makes steps gives each as soon as it is there
     verify: Callable[[Draft], None] = lambda draft: None
@@ -48,7 +48,8 @@ class PlanPass:
 
 
 def materialise(draft: Draft) -> None:
-    """Decides what is stored: what must be, cuts in long chains, and what a broadcast would compute again and again."""
+    """Decides what is materialised: required values, cuts in long chains, and values that a broadcast would recompute
+    many times."""
     function = draft.function
     draft.forced = forced_kinds(function, draft.target.kernels_write_by_index)
     draft.compared = compared_with_extrema(function)
@@ -67,7 +68,7 @@ def _store_also(draft: Draft, nodes: set[Node]) -> None:
 
 
 def fuse(draft: Draft) -> None:
-    """Decides what runs together. A costly value that several groups need is stored, and they are formed anew."""
+    """Decides fusion. An expensive value that several groups need is materialised, and the groups are formed again."""
     for _ in range(_ROUNDS):
         _form_groups(draft)
         more = shared_between(draft.groups, draft.roots) - draft.materialised
@@ -183,8 +184,8 @@ def _steps_in(item: Step | RowChain) -> tuple[Step, ...]:
 
 
 def allocate(draft: Draft) -> None:
-    """Gives buffers offsets in one arena. A chain counts as one step: what it reads shares no bytes with what it
-    writes, whichever of its steps does so; what is private to it needs none."""
+    """Assigns arena offsets to buffers. A chain counts as one step: its reads and writes share no bytes, and its
+    private buffers need none."""
     private = {buffer for chain in draft.chains for buffer in chain.private}
     inside = [buffer for buffer in draft.buffers if buffer.lifetime == "graph" and buffer not in private]
     steps: list[Touching] = [*_with_chains(draft)] if draft.chains else [*draft.steps]

@@ -79,8 +79,8 @@ def _may_come_later(step: Step) -> bool:
 
 
 def _is_row_by_row(step: Step, rows: tuple[int, ...], written: set[Buffer]) -> bool:
-    """Whether a step computes each row of its results from that row of what the chain has written, and from nothing
-    else of it."""
+    """Whether a step computes each row of its results only from the same row of the values that the chain has
+    written."""
     return _is_row_product(step, rows, written) if isinstance(step, HostStep) else _is_row_kernel(step, rows, written)
 
 

@@ -12,7 +12,7 @@ from livegrad.ops.movement import squeezed_axes
 class Affine(NamedTuple):
     """start + step * (index along kernel dimension `axis`); without an axis, just start.
 
-    A loose index may lie outside of the tensor: what is read there does not matter.
+    A loose index may be out of bounds; the value read there does not matter.
     """
 
     axis: int | None

@@ -27,7 +27,7 @@ def is_row_level(root: Node, group: Group) -> bool:
 
 @dataclass
 class Work:
-    """What a root contributes: scalars to be stored or folded at each point (or row)."""
+    """The work of a root: scalars to be stored or reduced at each point or row."""
 
     root: Node
     values: list[Node]

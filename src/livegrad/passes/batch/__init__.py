@@ -35,10 +35,10 @@ __all__ = [
 
 @propagates_lines
 def batch(function: Function, in_axes: int | Sequence[int | None] | None = 0, *, size: Size) -> Function:
-    """The function for `size` arguments at once: results have the batch for their first axis.
+    """Vectorises a function over a batch of `size`. The batch is the first axis of the results.
 
-    `in_axes` says for each parameter which axis of its tensors is the batch, or None for one that all members share;
-    scalars, vectors and matrices become tensors.
+    `in_axes` is the batch axis of each parameter, or None for parameters that all members share; scalars, vectors and
+    matrices become tensors.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32

@@ -43,7 +43,7 @@ from livegrad.passes.differentiate.tangents import result_nodes
 
 
 def _results(value: Node, function: Function, flags: Sequence[bool]) -> Known:
-    """What a call of the batched function gives, result by result."""
+    """The results of a call of the batched function."""
     parts = [Operand(node, flag) for node, flag in zip(result_nodes(value, len(flags)), flags, strict=True)]
     return parts[0] if len(parts) == 1 else Parts(function.result_type, tuple(parts))
 
@@ -208,7 +208,7 @@ def _for_loop(node: Node, operands: Sequence[Operand], context: Context) -> Know
 def _for_loop_apart(
     node: Node, iterations: Node, state: Sequence[Operand], captures: Sequence[Operand], context: Context
 ) -> Known:
-    """As many iterations as the longest member takes; the others stay as they are after their own."""
+    """Runs as many iterations as the longest member needs; the others keep their values after their last one."""
     body, carried, reverse = (node.attribute(name) for name in ("body", "carried", "reverse"))
 
     def still_running(index: Node, own_iterations: Node) -> Node:
@@ -268,7 +268,8 @@ def _while_loop(node: Node, operands: Sequence[Operand], context: Context) -> Kn
 
 
 def _while_loop_apart(node: Node, state: Sequence[Operand], captures: Sequence[Operand], context: Context) -> Known:
-    """Until all members have stopped. One that has is tested again at each iteration, and gives the same."""
+    """Runs until all members have stopped. The condition of a stopped member is evaluated again, with the same
+    result."""
     condition, body, carried, limit = (node.attribute(name) for name in ("condition", "body", "carried", "limit"))
     flags = (*[True] * carried, *flags_of(captures))
     test = with_batched_results(condition, flags, context.size, (True,))

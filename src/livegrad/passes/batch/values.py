@@ -44,7 +44,7 @@ class SharedTapeError(UsageError):
 
 @lru_cache(maxsize=4096)
 def batched_type(type: Type, size: Size) -> Type:
-    """What a value of `type` becomes when there are `size` of them.
+    """The batched form of `type` for `size` members.
 
     >>> from livegrad.ir.types import f32
     >>> batched_type(Tuple((f32, Tensor(f32, (3,)))), 8)
@@ -149,10 +149,10 @@ def mask_like(mask: Node, value: Node) -> Node:
 
 
 def stand_in_members(mask: Node, values: Sequence[Node], flags: Sequence[bool]) -> list[Node]:
-    """The batched values with those members that the mask leaves out exchanged for one that it does not.
+    """Replaces the masked-out members of batched values by a member that is not masked out.
 
-    Whatever is computed from them happens for some member that is meant: nothing fails, or is NaN, that would not do so
-    anyway. The stand-ins are detached, and what is computed from them is not chosen: they have no part in derivatives.
+    Everything computed from them also happens for an actual member, so nothing fails or becomes NaN that would not
+    anyway. The stand-ins are detached and their results are not selected, so they do not contribute to derivatives.
     """
     first = lookup(arg_reduce(mask, kind="argmax", axis=0))
 

@@ -50,10 +50,10 @@ Known = Operand | Parts
 
 @dataclass(frozen=True)
 class Context:
-    """What a rule is told beside the operands: how many members there are, and which of them count.
+    """The context of a batch rule: the number of members, and which of them are active.
 
-    Where `mask` is given, the members that it leaves out must write nothing into tapes; no other rule needs it.
-    With `every_tape`, all tapes among the results are to be batched, also those that are the same for all members.
+    Members outside of `mask` must not write to tapes; no other rule needs it. With `every_tape`, all tapes among the
+    results are batched, including those that are the same for all members.
     """
 
     size: Size
@@ -158,7 +158,7 @@ def _values_in(found: Known) -> list[Node]:
 
 
 def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway: bool) -> Known:
-    """What a node is in the batch. What is shared stays so, unless it is to be batched anyway."""
+    """Returns the batched form of a node. Shared values stay shared, unless they must be batched."""
     first = operands[0] if operands else None
     if node.op is get and isinstance(first, Parts):
         return first.parts[node.attribute("index")]

@@ -52,7 +52,7 @@ def within_budget(function: Function, bytes: int) -> Function:
 
 
 def _sizes(node: Node, operands: Sequence[Node]) -> tuple[int, int]:
-    """The bytes that an iteration remembers, and those that it carries; 0 for what is not known."""
+    """The bytes that an iteration stores and carries; 0 if unknown."""
     carried = node.attribute("carried")
     active = [is_differentiable(operand.type) for operand in operands]
     remembered = traced_types(node.attribute("body"), carried, active)
@@ -90,7 +90,7 @@ def _for_loop(node: Node, budget: int) -> Node | None:
 
 
 def _best_length(iterations: int, remembered: int, state: int) -> int:
-    """The length for which the iterations of one segment and the starts of all segments take least together."""
+    """The segment length that minimises the residuals of one segment plus the carried values of all segments."""
     return max(1, isqrt(max(1, iterations * max(1, state) // remembered)))
 
 
@@ -120,7 +120,8 @@ def _segment(node: Node, types: Sequence[Type]) -> Function:
 
 
 def _while_loop(node: Node, budget: int) -> Node | None:
-    """Segments that end when the loop does, or after as many iterations as half the budget holds."""
+    """Splits a while loop into segments that end with the loop, or after as many iterations as fit into half the
+    budget."""
     remembered, _ = _sizes(node, node.operands)
     if not remembered:
         return None

@@ -30,7 +30,7 @@ _NEVER = float("inf")
 
 
 def choose_residuals(wanted: Sequence[Node], state: Sequence[Node]) -> tuple[Node, ...]:
-    """The values to remember so that all the `wanted` ones, which depend on the state, can be had from them."""
+    """Returns the values to store so that all `wanted` ones, which depend on the state, can be recomputed from them."""
     from_state = _depending_on(wanted, state)
     sizes = {node: _bytes(node) for node in from_state}
     # What has no known size is remembered in any case, and so costs nothing more.
@@ -100,7 +100,7 @@ class _Flow:
         self._room.setdefault(end, {}).setdefault(start, 0.0)
 
     def behind_the_cut(self) -> set[object]:
-        """What is on the sink's side."""
+        """The nodes on the sink's side of the cut."""
         while (path := self._shortest_path()) is not None:
             pairs = list(pairwise(path))
             amount = min(self._room[start][end] for start, end in pairs)

@@ -90,7 +90,7 @@ def _turned_backward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tang
 
 
 def _residuals(node: Node, primals: tuple[Node, ...]) -> Sequence[Node]:
-    """What the backward derivative takes before the cotangents."""
+    """The arguments of the backward derivative before the cotangents."""
     save = node.attribute("save")
     return primals if save is None else result_nodes(call(*primals, function=save), len(save.results))
 

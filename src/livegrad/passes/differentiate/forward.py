@@ -46,7 +46,7 @@ def with_result_tangents(function: Function, active: tuple[bool, ...], wanted: S
 
 
 def split_results(value: Node, number: int, flags: Sequence[bool]) -> tuple[Node, Tangent]:
-    """What a derived function gives, as the value and the tangent of what it was derived from."""
+    """Splits the results of a derived function into the value and the tangent of the original."""
     nodes = result_nodes(value, number + sum(flags))
     return pack_results(nodes[:number]), result_tangent(spread(nodes[number:], flags))
 
@@ -60,7 +60,7 @@ def _call(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) 
 
 
 def call_tangent(function: Function, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> Tangent:
-    """The tangent of a call of the function; whoever asks has the value from elsewhere."""
+    """The tangent of a call; the caller already has the value."""
     active = active_flags(tangents)
     derived, flags = push_forward(function, active)
     value = call(*primals, *active_nodes(tangents, primals, active), function=derived)
@@ -97,7 +97,7 @@ def _switch(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]
 def carried_activity(
     body: Function, initial: tuple[bool, ...], captured: tuple[bool, ...], derive: Callable[..., tuple[bool, ...]]
 ) -> tuple[bool, ...]:
-    """Which carried values have a tangent at some iteration: grown from the first iteration until it stays."""
+    """Which carried values have a tangent in some iteration: a fixed point, starting from the first iteration."""
     active = initial
     while True:
         grown = union(active, derive(body, (False, *active, *captured)))

@@ -66,7 +66,7 @@ def guard_of(tangent: Tangent) -> Guard | None:
 
 
 def can_stay_outside(guard: Guard, node: Node, flags: tuple[bool, ...]) -> bool:
-    """Whether the guard can be put around what the op gives, not only around what it takes."""
+    """Whether the guard can be moved from the operand of the op to its result."""
     if node.op.transpose is None:
         return False  # control flow: what it does not run gives nothing anyway
     linear = [operand.type for operand, flag in zip(node.operands, flags, strict=True) if flag]

@@ -65,7 +65,7 @@ def linearize(function: Function, active: tuple[bool, ...], behind: int = 0) -> 
 
 @dataclass(frozen=True)
 class Split:
-    """The linear part on its own: what it needs of the values (`residuals`), and the tangents it gives."""
+    """The linear part of a program: its residuals and the resulting tangents."""
 
     residuals: tuple[Node, ...]
     tangents: tuple[Node, ...]
@@ -88,7 +88,7 @@ def _rebuild_call(operands: Sequence[Node], functions: tuple[Function, ...]) -> 
 
 
 def call_tangent(function: Function, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> Tangent:
-    """The tangent of a call of the function; whoever asks has the value from elsewhere."""
+    """The tangent of a call; the caller already has the value."""
     return _linearize_branches((function,), primals, tangents, _rebuild_call)[1]
 
 
@@ -227,7 +227,7 @@ def _plan_loop(body: Function, carried: int, tangents: Sequence[Tangent]) -> _Lo
 
 
 def traced_types(body: Function, carried: int, active: Sequence[bool]) -> list[Type]:
-    """What a loop remembers of each iteration, when the operands flagged have tangents."""
+    """The types of the residuals of an iteration, if the flagged operands have tangents."""
     tangents = [
         zero(differential_of(node.type)) if flag else None
         for node, flag in zip(body.parameters[1:], active, strict=True)
@@ -272,7 +272,7 @@ def _for_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ..
 
 
 def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
-    """The iterations are counted as the loop runs; its linear part is then a loop of that many iterations."""
+    """Counts the iterations of the loop; its linear part is a loop with that count."""
     carried = node.attribute("carried")
     plan = _plan_loop(node.attribute("body"), carried, tangents)
     extra = [filled(0, i64), *([tape_new(type=plan.tape_type)] if plan.traced else [])]
@@ -299,7 +299,7 @@ def _with_extra(function: Function, place: int, types: Sequence[Type]) -> Functi
 
 
 def _remembering_body(plan: _LoopPlan, counter: bool) -> Function:
-    """The body that also counts its iterations (for `while`) and writes the traced residuals down."""
+    """The body that also counts its iterations (for `while`) and writes residuals to the tape."""
     body = plan.linear.function
     extra: list[Type] = [*([i64] if counter else []), *([plan.tape_type] if plan.traced else [])]
     place = 1 + plan.carried
@@ -395,7 +395,7 @@ def _map(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -
 
 
 def _kept_in_map(linear: Linearized, results: Sequence[Node]) -> list[Node]:
-    """What the linear part uses that is to be kept: values that depend on the point, not on tangents."""
+    """The values marked as kept that the linear part uses: they depend on the point, not on tangents."""
     asked = _asked_to_keep(linear)
     from_point = _depending(results, linear.function.parameters)
     return [node for node in toposort(results) if node in asked and node in from_point and node.operands]
@@ -404,7 +404,7 @@ def _kept_in_map(linear: Linearized, results: Sequence[Node]) -> list[Node]:
 def _remembering_map(
     node: Node, primals: tuple[Node, ...], linear: Linearized, remembered: Sequence[Node]
 ) -> tuple[Node, list[Node]]:
-    """The map itself, and for each point what is to be remembered of it."""
+    """The map, which also returns the residuals of each point."""
     if not remembered:
         return map_(*primals, **dict(node.attributes)), []
     function, number = linear.function, len(linear.function.results)

@@ -34,7 +34,7 @@ def differentiate(module: Module) -> Module:
 
 
 def forget_rules(module: Module) -> Module:
-    """The module with calls in place of those that tell how to differentiate them, and nothing marked as kept."""
+    """Replaces calls with differentiation rules by plain calls, and removes `kept` marks."""
     if not uses_any(reachable_functions(module.functions), DERIVATIVE_RULES):
         return module
 
@@ -71,12 +71,12 @@ def with_derivatives_written(function: Function) -> Function:
 
 
 def _trimmed(function: Function) -> Function:
-    """The function without what nobody reads: such a value may overflow, and infinity times a zero cotangent is NaN."""
+    """Removes unused values, which may overflow: infinity times a zero cotangent is NaN."""
     return eliminate_dead_results(Module((function,))).functions[0]
 
 
 def _value_and_tangent(results: Node, number: int) -> Node:
-    """What the derived function gives, results before tangents, as the pair that `fwd_diff` is."""
+    """Converts the results of the derived function, values before tangents, to the pair that `fwd_diff` returns."""
     if number == 1:
         return results
     nodes = result_nodes(results, 2 * number)

@@ -22,7 +22,7 @@ ControlRule = Callable[[Node, tuple[Node, ...], tuple[Tangent, ...]], tuple[Node
 
 
 def derivable(function: Function) -> Function:
-    """The function with every op that has no derivative rule of its own written out in ops that do."""
+    """Expands every op without a derivative rule into ops that have one."""
     return expand_ops(function, lambda node: node.op.jvp is None and node.op.expand is not None)
 
 
@@ -95,7 +95,7 @@ def active_flags(tangents: Sequence[Tangent]) -> tuple[bool, ...]:
 
 
 def active_nodes(tangents: Sequence[Tangent], primals: Sequence[Node], flags: Sequence[bool]) -> list[Node]:
-    """The flagged tangents as nodes; a flagged one that is zero is written out."""
+    """The flagged tangents as nodes; zero tangents are materialised."""
     return [materialize(t, p.type) for t, p, flag in zip(tangents, primals, flags, strict=True) if flag]
 
 

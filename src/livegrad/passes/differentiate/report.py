@@ -32,7 +32,7 @@ Kind = Literal["argument", "stored", "traced", "again"]
 
 @dataclass(frozen=True)
 class Remembered:
-    """One value that a gradient needs from the way there.
+    """A residual: a value of the forward pass that a gradient needs.
 
     `argument`: available anyway; `stored`: once a run; `traced`: in each iteration of the loop at `loop`; `again`: not
     stored but recomputed, so `bytes` is 0.
@@ -60,7 +60,7 @@ class Remembered:
 
 @dataclass(frozen=True)
 class StorageReport:
-    """What the gradient of a function remembers."""
+    """A report of what the gradient of a function stores."""
 
     function: str
     values: tuple[Remembered, ...]
@@ -70,12 +70,12 @@ class StorageReport:
 
     @property
     def bytes(self) -> Size:
-        """What is stored once in a run."""
+        """The bytes stored once per run."""
         return _total(value.bytes for value in self.values if value.kind == "stored")
 
     @property
     def bytes_per_iteration(self) -> dict[Place | None, Size]:
-        """What each loop stores at each of its iterations, by the place of the loop."""
+        """The bytes that each loop stores per iteration, by the source location of the loop."""
         loops = dict.fromkeys(value.loop for value in self.values if value.kind == "traced")
         return {loop: _total(v.bytes for v in self.values if v.kind == "traced" and v.loop is loop) for loop in loops}
 
@@ -95,7 +95,7 @@ def _total(sizes: Iterator[Size]) -> Size:
 
 @propagates_lines
 def storage_report(function: Function) -> StorageReport:
-    """What reverse mode remembers of a function, how many bytes that is, and why.
+    """Reports what reverse mode stores for a function, in bytes, and why.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f64
@@ -130,7 +130,7 @@ def _reason(node: Node, tangents: Sequence[Node]) -> str:
 
 
 def byte_size(type: Type) -> Size:
-    """How many bytes a value takes; of a tape, how many it takes for each iteration."""
+    """The size of a value in bytes; for a tape, the size per iteration."""
     match type:
         case Scalar():
             return type.dtype.itemsize

@@ -207,9 +207,9 @@ def _switch(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Ta
 
 
 def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
-    """The same iterations in the other direction; cotangents of captured tangents add up along the way.
+    """Transposes a loop: the same iterations in reverse, accumulating the cotangents of captured tangents.
 
-    A carried value that never gets a cotangent is left out: zero times what it overflowed to would be NaN.
+    A carried value that never gets a cotangent is left out: zero times an overflowed value would be NaN.
     """
     iterations, *operands = node.operands
     body, carried = node.attribute("body"), node.attribute("carried")
@@ -237,7 +237,7 @@ def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[
 
 
 def _reached_by_cotangents(body: Function, linear: tuple[bool, ...], given: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Which carried values have a cotangent at some iteration: grown from the last iteration until it stays."""
+    """Which carried values have a cotangent in some iteration: a fixed point, starting from the last iteration."""
     while True:
         _, flags = transpose_function(body, linear, given)
         grown = union(given, flags[: len(given)])
@@ -259,7 +259,7 @@ def _transposed_body(turned: Function, active: tuple[bool, ...], flags: tuple[bo
 
 
 def _map(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
-    """A map again: arguments that every point shared get the sum of what the points give."""
+    """The transpose of a map is a map; the cotangents of shared arguments are summed over the points."""
     function, lifted, summed = (node.attribute(name) for name in ("function", "lifted", "summed"))
     number = len(function.results)
     parts = [cotangent] if number == 1 else [tangent_member(cotangent, node.type, i) for i in range(number)]

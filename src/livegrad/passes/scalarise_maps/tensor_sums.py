@@ -92,7 +92,7 @@ def _added(type: Type, additions: Sequence[Addition]) -> Node:
 
 
 def additions_of(tensor: Node) -> list[Addition] | None:
-    """What a scalar function adds to zeros to get this tensor; None where that cannot be told."""
+    """The additions to zeros from which a scalar function builds this tensor, or None if unknown."""
     if is_zero_node(tensor):
         return []
     if tensor.op is scatter_add:

@@ -67,7 +67,7 @@ class _Simplifier:
         self._checks: dict[tuple[Any, ...], Node] = {}  # what may fail, whatever its line
 
     def settle(self, root: Node) -> None:
-        """Simplifies a node, and whatever the rules make of it, until no rule applies."""
+        """Simplifies a node repeatedly until no rule applies."""
         done, becomes = self.done, self._becomes
         pending = [root]
         while pending:
@@ -101,7 +101,7 @@ class _Simplifier:
 
 
 def _step(node: Node, done: dict[Node, Node]) -> Node:
-    """The node over simplified operands, or what the first rule that applies makes of it."""
+    """The node with simplified operands, or the result of the first applicable rule."""
     for operand in node.operands:
         if done[operand] is not operand:
             return rebuild(node, tuple([done[operand] for operand in node.operands]))

@@ -17,9 +17,10 @@ _FAILURES = (ZeroDivisionError, IndexError, OverflowError, AssertionError)
 
 
 def fold_constants(node: Node) -> Node | None:
-    """An op of constants is the constant that the reference computes; one that fails stays, and fails later.
+    """Replaces an op on constants by the constant that the reference computes; an op that fails is kept, and fails at
+    run time.
 
-    So is one of tensors that are filled with one number each.
+    The same holds for tensors that are filled with one number each.
     """
     numbers: list[Any] = []
     for operand in node.operands:
@@ -49,7 +50,7 @@ def uniform_value(node: Node) -> Any:
 
 
 def is_uniform(node: Node, number: float) -> bool:
-    """Whether a real node is this number everywhere; 0.0 and -0.0 are told apart."""
+    """Whether a real node equals this number everywhere; 0.0 and -0.0 are distinguished."""
     value = uniform_value(node)
     if value is None or isinstance(value, complex) or value != number:
         return False

@@ -54,7 +54,7 @@ def set_in_make(node: Node) -> Node | None:
 
 
 def set_again(node: Node) -> Node | None:
-    """The second of two changes of one member is the one that counts."""
+    """If a member is set twice, the second value wins."""
     target, value = node.operands
     if target.op is not set_ or target.attribute("index") != node.attribute("index"):
         return None
@@ -180,7 +180,7 @@ def lookup_in_spread_scalar(node: Node) -> Node | None:
 
 
 def read_what_was_written(node: Node) -> Node | None:
-    """At the same index, the value; at another known index, what was there before."""
+    """Reading the same index gives the value; reading another known index gives the previous contents."""
     tape, index = node.operands
     if tape.op is not tape_set:
         return None

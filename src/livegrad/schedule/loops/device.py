@@ -135,7 +135,7 @@ def _who_runs_a_row(kernel: Kernel, rows: int, points: int) -> RowRunner:
 
 
 def fold_bytes(kernel: Kernel) -> list[int]:
-    """What a partial result takes of each fold of a kernel."""
+    """The bytes of a partial result for each reduction of a kernel."""
     pairs = [(t, r) for stage in kernel.stages for t, r in zip(stage.sinks, stage.body.results, strict=True)]
     return [partial_bytes(t.reduce, r.type) for t, r in pairs if t.reduce is not None and isinstance(r.type, Scalar)]
 
@@ -179,7 +179,7 @@ def _launch(nest: DeviceNest, rows: int) -> tuple[int, int, int]:
 
 
 def partial_bytes(kind: str, type: Scalar) -> int:
-    """What one partial result of a fold takes in memory: arg folds keep the index beside the value.
+    """The bytes of a partial result of a reduction; argmin and argmax also store the index.
 
     >>> from livegrad.ir.types import f32
     >>> partial_bytes("sum", f32), partial_bytes("argmax", f32)
