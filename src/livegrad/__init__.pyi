@@ -316,7 +316,7 @@ from livegrad.tensors.namespace import (
     zeros,
     zeros_like,
 )
-from livegrad.frontend.function.captured import (
+from livegrad.frontend.differentiable.plain_function import (
     function,
 )
 from livegrad.frontend.function.function_library import (
