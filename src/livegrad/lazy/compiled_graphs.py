@@ -37,7 +37,7 @@ Compile = Callable[[Function], Any]  # a backend's: gives what can be called, an
 
 
 class Program:
-    """A compiled function of a graph's data, with what one run of it takes."""
+    """A compiled function of the data of a graph."""
 
     __slots__ = ("_compiled", "_plain", "_plan", "kernels", "library_calls")
 
@@ -64,7 +64,7 @@ class Program:
 
 
 def forget_programs() -> None:
-    """Drops all programs from memory; what they were compiled to may still be on disk."""
+    """Drops all programs from memory; their code may still be on disk."""
     with _lock:
         _programs.clear()
         _seen.clear()

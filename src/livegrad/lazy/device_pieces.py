@@ -27,7 +27,7 @@ class Piece:
         return (*self.again, *self.nodes)
 
     def outside(self) -> list[Node]:
-        """What the piece reads, and does not compute."""
+        """The values that the piece reads but does not compute."""
         own = set(self.order)
         return list(dict.fromkeys(operand for node in self.order for operand in node.operands if operand not in own))
 

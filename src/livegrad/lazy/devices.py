@@ -49,7 +49,7 @@ def _cuda() -> Any:
 
 
 def _run_cuda(order: Sequence[Node], known: Mapping[Node, Value], wanted: Sequence[Node]) -> Sequence[Value]:
-    """On the first GPU. What was moved there is uploaded once and stays; so do results."""
+    """Runs on the first GPU. Values that were moved there are uploaded once and stay there; so do results."""
     backend = _cuda()
     given: dict[Node, Value] = dict(known)
     for node in order:
@@ -142,9 +142,9 @@ def is_made_of_constants(node: Node) -> bool:
 
 
 def assign_devices(order: Sequence[Node]) -> dict[Node, str]:
-    """The device of each node: where it was moved to, else where the first operand lives that is not at home.
+    """The device of each node: the one it was moved to, else that of the first operand that is not on the host.
 
-    What is made of constants alone has no home: it is made where it is needed.
+    Values computed only from constants have no device, and are computed where they are needed.
     """
     devices: dict[Node, str | None] = {}
     for node in order:

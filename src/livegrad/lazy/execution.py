@@ -66,7 +66,7 @@ Progress = Callable[[int, int], None]  # nodes done, nodes in all
 
 @dataclass
 class _Work:
-    """What one execution has to do: nodes in order, data for those that are known, and nodes whose value is kept."""
+    """The work of an execution: nodes in order, known data, and nodes whose values are cached."""
 
     roots: list[Node]
     stamp: int = 0
@@ -80,9 +80,10 @@ class _Work:
 
 
 def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Value]:
-    """The values of these nodes, computed now where they are not known; what somebody holds on the way is kept too.
+    """Returns the values of these nodes, computing those that are not cached. Intermediate values that the program
+    holds are cached too.
 
-    They lie where they were computed: on the host, or on a device until somebody reads them (`on_host`).
+    Values stay where they were computed: on the host, or on a device until they are read (`on_host`).
 
     The caller holds the roots.
     """
@@ -191,9 +192,9 @@ def _take(node: Node, work: _Work, kept: set[Node]) -> None:
 
 
 def _keep_for_others(work: _Work, kept: set[Node]) -> None:
-    """Keeps values that tensors are built on which wait to be computed: those begin where this work ends.
+    """Caches values that pending tensors depend on, so that their computation starts from here.
 
-    Otherwise a loop that builds its next step before it asks for the result of the last would compute all steps anew.
+    Otherwise a loop that builds its next step before it reads the last result would recompute all steps.
     """
     ours = set(work.order)
 
@@ -223,7 +224,7 @@ def _is_lost(node: Node, known: dict[Node, Value], kept: set[Node]) -> bool:
 
 
 def _held_siblings(node: Node) -> list[Node]:
-    """Members of the same tuple that somebody waits for: what computes one of them has computed them all."""
+    """Members of the same tuple that the program holds: computing one of them computes all."""
     (whole,) = node.operands
     if not isinstance(whole.type, Tuple):
         return []
@@ -270,7 +271,7 @@ def _run(work: _Work, progress: Progress | None) -> None:
 
 
 def _independent_groups(todo: list[Node]) -> list[list[Node]]:
-    """Parts of a graph that share nothing that is still to be computed, if each is worth a thread of its own."""
+    """Parts of a graph that share no pending work, if each is worth a thread."""
     group_of: dict[Node, list[Node]] = {}
     for node in todo:
         if is_made_of_constants(node):
@@ -312,7 +313,7 @@ def _is_away(node: Node) -> bool:
 
 
 def _let_go(work: _Work, inputs: list[Node]) -> None:
-    """Drops what nobody can ask for any more: values that only this execution needed, and histories that grow long."""
+    """Drops values that only this execution needed, and truncates long histories."""
     with lazy_values.lock:
         for node in inputs:
             if node not in work.lent and node.cell is not None and node.cell.value is not None and not is_held(node):
@@ -324,7 +325,7 @@ def _let_go(work: _Work, inputs: list[Node]) -> None:
 
 
 def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progress: Progress | None) -> None:
-    """Runs a graph piece by piece, each on one device; values that no later piece needs are let go on the way."""
+    """Runs a graph piece by piece, each on one device, and drops values that no later piece needs."""
     pieces = cut(todo, devices, _MOST_NODES)
     lasting = work.kept.union(work.roots)
     last_use = {o: number for number, piece in enumerate(pieces) for node in piece.order for o in node.operands}
@@ -469,7 +470,7 @@ def _dense(value: Any, node: Node) -> Array:
 
 
 def _costs(order: list[Node], work: _Work) -> dict[Node, float]:
-    """Roughly what it would take to compute each node again from what is kept."""
+    """A rough cost of recomputing each node from cached values."""
     costs: dict[Node, float] = {}
     for node in order:
         if node in work.known:

@@ -18,7 +18,7 @@ _variables: list[weakref.ref[Any]] = []  # who wanted a gradient at some time
 
 
 def note_variable(holder: Holder) -> None:
-    """Notes that somebody wants a gradient."""
+    """Registers a gradient variable."""
     _variables.append(weakref.ref(holder))
 
 
@@ -40,7 +40,7 @@ def may_be_differentiated(node: Node) -> bool:
 
 
 def wants_gradient(node: Node) -> bool:
-    """Whether somebody who holds the node wants a gradient with respect to it."""
+    """Whether the node is a gradient variable that the program holds."""
     return any(holder.requires_grad for holder in holders_of(node))
 
 

@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 
 class DeviceValue(Protocol):
-    """An array that lies on a device and stays there until somebody reads it."""
+    """An array on a device, which stays there until it is read."""
 
     @property
     def dtype(self) -> Any: ...
@@ -73,7 +73,7 @@ _NO_ANCESTORS: Mapping[weakref.ref[Any], int] = MappingProxyType({})
 class Leaf(Key):
     """Data given from outside: the key of an input node, together with the array itself.
 
-    `external` memory belongs to somebody who may change it at any time, so nothing computed from it is kept.
+    The owner of `external` memory may change it at any time, so nothing computed from it is cached.
     `ancestors` are the leaves that detached data was computed from, with their change counts of that time; several
     holders may have the same detached data.
     """
@@ -100,12 +100,12 @@ class Claim(threading.Event):
         return self._owner == (os.getpid(), threading.get_ident())
 
     def must_be_awaited(self) -> bool:
-        """Whether a thread of this process computes them; of the threads, a fork has only the one that forked."""
+        """Whether a thread of this process computes them; after a fork, only the forking thread exists."""
         return self._owner[0] == os.getpid() and not self.is_own()
 
 
 class Cell:
-    """What is known of a node that somebody holds or held.
+    """The memo slot of a node that the program holds or held.
 
     `pending` is set while a thread computes the value; `stamp` says up to which change of leaves the value is good;
     `generation` counts the executions that the value is built on; `detached` is the leaf that its holders went on to,
@@ -190,7 +190,7 @@ _budget = _share_of_memory()
 
 
 def hold(node: Node, holder: Holder) -> None:
-    """Notes that somebody holds the node: its value is worth keeping."""
+    """Registers a holder of the node, so that its value is cached."""
     cell = node.cell
     if cell is None:
         with lock:
@@ -251,7 +251,7 @@ def reach(roots: Iterable[Node], ends: Callable[[Node], bool], most: int) -> tup
 
 
 def _waits(holder: Holder | None) -> bool:
-    """Whether somebody holds a node without a value; a thread may be computing it, and may fail to."""
+    """Whether the program holds a node without a value; a thread may be computing it, and may fail."""
     node = None if holder is None else holder._node
     if node is None or not node.operands:
         return False
@@ -335,7 +335,7 @@ def _is_outdated(leaf: Leaf) -> bool:
 
 
 def replace_data(leaf: Leaf, array: Array) -> None:
-    """Gives a leaf other data: whatever was computed from it is computed anew when it is next asked for."""
+    """Replaces the data of a leaf. Values computed from it are recomputed when they are next read."""
     global _changes
     with lock:
         _changes += 1
@@ -428,9 +428,9 @@ def release_device_values() -> bool:
 
 
 def enforce_budget(spare: Iterable[Cell]) -> None:
-    """Evicts what is cheapest to compute again, for each byte, until the rest fits.
+    """Evicts the values that are cheapest to recompute per byte until the rest fits.
 
-    What was just asked for is spared: its caller is about to read it.
+    Values that were just requested are not evicted, because their caller is about to read them.
     """
     with lock:
         _count_dropped()

@@ -33,21 +33,21 @@ _SHARE_OF_WORK = 8  # it is looked once in eight executions: as much each time a
 
 
 def detach_into_leaf(node: Node, value: Value) -> Node:
-    """A leaf with a node's value: from here on the value stands by itself, and its history can go."""
+    """Turns the value of a node into a leaf, so that its history can be freed."""
     return _data_from(value, _leaves_below([node])[node])
 
 
 def has_long_history(node: Node) -> bool:
-    """Whether a value is built on so many executions that it had better stand by itself."""
+    """Whether a value depends on so many executions that it should become a leaf."""
     cell: Cell | None = node.cell
     return cell is not None and cell.value is not None and cell.generation >= MOST_GENERATIONS
 
 
 def truncate_histories(computed: Iterable[Node], work: int) -> None:
-    """Cuts the history of nodes that were just computed, and of values that tensors which wait are built on.
+    """Truncates the history of nodes that were just computed, and of values that pending tensors depend on.
 
-    Those of them through which a gradient can be asked for keep theirs. What is looked at is bounded by the `work` that
-    was done: a step of many parameters leaves many gradients waiting.
+    Nodes that a gradient may go through keep their history. The number of examined nodes is bounded by the `work` that
+    was done: a step of many parameters leaves many pending gradients.
     """
     most = max(MOST_LOOKED_AT, _SHARE_OF_WORK * work)
     waiting = waiting_holders(max(1000, work))

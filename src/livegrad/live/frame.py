@@ -151,7 +151,7 @@ def _inside(frame: Frame, prefix: str) -> list[str]:
 
 
 def describe_frame(frame: Frame, plan: LivePlan | None) -> str:
-    """Every step of a plan on a line: its level, what it did, and why."""
+    """Describes each step of a plan on one line: its level, what it did, and why."""
     ran = "1 step" if len(frame.ran) == 1 else f"{len(frame.ran)} steps"
     lines = [f"frame {frame.number}: {frame.level.name.lower()}, {ran} ran"]
     for key in plan.in_order() if plan is not None else ():

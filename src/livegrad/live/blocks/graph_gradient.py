@@ -253,7 +253,7 @@ class _PulledBack:
         self._number = len(feeds) - sum(counts)
 
     def specialize(self, given: tuple[Given, ...]) -> Specialized:
-        """The derivative of what the node computes now."""
+        """The derivative of the current function of the node."""
         own, arriving = given[: self._number], given[self._number :]
         made = function_of(self._primal, own)
         function = differentiable_function(made)

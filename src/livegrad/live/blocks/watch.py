@@ -67,7 +67,7 @@ def follow(engine: Engine, target: Block, files: Callable[[], Sequence[Path]], l
 
 
 class FileWatch:
-    """Files behind one block, and what is wrong with them, if anything."""
+    """The files of one block, and their errors."""
 
     def __init__(
         self, engine: Engine, target: Block, files: Callable[[], Sequence[Path]], load: Callable[[], Body]

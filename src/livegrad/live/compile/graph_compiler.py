@@ -32,7 +32,7 @@ from livegrad.live.graph.regions import Region
 
 @dataclass
 class Compilation:
-    """What compiling found out: the plan, or what is wrong; and the intermediate results, for the next edit."""
+    """The result of compiling: the plan or problems, and the intermediate results for the next edit."""
 
     network: Network
     order: list[tuple[str, int]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Compilation:
 def compile_graph(
     graph: Graph, reuse_memory: bool = False, kept: frozenset[str] = frozenset(), known: Compilation | None = None
 ) -> Compilation:
-    """The plan of a graph, or everything that is wrong with it; what is as in one that is known is taken from there."""
+    """Compiles a graph to a plan, or lists all problems; unchanged parts are reused from a previous compilation."""
     compilation = Compilation(flatten_graph(graph, None if known is None else known.network))
     network, problems = compilation.network, compilation.problems
     problems += validate(network)

@@ -155,7 +155,7 @@ RegionKind = Literal["if", "if_else", "switch", "while", "for"]
 
 @dataclass(frozen=True)
 class RegionStep:
-    """Control flow around steps.
+    """Control flow over nested steps.
 
     `control` is the condition (if, if_else, while: not zero), the number of the body (switch) or the number of
     iterations (for). Before anything runs, `results` are filled with zeros, or with the initial values of what is

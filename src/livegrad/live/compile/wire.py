@@ -36,7 +36,7 @@ from livegrad.live.graph.sources import Binding, Numbers, Setting, same_value
 
 @dataclass
 class Wiring:
-    """The parts of a plan while it is put together."""
+    """The parts of a plan under construction."""
 
     shapes: Shapes
     steps: dict[str, Step] = field(default_factory=dict)

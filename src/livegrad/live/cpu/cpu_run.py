@@ -147,7 +147,7 @@ class Run:
         return self._cut_off.must_run(key, self._changed)
 
     def _run_if_changed(self, key: str) -> None:
-        """Runs a step if something has changed that it reads; a region reads what it read the last time."""
+        """Runs a step if something that it reads has changed; a region depends on what it read in its last run."""
         step, taken = self._plan.steps[key], self._cut_off.taken.get(key)
         if isinstance(step, RegionStep) and taken is not None and not self._must_run(key):
             sources = producers(self._plan, step.operands_of_taken(taken))
@@ -212,7 +212,7 @@ class Run:
         self._cut_off.note_failure(key)
 
     def _note_changes(self, key: str, equal: frozenset[str]) -> None:
-        """Notes what a step has changed: not those of its results that came out as they were."""
+        """Records which results of a step have changed."""
         if self._changed is None:
             self._changed = self._cut_off.changed_by(self._ran)
         else:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Fresh:
-    """What was made beside what runs, until all of it stands."""
+    """New objects that are built while the old plan runs, until all of them are complete."""
 
     buffers: dict[str, HeldBuffer] = field(default_factory=dict)
     bound: dict[str, BoundStep] = field(default_factory=dict)

@@ -29,7 +29,7 @@ _MOST_TAPE_BYTES = 1 << 34  # of one step, all threads together
 
 
 class Surroundings(Protocol):
-    """What a step is bound to."""
+    """The buffers and numbers that a step is bound to."""
 
     def address(self, key: str) -> int:
         """Where a buffer is."""
@@ -246,7 +246,7 @@ class BoundStep:
         return self.kernel_launches()
 
     def grow_tapes(self) -> list[Launch]:
-        """Twice the memory for what loops remember; gives the launches that must be updated."""
+        """Doubles the memory of tapes; returns the launches that must be updated."""
         before = self.tape_bytes
         self.tape_bytes *= 2
         try:

@@ -166,7 +166,7 @@ class CudaExecutable:
         return found
 
     def adopt(self, fresh: Fresh) -> None:
-        """Puts what was made in place of what was there. Cannot fail."""
+        """Installs the new objects in place of the old ones. Cannot fail."""
         for key, bound in fresh.bound.items():
             old = self.bound.get(key)
             if old is not None:
@@ -219,7 +219,7 @@ class CudaExecutable:
         return Around(self, self.plan)
 
     def captured_graph(self, key: str) -> CapturedGraph:
-        """What a captured step recorded."""
+        """The captured graph of a step."""
         return self.captured[key]
 
     def counts_address(self, region: str) -> int:
@@ -439,7 +439,7 @@ class CudaExecutable:
         self._append_memory.clear()
 
     def grow_tapes(self, keys: Sequence[str]) -> None:
-        """More memory for what the loops of these steps remember."""
+        """Allocates more memory for the tapes of these steps."""
         for key in keys:
             notify(self.bound[key].grow_tapes())
 

@@ -25,7 +25,7 @@ class Order:
     _readers: dict[Resource, list[int]] = field(default_factory=dict)
 
     def before(self, reads: Iterable[Resource] = (), writes: Iterable[Resource] = ()) -> set[int]:
-        """The nodes that must have ended before one that reads and writes these may start."""
+        """The nodes that must finish before a node with these reads and writes may start."""
         found: set[int] = set()
         for resource in reads:
             found.update(self._writers.get(resource, ()))

@@ -369,7 +369,7 @@ Source = Edge | Setting | Binding
 
 @dataclass(frozen=True, eq=False)
 class StateValue:
-    """What a state holds from the next frame on."""
+    """The value of a state from the next frame on."""
 
     state: State
     value: Numbers
@@ -411,7 +411,7 @@ def _edit(
 
 
 class Graph:
-    """Blocks by name, and what feeds their inputs. Threads may edit it side by side."""
+    """Blocks by name, and the sources of their inputs. Threads may edit it concurrently."""
 
     def __init__(self, journal: Journal | None = None) -> None:
         self.blocks: dict[str, Block] = {}

@@ -91,7 +91,7 @@ class Postbox:
 
 @dataclass(eq=False)
 class Journal:
-    """Edits in the order in which they were made, the lock of what they change, and numbers that were posted.
+    """Edits in order, the lock of the description, and posted numbers.
 
     >>> journal = Journal()
     >>> journal.write("code", "shade", "new body")
