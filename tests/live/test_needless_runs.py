@@ -722,3 +722,16 @@ def test_what_reads_a_state_runs_when_another_one_takes_its_name() -> None:
         assert engine.step().ran == ("double",)
         np.testing.assert_array_equal(engine.read(double), [2.0 * start] * 3)
         engine.remove(state)
+
+
+def test_an_array_that_is_set_back_before_the_next_frame_makes_nothing_run() -> None:
+    engine = lg.Engine()
+    double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
+    engine.set(double["x"], np.array([1.0, 2.0]))
+    assert engine.step().ran == ("double",)
+    engine.set(double["x"], np.array([1.0, 3.0]))
+    engine.set(double["x"], np.array([1.0, 2.0]))
+    assert engine.step().ran == ()
+    engine.set(double["x"], np.array([1.0, 3.0]))
+    assert engine.step().ran == ("double",)
+    np.testing.assert_array_equal(engine.read(double), [2.0, 6.0])

@@ -25,11 +25,11 @@ from livegrad.live.compile.live_plan import (
 )
 from livegrad.live.cpu.cpu_calls import Call, Calls
 from livegrad.live.cpu.cpu_run import Lost, Run
-from livegrad.live.cpu.cut_off import CutOff, same_bits
+from livegrad.live.cpu.cut_off import CutOff
 from livegrad.live.cpu.on_demand import producers, steps_on_demand, update_on_demand
 from livegrad.live.executor import Known, Profile, RunReport, StepError
 from livegrad.live.graph.problems import GraphError
-from livegrad.live.graph.sources import Numbers
+from livegrad.live.graph.sources import Numbers, same_bits
 from livegrad.live.graph.user_kernel import CudaKernel
 from livegrad.ops.context import FeatureLevel
 from livegrad.runtime.cpu import compile_function

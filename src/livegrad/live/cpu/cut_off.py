@@ -38,18 +38,6 @@ class Result:
             self.read = self.before = None
 
 
-def same_bits(one: Numbers, other: Numbers) -> bool:
-    """Whether two arrays of one type and shape hold the same, bit by bit; looks no further than the first difference.
-
-    >>> import numpy as np
-    >>> same_bits(np.array([0.0]), np.array([-0.0])), same_bits(np.array([np.nan]), np.array([np.nan]))
-    (False, True)
-    """
-    mine, others = (array.reshape(-1).view("u1") for array in (one, other))
-    pieces = range(0, len(mine), _MOST_COMPARED)
-    return all(mine[at : at + _MOST_COMPARED].tobytes() == others[at : at + _MOST_COMPARED].tobytes() for at in pieces)
-
-
 class HasPlan(Protocol):
     """An executable."""
 

@@ -186,6 +186,9 @@ def scalar_of_name(value: Any) -> Scalar:
     ])  # fmt: skip
 
 
+_PIECE = 1 << 14  # bytes that are compared at once
+
+
 def same_value(old: Any, new: Any) -> bool:
     """Whether two values of one type are the same, bit by bit: 0.0 is not -0.0, and NaN is itself.
 
@@ -199,7 +202,8 @@ def same_value(old: Any, new: Any) -> bool:
             return old != 0.0 or copysign(1.0, old) == copysign(1.0, new)
         if old == old or new == new:  # not both NaN
             return False
-    return np.asarray(old).tobytes() == np.asarray(new).tobytes()
+    before, after = np.asarray(old), np.asarray(new)
+    return (before.dtype, before.shape) == (after.dtype, after.shape) and same_bits(before, after)
 
 
 def describe_setting(setting: Setting) -> str:
@@ -208,3 +212,14 @@ def describe_setting(setting: Setting) -> str:
         return str(setting.value) if isinstance(setting.value, np.generic) else repr(setting.value)
     type = setting.given.type
     return f"{type.element} {list(type.shape)}" if isinstance(type, Tensor) else f"array of {type}"
+
+
+def same_bits(one: Numbers, other: Numbers) -> bool:
+    """Whether two arrays of one type and shape hold the same, bit by bit; looks no further than the first difference.
+
+    >>> same_bits(np.array([0.0]), np.array([-0.0])), same_bits(np.array([np.nan]), np.array([np.nan]))
+    (False, True)
+    """
+    mine, others = (array.reshape(-1).view("u1") for array in (one, other))
+    pieces = range(0, len(mine), _PIECE)
+    return all(mine[at : at + _PIECE].tobytes() == others[at : at + _PIECE].tobytes() for at in pieces)

@@ -345,7 +345,7 @@ class Applier:
         if source.is_number:  # one that a captured call reads from memory
             contents = number_in_memory(value, plan.buffers[key].type)
             level = Level.WARM
-        elif plan.buffers[key].type is source.given.type and plan.contents[key] is not value:
+        elif plan.buffers[key].type is source.given.type and not same_value(plan.contents[key], value):
             contents, level = value, Level.NONE
         else:
             return None
