@@ -88,7 +88,7 @@ def test_a_text_that_is_no_function_is_refused_with_its_place(text: str) -> None
 BAD_TYPES = {
     "f33": (
         "cannot read the IR (<text>:1:1): expected a type, found `f33`; types are bool, i8, i16, i32, i64, "
-        "u8, u16, u32, u64, bf16, f16, f32, f64, c64, c128, vec, mat, array, tensor, trace, struct, (tuple, of, types)"
+        "u8, u16, u32, u64, bf16, f16, f32, f64, c64, c128, vec, mat, array, tensor, tape, struct, (tuple, of, types)"
     ),
     "vec<f32, n>": "cannot read the IR (<text>:1:10): expected a number, found `n`",
     "vec<f32, -1>": "a size must be known (<text>:1:10): expected a natural number, found -1",

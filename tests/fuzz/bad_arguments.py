@@ -15,12 +15,14 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 import livegrad as lg
 from livegrad.ir.source_lines import ambient
+from livegrad.public_names import GROUPS
 
 SHORT = 8
 CALLS = 60  # of each seed
@@ -117,8 +119,8 @@ ELSEWHERE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 # Of the engine's own use: what they are given comes from there.
 INTERNAL = {"default_of", "inner_output", "inner_graphs", "graph_of", "observe", "follow"}
 MADE_FOR_ENGINES = (
-    "AppendBuffer", "Composite", "Engine", "For", "If", "IfElse", "State", "Switch", "While", "append_block", "block",
-    "record", "replay",
+    "Composite", "Engine", "For", "If", "IfElse", "State", "Switch", "While", "block", "live.AppendBuffer",
+    "live.append_block", "live.record", "live.replay",
 )  # fmt: skip
 
 
@@ -133,7 +135,7 @@ def call_in_graph(owner: str, method: str, names: tuple[str, ...]) -> Callable[.
         parts |= ELSEWHERE.get(f"{owner}.{method}", lambda parts: {})(parts)
         given = {name: parts[name] if own is GOOD else own for name, own in zip(names, arguments, strict=True)}
         by_position = [given.pop(name) for name in names if "cases" in names]
-        result = getattr(parts.get(owner, lg), method)(*by_position, **given)
+        result = attrgetter(method)(parts.get(owner, lg))(*by_position, **given)
         if isinstance(result, lg.live.Recording):
             result.close()
         if isinstance(result, lg.Block) and result.home is None:
@@ -154,7 +156,7 @@ def of_engines() -> dict[str, tuple[Callable[..., Any], int, tuple[str, ...]]]:
     ]
     found = {}
     for owner, method in [*chosen, *(("lg", name) for name in MADE_FOR_ENGINES)]:
-        names = tuple(inspect.signature(getattr(parts.get(owner, lg), method)).parameters)
+        names = tuple(inspect.signature(attrgetter(method)(parts.get(owner, lg))).parameters)
         found[f"{owner}.{method}, in a graph"] = call_in_graph(owner, method, names), len(names), ()
     return found
 
@@ -185,7 +187,7 @@ def subjects() -> dict[str, tuple[Callable[..., Any], int, tuple[str, ...]]]:
     return {name: (value, *_shape(value)) for name, value in found.items()} | of_engines()
 
 
-NAMESPACES = ("linalg", "fft", "nn", "random", "optim", "shapes")
+NAMESPACES = ("linalg", "fft", "nn", "random", "optim", "shapes", *GROUPS)
 
 
 def _shape(value: Callable[..., Any]) -> tuple[int, tuple[str, ...]]:
