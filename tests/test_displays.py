@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 import livegrad as lg
+from livegrad.public_names import GROUPS, names_of
 
 
 def boxes(svg: str) -> int:
@@ -123,6 +124,7 @@ def test_captured_functions_show_their_code():
 
 def test_no_public_object_shows_an_address():
     """A default repr tells nothing."""
-    shown = {name: repr(getattr(lg, name)) for name in lg.__all__}
+    grouped = {f"{group}.{name}": getattr(getattr(lg, group), name) for group in GROUPS for name in names_of(group)}
+    shown = {name: repr(value) for name, value in ({name: getattr(lg, name) for name in lg.__all__} | grouped).items()}
     addresses = [n for n, text in shown.items() if " object at 0x" in text]
     assert addresses == []
