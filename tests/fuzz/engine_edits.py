@@ -427,10 +427,11 @@ class Edits(Builder):
             ("no pin", lambda: real["no such pin"]),
             ("foreign", lambda: graph.remove(lg.block(lambda x=1.0: x, name="foreign"))),
             ("twice", lambda: graph.add(lg.block(lambda x=1.0: x, name=node.name))),
-            ("a block", lambda: graph.set(real, 1.0)),
             ("an input", lambda: graph.connect(own, own)),
             ("state", lambda: self.engine.reset(lg.State("foreign", 0.0))),
         ]
+        if not isinstance(real, lg.State):  # of which the value can be set
+            tries += [("a block", lambda: graph.set(real, 1.0))]
         if (node, pin) not in net.sources:
             tries += [("unfed", lambda: graph.disconnect(own))] * 4
         around = [group for group in self.real if isinstance(group, Group) and group.net is net]

@@ -373,6 +373,24 @@ def test_a_nan_in_a_value_that_nothing_needed_is_reported_whenever_it_is_read() 
             engine.read(lazy)
 
 
+def test_a_nan_of_a_late_value_is_explained_by_what_it_read_though_a_state_has_moved_on_since() -> None:
+    engine, body = lg.Engine(), lg.Composite("body")
+    state = engine.add(lg.State("state", 0.0))
+    grow = engine.add(lg.block(lambda x: x + 1.0, name="grow"))
+    lazy = engine.add(lg.block(lambda x: x / x, name="lazy"))
+    engine.connect(state["value"], grow["x"]), engine.connect(grow, state["next"])
+    engine.connect(state["value"], lazy["x"])
+    inner = body.graph.add(lg.block(lambda x: x * 2.0, name="inner"))
+    body.expose(inner["x"]), body.expose(inner["result"])
+    maybe = engine.add(lg.If("maybe", body))
+    engine.connect(lazy, maybe["x"])
+    engine.set(maybe["condition"], False)
+    with lg.debug_nans():
+        engine.step()
+        with pytest.raises(lg.KernelCheckError, match=r"`div` gave the first NaN.*test_misuse\.py"):
+            engine.read(lazy)
+
+
 def test_a_block_that_only_an_untaken_branch_reads_runs_where_memory_is_shared_even_if_nothing_shares_it() -> None:
     engine = lg.Engine(reuse_memory=True)
     divide = engine.add(lg.block(lambda x=1, y=0: x // y, name="divide"))

@@ -179,6 +179,10 @@ class Executable(Protocol):
         """A copy of a buffer's contents, after all runs so far."""
         ...
 
+    def read_operand(self, buffer: str) -> Numbers:
+        """The contents of a buffer as steps of the last run read them: states may have another value since."""
+        ...
+
     def read_later(self, buffer: str) -> Reading:
         """The same, without waiting; later runs do not change what it gives."""
         ...

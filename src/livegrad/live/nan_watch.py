@@ -72,7 +72,7 @@ def _explain(executable: Executable, leaf: LeafStep, features: Mapping[FeatureLe
     known: dict[Node, Any] = {}
     for parameter, operand in zip(parameters, leaf.operands, strict=True):
         if isinstance(operand, BufferOperand):
-            value = executable.read(operand.key)
+            value = executable.read_operand(operand.key)
         else:
             given = features[operand.feature] if isinstance(operand, FeatureOperand) else None
             number = executable.plan.parameters[operand.key] if given is None else given  # type: ignore[union-attr]

@@ -283,6 +283,10 @@ class CpuExecutable:
         """A copy of a buffer's contents."""
         return self._memory[buffer].copy()
 
+    def read_operand(self, buffer: str) -> Numbers:
+        """The contents of a buffer in the last run."""
+        return self._before[buffer].copy() if buffer in self._before else self.read(buffer)
+
     def read_later(self, buffer: str) -> Known:
         """The same: runs have ended when `run` returns, so that the value is known at once."""
         return Known(self.read(buffer))
