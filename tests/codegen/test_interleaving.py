@@ -1,4 +1,4 @@
-"""Long straight-line kernels with many roots run in two waves of lanes: the same bits, and for few kernels only."""
+"""Long straight-line kernels with many roots run as two interleaved halves of lanes: the same bits, and for few kernels only."""
 
 from collections.abc import Callable, Iterator
 
@@ -80,7 +80,7 @@ def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], N
     kernel_code.forget_kernels()
 
 
-def test_waves_do_not_change_a_bit_for_any_number_of_points(compiled_anew: Callable[[str], None]) -> None:
+def test_interleaving_does_not_change_a_bit_for_any_number_of_points(compiled_anew: Callable[[str], None]) -> None:
     random = np.random.default_rng(1)
     results: dict[str, list[bytes]] = {"good": [], "quick": []}
     points = [random.uniform(-2.0, 2.0, (2, size)).astype(np.float32) for size in (1, 31, 33, 64, 65, 100, 5003)]

@@ -34,8 +34,8 @@ _SHORT, _LONG = 100, 450  # operations: below, iterations overlap by themselves;
 _MOST_ALIVE = 8  # values: with four registers each, more would wait in memory
 
 
-def suits_waves(kernel: Kernel, layout: Layout) -> bool:
-    """Whether a kernel is faster with twice the lanes of this layout, in two waves."""
+def suits_interleaving(kernel: Kernel, layout: Layout) -> bool:
+    """Whether a kernel is faster with twice the lanes of this layout, in two interleaved halves."""
     in_two_registers = layout.lanes * 4 == 2 * layout.vector_bytes
     if layout.direction != "across" or layout.vector_bytes != MANY_REGISTERS or not in_two_registers:
         return False
@@ -77,24 +77,24 @@ def _most_alive(order: Sequence[Node]) -> int:
     return most
 
 
-def emit_in_waves(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
+def emit_interleaved(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
     """The values of the function's results."""
     function = native_form(function)
     order = list(nodes_of(function))
     fused, _ = fused_products(order, function.results)
     halves = [asm.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
-    waves: list[dict[Node, Value]] = [
+    halves: list[dict[Node, Value]] = [
         dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
     ]
     unwritten = {*function.parameters, *fused.values()}
     nodes = [node for node in with_less_waiting(order, _ALIVE_AT_ONCE) if node not in unwritten]
     asm.lanes //= 2
     for step in range(len(nodes) + _BEHIND):
-        for place, values in zip((step, step - _BEHIND), waves, strict=True):
+        for place, values in zip((step, step - _BEHIND), halves, strict=True):
             if 0 <= place < len(nodes):
                 values[nodes[place]] = emit_one(asm, nodes[place], fused, values)
     asm.lanes *= 2
-    low, high = ([values[result] for result in function.results] for values in waves)
+    low, high = ([values[result] for result in function.results] for values in halves)
     return [_joined(asm, *pair) for pair in zip(low, high, strict=True)]
 
 

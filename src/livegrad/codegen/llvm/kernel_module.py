@@ -14,7 +14,7 @@ from functools import cached_property
 from livegrad.codegen.check_sites import Site
 from livegrad.codegen.llvm import tapes
 from livegrad.codegen.llvm.counted_loops import counted_loop
-from livegrad.codegen.llvm.interleaving import suits_waves
+from livegrad.codegen.llvm.interleaving import suits_interleaving
 from livegrad.codegen.llvm.kernel_frame import Tail
 from livegrad.codegen.llvm.math_calls import MathRequest, math_declaration
 from livegrad.codegen.llvm.registers import Register
@@ -74,8 +74,8 @@ def emit_kernel(kernel: Kernel, layout: Layout, quick: bool = False) -> KernelTe
     """
     if quick:
         return _Emitter(kernel, _narrowed(kernel, layout), quick).emit()
-    if suits_waves(kernel, layout):
-        layout = replace(layout, lanes=2 * layout.lanes, waves=True)
+    if suits_interleaving(kernel, layout):
+        layout = replace(layout, lanes=2 * layout.lanes, interleaved=True)
     return _Emitter(kernel, layout).emit()
 
 

@@ -8,7 +8,7 @@ from livegrad.codegen.llvm import baseline_lanes, lane_reductions
 from livegrad.codegen.llvm.counted_loops import counted_loop
 from livegrad.codegen.llvm.function_body import emit_function, emit_results
 from livegrad.codegen.llvm.fused_multiply_add import add_product
-from livegrad.codegen.llvm.interleaving import emit_in_waves
+from livegrad.codegen.llvm.interleaving import emit_interleaved
 from livegrad.codegen.llvm.kernel_frame import Tail
 from livegrad.codegen.llvm.register_tiles import Tiles
 from livegrad.codegen.llvm.registers import Product, Register
@@ -35,7 +35,7 @@ class Stages(Tiles):
         across = self.layout.direction == "across"
         tail = self.tail if across else None
         arguments = self._arguments(stage, [], tail, across)
-        emit = emit_in_waves if self.layout.waves else emit_function
+        emit = emit_interleaved if self.layout.interleaved else emit_function
         results = emit(self.asm, stage.body, arguments)
         stores = []
         for target, value in zip(stage.sinks, results, strict=True):

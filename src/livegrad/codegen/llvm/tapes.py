@@ -50,7 +50,7 @@ def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node
     if not writers:
         return order, set()
     copies = {writer for found in writers.values() for writer in found[:-1]}
-    # A tape that is also a result must stay as it is: whoever writes to it takes a copy.
+    # A tape that is also a result must stay as it is: its writer takes a copy.
     copies |= {found[-1] for tape, found in writers.items() if tape in results}
     before: dict[Node, list[Node]] = {}
     for node in order:

@@ -1,6 +1,6 @@
 """Resources of assemblies: meshes, beam lattices, image stacks, level sets and build items.
 
-Read and written by `implicit.formats.threemf`, sampled by `to_ir`, turned into parts by `part`.
+Read and written by `implicit.formats.threemf`, sampled by `to_ir`, converted to parts by `part`.
 """
 
 from __future__ import annotations

@@ -571,12 +571,11 @@ class Graph:
         """
         before = self.sources.get(target) if target.__class__ is Pin else None
         if value.__class__ is float and before.__class__ is Setting and before.value.__class__ is float:  # type: ignore[union-attr]
-            journal = self._journal
-            with journal.posting:  # in the place of a number that was not delivered yet; whoever has the lock goes on
-                journal.mailbox[target] = self._postbox, value
-            if journal is not self._journal:  # the graph was put into another one, which may have asked for mail before
-                with self._journal.posting:
-                    self._journal.mailbox[target] = self._postbox, value
+            journal = None
+            while journal is not self._journal:  # the graph may be put into another one meanwhile
+                journal = self._journal
+                with journal.posting:  # replaces a number that was not delivered yet; the thread with the lock goes on
+                    journal.mailbox[target] = self._postbox, value
             return
         self._give(target, value)
 

@@ -49,8 +49,6 @@ def merge_entries(entries: list[Entry]) -> list[Entry]:
     >>> merge_entries(edits)
     [Entry(kind='value', subject='gain', detail=(999.0, 1000.0))]
     """
-    if len(entries) < MANY:
-        return entries
     last: dict[Any, Entry] = {}
     for place, entry in enumerate(entries):
         subject = entry.subject.state if entry.kind == "state" else entry.subject

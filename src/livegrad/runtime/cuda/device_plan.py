@@ -369,7 +369,7 @@ class CudaPlan:
     # --- checks ---
 
     def _read_status(self, keep: bool = False) -> bool:
-        """Raises the first failed check; whether a tape found no room. Clears the words unless told to keep them."""
+        """Raises the first failed check; whether a tape found no room. Clears the words unless `keep` is set."""
         host = self._status_host
         self._status.download(host)
         full = bool(host[-1] != _CLEAN)

@@ -30,7 +30,7 @@ class Layout:
     output_packs: tuple[tuple[int, ...], ...] = ()
     row: int = 0  # how many inner points there are, where they are so few that each is written out
     streamed: tuple[int, ...] = ()  # outputs that go past the caches, where their memory begins at a line
-    waves: bool = False  # code runs in two waves (`interleaving.py`)
+    interleaved: bool = False  # two halves of the lanes, one some operations behind the other (`interleaving.py`)
     tiled: bool = False  # the last inner dimension is swept in tiles, for accesses that are consecutive along it
     covered: tuple[tuple[int, int, int], ...] = ()  # wholes and axes that have room for every place along a dimension
 

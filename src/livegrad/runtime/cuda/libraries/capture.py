@@ -28,7 +28,7 @@ class Captured:
         self.call, self.operands, self.result = call, list(operands), result
 
     def capture(self) -> Any:
-        """The call as a graph of its own; whoever takes it destroys it."""
+        """The call as a graph of its own; its owner destroys it."""
         with _lock:
             stream = _capture_stream(device().context_number)
             try:
