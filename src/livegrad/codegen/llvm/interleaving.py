@@ -83,18 +83,18 @@ def emit_interleaved(asm: Assembler, function: Function, arguments: Sequence[Val
     order = list(nodes_of(function))
     fused, _ = fused_products(order, function.results)
     halves = [asm.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
-    halves: list[dict[Node, Value]] = [
+    streams: list[dict[Node, Value]] = [
         dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
     ]
     unwritten = {*function.parameters, *fused.values()}
     nodes = [node for node in with_less_waiting(order, _ALIVE_AT_ONCE) if node not in unwritten]
     asm.lanes //= 2
     for step in range(len(nodes) + _BEHIND):
-        for place, values in zip((step, step - _BEHIND), halves, strict=True):
+        for place, values in zip((step, step - _BEHIND), streams, strict=True):
             if 0 <= place < len(nodes):
                 values[nodes[place]] = emit_one(asm, nodes[place], fused, values)
     asm.lanes *= 2
-    low, high = ([values[result] for result in function.results] for values in halves)
+    low, high = ([values[result] for result in function.results] for values in streams)
     return [_joined(asm, *pair) for pair in zip(low, high, strict=True)]
 
 
