@@ -1,4 +1,4 @@
-"""Long straight-line kernels with many roots run as two interleaved halves of lanes: the same bits, and for few kernels only."""
+"""Long straight-line kernels with many roots interleave two halves of their lanes: same bits, few kernels."""
 
 from collections.abc import Callable, Iterator
 
