@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from livegrad.diagnostics import caller_origin
@@ -39,7 +40,10 @@ from livegrad.implicit.nodes.resources import BeamLattice, BuildItem, Components
 from livegrad.implicit.nodes.signatures import SignatureEdits, require_known, require_name, require_new
 from livegrad.ir.types import Scalar, f32
 
-emitters: dict[str, Callable[..., str]] = {}  # by language; each is put here by the module that writes it
+
+def _c_text() -> Any:
+    """The module that writes C: loaded on demand, because it stands on assemblies."""
+    return import_module("livegrad.implicit.nodes.c_text")
 
 
 class Assembly(SignatureEdits):
@@ -326,11 +330,11 @@ class Assembly(SignatureEdits):
 
     def to_opencl(self, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
         """A function, with all that it calls, as OpenCL C; see `livegrad.implicit.nodes.c_text.to_opencl`."""
-        return emitters["opencl"](self, name, exact=exact, element=element)
+        return _c_text().to_opencl(self, name, exact=exact, element=element)
 
     def to_cuda(self, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
         """A function, with all that it calls, as CUDA C; see `livegrad.implicit.nodes.c_text.to_cuda`."""
-        return emitters["cuda"](self, name, exact=exact, element=element)
+        return _c_text().to_cuda(self, name, exact=exact, element=element)
 
 
 def require_assembly(assembly: Any) -> None:

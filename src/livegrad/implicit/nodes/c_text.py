@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livegrad.codegen.c import CUDA, OPENCL, Dialect, function_source
-from livegrad.implicit.nodes.assembly import Assembly, emitters
+from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.contents import FunctionName
 from livegrad.implicit.nodes.lower_gradient import lower_function_gradient
 from livegrad.implicit.nodes.to_ir import convert
@@ -47,7 +47,3 @@ def to_cuda(assembly: Assembly, name: FunctionName, *, exact: bool = False, elem
 def _to_c(dialect: Dialect, assembly: Assembly, name: FunctionName, exact: bool, element: Scalar) -> str:
     ready = assembly if exact else lower_function_gradient(assembly, on_problem="raise").assembly
     return function_source(convert(ready, name, exact=exact, element=element).function, dialect)
-
-
-emitters["opencl"] = to_opencl
-emitters["cuda"] = to_cuda
