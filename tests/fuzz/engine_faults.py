@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import livegrad
+from tests.live.interrupts import ends_of_with
 
 _FOLDER = os.path.dirname(os.path.abspath(livegrad.__file__)) + os.sep
 
@@ -48,7 +49,7 @@ def call_with_fault(
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         if not frame.f_code.co_filename.startswith(within or _ENGINE):
             return None
-        if event == "line":
+        if event == "line" and frame.f_lasti not in ends_of_with(frame.f_code):
             count(frame)
         return trace
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable
+from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import livegrad
@@ -25,7 +28,7 @@ def call_interrupted(call: Callable[[], Result], after: int) -> Result:
 
     def local(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal left
-        if event == "line":
+        if event == "line" and frame.f_lasti not in ends_of_with(frame.f_code):
             left -= 1
             if left == 0:
                 raise Interrupted
@@ -43,3 +46,23 @@ def call_interrupted(call: Callable[[], Result], after: int) -> Result:
         return call()
     finally:
         sys.settrace(before)
+
+
+@cache
+def ends_of_with(code: CodeType) -> frozenset[int]:
+    """Where a `with` calls `__exit__`. CPython looks for interrupts behind calls only, so none prevents it."""
+    found = list[int]()
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "PRECALL")]
+    for number, step in enumerate(steps):
+        calls = [(one.opname, one.argval) for one in steps[number : number + 4]]
+        if [name for name, _ in calls[:2]] == ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
+            found.append(step.offset)
+        elif calls[:3] == 3 * [("LOAD_CONST", None)] and calls[3:] == [("CALL", 2)]:
+            # The line begins a little before, where a value is returned.
+            found += (one.offset for one in takewhile(partial(_on_one_line, step), steps[number::-1]))
+    return frozenset(found)
+
+
+def _on_one_line(first: dis.Instruction, second: dis.Instruction) -> bool:
+    lines = [None if one.positions is None else one.positions.lineno for one in (first, second)]
+    return lines[0] == lines[1]

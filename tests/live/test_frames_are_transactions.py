@@ -19,6 +19,7 @@ from livegrad.ops.context import context
 from livegrad.ops.conversion import cast
 from livegrad.ops.movement import broadcast_to
 from tests.live.interrupts import Interrupted, call_interrupted
+from tests.runtime.cuda.simulate import COMPILER, simulated
 
 
 class Session:
@@ -224,6 +225,27 @@ def test_a_posted_number_is_not_lost_wherever_its_frame_ends():
         except Interrupted:
             engine.step()
         assert float(engine.read(scale)) == 2.0 * after
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
+def test_a_loop_takes_numbers_after_a_frame_that_was_interrupted_anywhere():
+    body = lg.Composite("body")
+    double = body.graph.add(lg.block(lambda x: x * 2.0, name="double"))
+    body.expose(double["x"]), body.expose(double["result"])
+    with simulated():
+        engine = lg.Engine("cuda")
+        loop = engine.add(lg.For("loop", body, {"x": "result"}))
+        engine.set(loop["x"], 1.0), engine.set(loop["count"], 3)
+        engine.step()
+        for after in range(5, 400, 25):
+            engine.set(loop["x"], float(after))
+            with contextlib.suppress(Interrupted):
+                call_interrupted(engine.step, after)
+            assert engine.step().ok, engine.frame.problems
+            for start in (after + 1.0, after + 2.0):
+                engine.set(loop["x"], start)
+                assert engine.step().ok
+                assert float(engine.read(loop["result"])) == start * 8.0, after
 
 
 EDITS: dict[str, Callable[[Any, Any, Any], Any]] = {

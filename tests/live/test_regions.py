@@ -18,6 +18,7 @@ from livegrad.live.graph.regions import For, If, IfElse, Switch, While
 from livegrad.live.update.diff_plans import Level
 from livegrad.ops.context import context
 from livegrad.ops.movement import broadcast_to
+from tests.runtime.cuda.simulate import COMPILER, simulated
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -451,3 +452,60 @@ def test_a_region_inside_of_a_composite_that_regions_use_too_is_read_where_it_is
     engine.set(outer["condition"], False)
     assert engine.step().ok
     assert float(engine.read(inner)) == 6.0
+
+
+def side_by_side() -> Composite:
+    """A body with regions that do not read one another, with regions in them."""
+    body = Composite("body")
+    first = body.graph.add(If("first", one_block("one", lambda x: x * 2.0 + 1.0)))
+    inner = one_block("two", lambda x: x + 3.0)
+    inner_loop = Composite("inner")
+    nested = inner_loop.graph.add(If("nested", inner))
+    inner_loop.expose(nested["x"]), inner_loop.expose(nested["condition"]), inner_loop.expose(nested["result"])
+    second = body.graph.add(For("second", inner_loop, {"x": "result"}))
+    third = body.graph.add(IfElse("third", one_block("three", lambda x: x * 5.0), one_block("four", lambda x: -x)))
+    last = body.graph.add(block(lambda a, b, c: (a + b + c) % 101.0, name="last"))
+    for region, pin in ((first, "a"), (second, "b"), (third, "c")):
+        body.expose(region["x"], "x")
+        body.expose(region["condition"], f"take_{region.name}")
+        body.graph.connect(region["result"], last[pin])
+    body.expose(second["count"], "times")
+    body.expose(last["result"], "next")
+    return body
+
+
+def one_block(name: str, function: Any) -> Composite:
+    made = Composite(name)
+    inner = made.graph.add(block(function, name=f"{name}_block"))
+    made.expose(inner["x"]), made.expose(inner["result"])
+    return made
+
+
+def test_regions_beside_one_another_in_a_loop_come_to_an_end(executor_name):
+    check_side_by_side(Engine(executor_name))
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
+def test_regions_beside_one_another_in_a_loop_take_turns_on_a_device():
+    with simulated():  # which refuses graphs where they do not
+        check_side_by_side(Engine("cuda"))
+
+
+def check_side_by_side(engine: Engine) -> None:
+    loop = engine.add(For("loop", side_by_side(), {"x": "next"}))
+    engine.set(loop["x"], X)
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        count, times = (int(one) for one in random.integers(0, 5, 2))
+        takes = [bool(one) for one in random.integers(0, 2, 3)]
+        engine.set(loop["count"], count), engine.set(loop["times"], times)
+        for name, take in zip(("first", "second", "third"), takes, strict=True):
+            engine.set(loop[f"take_{name}"], take)
+        assert engine.step().ok, engine.frame.problems
+        wanted = X
+        for _ in range(count):
+            a = wanted * 2.0 + 1.0 if takes[0] else np.zeros(3)
+            b = wanted + 3.0 * times if takes[1] else wanted * (times == 0)
+            c = wanted * 5.0 if takes[2] else -wanted
+            wanted = (a + b + c) % 101.0
+        np.testing.assert_array_equal(engine.read(loop["next"]), wanted)

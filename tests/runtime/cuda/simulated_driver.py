@@ -346,6 +346,7 @@ class SimulatedDriver:
         return OK, memory.ctypes.data
 
     def cuMemFreeHost(self, address: int) -> Any:
+        self._drain()
         del self._pinned[int(address)]
         return (OK,)
 
@@ -356,6 +357,8 @@ class SimulatedDriver:
 
     def cuMemcpyDtoHAsync(self, target: int, source: int, size: int, stream: Any) -> Any:
         self._queue.append(lambda: ctypes.memmove(int(target), int(source), size))
+        if int(target) not in self._pinned:
+            self._drain()  # a copy to pageable memory returns when it is done
         return (OK,)
 
     def cuMemcpyDtoDAsync(self, target: int, source: int, size: int, stream: Any) -> Any:
@@ -532,7 +535,22 @@ class SimulatedDriver:
         return OK, node
 
     def cuGraphInstantiate(self, graph: Graph, flags: int) -> Any:
+        for node in graph.nodes:
+            for body in node.bodies:
+                self._check_turns(body)
         return OK, Executable(graph)
+
+    def _check_turns(self, body: Graph) -> None:
+        """Real drivers can hang where a body has conditional nodes that do not wait for one another."""
+        behind: dict[Node, set[Node]] = {}  # in the order in which they were added: what each node waits for
+        inner: list[Node] = []
+        for node in body.nodes:
+            behind[node] = set(node.before).union(*(behind[before] for before in node.before))
+            if node.bodies:
+                assert behind[node].issuperset(inner), "conditional nodes side by side inside of a body"
+                inner.append(node)
+                for own in node.bodies:
+                    self._check_turns(own)
 
     def cuGraphExecDestroy(self, executable: Executable) -> Any:
         self._give_back(executable)

@@ -168,15 +168,11 @@ class LiveNumbers:
                 self.set(key, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value)
 
     def setter(self, key: Any) -> Callable[[Any], None]:
-        """What `set` does for one number, whose words are looked up once."""
-        number = self._known.get(key)
-        return _put_nowhere if number is None else number.set
+        """What `set` does for one number, which is looked up once: a region's gets its cell when its graph is made."""
+        return self._known.setdefault(key, Number()).set
 
     def clear(self) -> None:
         """Forgets all of them."""
         self._known.clear()
         self._borrowed = {}
 
-
-def _put_nowhere(value: Any) -> None:
-    """A number that no step holds."""
