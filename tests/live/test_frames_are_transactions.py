@@ -232,8 +232,7 @@ def test_a_loop_takes_numbers_after_a_frame_that_was_interrupted_anywhere():
     body = lg.Composite("body")
     double = body.graph.add(lg.block(lambda x: x * 2.0, name="double"))
     body.expose(double["x"]), body.expose(double["result"])
-    with simulated():
-        engine = lg.Engine("cuda")
+    with simulated(), contextlib.closing(lg.Engine("cuda")) as engine:
         loop = engine.add(lg.For("loop", body, {"x": "result"}))
         engine.set(loop["x"], 1.0), engine.set(loop["count"], 3)
         engine.step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -487,8 +488,8 @@ def test_regions_beside_one_another_in_a_loop_come_to_an_end(executor_name):
 
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
 def test_regions_beside_one_another_in_a_loop_take_turns_on_a_device():
-    with simulated():  # which refuses graphs where they do not
-        check_side_by_side(Engine("cuda"))
+    with simulated(), closing(Engine("cuda")) as engine:  # this driver refuses graphs where they do not
+        check_side_by_side(engine)
 
 
 def check_side_by_side(engine: Engine) -> None:
