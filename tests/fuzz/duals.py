@@ -72,3 +72,15 @@ def dual_tanh(x: Any) -> Dual:
     d = Dual.of(x)
     t = math.tanh(d.value)
     return Dual(t, (1.0 - t * t) * d.slope)
+
+
+def dual_max(x: Any, y: Any) -> Dual:
+    """The larger; of two that are equal, half of each slope, as docs/derivatives.md says."""
+    one, two = Dual.of(x), Dual.of(y)
+    if one.value == two.value:
+        return Dual(one.value, (one.slope + two.slope) / 2)
+    return one if one.value > two.value else two
+
+
+def dual_min(x: Any, y: Any) -> Dual:
+    return -dual_max(-Dual.of(x), -Dual.of(y))

@@ -21,7 +21,7 @@ from livegrad.ir.types import f64, i64
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.runtime.reference import evaluate
-from tests.fuzz.duals import Dual, dual_sin, dual_tanh
+from tests.fuzz.duals import Dual, dual_max, dual_min, dual_sin, dual_tanh
 from tests.fuzz.function_programs import Writer
 
 SHORT = 30
@@ -70,7 +70,7 @@ class PlainO:
 
 PLAIN = {"S": PlainS, "O": PlainO, "copy": copy.deepcopy, "unroll": lambda values: values}
 PLAIN |= {"differentiable": lambda function: function}
-DUAL = {**PLAIN, "sin": dual_sin, "tanh": dual_tanh}
+DUAL = {**PLAIN, "sin": dual_sin, "tanh": dual_tanh, "max": dual_max, "min": dual_min}
 OURS = {"S": S, "O": O, "copy": lg.copy, "unroll": lg.unroll, "differentiable": lg.differentiable}
 OURS |= {"sin": math.sin, "tanh": math.tanh}
 

@@ -6,17 +6,27 @@ reference itself moves as far, for arguments that differ by a few roundings, is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.node import Function
 from livegrad.runtime.reference import evaluate
 
 _ROUNDINGS = 16  # that arguments are moved by
 _DRAWS = 4
+
+
+def must_fail(run: Callable[[], Any]) -> dict[str, int]:
+    """For a program that fails a check of its values in the reference: it fails everywhere."""
+    try:
+        found = run()
+    except KernelCheckError:
+        return {"fails a check": 1}
+    raise AssertionError(f"the reference fails a check, and this gave {found!r}")
 
 
 class Reference:
