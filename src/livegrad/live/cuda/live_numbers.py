@@ -175,4 +175,3 @@ class LiveNumbers:
         """Forgets all of them."""
         self._known.clear()
         self._borrowed = {}
-
