@@ -12,7 +12,7 @@ from typing import Any
 
 from livegrad.ir.lru import LruCache
 from livegrad.live.cuda import pinned, step_code
-from livegrad.runtime.cuda import cuda_function, modules, serialised_device_plan
+from livegrad.runtime.cuda import cuda_function, modules, plan_graph, serialised_device_plan
 from livegrad.runtime.cuda import driver as driver_module
 from tests.runtime.cuda.simulated_driver import COMPILER, SimulatedDriver, compile_source
 
@@ -33,7 +33,7 @@ def simulated(seed: int = 0, size: int = 1 << 30) -> Iterator[SimulatedDriver]:
         (modules, "compile_source", compile_source),
         (serialised_device_plan, "compile_with_key", compile_source),
     ]
-    stand_ins += [(step_code, "load_compiled", bytes), (serialised_device_plan, "load_compiled", bytes)]
+    stand_ins += [(module, "load_compiled", bytes) for module in (step_code, plan_graph, serialised_device_plan)]
     originals = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
     _put_in_place(stand_ins)
     try:

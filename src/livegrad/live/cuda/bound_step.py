@@ -197,7 +197,7 @@ class BoundStep:
                 return
             case _:
                 value = self._address(word, around)
-        launch.words[index] = value
+        launch.slots[index] = value
 
     def _address(self, word: Word, around: Surroundings) -> int:
         if word.kind == "arena":
@@ -240,9 +240,9 @@ class BoundStep:
             if isinstance(launch, Launch) and isinstance(item, SerialisedLaunch):
                 for index, word in enumerate(item.words):
                     if word.kind == "status":
-                        launch.words[index] = address + 8 * number
+                        launch.slots[index] = address + 8 * number
                     elif word.kind == "full":
-                        launch.words[index] = address + 8 * len(self.code.items)
+                        launch.slots[index] = address + 8 * len(self.code.items)
         return self.kernel_launches()
 
     def grow_tapes(self) -> list[Launch]:
@@ -259,7 +259,7 @@ class BoundStep:
             if isinstance(launch, Launch) and isinstance(item, SerialisedLaunch) and item.remembers:
                 for index, word in enumerate(item.words):
                     if word.kind in ("tapes", "tape_bytes"):
-                        launch.words[index] = self.tapes.address if word.kind == "tapes" else self.tape_bytes
+                        launch.slots[index] = self.tapes.address if word.kind == "tapes" else self.tape_bytes
                 changed.append(launch)
         return changed
 

@@ -26,11 +26,11 @@ from livegrad.live.compile.live_plan import (
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.captured_graphs import CapturedGraph
 from livegrad.live.cuda.control_kernels import append_launch, control_launch, time_launch
-from livegrad.live.cuda.node_order import Order
+from livegrad.live.cuda.live_graph import LiveGraph
 from livegrad.live.cuda.program import HostPart, Program, Timing, externals_of
 from livegrad.live.executor import Profile, RunReport
-from livegrad.runtime.cuda.cuda_graph import Launch
-from livegrad.runtime.cuda.live_graph import ExecutableGraph, GraphBuilder
+from livegrad.runtime.cuda.cuda_graph import GraphBuilder, Launch
+from livegrad.runtime.cuda.dependencies import DependencyTracker
 
 
 class Parts(Protocol):
@@ -54,10 +54,10 @@ class Parts(Protocol):
 
 @dataclass(eq=False)
 class _Scope:
-    """A graph under construction and the order of its nodes."""
+    """A graph under construction and the dependencies of its nodes."""
 
     builder: GraphBuilder
-    order: Order = field(default_factory=Order)
+    tracker: DependencyTracker = field(default_factory=DependencyTracker)
 
     def add(
         self,
@@ -66,9 +66,8 @@ class _Scope:
         writes: Sequence[Any],
         also: Iterable[int] = (),
     ) -> int:
-        node = make(sorted(self.order.before(reads, writes).union(also)))
-        self.order.note(node, reads, writes)
-        return node
+        """Adds a node that waits for the earlier uses of what it reads and writes, and for the nodes in `also`."""
+        return make(sorted(self.tracker.add(len(self.builder), reads, writes).union(also)))
 
 
 class ProgramBuilder:
@@ -130,7 +129,7 @@ class ProgramBuilder:
         """Ends the graph under construction."""
         scope, self._scope = self._scope, None
         if scope is not None and len(scope.builder):
-            self.program.parts.append(ExecutableGraph(scope.builder))
+            self.program.parts.append(LiveGraph(scope.builder))
         elif scope is not None:
             scope.builder.drop()
 
@@ -183,11 +182,11 @@ class ProgramBuilder:
             if self._sharing:
                 reads, writes = self._resources(reads), self._resources(writes)
             if isinstance(launch, CapturedGraph):
-                before = own.order.follow(len(builder.nodes), reads, (*writes, _LIBRARIES))
+                before = own.tracker.add(len(builder.nodes), reads, (*writes, _LIBRARIES))
                 before.update(nodes[n] for n in code.before[number] if n in nodes)
                 nodes[number] = builder.child(bound.node_name(number), launch.graph, before)
             else:
-                before = own.order.follow(len(builder.nodes), reads, writes)
+                before = own.tracker.add(len(builder.nodes), reads, writes)
                 if nodes:
                     before.update(nodes[n] for n in code.before[number] if n in nodes)
                 nodes[number] = builder.kernel(launch, before)
@@ -274,9 +273,8 @@ class ProgramBuilder:
         if scope is not None:
             inside.append(_CONDITIONALS)
         outside = self._resources(o.key for o in step.all_operands() if isinstance(o, BufferOperand))
-        before = own.order.before([*outside, ready], inside)
-        node, bodies = own.builder.conditional(_NODES[step.kind], condition, len(step.bodies), sorted(before))
-        own.order.note(node, [*outside, ready], inside)
+        before = own.tracker.add(len(own.builder), [*outside, ready], inside)
+        _, bodies = own.builder.conditional(_NODES[step.kind], condition, len(step.bodies), sorted(before))
         for body, builder in zip(step.bodies, bodies, strict=True):
             inner = _Scope(builder)
             for one in body:
@@ -382,8 +380,7 @@ class ProgramBuilder:
         """A node before everything that a step does, or after it: it counts as a writer of what the step touches."""
         own = self._open(scope)
         touched = self._resources(_touched(step))
-        node = make(own, sorted(own.order.before([], touched)))
-        own.order.note(node, [], touched)
+        own.add(lambda before: make(own, before), [], touched)
 
 
 _KERNELS: dict[str, tuple[str, str | None]] = {

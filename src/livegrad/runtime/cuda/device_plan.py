@@ -13,60 +13,16 @@ from livegrad.diagnostics import KernelCheckError, LivegradError
 from livegrad.ir.line_sites import Places, name_place
 from livegrad.runtime.cpu.compiled_plan import HostCall
 from livegrad.runtime.cpu.serialised_plan import SerialisedArray
-from livegrad.runtime.cuda.cuda_graph import Graph, Launch
 from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, download, upload
 from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
 from livegrad.runtime.cuda.interrupt import interrupt_address, wait_interruptibly
-from livegrad.runtime.cuda.libraries.capture import Captured
-from livegrad.runtime.cuda.modules import loaded_code
-from livegrad.runtime.cuda.nvrtc import load_compiled
-from livegrad.runtime.cuda.serialised_device_plan import (
-    SerialisedDevicePlan,
-    SerialisedGraph,
-    SerialisedLaunch,
-    SerialisedLibraryCall,
-    serialise_plan,
-)
+from livegrad.runtime.cuda.plan_graph import PlanGraph, PlanLaunch
+from livegrad.runtime.cuda.serialised_device_plan import SerialisedDevicePlan, SerialisedGraph, serialise_plan
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 
 _CLEAN = (1 << 64) - 1
 _FIRST_TRACE_BYTES = 2048
 _MOST_TAPE_BYTES = 1 << 34  # all threads together
-
-
-class _Step:
-    """A launch of the plan, and where its words come from: those of a kernel, or the addresses of a library's call."""
-
-    def __init__(self, serialised: SerialisedLaunch | SerialisedLibraryCall) -> None:
-        self.serialised, self.number = serialised, serialised.number
-        self.partials = self.counters = None
-        if isinstance(serialised, SerialisedLibraryCall):
-            serialised.call.prepare()
-            self.words: tuple[Word, ...] = (*serialised.operands, serialised.result)
-            self.launch: Launch | Captured = Captured(serialised.call, [0] * len(serialised.operands), 0)
-            self.kernel: SerialisedLaunch | None = None
-            return
-        code = load_compiled(serialised.code)
-        if code is None:
-            raise DeviceError(f"the code of `{serialised.name}` is gone from the cache", help="run it again")
-        self.words, self.kernel = serialised.words, serialised
-        self.launch = Launch(loaded_code(code, "kernel"), serialised.grid, serialised.threads, len(serialised.words))
-        if serialised.counters:
-            self.partials, self.counters = DeviceMemory(serialised.partial_bytes), DeviceMemory(4 * serialised.counters)
-            self.counters.clear()  # blocks set them to zero again themselves
-
-    def set(self, index: int, value: int) -> bool:
-        """Sets a word; whether that changed anything."""
-        if isinstance(self.launch, Launch):
-            if self.launch.words[index] == value:
-                return False
-            self.launch.words[index] = value
-            return True
-        if index < len(self.launch.operands):
-            changed, self.launch.operands[index] = self.launch.operands[index] != value, value
-        else:
-            changed, self.launch.result = self.launch.result != value, value
-        return changed
 
 
 class CudaPlan:
@@ -82,7 +38,7 @@ class CudaPlan:
         self._line_of_mark = places
         self._lock = threading.RLock()
         device()
-        self._steps = [_Step(launch) for launch in serialised.launches]
+        self._steps = [PlanLaunch(launch) for launch in serialised.launches]
         self._kernels = [step for step in self._steps if step.kernel is not None]
         self._arena = DeviceMemory(serialised.arena_bytes)
         self._status_host = np.full(serialised.steps + 1, _CLEAN, np.uint64)  # the last word: a tape found no room
@@ -98,8 +54,8 @@ class CudaPlan:
         self._tape_bytes = _FIRST_TRACE_BYTES
         self._tapes: DeviceMemory | None = None
         self._scratch = self._make_scratch()
-        self._users: dict[int, list[tuple[_Step, int]]] = {}
-        self._stale: set[int] = set()
+        self._users: dict[int, list[tuple[PlanLaunch, int]]] = {}
+        self._stale: set[PlanLaunch] = set()
         self._fill_words()
         self.segments = self._make_segments()
 
@@ -124,11 +80,11 @@ class CudaPlan:
                     self._users.setdefault(word.slot, []).append((step, index))
                 self._set_word(step, index, word)
 
-    def _set_word(self, step: _Step, index: int, word: Word) -> None:
+    def _set_word(self, step: PlanLaunch, index: int, word: Word) -> None:
         if step.set(index, self._word_value(step, word)):
-            self._stale.add(step.number)
+            self._stale.add(step)
 
-    def _word_value(self, step: _Step, word: Word) -> int:
+    def _word_value(self, step: PlanLaunch, word: Word) -> int:
         match word.kind:
             case "number":
                 return word.value
@@ -162,15 +118,16 @@ class CudaPlan:
             self._tapes = DeviceMemory(wanted)
         return self._tapes
 
-    def _make_segments(self) -> list[Graph | HostCall]:
+    def _make_segments(self) -> list[PlanGraph | HostCall]:
         """Graphs of launches that follow one another, and the host's steps between them."""
         by_number = {step.number: step for step in self._steps}
-        segments: list[Graph | HostCall] = []
-        self._places: dict[int, tuple[Graph, int]] = {}
+        segments: list[PlanGraph | HostCall] = []
+        self._graphs: dict[int, PlanGraph] = {}  # by step
         for segment in self.serialised.segments:
             if isinstance(segment, SerialisedGraph):
-                graph = Graph([by_number[made.number].launch for made in segment.launches], segment.dependencies)
-                self._places.update({made.number: (graph, place) for place, made in enumerate(segment.launches)})
+                numbers = [launch.number for launch in segment.launches]
+                graph = PlanGraph([by_number[number].launch for number in numbers], segment.dependencies)
+                self._graphs.update(dict.fromkeys(numbers, graph))
                 segments.append(graph)
             else:
                 assert self.plan is not None
@@ -181,8 +138,8 @@ class CudaPlan:
         return segments
 
     @property
-    def graphs(self) -> list[Graph]:
-        return [segment for segment in self.segments if isinstance(segment, Graph)]
+    def graphs(self) -> list[PlanGraph]:
+        return [segment for segment in self.segments if isinstance(segment, PlanGraph)]
 
     @property
     def step_counts(self) -> tuple[int, int]:
@@ -308,13 +265,11 @@ class CudaPlan:
                 self._set_word(step, index, step.words[index])
 
     def _run_segments(self, values: dict[Any, Any]) -> None:
-        for number in self._stale:
-            graph, place = self._places[number]
-            if graph.is_built:
-                graph.update(place)
+        for step in self._stale:
+            self._graphs[step.number].change(step.launch)
         self._stale.clear()
         for segment in self.segments:
-            if isinstance(segment, Graph):
+            if isinstance(segment, PlanGraph):
                 segment.launch()
                 if self._polls:
                     wait_interruptibly()

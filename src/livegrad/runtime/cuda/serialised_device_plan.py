@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from livegrad.codegen.cuda.launch import Bound, Word, bind
 from livegrad.ir.types import SCALARS
 from livegrad.ops.movement import permute
 from livegrad.runtime.cpu.serialised_plan import SerialisedArray, compiler_stamp
-from livegrad.runtime.cuda.dependencies import dependencies
+from livegrad.runtime.cuda.dependencies import plan_dependencies
 from livegrad.runtime.cuda.libraries import LIBRARY_CALLS, LibraryCall
 from livegrad.runtime.cuda.nvrtc import compile_with_key, load_compiled
 from livegrad.schedule.loops.device import remembers
@@ -103,8 +103,9 @@ def serialise_plan(plan: Plan, architecture: str, ieee: bool = False) -> Seriali
 
     def close() -> None:
         if waiting:
-            order = dependencies([step for step, _ in waiting], plan, *_sharing([made for _, made in waiting]))
-            segments.append(SerialisedGraph(tuple(made for _, made in waiting), tuple(map(tuple, order))))
+            steps, launches = zip(*waiting, strict=True)
+            before = plan_dependencies(steps, plan, _exclusive_resources(launches))
+            segments.append(SerialisedGraph(launches, tuple(before)))
             waiting.clear()
 
     for number, step in enumerate(plan.steps):
@@ -124,10 +125,15 @@ def serialise_plan(plan: Plan, architecture: str, ieee: bool = False) -> Seriali
     return SerialisedDevicePlan(tuple(segments), sides[0], sides[1], plan.arena_bytes, len(plan.steps))
 
 
-def _sharing(launches: list[SerialisedLaunch | SerialisedLibraryCall]) -> tuple[list[int], list[int]]:
-    """Launches that share memory which is no buffer of the plan: that of tapes, and the libraries' own."""
-    remembering = [n for n, made in enumerate(launches) if isinstance(made, SerialisedLaunch) and made.remembers]
-    return remembering, [n for n, made in enumerate(launches) if isinstance(made, SerialisedLibraryCall)]
+def _exclusive_resources(launches: Sequence[SerialisedLaunch | SerialisedLibraryCall]) -> dict[int, str]:
+    """The launches that share memory which is not a buffer of the plan: the memory of tapes, and of the libraries."""
+    shared = {}
+    for index, launch in enumerate(launches):
+        if isinstance(launch, SerialisedLibraryCall):
+            shared[index] = "libraries"
+        elif launch.remembers:
+            shared[index] = "tapes"
+    return shared
 
 
 def _emitted_kernels(plan: Plan, architecture: str, ieee: bool) -> dict[int, tuple[Bound, KernelText, bytes]]:
