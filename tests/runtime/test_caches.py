@@ -19,9 +19,9 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.kernel_code import forget_kernels
 from livegrad.runtime.cpu.native import llvm_jit
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, default_cache, set_default_cache
 from livegrad.runtime.cpu.serialised_plan import decode, encode, serialised_plan_key
 from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, default_cache, set_default_cache
 from livegrad.runtime.reference import evaluate
 from tests.runtime.subprocesses import run_python, start_python
 
@@ -30,7 +30,7 @@ N = lg.ir.Dimension.symbol("n")
 PROGRAM = """
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.cpu.native import llvm_jit
-from livegrad.runtime.cpu.native.object_cache import default_cache
+from livegrad.runtime.object_cache import default_cache
 import json
 size, factor = int(os.environ.get("SIZE", "1000")), float(os.environ.get("FACTOR", "2"))
 n = lg.ir.Dimension.symbol("n")

@@ -13,8 +13,8 @@ import livegrad as lg
 from livegrad.ir.digest import function_digest
 from livegrad.runtime.cpu import DerivedFunction, derived_number, forget_functions
 from livegrad.runtime.cpu.kernel_code import forget_kernels
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 POINTS = np.linspace(-2, 2, 512, dtype=np.float32)
 

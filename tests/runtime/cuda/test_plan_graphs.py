@@ -13,10 +13,10 @@ import pytest
 from livegrad import ops
 from livegrad.ir.function import trace
 from livegrad.ir.types import Tensor, f32, f64
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cuda import DeviceArray
 from livegrad.runtime.cuda.cuda_function import CudaFunction
 from livegrad.runtime.cuda.driver import DeviceError
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from tests.runtime.cuda.simulate import COMPILER, simulated
 from tests.runtime.cuda.simulated_driver import Result, SimulatedDriver
 

@@ -12,7 +12,6 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32, f64, i32
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cuda.libraries.cublas import Matrices, _matrices
 from livegrad.runtime.cuda.libraries.library_call import shared_library
 from livegrad.runtime.cuda.nvrtc import forget_cubins, load_compiled, reason_for_no_compiler
@@ -23,6 +22,7 @@ from livegrad.runtime.cuda.serialised_device_plan import (
     serialise_plan,
     serialised_plan_key,
 )
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.schedule.target import CUDA
 
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))

@@ -23,7 +23,6 @@ from livegrad.runtime.cpu.native.convolution import Convolution, arrange_convolu
 from livegrad.runtime.cpu.native.llvm_jit import host_target, object_key
 from livegrad.runtime.cpu.native.matmul import Launches, arrange, arrange_rows
 from livegrad.runtime.cpu.native.matmul import library as product_library
-from livegrad.runtime.cpu.native.object_cache import ObjectCache, default_cache
 from livegrad.runtime.cpu.row_chains import ChainBuilder, row_tile
 from livegrad.runtime.cpu.serialised_plan import SerialisedArray, SerialisedKernel, SerialisedPlan, Word, emitter_stamp
 from livegrad.runtime.cpu.tier_up import background_compiler
@@ -39,6 +38,7 @@ from livegrad.runtime.cpu.tiers import (
     load_code,
 )
 from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.runtime.object_cache import ObjectCache, default_cache
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.loops.cpu_nest import CpuNest, Layout, RowTile
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
