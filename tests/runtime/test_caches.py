@@ -264,7 +264,11 @@ def test_types_and_the_bits_of_constants_are_part_of_the_key(cache: ObjectCache)
     assert len(keys(*(lg.ir.trace(lambda x: x * 1.3125, lg.f32, name="one") for _ in range(2)))) == 1
 
 
-@pytest.mark.parametrize("payload", [b"", b"not json", b"[]", b"[[{}], [], [], 0, []]", b"\xff\xfe"], ids=repr)
+DAMAGED = [b"", b"not json", b"7", b"[]", b"[[], [], 0]", b"[[], [], 0, 7]", b"[[[0]], [], 0, [[], []]]",
+           b"[[], [], 0, [[{}], []]]", b"[[], [], 0, [[7], []]]", b"\xff\xfe"]  # fmt: skip
+
+
+@pytest.mark.parametrize("payload", DAMAGED, ids=repr)
 def test_a_serialised_plan_that_cannot_be_read_is_made_anew(payload: bytes, cache: ObjectCache) -> None:
     function = lg.ir.trace(lambda x: x * 1.5625, lg.ir.types.Tensor(lg.f32, (10,)))
     digest = function_digest(function)

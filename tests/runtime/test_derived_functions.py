@@ -70,7 +70,7 @@ def test_another_source_another_name_and_another_compiler_are_something_else(mon
     as_in_a_new_process()
     assert slopes(square(2.0))[0] == 1
     assert slopes(square(), "bends")[0] == 1
-    monkeypatch.setattr("livegrad.runtime.cpu.serialised_plan.compiler_stamp", lambda: "another")
+    monkeypatch.setattr("livegrad.runtime.serialised.compiler_stamp", lambda: "another")
     assert slopes(square())[0] == 1
 
 

@@ -106,7 +106,7 @@ def test_who_folds_a_row_depends_on_how_many_there_are_and_how_they_lie(
 
 def test_blocks_share_a_row_only_with_memory_for_what_they_leave() -> None:
     found = bound(fold((70, 300_000), 1, element=f64))
-    blocks = found.words["blocks"].value
+    blocks = found.slots["blocks"]
     assert found.grid == 70 * blocks
     assert (found.partial_bytes, found.counters) == (8 * 70 * blocks, 70)
 

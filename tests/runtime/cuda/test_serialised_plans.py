@@ -53,7 +53,7 @@ def test_a_serialised_plan_comes_back_from_text_as_it_was(own_cache: None) -> No
     assert found is not None
     assert [site.message for kernel in found.kernels for site in kernel.sites] == ["integer division by zero"]
     for one, other in zip(found.kernels, serialised.kernels, strict=True):
-        assert (one.words, one.grid, one.code, one.scratch) == (other.words, other.grid, other.code, other.scratch)
+        assert (one.slots, one.grid, one.code, one.scratch) == (other.slots, other.grid, other.code, other.scratch)
     assert found.arguments == serialised.arguments
     assert [s.dependencies for s in found.segments] == [s.dependencies for s in serialised.segments]  # type: ignore[union-attr]
 
@@ -69,7 +69,11 @@ def test_a_serialised_plan_whose_code_is_gone_is_none(own_cache: None, tmp_path:
     for file in tmp_path.glob("*.object"):
         file.unlink()
     assert decode(data) is None
-    assert decode(b"nonsense") is None
+
+
+@pytest.mark.parametrize("data", [b"nonsense", b"[]", b"[[], [], 0, 7]", b"[[], [], 0, [[[[{}], []]], 1]]"], ids=repr)
+def test_data_that_is_no_serialised_plan_is_none(data: bytes) -> None:
+    assert decode(data) is None
 
 
 @needs_nvrtc

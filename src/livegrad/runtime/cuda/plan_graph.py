@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from livegrad.codegen.cuda.launch import Word
+from livegrad.codegen.argument_slots import Slots
 from livegrad.diagnostics import LivegradError
 from livegrad.runtime.cuda.cuda_graph import ChangeRefused, ExecutableGraph, GraphBuilder, Launch
 from livegrad.runtime.cuda.device_memory import DeviceMemory
@@ -28,15 +28,15 @@ class PlanLaunch:
         self.partials = self.counters = None
         if isinstance(serialised, SerialisedLibraryCall):
             serialised.call.prepare()
-            self.words: tuple[Word, ...] = (*serialised.operands, serialised.result)
+            self.slots: Slots = (*serialised.operands, serialised.result)
             self.launch: Launch | Captured = Captured(serialised.call, [0] * len(serialised.operands), 0)
             self.kernel: SerialisedLaunch | None = None
             return
         code = load_compiled(serialised.code)
         if code is None:
             raise DeviceError(f"the code of `{serialised.name}` is gone from the cache", help="run it again")
-        self.words, self.kernel = serialised.words, serialised
-        self.launch = Launch(loaded_code(code, "kernel"), serialised.grid, serialised.threads, len(serialised.words))
+        self.slots, self.kernel = serialised.slots, serialised
+        self.launch = Launch(loaded_code(code, "kernel"), serialised.grid, serialised.threads, len(serialised.slots))
         if serialised.counters:
             self.partials, self.counters = DeviceMemory(serialised.partial_bytes), DeviceMemory(4 * serialised.counters)
             self.counters.clear()  # each launch leaves them at zero
