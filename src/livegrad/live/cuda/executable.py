@@ -26,13 +26,13 @@ from livegrad.live.cuda.bind_steps import Around, Fresh, bind_step, buffers_for,
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.buffers import Buffers, wait_for_writer, write_array
 from livegrad.live.cuda.captured_graphs import CapturedGraph
-from livegrad.live.cuda.device_readings import DeviceReading
 from livegrad.live.cuda.host_work import HostWork
 from livegrad.live.cuda.in_place import find_in_place
 from livegrad.live.cuda.ledger import Ledger
 from livegrad.live.cuda.live_graph import LiveGraph, notify
 from livegrad.live.cuda.live_numbers import LiveNumbers
 from livegrad.live.cuda.missing_features import calls_that_cannot_run, run_without, steps_that_cannot_run
+from livegrad.live.cuda.pinned import DeviceReading
 from livegrad.live.cuda.program import Program
 from livegrad.live.cuda.program_builder import ProgramBuilder
 from livegrad.live.cuda.reports import report_of

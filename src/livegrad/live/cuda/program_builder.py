@@ -5,7 +5,7 @@ In: the stale steps, bound to memory. Out: a `Program`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ from livegrad.live.cuda.captured_graphs import CapturedGraph
 from livegrad.live.cuda.control_kernels import append_launch, control_launch, time_launch
 from livegrad.live.cuda.live_graph import LiveGraph
 from livegrad.live.cuda.program import HostPart, Program, Timing, externals_of
+from livegrad.live.cuda.touched_buffers import accessed_buffers, written_inside
 from livegrad.live.executor import Profile, RunReport
 from livegrad.runtime.cuda.cuda_graph import GraphBuilder, Launch
 from livegrad.runtime.cuda.dependencies import DependencyTracker
@@ -267,7 +268,7 @@ class ProgramBuilder:
         reads = [step.control.key] if isinstance(step.control, BufferOperand) else []
         ready = ("condition", step.key)
         self._launch(own, first, reads, index, [ready])
-        inside = self._resources(_touched_inside(step))
+        inside = self._resources(written_inside(step))
         if self._calls_libraries(step):
             inside.append(_LIBRARIES)
         if scope is not None:
@@ -379,7 +380,7 @@ class ProgramBuilder:
     def _mark(self, step: Step, make: Callable[[_Scope, Iterable[int]], int], scope: _Scope | None = None) -> None:
         """A node before everything that a step does, or after it: it counts as a writer of what the step touches."""
         own = self._open(scope)
-        touched = self._resources(_touched(step))
+        touched = self._resources(accessed_buffers(step))
         own.add(lambda before: make(own, before), [], touched)
 
 
@@ -395,21 +396,3 @@ _LIBRARIES = ("libraries",)  # their calls share memory of their own, so they ta
 # ever (seen on an H200 with driver 580 in one of 700 random graphs; never where they were in order).
 _CONDITIONALS = ("conditionals",)
 _NODES: dict[str, Any] = {"if": "if", "if_else": "if", "switch": "switch", "while": "while", "for": "while"}
-
-
-def _touched(step: Step) -> Iterator[str]:
-    """Every buffer that a step reads or writes."""
-    yield from (operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand))
-    yield from step.results
-    if isinstance(step, RegionStep):
-        yield from _touched_inside(step)
-
-
-def _touched_inside(step: RegionStep) -> list[str]:
-    """What a region writes: its results, what it carries, and everything that its bodies compute."""
-    found = [*step.results, *(one.carry for one in step.carried)]
-    if step.index is not None:
-        found.append(step.index)
-    for inner in step.inner_steps():
-        found += _touched_inside(inner) if isinstance(inner, RegionStep) else inner.results
-    return list(dict.fromkeys(found))
