@@ -11,7 +11,7 @@ from livegrad.codegen.llvm.kernel_module import emit_kernel
 from livegrad.compiler import lower_loops
 from livegrad.runtime.cpu import CpuFunction, kernel_code
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.plan import KernelStep
 

@@ -31,8 +31,8 @@ from livegrad.ops.aggregate import members_of
 from livegrad.runtime.cpu import CpuFunction, compile_function, forget_functions
 from livegrad.runtime.cpu import derived_functions as derived_functions
 from livegrad.runtime.cpu.kernel_code import forget_kernels
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 WIDE = ((-1.2, -1.2, -1.2), (1.2, 1.2, 1.2))
 

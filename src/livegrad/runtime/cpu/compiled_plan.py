@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.compiler import Compilation
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.line_sites import Places, name_place
@@ -34,7 +35,7 @@ from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.matmul import PRODUCT_KERNELS
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
-from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan, Word
+from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.tape_rows import Rows
 from livegrad.runtime.cpu.tensor_loops import LoopCall
 from livegrad.runtime.cpu.tiers import Code
@@ -129,30 +130,30 @@ class CompiledPlan:
     def _kernel_call(self, kernel: SerialisedKernel) -> KernelCall:
         native, status = code_of(kernel, self._codes), array("q", [CLEAN])
         members = list(map(self._kernel_call, kernel.members))
-        addresses = [word if isinstance(word, int) else self._address(word, status, members) for word in kernel.words]
-        block = ArgumentBlock.holding(addresses)
-        for index, word in enumerate(kernel.words):
-            if not isinstance(word, int) and word.kind == "external":
-                self._patches.setdefault(word.slot, []).append((block.ints, index, word.value))
+        values = [slot if isinstance(slot, int) else self._address(slot, status, members) for slot in kernel.slots]
+        block = ArgumentBlock.holding(values)
+        for index, slot in enumerate(kernel.slots):
+            if not isinstance(slot, int) and slot.kind == "external":
+                self._patches.setdefault(slot.buffer, []).append((block.ints, index, slot.offset))
         return KernelCall(kernel, native, block, status, members)
 
-    def _address(self, word: Word, status: array[int], members: Sequence[KernelCall]) -> int:
-        """What a word of an argument block holds; 0 for the arrays of a run, whose addresses come with it."""
-        match word.kind:
+    def _address(self, slot: ArgumentSlot, status: array[int], members: Sequence[KernelCall]) -> int:
+        """The address in an argument slot; 0 for the arrays of a run, whose addresses come with it."""
+        match slot.kind:
             case "arena":
-                return self._arena_start + word.value
+                return self._arena_start + slot.offset
             case "scratch":
-                return self._scratch[word.slot].ctypes.data
+                return self._scratch[slot.buffer].ctypes.data
             case "cell":
-                return self._cells[word.slot].ctypes.data + word.value
+                return self._cells[slot.buffer].ctypes.data + slot.offset
             case "status":
                 return status.buffer_info()[0]
             case "interrupt":
                 return interrupt_flag_address()
             case "code":
-                return members[word.slot].record[0]
+                return members[slot.buffer].record[0]
             case "block":
-                return members[word.slot].record[3]
+                return members[slot.buffer].record[3]
         return 0
 
     @property

@@ -134,22 +134,22 @@ class LoopBody:
 
     def _record(self, kernel: SerialisedKernel, number: int, addresses: Mapping[Any, int], side: int) -> _Record:
         native = code_of(kernel, self._codes)
-        block = ArgumentBlock.holding([word if isinstance(word, int) else 0 for word in kernel.words])
+        block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
         status = self.statuses.buffer_info()[0] + 8 * number
         bases = {"arena": self._arena.ctypes.data, "status": status, "interrupt": interrupt_flag_address()}
         moving = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
-        for index, word in enumerate(kernel.words):
-            if isinstance(word, int):
+        for index, slot in enumerate(kernel.slots):
+            if isinstance(slot, int):
                 continue
-            if word.kind == "scratch":
-                block.ints[index] = self._scratch[word.slot].ctypes.data
-            elif word.kind not in ("external", "cell"):
-                block.ints[index] = bases[word.kind] + word.value
-            elif word.slot in addresses:
-                block.ints[index] = addresses[word.slot] + word.value
+            if slot.kind == "scratch":
+                block.ints[index] = self._scratch[slot.buffer].ctypes.data
+            elif slot.kind not in ("external", "cell"):
+                block.ints[index] = bases[slot.kind] + slot.offset
+            elif slot.buffer in addresses:
+                block.ints[index] = addresses[slot.buffer] + slot.offset
             else:
-                words = self.row_words[side] if word.slot in moving else self.fixed_words
-                words.setdefault(word.slot, []).append((block, index, word.value))
+                patches = self.row_words[side] if slot.buffer in moving else self.fixed_words
+                patches.setdefault(slot.buffer, []).append((block, index, slot.offset))
         native.wait()
         return native.addresses[kernel.symbol], kernel.total, kernel.grain, block
 
