@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livegrad.codegen.llvm.builder import Assembler
 from livegrad.codegen.llvm.function_body import emit_one, native_form
 from livegrad.codegen.llvm.fused_multiply_add import fused_products
+from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.list_scheduling import DIVISIONS, MANY_REGISTERS, in_fewer_registers, with_less_waiting
 from livegrad.codegen.llvm.registers import Register, Value
 from livegrad.ir.node import Function, Node
@@ -77,28 +77,28 @@ def _most_alive(order: Sequence[Node]) -> int:
     return most
 
 
-def emit_interleaved(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
+def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequence[Value]) -> list[Value]:
     """The values of the function's results."""
     function = native_form(function)
     order = list(nodes_of(function))
     fused, _ = fused_products(order, function.results)
-    halves = [asm.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
+    halves = [builder.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
     streams: list[dict[Node, Value]] = [
         dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
     ]
     unwritten = {*function.parameters, *fused.values()}
     nodes = [node for node in with_less_waiting(order, _ALIVE_AT_ONCE) if node not in unwritten]
-    asm.lanes //= 2
+    builder.lanes //= 2
     for step in range(len(nodes) + _BEHIND):
         for place, values in zip((step, step - _BEHIND), streams, strict=True):
             if 0 <= place < len(nodes):
-                values[nodes[place]] = emit_one(asm, nodes[place], fused, values)
-    asm.lanes *= 2
+                values[nodes[place]] = emit_one(builder, nodes[place], fused, values)
+    builder.lanes *= 2
     low, high = ([values[result] for result in function.results] for values in streams)
-    return [_joined(asm, *pair) for pair in zip(low, high, strict=True)]
+    return [_concatenate(builder, *pair) for pair in zip(low, high, strict=True)]
 
 
-def _joined(asm: Assembler, low: Value, high: Value) -> Value:
+def _concatenate(builder: KernelBuilder, low: Value, high: Value) -> Value:
     assert isinstance(low, Register)
     assert isinstance(high, Register)
-    return asm.joined(low, high)
+    return builder.concatenate(low, high)

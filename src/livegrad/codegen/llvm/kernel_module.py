@@ -93,10 +93,10 @@ class _Emitter(Stages):
     """The whole function."""
 
     def emit(self) -> KernelText:
-        asm = self.asm
+        builder = self.builder
         self.load_arguments()
         begin, end = Register("%begin", i64, 1), Register("%end", i64, 1)
-        asm.begin("items")
+        builder.begin("items")
         sizes = self._item_sizes()
         # Indices are counted on from item to item: dividing takes longer than the work of a short line.
         start = self.decode(begin, sizes) if len(sizes) > 1 else []
@@ -105,49 +105,49 @@ class _Emitter(Stages):
             self._item(number, [number] if len(sizes) == 1 else indices)
             return self._following(indices, sizes) if indices else []
 
-        counted_loop(self.asm, begin, end, 1, start, item)
-        if asm.uses_tapes:
-            asm.line("call void @lg_arena_free(ptr %arena)")
+        counted_loop(self.builder, begin, end, 1, start, item)
+        if builder.uses_tapes:
+            builder.line("call void @lg_arena_free(ptr %arena)")
         if self.layout.streamed:
-            asm.line("fence seq_cst")  # stores past the caches are not in order with others
-        asm.line("ret void")
+            builder.line("fence seq_cst")  # stores past the caches are not in order with others
+        builder.line("ret void")
         return self._finish()
 
     def _finish(self) -> KernelText:
-        asm = self.asm
+        builder = self.builder
         entry = ["start:"]
         named: list[str] = []
-        status, interrupt, rest = asm.entry[:2], asm.entry[2:4], asm.entry[4:]  # two lines load each word
-        if asm.sites or asm.uses_tapes or asm.polls:
+        status, interrupt, rest = builder.entry[:2], builder.entry[2:4], builder.entry[4:]  # two lines load each word
+        if builder.sites or builder.uses_tapes or builder.polls:
             entry += status
-            named.append(f"  %status = bitcast ptr {self.status} to ptr")
-        if asm.polls:
+            named.append(f"  %status = bitcast ptr {self.status.text} to ptr")
+        if builder.polls:
             entry += interrupt
-            named.append(f"  %interrupt = bitcast ptr {self.interrupt} to ptr")
-        if asm.uses_tapes:
+            named.append(f"  %interrupt = bitcast ptr {self.interrupt.text} to ptr")
+        if builder.uses_tapes:
             entry.append("  %arena = alloca [4 x i64], align 8")
             named += self._arena_lines()
-        body = "\n".join([*entry, *rest, *named, "  br label %items", *asm.lines])
+        body = "\n".join([*entry, *rest, *named, "  br label %items", *builder.lines])
         definition = f"define void @kernel(i64 %begin, i64 %end, ptr noalias %args, i64 %worker) #0 {{\n{body}\n}}"
-        definitions = [definition, *asm.definitions]
+        definitions = [definition, *builder.definitions]
         width = self.layout.vector_bytes * 8
         common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
         return KernelText(
-            frozenset(asm.declarations | {math_declaration(request) for request in asm.math}),
+            frozenset(builder.declarations | {math_declaration(request) for request in builder.math}),
             "\n".join(definitions),
             max(text.count("\n") for text in definitions),
             f'attributes #0 = {{ {common} "stackrealign" }}',
-            asm.uses_tapes,
+            builder.uses_tapes,
             tuple(self.words.names),
-            tuple(asm.sites),
-            asm.polls,
-            tuple(sorted(asm.math)),
+            tuple(builder.sites),
+            builder.polls,
+            tuple(sorted(builder.math)),
         )
 
     def _arena_lines(self) -> list[str]:
         """An empty arena that knows where to complain."""
-        self.asm.sites.append(Site(TOO_MUCH, None))
-        words = ("ptr null", "i64 0", "ptr %status", f"i64 {len(self.asm.sites) - 1}")
+        self.builder.sites.append(Site(TOO_MUCH, None))
+        words = ("ptr null", "i64 0", "ptr %status", f"i64 {len(self.builder.sites) - 1}")
         lines = []
         for index, word in enumerate(words):
             lines.append(f"  %arena.{index} = getelementptr i64, ptr %arena, i64 {index}")
@@ -156,11 +156,13 @@ class _Emitter(Stages):
 
     def _item_sizes(self) -> list[Register]:
         """How many items there are along each dimension: rows, or lines and the blocks of a line."""
-        asm = self.asm
+        builder = self.builder
         if self.layout.direction == "along" or len(self.extents) < 2:
             return self.extents
-        rounded = asm.apply("add", i64, self.extents[-1], asm.apply("sub", i64, self.block_size, asm.constant(1, i64)))
-        return [*self.extents[:-1], asm.apply("udiv", i64, rounded, self.block_size)]
+        rounded = builder.apply(
+            "add", i64, self.extents[-1], builder.apply("sub", i64, self.block_size, builder.constant(1, i64))
+        )
+        return [*self.extents[:-1], builder.apply("udiv", i64, rounded, self.block_size)]
 
     def _item(self, item: Register, indices: list[Register]) -> None:
         if self.layout.direction == "across" and indices:
@@ -171,10 +173,10 @@ class _Emitter(Stages):
 
     def _block(self, outer: list[Register], block: Register) -> None:
         """Lanes across the last domain dimension: an item is a block of it."""
-        asm = self.asm
+        builder = self.builder
         length = self.extents[-1]
-        start = asm.apply("mul", i64, block, self.block_size)
-        stop = asm.least(asm.apply("add", i64, start, self.block_size), length)
+        start = builder.apply("mul", i64, block, self.block_size)
+        stop = builder.least(builder.apply("add", i64, start, self.block_size), length)
 
         def group(position: Register, carried: list[Register]) -> list[Register]:
             self.domain_index = [*outer, position]
@@ -182,25 +184,25 @@ class _Emitter(Stages):
             self._row(self.encode(self.domain_index[first:], self.extents[first:]), (position, stop))
             return []
 
-        counted_loop(self.asm, start, stop, self.layout.lanes, [], group)
+        counted_loop(self.builder, start, stop, self.layout.lanes, [], group)
 
     def _row(self, element: Register, tail: Tail | None) -> None:
         """All stages at one row (or at a group of rows, one a lane)."""
-        asm = self.asm
-        asm.element_index = element
-        if asm.uses_tapes or self._may_tape():
-            asm.uses_tapes = True
-            asm.line("call void @lg_arena_empty(ptr %arena)")
+        builder = self.builder
+        builder.element_index = element
+        if builder.uses_tapes or self._may_tape():
+            builder.uses_tapes = True
+            builder.line("call void @lg_arena_empty(ptr %arena)")
         self._begin_group(tail)
         self.tail = tail
-        self.row_mask = self._lane_mask(tail) if tail is not None and self.masked and asm.lanes > 1 else None
+        self.row_mask = self._lane_mask(tail) if tail is not None and self.masked and builder.lanes > 1 else None
         across = self.layout.direction == "across"
         for stage in self.kernel.stages:
             if stage.level == "row":
-                lanes, asm.lanes = asm.lanes, asm.lanes if across else 1
-                with asm.under(self.row_mask):
+                lanes, builder.lanes = builder.lanes, builder.lanes if across else 1
+                with builder.under(self.row_mask):
                     self._row_stage(stage)
-                asm.lanes = lanes
+                builder.lanes = lanes
             elif stage.scan is not None:
                 self._scan_stage(stage)
             else:

@@ -12,7 +12,17 @@ import numpy as np
 from livegrad.ir.bfloat16 import narrow
 from livegrad.ir.types import Scalar, Type, bf16
 
-_LLVM = {"bool": "i1", "f16": "half", "f32": "float", "f64": "double"}
+_LLVM = {"bool": "i1", "f16": "half", "f32": "float", "f64": "double", "ptr": "ptr"}
+
+
+class _Pointer(Scalar):
+    """The type of addresses: LLVM has one for all of them."""
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+pointer = _Pointer("ptr", "pointer", 64)
 
 
 def llvm_element(type: Scalar) -> str:
@@ -73,7 +83,7 @@ class Register:
 class TensorReference:
     """A whole tensor that is used by index: where it starts, and its extents and strides (in elements) as registers."""
 
-    pointer: str
+    pointer: Register
     element: Scalar
     extents: tuple[Register, ...]
     strides: tuple[Register, ...]
