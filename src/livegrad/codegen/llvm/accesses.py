@@ -9,7 +9,7 @@ from typing import NamedTuple
 from livegrad.codegen.llvm import baseline_lanes, vector_memory
 from livegrad.codegen.llvm.deinterleave import load_columns, load_spread, store_columns, store_spread
 from livegrad.codegen.llvm.kernel_frame import AccessKind, Frame, Tail
-from livegrad.codegen.llvm.registers import Register, Value
+from livegrad.codegen.llvm.registers import NodeValue, Register
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
 from livegrad.schedule.loops.cpu_nest import Layout
@@ -35,10 +35,10 @@ class Accesses(Frame):
         ] = {}  # where accesses of the stage find or leave what is turned
         self.tile_row = self.builder.constant(0, i64)  # the place of a point's first lane there
 
-    def _arguments(self, stage: Stage, indices: list[Register], tail: Tail | None, vector: bool) -> list[Value]:
+    def _arguments(self, stage: Stage, indices: list[Register], tail: Tail | None, vector: bool) -> list[NodeValue]:
         reads = sorted({source.number for source in stage.sources if source.kind == "read"})
         loaded = self._load_all(reads, indices, tail, vector)
-        arguments: list[Value] = []
+        arguments: list[NodeValue] = []
         for source in stage.sources:
             match source.kind:
                 case "index":
@@ -287,7 +287,7 @@ class Accesses(Frame):
 
     def _store(
         self,
-        stores: list[tuple[Sink, Value]],
+        stores: list[tuple[Sink, NodeValue]],
         indices: list[Register],
         tail: Tail | None,
         vector: bool,
@@ -326,7 +326,7 @@ class Accesses(Frame):
         self._store_near(near, tail)
 
     def _store_packs(
-        self, packs: list[tuple[int, ...]], values: dict[int, Value], indices: list[Register], tail: Tail | None
+        self, packs: list[tuple[int, ...]], values: dict[int, NodeValue], indices: list[Register], tail: Tail | None
     ) -> None:
         rows: list[tuple[list[Column], list[Register]]] = []
         for pack in packs:

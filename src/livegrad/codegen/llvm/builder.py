@@ -50,9 +50,9 @@ class Builder:
         self.lines.append(f"  {name} = {text}")
         return name
 
-    def finish(self, head: str) -> None:
-        """Adds the function to the module; `head` is its first line, up to the brace."""
-        self.definitions.append("\n".join([f"{head} {{", "start:", *self.lines, "}"]))
+    def function(self, head: str) -> str:
+        """The text of the function; `head` is its first line, up to the brace."""
+        return "\n".join([f"{head} {{", "start:", *self.lines, "}"])
 
     # --- blocks ---
 
@@ -109,6 +109,9 @@ class Builder:
 
     def extract(self, vector: Register, lane: int) -> Register:
         return self.make(f"extractelement {vector.typed}, i64 {lane}", vector.type, 1)
+
+    def insert(self, vector: Register, value: Register, lane: int) -> Register:
+        return self.make(f"insertelement {vector.typed}, {value.typed}, i64 {lane}", vector.type, vector.lanes)
 
     def halves(self, register: Register) -> tuple[Register, Register]:
         """The lower and the upper lanes."""

@@ -11,7 +11,7 @@ from livegrad.codegen.llvm.elementwise import emit_elementwise
 from livegrad.codegen.llvm.fused_multiply_add import emit_fused, fused_products
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.list_scheduling import in_order_of_writing
-from livegrad.codegen.llvm.registers import Product, Register, TapeReference, TensorReference, Value
+from livegrad.codegen.llvm.registers import NodeValue, Product, Register, TapeReference, TensorReference
 from livegrad.codegen.llvm.subroutines import LONG, emit_call, emit_in_pieces
 from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
@@ -28,7 +28,7 @@ from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_sum
 from livegrad.passes.expand import expand_ops
 from livegrad.schedule.tile_row_chains import is_checked
 
-EmitNode = Callable[[KernelBuilder, Node, list[Value]], Value]
+EmitNode = Callable[[KernelBuilder, Node, list[NodeValue]], NodeValue]
 
 
 def native_form(function: Function) -> Function:
@@ -48,18 +48,18 @@ def _needs_expansion(node: Node) -> bool:
     return rule is None or rule == "expand"
 
 
-def emit_function(builder: KernelBuilder, function: Function, arguments: Sequence[Value]) -> list[Value]:
+def emit_function(builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue]) -> list[NodeValue]:
     """The values of the function's results."""
     return [value for value in emit_results(builder, function, arguments, ()) if not isinstance(value, Product)]
 
 
 def emit_results(
-    builder: KernelBuilder, function: Function, arguments: Sequence[Value], added: Container[int]
-) -> list[Value | Product]:
+    builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], added: Container[int]
+) -> list[NodeValue | Product]:
     """The values of the results; those that are `added` to something, by number, as products if they are such."""
     function = native_form(function)
     results = function.results
-    values: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
+    values: dict[Node, NodeValue] = dict(zip(function.parameters, arguments, strict=True))
     order, copies = tapes.execution_order(results)
     fused, single = fused_products(order, results)
     left_open = {result for number, result in enumerate(results) if number in added and result in single}
@@ -86,7 +86,7 @@ def _emit_in_pieces(
     fused: Mapping[Node, Node],
     results: Sequence[Node],
     left_open: set[Node],
-    values: dict[Node, Value],
+    values: dict[Node, NodeValue],
 ) -> None:
     def reads(node: Node) -> Sequence[Node]:
         product = fused.get(node)
@@ -105,19 +105,21 @@ def _emit_in_pieces(
     )
 
 
-def emit_one(builder: KernelBuilder, node: Node, fused: Mapping[Node, Node], values: dict[Node, Value]) -> Value:
+def emit_one(
+    builder: KernelBuilder, node: Node, fused: Mapping[Node, Node], values: dict[Node, NodeValue]
+) -> NodeValue:
     """The value of one node of straight-line code, or of an addition with the product that is fused into it."""
     if node in fused:
         return _emit_fused(builder, node, fused[node], values)
     return _emit_node(builder, node, [values[operand] for operand in node.operands])
 
 
-def _factors(product: Node, values: dict[Node, Value]) -> Product:
+def _factors(product: Node, values: dict[Node, NodeValue]) -> Product:
     first, second = (_register(values[operand]) for operand in product.operands)
     return Product(first, second)
 
 
-def _emit_fused(builder: KernelBuilder, node: Node, product: Node, values: dict[Node, Value]) -> Value:
+def _emit_fused(builder: KernelBuilder, node: Node, product: Node, values: dict[Node, NodeValue]) -> NodeValue:
     left, right = node.operands
     given = [values[factor] for factor in product.operands]
     given.append(values[right if left is product else left])
@@ -132,7 +134,7 @@ def _emit_fused(builder: KernelBuilder, node: Node, product: Node, values: dict[
     )
 
 
-def _emit_node(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _emit_node(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     handler = _HANDLERS.get(node.op)
     if handler is not None:
         return handler(builder, node, operands)
@@ -141,7 +143,7 @@ def _emit_node(builder: KernelBuilder, node: Node, operands: list[Value]) -> Val
     raise CompileError(f"`{node.op.name}` has no native code", where=node.origin)
 
 
-def _by_component(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _by_component(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     count = len(components(node.type))
     if not count:
         return emit_elementwise(builder, node, [_register(operand) for operand in operands])
@@ -151,27 +153,27 @@ def _by_component(builder: KernelBuilder, node: Node, operands: list[Value]) -> 
     )
 
 
-def _register(value: Value) -> Register:
+def _register(value: NodeValue) -> Register:
     assert isinstance(value, Register)
     return value
 
 
-def _constant(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _constant(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     assert isinstance(node.type, Scalar)
     return builder.constant(node.attribute("value"), node.type)
 
 
-def _make(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _make(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     return tuple(operands)
 
 
-def _get(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _get(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     value = operands[0]
     assert isinstance(value, tuple)
     return value[node.attribute("index")]
 
 
-def _members(value: Value) -> tuple[Value, ...]:
+def _members(value: NodeValue) -> tuple[NodeValue, ...]:
     assert isinstance(value, tuple)
     return value
 
@@ -182,7 +184,7 @@ def _index_in_range(builder: KernelBuilder, node: Node, index: Register, size: i
     return index
 
 
-def _get_at(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _get_at(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     members, index = _members(operands[0]), _register(operands[1])
     _index_in_range(builder, node, index, len(members))
     result = members[0]
@@ -192,7 +194,7 @@ def _get_at(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
     return result
 
 
-def _set_at(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _set_at(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     members, index = _members(operands[0]), _register(operands[1])
     _index_in_range(builder, node, index, len(members))
     changed = []
@@ -202,7 +204,7 @@ def _set_at(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
     return tuple(changed)
 
 
-def _check(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _check(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     condition = _register(operands[1])
     builder.report(
         builder.apply("xor", bool_, condition, builder.constant(True, bool_)), node.attribute("message"), node.origin
@@ -210,26 +212,26 @@ def _check(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
     return operands[0]
 
 
-def _lookup(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _lookup(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
     return gather_scatter.emit_lookup(builder, node, tensor, [_register(index) for index in operands[1:]])
 
 
-def _lookup_or(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _lookup_or(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
     otherwise, *indices = (_register(operand) for operand in operands[1:])
     return gather_scatter.emit_lookup_or(builder, tensor, otherwise, indices)
 
 
-def _searchsorted(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _searchsorted(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
     return gather_scatter.emit_search(builder, tensor, _register(operands[1]), node.attribute("side") == "right")
 
 
-def _write(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _write(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     """The same tensor, changed in place: only functions come here in which every version is used once."""
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
@@ -238,32 +240,32 @@ def _write(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
     return tensor
 
 
-def _tape(emit: Callable[..., Value]) -> EmitNode:
-    def handler(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _tape(emit: Callable[..., NodeValue]) -> EmitNode:
+    def handler(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
         assert isinstance(operands[0], TapeReference)
         return emit(builder, node, *operands)
 
     return handler
 
 
-def _call(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _call(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     results = emit_call(builder, native_form(node.attribute("function")), operands, emit_function)
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _cond(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _cond(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     return masked_control.emit_cond(builder, node, operands, emit_function)
 
 
-def _switch(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _switch(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     return masked_control.emit_switch(builder, node, operands, emit_function)
 
 
-def _for_loop(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     return masked_control.emit_for_loop(builder, node, operands, emit_function)
 
 
-def _while_loop(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def _while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     return masked_control.emit_while_loop(builder, node, operands, emit_function)
 
 

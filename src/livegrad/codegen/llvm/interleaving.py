@@ -18,7 +18,7 @@ from livegrad.codegen.llvm.function_body import emit_one, native_form
 from livegrad.codegen.llvm.fused_multiply_add import fused_products
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.list_scheduling import DIVISIONS, MANY_REGISTERS, in_fewer_registers, with_less_waiting
-from livegrad.codegen.llvm.registers import Register, Value
+from livegrad.codegen.llvm.registers import NodeValue, Register
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, f32
 from livegrad.ir.walk import nodes_of
@@ -77,13 +77,13 @@ def _most_alive(order: Sequence[Node]) -> int:
     return most
 
 
-def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequence[Value]) -> list[Value]:
+def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue]) -> list[NodeValue]:
     """The values of the function's results."""
     function = native_form(function)
     order = list(nodes_of(function))
     fused, _ = fused_products(order, function.results)
     halves = [builder.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
-    streams: list[dict[Node, Value]] = [
+    streams: list[dict[Node, NodeValue]] = [
         dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
     ]
     unwritten = {*function.parameters, *fused.values()}
@@ -98,7 +98,7 @@ def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequ
     return [_concatenate(builder, *pair) for pair in zip(low, high, strict=True)]
 
 
-def _concatenate(builder: KernelBuilder, low: Value, high: Value) -> Value:
+def _concatenate(builder: KernelBuilder, low: NodeValue, high: NodeValue) -> NodeValue:
     assert isinstance(low, Register)
     assert isinstance(high, Register)
     return builder.concatenate(low, high)

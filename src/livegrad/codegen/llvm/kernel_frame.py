@@ -14,7 +14,7 @@ from livegrad.codegen.llvm.baseline_lanes import first_lanes
 from livegrad.codegen.llvm.builder import lane_constants
 from livegrad.codegen.llvm.function_body import needs_mask
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
-from livegrad.codegen.llvm.registers import Register, TensorReference, Value, pointer
+from livegrad.codegen.llvm.registers import NodeValue, Register, TensorReference, pointer
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Kernel, Port
 from livegrad.schedule.loops.cpu_nest import NEAR, Layout
@@ -53,7 +53,7 @@ class Frame:
             layout.lanes, quick=quick, in_order=layout.direction == "along", vector_bytes=registers
         )
         self.words = Words()
-        self.rows: list[Value | None] = [None] * len(kernel.rows)
+        self.rows: list[NodeValue | None] = [None] * len(kernel.rows)
         self.diverges = any(has_divergence(stage.body) for stage in kernel.stages)
         self.masked = self.diverges and any(needs_mask(stage.body) for stage in kernel.stages)
         self.domain_index: list[Register] = []

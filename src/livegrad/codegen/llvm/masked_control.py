@@ -9,10 +9,10 @@ from livegrad.codegen.llvm import tapes
 from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.registers import (
+    NodeValue,
     Register,
     TapeReference,
     TensorReference,
-    Value,
     registers_of,
 )
 from livegrad.ir.leaves import constant_op
@@ -22,7 +22,7 @@ from livegrad.ir.walk import nodes_of
 from livegrad.schedule.loops.cost_model import branch_cost
 from livegrad.schedule.loops.uniform_values import carried_variation, varying_results, while_variation
 
-EmitFunction = Callable[[KernelBuilder, Function, Sequence[Value]], list[Value]]
+EmitFunction = Callable[[KernelBuilder, Function, Sequence[NodeValue]], list[NodeValue]]
 
 # Branches cheaper than this are computed for all lanes: a jump costs about as much.
 _CHEAP_BRANCH = 40.0
@@ -30,16 +30,16 @@ _CHEAP_BRANCH = 40.0
 _SHORT_LOOP = 10_000.0
 
 
-def _register(value: Value) -> Register:
+def _register(value: NodeValue) -> Register:
     assert isinstance(value, Register)
     return value
 
 
-def _packed(results: list[Value]) -> Value:
+def _packed(results: list[NodeValue]) -> NodeValue:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def select_value(builder: KernelBuilder, condition: Register, then: Value, otherwise: Value) -> Value:
+def select_value(builder: KernelBuilder, condition: Register, then: NodeValue, otherwise: NodeValue) -> NodeValue:
     """Member by member and lane by lane."""
     if isinstance(then, Register) and isinstance(otherwise, Register):
         return builder.select(condition, then, otherwise)
@@ -52,7 +52,7 @@ def select_value(builder: KernelBuilder, condition: Register, then: Value, other
     return tuple(select_value(builder, condition, a, b) for a, b in zip(then, otherwise, strict=True))
 
 
-def _widened(builder: KernelBuilder, value: Value, lanes: int) -> Value:
+def _widened(builder: KernelBuilder, value: NodeValue, lanes: int) -> NodeValue:
     if isinstance(value, Register):
         return builder.widen(value, lanes)
     if isinstance(value, tuple):
@@ -60,7 +60,7 @@ def _widened(builder: KernelBuilder, value: Value, lanes: int) -> Value:
     return value
 
 
-def _rebuilt(value: Value, registers: list[Register]) -> Value:
+def _rebuilt(value: NodeValue, registers: list[Register]) -> NodeValue:
     """A value of the same shape over other registers, taken from the front of the list."""
     if isinstance(value, Register):
         return registers.pop(0)
@@ -91,7 +91,7 @@ def _work(function: Function) -> float:
 # --- branches --------------------------------------------------------------------------------------------------------
 
 
-def emit_cond(builder: KernelBuilder, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
+def emit_cond(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     predicate, arguments = _register(operands[0]), operands[1:]
     then, otherwise = node.attribute("then"), node.attribute("otherwise")
     if not predicate.uniform and branch_cost(then) + branch_cost(otherwise) <= _CHEAP_BRANCH:
@@ -115,9 +115,9 @@ def _select_both(
     predicate: Register,
     then: Function,
     otherwise: Function,
-    arguments: list[Value],
+    arguments: list[NodeValue],
     emit: EmitFunction,
-) -> Value:
+) -> NodeValue:
     opposite = builder.apply("xor", bool_, predicate, builder.constant(True, bool_))
     with builder.under(builder.both(builder.mask, predicate)):
         first = emit(builder, then, arguments)
@@ -130,10 +130,10 @@ def _replaced(
     builder: KernelBuilder,
     condition: Register,
     function: Function,
-    arguments: list[Value],
+    arguments: list[NodeValue],
     emit: EmitFunction,
     without: list[Register],
-) -> list[Value]:
+) -> list[NodeValue]:
     """The function's results in the lanes where the condition holds; jumped over where in none."""
     mask = builder.both(builder.mask, condition)
     without = [builder.widen(register, condition.lanes) for register in without]
@@ -155,8 +155,8 @@ def _joined(builder: KernelBuilder, first: Register, first_block: str, second: R
 
 
 def _guarded(
-    builder: KernelBuilder, condition: Register, function: Function, arguments: list[Value], emit: EmitFunction
-) -> list[Value]:
+    builder: KernelBuilder, condition: Register, function: Function, arguments: list[NodeValue], emit: EmitFunction
+) -> list[NodeValue]:
     """The function's results where the condition holds in some lane; jumped over, and undefined, where in none."""
     mask = builder.mask if condition.uniform else builder.both(builder.mask, condition)
     run, done = builder.label("then"), builder.label("join")
@@ -180,12 +180,12 @@ def _phi_or_nothing(builder: KernelBuilder, register: Register, came_from: str, 
     )
 
 
-def emit_switch(builder: KernelBuilder, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
+def emit_switch(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     index, arguments = _register(operands[0]), operands[1:]
     branches = node.attribute("branches")
     bad = builder.apply("icmp uge", bool_, index, builder.constant(len(branches), index.type))
     builder.report(bad, f"switch on a number that has no branch ({len(branches)} branches)", node.origin)
-    results: list[Value] | None = None
+    results: list[NodeValue] | None = None
     for position, function in enumerate(branches):
         hit = builder.apply("icmp eq", bool_, index, builder.constant(position, index.type))
         found = _guarded(builder, hit, function, arguments, emit)
@@ -200,29 +200,29 @@ def emit_switch(builder: KernelBuilder, node: Node, operands: list[Value], emit:
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
-def _is_varying(value: Value) -> bool:
+def _is_varying(value: NodeValue) -> bool:
     return any(register.lanes > 1 for register in registers_of(value))
 
 
 class _Loop:
     """A loop of the program, with an iteration index from 0 and carried values."""
 
-    def __init__(self, builder: KernelBuilder, start: list[Value]) -> None:
+    def __init__(self, builder: KernelBuilder, start: list[NodeValue]) -> None:
         self._open = OpenLoop(builder, [builder.constant(0, i64), *_all_registers(start)])
         self.body, self.done = self._open.body, self._open.done
         self.count, *carried = self._open.carried
         self.state = [_rebuilt(value, carried) for value in start]
 
-    def close(self, count: Register, values: list[Value]) -> None:
+    def close(self, count: Register, values: list[NodeValue]) -> None:
         """Ends the body; the next iteration starts with these values."""
         self._open.close([count, *_all_registers(values)])
 
 
-def _all_registers(values: Sequence[Value]) -> list[Register]:
+def _all_registers(values: Sequence[NodeValue]) -> list[Register]:
     return [register for value in values for register in registers_of(value)]
 
 
-def _starting(builder: KernelBuilder, value: Value, varying: bool) -> Value:
+def _starting(builder: KernelBuilder, value: NodeValue, varying: bool) -> NodeValue:
     """A value as a loop starts with it: wide if it will be, and with a tape to write to."""
     if isinstance(value, TapeReference):
         return tapes.ensured(builder, value)
@@ -231,7 +231,7 @@ def _starting(builder: KernelBuilder, value: Value, varying: bool) -> Value:
     return _widened(builder, value, builder.lanes) if varying else value
 
 
-def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
+def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     iterations, values = _register(operands[0]), operands[1:]
     carried, body = node.attribute("carried"), node.attribute("body")
     varying = carried_variation(node, tuple(map(_is_varying, values)), not iterations.uniform)
@@ -259,7 +259,7 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[Value], emi
     return tuple(loop.state)
 
 
-def _keep_inactive(builder: KernelBuilder, active: Register, new: Value, old: Value) -> Value:
+def _keep_inactive(builder: KernelBuilder, active: Register, new: NodeValue, old: NodeValue) -> NodeValue:
     if isinstance(new, TapeReference):
         return new  # lanes that rest have their slots in it too
     if isinstance(new, tuple) and isinstance(old, tuple):
@@ -286,7 +286,7 @@ def _poll(builder: KernelBuilder, again: Register) -> Register:
     return builder.apply("and", bool_, again, quiet)
 
 
-def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
+def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     carried, limit = node.attribute("carried"), node.attribute("limit")
     captures = operands[carried:]
     varying = while_variation(node, tuple(map(_is_varying, operands)))

@@ -107,10 +107,10 @@ class Product:
     second: Register
 
 
-Value: TypeAlias = "Register | TensorReference | TapeReference | tuple[Value, ...]"
+NodeValue: TypeAlias = "Register | TensorReference | TapeReference | tuple[NodeValue, ...]"
 
 
-def registers_of(value: Value) -> list[Register]:
+def registers_of(value: NodeValue) -> list[Register]:
     """All registers of a value, in order; a tape counts by its header."""
     if isinstance(value, Register):
         return [value]

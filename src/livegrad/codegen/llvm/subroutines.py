@@ -11,14 +11,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
-from livegrad.codegen.llvm.registers import Register, Value, llvm_type, pointer, registers_of
+from livegrad.codegen.llvm.registers import NodeValue, Register, llvm_type, pointer, registers_of
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Tensor, i64
 from livegrad.passes.functions import is_pure, is_pure_node
 from livegrad.schedule.loops.cost_model import byte_size
 
-EmitFunction = Callable[[KernelBuilder, Function, Sequence[Value]], list[Value]]
-EmitNode = Callable[[KernelBuilder, Node, dict[Node, Value]], Value]
+EmitFunction = Callable[[KernelBuilder, Function, Sequence[NodeValue]], list[NodeValue]]
+EmitNode = Callable[[KernelBuilder, Node, dict[Node, NodeValue]], NodeValue]
 
 LONG = 4000  # nodes: shorter code stays in one piece, and its registers are dealt out all together
 _PIECE = 2000
@@ -33,11 +33,11 @@ _RESULTS, _FRAME = Register("%results", pointer, 1), Register("%frame", pointer,
 class _Subroutine:
     symbol: str
     returned: str  # the LLVM type of its results together
-    results: list[Value]  # as the registers of its own body
+    results: list[NodeValue]  # as the registers of its own body
     in_memory: bool  # whether it writes its results to where its last argument points
 
 
-def rebuild_value(value: Value, registers: list[Register]) -> Value:
+def rebuild_value(value: NodeValue, registers: list[Register]) -> NodeValue:
     """A value of the same shape over other registers, taken from the front of the list."""
     if isinstance(value, Register):
         return registers.pop(0)
@@ -49,8 +49,8 @@ def rebuild_value(value: Value, registers: list[Register]) -> Value:
 
 
 def emit_call(
-    builder: KernelBuilder, function: Function, arguments: Sequence[Value], emit: EmitFunction
-) -> list[Value]:
+    builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], emit: EmitFunction
+) -> list[NodeValue]:
     """The results of a call: of a function beside this one, or written out here where it needs the kernel."""
     if not is_pure(function) or any(isinstance(type, Tensor | Tape) for type in function.parameter_types):
         return emit(builder, function, arguments)
@@ -85,7 +85,9 @@ def _result_address(builder: KernelBuilder, returned: str, memory: Register, num
     return builder.make(f"getelementptr {returned}, {memory.typed}, i64 0, i32 {number}", pointer, 1)
 
 
-def _define(builder: KernelBuilder, function: Function, arguments: Sequence[Value], emit: EmitFunction) -> _Subroutine:
+def _define(
+    builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], emit: EmitFunction
+) -> _Subroutine:
     inner = builder.beside()
     given = [register for argument in arguments for register in registers_of(argument)]
     own = [Register(f"%a{number}", register.type, register.lanes) for number, register in enumerate(given)]
@@ -131,7 +133,7 @@ def emit_in_pieces(
     written: Sequence[Node],
     reads: Mapping[Node, Sequence[Node]],
     kept: Iterable[Node],
-    values: dict[Node, Value],
+    values: dict[Node, NodeValue],
     emit: EmitNode,
 ) -> None:
     """Writes nodes in order, runs of them that need nothing of the kernel as functions of their own.
@@ -174,12 +176,12 @@ class _Frame:
     """Memory through which pieces hand on values; what is no longer read makes room for others."""
 
     builder: KernelBuilder
-    values: dict[Node, Value]  # those that the caller has in registers
+    values: dict[Node, NodeValue]  # those that the caller has in registers
     reads: Mapping[Node, Sequence[Node]]
     written: Sequence[Node]
     kept: set[Node]
     size: int = 0
-    slots: dict[Node, tuple[Value, list[_Slot | None]]] = field(default_factory=dict)
+    slots: dict[Node, tuple[NodeValue, list[_Slot | None]]] = field(default_factory=dict)
     free: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -198,7 +200,7 @@ class _Frame:
         """A piece as a function, and a call of it."""
         own = set(nodes)
         inner = self.builder.beside()
-        local: dict[Node, Value] = {}
+        local: dict[Node, NodeValue] = {}
         end = self.released + len(nodes)
         for node in nodes:
             for operand in self.reads[node]:
@@ -228,7 +230,7 @@ class _Frame:
                         self.free.setdefault(_room(slot[1], slot[2]), []).append(slot[0])
         self.released = end
 
-    def _store(self, builder: KernelBuilder, memory: Register, node: Node, values: Mapping[Node, Value]) -> None:
+    def _store(self, builder: KernelBuilder, memory: Register, node: Node, values: Mapping[Node, NodeValue]) -> None:
         if node in self.slots:
             return
         value = values[node]
@@ -242,7 +244,7 @@ class _Frame:
             slots.append(slot)
         self.slots[node] = value, slots
 
-    def _load(self, builder: KernelBuilder, memory: Register, node: Node) -> Value:
+    def _load(self, builder: KernelBuilder, memory: Register, node: Node) -> NodeValue:
         value, slots = self.slots[node]
         registers = []
         for register, slot in zip(registers_of(value), slots, strict=True):

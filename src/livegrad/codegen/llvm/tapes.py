@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from livegrad.codegen.llvm.counted_loops import counted_loop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
-from livegrad.codegen.llvm.registers import Register, TapeReference, Value, pointer
+from livegrad.codegen.llvm.registers import NodeValue, Register, TapeReference, pointer
 from livegrad.codegen.llvm.vector_memory import load_vector, memory_type, store_element, store_vector
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
@@ -23,7 +23,7 @@ from livegrad.schedule.loops.cost_model import byte_size
 
 _WRITES = (tape_set, tape_add, tape_sum)
 _SLOT_ALIGNMENT = 64
-Select = Callable[[KernelBuilder, Register, Value, Value], Value]
+Select = Callable[[KernelBuilder, Register, NodeValue, NodeValue], NodeValue]
 
 
 def _written_operands(node: Node) -> list[int]:
@@ -117,7 +117,7 @@ def _slot(builder: KernelBuilder, tape: TapeReference, index: Register) -> Regis
     return builder.make(call, pointer, 1)
 
 
-def _write(builder: KernelBuilder, slot: Register, type: Type, value: Value) -> None:
+def _write(builder: KernelBuilder, slot: Register, type: Type, value: NodeValue) -> None:
     offset = 0
     for leaf, part in zip(_leaves(type), _flat(value), strict=True):
         address = builder.advance(slot, builder.constant(offset, i64))
@@ -130,15 +130,15 @@ def _write(builder: KernelBuilder, slot: Register, type: Type, value: Value) -> 
         offset += _leaf_bytes(leaf, builder.lanes)
 
 
-def _flat(value: Value) -> list[Register | TapeReference]:
+def _flat(value: NodeValue) -> list[Register | TapeReference]:
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in _flat(part)]
     assert isinstance(value, Register | TapeReference)
     return [value]
 
 
-def _read(builder: KernelBuilder, slot: Register, type: Type) -> Value:
-    parts: list[Value] = []
+def _read(builder: KernelBuilder, slot: Register, type: Type) -> NodeValue:
+    parts: list[NodeValue] = []
     offset = 0
     for leaf in _leaves(type):
         address = builder.advance(slot, builder.constant(offset, i64))
@@ -147,7 +147,7 @@ def _read(builder: KernelBuilder, slot: Register, type: Type) -> Value:
     return _shaped(type, parts)
 
 
-def _read_leaf(builder: KernelBuilder, address: Register, leaf: Scalar | Tape) -> Value:
+def _read_leaf(builder: KernelBuilder, address: Register, leaf: Scalar | Tape) -> NodeValue:
     if isinstance(leaf, Tape):
         return TapeReference(builder.load(address, i64, align=8), leaf.element)
     if builder.lanes == 1:
@@ -157,7 +157,7 @@ def _read_leaf(builder: KernelBuilder, address: Register, leaf: Scalar | Tape) -
     return load_vector(builder, address, leaf, None)
 
 
-def _shaped(type: Type, parts: list[Value]) -> Value:
+def _shaped(type: Type, parts: list[NodeValue]) -> NodeValue:
     if isinstance(type, Scalar | Tape):
         return parts.pop(0)
     return tuple(_shaped(member, parts) for member in components(type))
@@ -166,7 +166,7 @@ def _shaped(type: Type, parts: list[Value]) -> Value:
 # --- ops -------------------------------------------------------------------------------------------------------------
 
 
-def emit_new(builder: KernelBuilder, node: Node, operands: list[Value]) -> Value:
+def emit_new(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     builder.uses_tapes = True
     assert isinstance(node.type, Tape)
     return TapeReference(builder.make("call i64 @lg_tape_new(ptr %arena)", i64, 1), node.type.element)
@@ -187,17 +187,17 @@ def copied(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
     return TapeReference(header, tape.element)
 
 
-def emit_set(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register, value: Value) -> Value:
+def emit_set(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register, value: NodeValue) -> NodeValue:
     tape = ensured(builder, tape)
     _write(builder, _slot(builder, tape, index), tape.element, value)
     return tape
 
 
-def emit_get(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register) -> Value:
+def emit_get(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register) -> NodeValue:
     return _read(builder, _slot(builder, tape, index), tape.element)
 
 
-def emit_add(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register, value: Value) -> Value:
+def emit_add(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register, value: NodeValue) -> NodeValue:
     tape = ensured(builder, tape)
     slot = _slot(builder, tape, index)
     known = _read(builder, slot, tape.element)
@@ -205,7 +205,7 @@ def emit_add(builder: KernelBuilder, node: Node, tape: TapeReference, index: Reg
     return tape
 
 
-def _sum(builder: KernelBuilder, type: Type, first: Value, second: Value) -> Value:
+def _sum(builder: KernelBuilder, type: Type, first: NodeValue, second: NodeValue) -> NodeValue:
     if isinstance(first, Register) and isinstance(second, Register):
         return builder.apply("fadd" if first.type.kind == "float" else "add", first.type, first, second)
     if isinstance(first, TapeReference) and isinstance(second, TapeReference):
@@ -215,7 +215,7 @@ def _sum(builder: KernelBuilder, type: Type, first: Value, second: Value) -> Val
     return tuple(_sum(builder, t, a, b) for t, a, b in zip(components(type), first, second, strict=True))
 
 
-def emit_sum(builder: KernelBuilder, node: Node, first: TapeReference, second: TapeReference) -> Value:
+def emit_sum(builder: KernelBuilder, node: Node, first: TapeReference, second: TapeReference) -> NodeValue:
     return _merged(builder, first, second)
 
 
