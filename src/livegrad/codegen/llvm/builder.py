@@ -19,12 +19,11 @@ _NEUTRAL = {"add": "0", "sub": "0", "mul": "1"}
 
 @dataclass
 class Builder:
-    """The body of one function under construction, in a module that it may share with other builders."""
+    """The body of one function under construction. Builders of one module share the declarations."""
 
     lanes: int = 1  # of vectors, where nothing else says how many
     lines: list[str] = field(default_factory=list)
     declarations: set[str] = field(default_factory=set)
-    definitions: list[str] = field(default_factory=list)  # finished functions of the module
     block: str = "start"
     _names: int = 0
 
@@ -103,7 +102,11 @@ class Builder:
         return [register if register.lanes == lanes else self.widen(register, lanes) for register in registers]
 
     def shuffle(self, first: Register, lanes: Sequence[int | None], second: Register | None = None) -> Register:
-        """A vector of these lanes of one vector, or of two that follow each other; None is undefined."""
+        """A vector of these lanes of one vector, or of two that follow each other; None is undefined.
+
+        One lane is a scalar."""
+        if len(lanes) == 1 and second is None and lanes[0] is not None:
+            return self.extract(first, lanes[0])
         other = f"{llvm_type(first.type, first.lanes)} poison" if second is None else second.typed
         return self.make(f"shufflevector {first.typed}, {other}, {_indices(tuple(lanes))}", first.type, len(lanes))
 
@@ -213,6 +216,11 @@ class Builder:
         vector, addresses = llvm_type(value.type, value.lanes), llvm_type(pointer, address.lanes)
         self.declarations.add(f"declare void @{symbol}({vector}, {addresses}, <{value.lanes} x i1>)")
         self.line(f"call void @{symbol}({value.typed}, {addresses} align {align} {address.text}, {mask.typed})")
+
+    def prefetch(self, address: Register, *, write: bool, locality: int) -> None:
+        """Asks for a cache line that is used soon; locality 3 keeps it in all caches."""
+        self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.line(f"call void @llvm.prefetch.p0({address.typed}, i32 {int(write)}, i32 {locality}, i32 1)")
 
 
 def _aligned(align: int) -> str:

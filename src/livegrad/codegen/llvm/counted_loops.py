@@ -16,7 +16,7 @@ class OpenLoop:
     """A loop whose head has been emitted; `carried` holds the registers at the start of an iteration."""
 
     def __init__(self, builder: Builder, start: Sequence[Register]) -> None:
-        self._asm, self._start = builder, start
+        self._builder, self._start = builder, start
         self._head, self.body, self.done = (builder.label(hint) for hint in ("loop", "body", "done"))
         self._before = builder.block
         builder.jump(self._head)
@@ -25,11 +25,17 @@ class OpenLoop:
         self.carried = [Register(builder.name("c"), register.type, register.lanes) for register in start]
         builder.lines.extend([""] * len(start))  # the phis: what they take from the body is known only at its end
 
-    def close(self, following: Sequence[Register]) -> None:
-        """Ends the body; the next iteration starts with these registers."""
-        builder = self._asm
+    def close(self, following: Sequence[Register], condition: Register | None = None) -> None:
+        """Ends the body; the next iteration starts with these registers.
+
+        With a condition, there is one only while it holds. The condition is then tested here, not in the head.
+        """
+        builder = self._builder
         last = builder.block
-        builder.jump(self._head)
+        if condition is None:
+            builder.jump(self._head)
+        else:
+            builder.branch(condition, self._head, self.done)
         for offset, (phi, first, final) in enumerate(zip(self.carried, self._start, following, strict=True)):
             pairs = f"[ {first.text}, %{self._before} ], [ {final.text}, %{last} ]"
             builder.lines[self._place + offset] = f"  {phi.text} = phi {llvm_type(phi.type, phi.lanes)} {pairs}"

@@ -15,13 +15,16 @@ from livegrad.ir.types import bool_, f32, i64
 
 _MASKING_BYTES = 64  # processors with vectors of this size compute, load and store under masks at no extra cost
 
+MathRequest = tuple[str, str, int]  # a function of the math library: its name, element and lanes
+
 
 @dataclass
 class KernelBuilder(Builder):
     """A kernel, or a function beside it, under construction."""
 
     entry: list[str] = field(default_factory=list)  # what is computed once, before any loop
-    math: set[tuple[str, str, int]] = field(default_factory=set)
+    definitions: list[str] = field(default_factory=list)  # of functions beside the kernel
+    math: set[MathRequest] = field(default_factory=set)
     sites: list[Site] = field(default_factory=list)
     mask: Register | None = None  # None: every lane is active
     element_index: Register | None = None  # the position of lane 0 in the kernel's domain, for reports

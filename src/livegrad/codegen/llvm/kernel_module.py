@@ -13,14 +13,16 @@ from functools import cached_property
 
 from livegrad.codegen.check_sites import Site
 from livegrad.codegen.llvm import tapes
+from livegrad.codegen.llvm.baseline_lanes import is_lane_function, lane_declaration
 from livegrad.codegen.llvm.counted_loops import counted_loop
 from livegrad.codegen.llvm.interleaving import suits_interleaving
+from livegrad.codegen.llvm.kernel_builder import MathRequest
 from livegrad.codegen.llvm.kernel_frame import Tail
-from livegrad.codegen.llvm.math_calls import MathRequest, math_declaration
-from livegrad.codegen.llvm.registers import Register
+from livegrad.codegen.llvm.registers import Register, llvm_type
 from livegrad.codegen.llvm.stages import Stages
 from livegrad.codegen.llvm.tape_runtime import RUNTIME, TOO_MUCH
-from livegrad.ir.types import i64
+from livegrad.codegen.llvm.vector_math import MATH_FUNCTIONS, math_function_name
+from livegrad.ir.types import SCALARS, i64
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.loops.cost_model import byte_size
 from livegrad.schedule.loops.cpu_nest import Layout
@@ -65,6 +67,16 @@ def module_text(kernels: Sequence[KernelText], symbols: Sequence[str]) -> str:
 def _under_name(definition: str, symbol: str) -> str:
     """The function `kernel` and those beside it, `kernel.0` and so on, under another name."""
     return definition.replace("@kernel(", f"@{symbol}(", 1).replace("@kernel.", f"@{symbol}.")
+
+
+def _math_declaration(request: MathRequest) -> str:
+    """How a kernel declares a function of the library: pure, so that calls can be shared and moved out of loops."""
+    function, element, lanes = request
+    if is_lane_function(function):
+        return lane_declaration(*request)
+    vector = llvm_type(SCALARS[element], lanes)
+    arguments = ", ".join([vector] * MATH_FUNCTIONS[function])
+    return f"declare fastcc {vector} @{math_function_name(*request)}({arguments}) nounwind willreturn memory(none)"
 
 
 def emit_kernel(kernel: Kernel, layout: Layout, quick: bool = False) -> KernelText:
@@ -133,7 +145,7 @@ class _Emitter(Stages):
         width = self.layout.vector_bytes * 8
         common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
         return KernelText(
-            frozenset(builder.declarations | {math_declaration(request) for request in builder.math}),
+            frozenset(builder.declarations | {_math_declaration(request) for request in builder.math}),
             "\n".join(definitions),
             max(text.count("\n") for text in definitions),
             f'attributes #0 = {{ {common} "stackrealign" }}',

@@ -67,14 +67,8 @@ def across_lanes(builder: Builder, kind: str, value: Accumulator) -> Accumulator
     lanes = value[0].lanes
     while lanes > 1:
         half = lanes // 2
-        low = tuple(_part(builder, register, 0, half) for register in value)
-        high = tuple(_part(builder, register, half, half) for register in value)
+        low = tuple(builder.shuffle(register, range(half)) for register in value)
+        high = tuple(builder.shuffle(register, range(half, lanes)) for register in value)
         value = combine(builder, kind, low, high)
         lanes = half
     return value
-
-
-def _part(builder: Builder, register: Register, start: int, count: int) -> Register:
-    if count == 1:
-        return builder.extract(register, start)
-    return builder.shuffle(register, range(start, start + count))

@@ -3,15 +3,14 @@ become constants. Used where code is written by hand: math functions, matrix pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from livegrad.codegen.llvm.builder import Builder
 from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.registers import Register, pointer
 from livegrad.ir.types import Scalar, bool_, i64
-
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,11 +151,6 @@ class Value:
         self.builder.store(value.register, self.register, align)
 
 
-def parameter(builder: Builder, name: str, type: Scalar = i64, lanes: int = 1) -> Value:
-    """A parameter of the function under construction."""
-    return Value(builder, Register(f"%{name}", type, lanes))
-
-
 def integer(builder: Builder, value: int) -> Value:
     return Value(builder, builder.constant(value, i64))
 
@@ -171,14 +165,9 @@ def largest(first: Value, second: Value | int) -> Value:
     return first.wrap(first.builder.intrinsic("smax", first.type, first.register, first.register_of(second)))
 
 
-def call(builder: Builder, function: str, *arguments: Value) -> None:
-    """Calls a function without a result, by its symbol or its address."""
-    builder.line(f"call void {function}({', '.join([argument.typed for argument in arguments])})")
-
-
 @contextmanager
 def when(condition: Value) -> Iterator[None]:
-    """What is written here runs only where the condition, one for all lanes, holds."""
+    """What is written here runs only where the condition holds."""
     builder = condition.builder
     then, done = builder.label("then"), builder.label("done")
     builder.branch(condition.register, then, done)
@@ -200,5 +189,60 @@ def counting(start: Value | int, stop: Value, step: Value | int = 1) -> Iterator
     loop.close([(counter + step).register])
 
 
-def values_of(builder: Builder, registers: Sequence[Register]) -> list[Value]:
-    return [Value(builder, register) for register in registers]
+@dataclass
+class Module:
+    """Functions of a module, and declarations of what they call."""
+
+    declarations: set[str] = field(default_factory=set)
+    definitions: list[str] = field(default_factory=list)
+
+    def text(self, *attributes: str) -> str:
+        return "\n".join([*sorted(self.declarations), *self.definitions, *attributes])
+
+
+class Procedure:
+    """A function without a result, under construction; `parameters` has its parameters by name."""
+
+    def __init__(self, module: Module, name: str, parameters: Mapping[str, Scalar]) -> None:
+        self.name, self._module = name, module
+        self.builder = Builder(declarations=module.declarations)
+        self.parameters = {own: Value(self.builder, Register(f"%{own}", type, 1)) for own, type in parameters.items()}
+
+    def finish(self, *, exported: bool = False, attributes: str = "#0") -> None:
+        """Returns, and adds the function to its module."""
+        self.builder.line("ret void")
+        typed = ", ".join([parameter.typed for parameter in self.parameters.values()])
+        head = f"define {'' if exported else 'internal '}void @{self.name}({typed}) {attributes}"
+        self._module.definitions.append(self.builder.function(head))
+
+
+def call(function: str, *arguments: Value) -> None:
+    """Calls a function without a result, by its symbol or its address."""
+    arguments[0].builder.line(f"call void {function}({', '.join([argument.typed for argument in arguments])})")
+
+
+KERNEL_PARAMETERS = {"begin": i64, "end": i64, "args": pointer, "worker": i64}  # items, argument block, thread
+
+
+class Kernel(Procedure):
+    """A kernel under construction: a function that the thread pool calls for a range of items."""
+
+    def __init__(self, module: Module, name: str) -> None:
+        super().__init__(module, name, KERNEL_PARAMETERS)
+        self.begin, self.end, self.worker = (self.parameters[name] for name in ("begin", "end", "worker"))
+
+    def arguments(self, slots: Mapping[str, Scalar]) -> dict[str, Value]:
+        """Loads the argument block."""
+        block = self.parameters["args"]
+        return {name: load_slot(block, index, type) for index, (name, type) in enumerate(slots.items())}
+
+
+def load_slot(block: Value, index: Value | int, type: Scalar = i64) -> Value:
+    """A slot of an argument block."""
+    return slot_address(block, index).load(type)
+
+
+def slot_address(block: Value, index: Value | int) -> Value:
+    builder = block.builder
+    own = index.register if isinstance(index, Value) else builder.constant(index, i64)
+    return block.wrap(builder.advance(block.register, own, "i64"))

@@ -26,7 +26,8 @@ from livegrad.codegen.llvm.matmul.launches import (
 )
 from livegrad.codegen.llvm.matmul.matmul_module import module_text
 from livegrad.codegen.llvm.matmul.product import Launches, Operand, Product
-from livegrad.codegen.llvm.vector_builder import TileShapes, tile_shapes
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes, tile_shapes
+from livegrad.ir.types import f32, f64
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel, host_target
 
 # `pack` and `sum` prepare and end
@@ -45,7 +46,7 @@ def shapes_for(element: str) -> TileShapes:
     """The tiles for this processor."""
     host = host_target()
     many = host.vector_bytes == 64 or host.triple.startswith(("aarch64", "arm64"))
-    return tile_shapes({"float32": "float", "float64": "double"}[element], host.vector_bytes, many, host.has_fma)
+    return tile_shapes({"float32": f32, "float64": f64}[element], host.vector_bytes, many, host.has_fma)
 
 
 def library(element: str, kernel: str) -> NativeFunction:
