@@ -10,7 +10,7 @@ from livegrad.codegen.llvm import gather_scatter, masked_control, tapes
 from livegrad.codegen.llvm.elementwise import emit_elementwise
 from livegrad.codegen.llvm.fused_multiply_add import emit_fused, fused_products
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
-from livegrad.codegen.llvm.list_scheduling import in_order_of_writing
+from livegrad.codegen.llvm.list_scheduling import schedule_instructions
 from livegrad.codegen.llvm.registers import NodeValue, Product, Register, TapeReference, TensorReference
 from livegrad.codegen.llvm.subroutines import LONG, emit_call, emit_in_pieces
 from livegrad.diagnostics import CompileError
@@ -64,7 +64,7 @@ def emit_results(
     fused, single = fused_products(order, results)
     left_open = {result for number, result in enumerate(results) if number in added and result in single}
     done = {*values, *fused.values(), *left_open}
-    written = [node for node in in_order_of_writing(order, builder.lanes, builder.vector_bytes) if node not in done]
+    written = [node for node in schedule_instructions(order, builder.lanes, builder.vector_bytes) if node not in done]
     if len(written) > LONG and not copies:
         _emit_in_pieces(builder, written, fused, results, left_open, values)
         written = []

@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from livegrad.codegen.llvm.function_body import emit_one, native_form
 from livegrad.codegen.llvm.fused_multiply_add import fused_products
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
-from livegrad.codegen.llvm.list_scheduling import DIVISIONS, MANY_REGISTERS, in_fewer_registers, with_less_waiting
+from livegrad.codegen.llvm.list_scheduling import DIVISIONS, MANY_REGISTERS, schedule_for_latency, schedule_for_pressure
 from livegrad.codegen.llvm.registers import NodeValue, Register
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, f32
 from livegrad.ir.walk import nodes_of
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.loops.cpu_nest import Layout
-from livegrad.schedule.loops.divergence import has_divergence
+from livegrad.schedule.loops.divergence import may_diverge
 
 _BEHIND = 24  # operations; 12 are as good
 _ALIVE_AT_ONCE = 7  # values of a wave; 5 and 6 are nearly as good, 8 are not
@@ -49,14 +49,14 @@ def _is_straight(function: Function) -> bool:
     function = native_form(function)
     order = list(nodes_of(function))
     operations = [node for node in order if node.operands]
-    if not _SHORT <= len(operations) <= _LONG or has_divergence(function):
+    if not _SHORT <= len(operations) <= _LONG or may_diverge(function):
         return False
     if any(node.type not in (f32, bool_) or _calls_math(node) for node in order):
         return False
     divisions = sum(node.op in DIVISIONS for node in operations)
     if not _FEWEST_DIVISIONS <= divisions <= len(operations) // _DIVISION_IN:
         return False
-    return _most_alive(in_fewer_registers(order)) <= _MOST_ALIVE
+    return _most_alive(schedule_for_pressure(order)) <= _MOST_ALIVE
 
 
 def _calls_math(node: Node) -> bool:
@@ -87,7 +87,7 @@ def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequ
         dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
     ]
     unwritten = {*function.parameters, *fused.values()}
-    nodes = [node for node in with_less_waiting(order, _ALIVE_AT_ONCE) if node not in unwritten]
+    nodes = [node for node in schedule_for_latency(order, _ALIVE_AT_ONCE) if node not in unwritten]
     builder.lanes //= 2
     for step in range(len(nodes) + _BEHIND):
         for place, values in zip((step, step - _BEHIND), streams, strict=True):

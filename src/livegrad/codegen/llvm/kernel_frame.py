@@ -19,7 +19,7 @@ from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Kernel, Port
 from livegrad.schedule.loops.cpu_nest import NEAR, Layout
 from livegrad.schedule.loops.dimensions import StrideKind
-from livegrad.schedule.loops.divergence import has_divergence
+from livegrad.schedule.loops.divergence import may_diverge
 from livegrad.schedule.plan import ALIGNMENT
 
 AccessKind = Literal["read", "output"]
@@ -54,7 +54,7 @@ class Frame:
         )
         self.words = Words()
         self.rows: list[NodeValue | None] = [None] * len(kernel.rows)
-        self.diverges = any(has_divergence(stage.body) for stage in kernel.stages)
+        self.diverges = any(may_diverge(stage.body) for stage in kernel.stages)
         self.masked = self.diverges and any(needs_mask(stage.body) for stage in kernel.stages)
         self.domain_index: list[Register] = []
         self.chunk_rank = 1 if kernel.split else 0  # dimensions before the domain's own that number chunks

@@ -20,7 +20,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i32, i64
 from livegrad.ir.walk import nodes_of
 from livegrad.schedule.loops.cost_model import branch_cost
-from livegrad.schedule.loops.uniform_values import carried_variation, varying_results, while_variation
+from livegrad.schedule.loops.divergence import divergent_results, divergent_state, divergent_while_state
 
 EmitFunction = Callable[[KernelBuilder, Function, Sequence[NodeValue]], list[NodeValue]]
 
@@ -200,7 +200,7 @@ def emit_switch(builder: KernelBuilder, node: Node, operands: list[NodeValue], e
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
-def _is_varying(value: NodeValue) -> bool:
+def _is_divergent(value: NodeValue) -> bool:
     return any(register.lanes > 1 for register in registers_of(value))
 
 
@@ -222,20 +222,20 @@ def _all_registers(values: Sequence[NodeValue]) -> list[Register]:
     return [register for value in values for register in registers_of(value)]
 
 
-def _starting(builder: KernelBuilder, value: NodeValue, varying: bool) -> NodeValue:
+def _starting(builder: KernelBuilder, value: NodeValue, divergent: bool) -> NodeValue:
     """A value as a loop starts with it: wide if it will be, and with a tape to write to."""
     if isinstance(value, TapeReference):
         return tapes.ensured(builder, value)
     if isinstance(value, tuple):
-        return tuple(_starting(builder, part, varying) for part in value)
-    return _widened(builder, value, builder.lanes) if varying else value
+        return tuple(_starting(builder, part, divergent) for part in value)
+    return _widened(builder, value, builder.lanes) if divergent else value
 
 
 def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     iterations, values = _register(operands[0]), operands[1:]
     carried, body = node.attribute("carried"), node.attribute("body")
-    varying = carried_variation(node, tuple(map(_is_varying, values)), not iterations.uniform)
-    start = [_starting(builder, v, flag) for v, flag in zip(values[:carried], varying, strict=True)]
+    divergent = divergent_state(node, tuple(map(_is_divergent, values)), not iterations.uniform)
+    start = [_starting(builder, v, flag) for v, flag in zip(values[:carried], divergent, strict=True)]
     most = iterations if iterations.uniform else _most_iterations(builder, iterations)
     loop = _Loop(builder, start)
     again = builder.apply("icmp slt", bool_, loop.count, most)
@@ -252,7 +252,7 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     active = None if iterations.uniform else builder.apply("icmp slt", bool_, index, iterations)
     with builder.under(builder.mask if active is None else builder.both(builder.mask, active)):
         results = emit(builder, body, [index, *loop.state, *values[carried:]])
-    results = [_widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, varying, strict=True)]
+    results = [_widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)]
     if active is not None:
         results = [_keep_inactive(builder, active, new, old) for new, old in zip(results, loop.state, strict=True)]
     loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
@@ -289,9 +289,9 @@ def _poll(builder: KernelBuilder, again: Register) -> Register:
 def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     carried, limit = node.attribute("carried"), node.attribute("limit")
     captures = operands[carried:]
-    varying = while_variation(node, tuple(map(_is_varying, operands)))
-    start = [_starting(builder, v, flag) for v, flag in zip(operands[:carried], varying, strict=True)]
-    diverges = any(varying_results(node.attribute("condition"), (*varying, *map(_is_varying, captures))))
+    divergent = divergent_while_state(node, tuple(map(_is_divergent, operands)))
+    start = [_starting(builder, v, flag) for v, flag in zip(operands[:carried], divergent, strict=True)]
+    diverges = any(divergent_results(node.attribute("condition"), (*divergent, *map(_is_divergent, captures))))
     loop = _Loop(builder, start)
     holds = _register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
     active = builder.both(builder.mask, holds) if diverges else holds
@@ -302,7 +302,7 @@ def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue
     builder.begin(loop.body)
     with builder.under(active if diverges else builder.mask):
         results = emit(builder, node.attribute("body"), [loop.count, *loop.state, *captures])
-    results = [_widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, varying, strict=True)]
+    results = [_widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)]
     if diverges:
         results = [_keep_inactive(builder, active, new, old) for new, old in zip(results, loop.state, strict=True)]
     loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)

@@ -34,7 +34,7 @@ from livegrad.schedule.loops.cost_model import (
     kernel_cost,
 )
 from livegrad.schedule.loops.cpu_nest import CpuNest
-from livegrad.schedule.loops.divergence import has_divergence, varying_scalars
+from livegrad.schedule.loops.divergence import divergent_scalars, may_diverge
 from livegrad.schedule.loops.interchange import has_short_last_dimension, has_transposed_reads, may_change_order
 from livegrad.schedule.plan import KernelStep, View
 
@@ -68,7 +68,7 @@ def _has_short_rows(nest: CpuNest) -> bool:
         return prod(step.domain) >= MANY_ROWS
     across = dimensions.domain[-1] if dimensions.domain else 1
     # A failed check names an element by its number in memory; lanes that go along rows know it.
-    checked = any(has_divergence(stage.body) for stage in step.kernel.stages)
+    checked = any(may_diverge(stage.body) for stage in step.kernel.stages)
     return points <= TILED_ROW and len(dimensions.inner) == 1 and across >= MANY_ROWS and not checked
 
 
@@ -147,7 +147,7 @@ def _widest_varying(kernel: Kernel, every: Sequence[Node], reads: Sequence[Seque
     present = [port.element for port in kernel.reads] + [scalar for scalar in inner if isinstance(scalar, Scalar)]
     if stored and max(map(byte_size, present), default=0) <= stored:
         return stored
-    return max(map(byte_size, varying_scalars(kernel, reads, lane)), default=4)
+    return max(map(byte_size, divergent_scalars(kernel, reads, lane)), default=4)
 
 
 def _folds_across(kernel: Kernel) -> bool:
