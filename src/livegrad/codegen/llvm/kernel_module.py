@@ -80,25 +80,25 @@ def _math_declaration(request: MathRequest) -> str:
 
 
 def emit_kernel(kernel: Kernel, layout: Layout, quick: bool = False) -> KernelText:
-    """The text of `kernel` for one layout; the symbol is `kernel`.
+    """The LLVM module of `kernel` for one layout; the symbol is `kernel`.
 
-    With `quick`, a text that takes less time to compile and gives the same bits.
+    With `quick`, the baseline tier: it compiles in less time and computes the same bits.
     """
     if quick:
-        return _Emitter(kernel, _narrowed(kernel, layout), quick).emit()
-    if suits_interleaving(kernel, layout):
-        layout = replace(layout, lanes=2 * layout.lanes, interleaved=True)
+        return _Emitter(kernel, _baseline_layout(kernel, layout), quick).emit()
+    if layout.interleaved:
+        suits = suits_interleaving(kernel)
+        layout = replace(layout, lanes=2 * layout.lanes) if suits else replace(layout, interleaved=False)
     return _Emitter(kernel, layout).emit()
 
 
-def _narrowed(kernel: Kernel, layout: Layout) -> Layout:
-    """One register for each value instead of several, where lanes have nothing to do with each other; all is stored
-    by way of the caches."""
+def _baseline_layout(kernel: Kernel, layout: Layout) -> Layout:
+    """One register for each value instead of several, where lanes are independent, and ordinary stores."""
     lanes = layout.lanes
     if layout.direction == "across" and not layout.row and lanes > 1:
         widest = max([byte_size(port.element) for port in (*kernel.reads, *kernel.outputs)], default=4)
         lanes = min(lanes, max(4, layout.vector_bytes // widest))
-    return layout if lanes == layout.lanes and not layout.streamed else replace(layout, lanes=lanes, streamed=())
+    return replace(layout, lanes=lanes, streamed=(), interleaved=False)
 
 
 class _Emitter(Stages):

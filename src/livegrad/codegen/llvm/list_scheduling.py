@@ -13,10 +13,10 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Tape, bool_, scalar_of
 from livegrad.ops.elementwise import div
 from livegrad.ops.transcendental import sqrt
+from livegrad.schedule.loops.cost_model import MANY_REGISTERS
 
 # Shorter code fits into the registers in any order.
 _SHORT = 100
-MANY_REGISTERS = 64  # bytes: processors with vectors of this size have 32 of them
 _LIVE_REGISTERS = 16  # for what is about to be used; with more, or fewer than 14, other values are spilled
 _LONG, _LONGEST = 600, 4000  # nodes: shorter code runs as fast in either order; longer was not measured
 

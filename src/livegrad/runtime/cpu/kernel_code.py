@@ -42,6 +42,7 @@ from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.loops.cpu_nest import CpuNest, Layout, RowTile
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
+from livegrad.schedule.target import Target
 
 ALIGNMENT = 64
 _MOST_KERNELS = 2048
@@ -77,7 +78,8 @@ class Compiling:
     They may come as soon as they are scheduled (`begin`), long before there is a plan.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target = CPU) -> None:
+        self._target = target
         self._choice: CodeChoice = code_choice()
         self._baseline = BaselineCompiler(verified=self._choice == "quick")  # no other tier follows
         self._new: dict[tuple[Any, ...], CompiledKernel] = {}
@@ -87,7 +89,7 @@ class Compiling:
     def begin(self, step: KernelStep) -> None:
         """Has a step's kernel compiled, in the form in which it runs by itself: nearly always, a chain has the same."""
         if id(step) not in self._begun:
-            nest = lower_loops(CpuNest(step, host_target().vector_bytes), CPU)
+            nest = lower_loops(CpuNest(step, host_target().vector_bytes), self._target)
             self._begun[id(step)] = step, ReadyStep(nest, self.add(nest.kernel, nest.layout))
 
     def ready(self, step: KernelStep, rows: RowTile | None) -> ReadyStep:
@@ -97,9 +99,9 @@ class Compiling:
             return self._begun[id(step)][1]
         _, begun = self._begun.get(id(step), (step, None))
         if begun is not None and begun.nest.step is step:
-            nest = tile_loops(begun.nest, rows, CPU)
+            nest = tile_loops(begun.nest, rows, self._target)
         else:
-            nest = lower_loops(CpuNest(step, host_target().vector_bytes, rows), CPU)
+            nest = lower_loops(CpuNest(step, host_target().vector_bytes, rows), self._target)
         return ReadyStep(nest, self.add(nest.kernel, nest.layout))
 
     def add(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
@@ -162,7 +164,12 @@ def _source(kernel: Kernel, layout: Layout, choice: CodeChoice) -> Source:
     """The baseline module of a kernel, and the key of its code: that text, the lanes and the emitter decide it."""
     baseline = emit_kernel(kernel, layout, quick=True)
     stays = "quick" if choice == "quick" else "better"  # soon, if not at once
-    key = object_key("\n".join([emitter_stamp(), stays, str(layout.lanes), str(layout.streamed), baseline.text]), 0)
+    key = object_key(
+        "\n".join(
+            [emitter_stamp(), stays, str(layout.lanes), str(layout.streamed), str(layout.interleaved), baseline.text]
+        ),
+        0,
+    )
     return Source(key, baseline, lambda: _optimized_module(kernel, layout), default_cache(), layout.lanes * 4)
 
 

@@ -19,6 +19,7 @@ LEAST_BLOCK, MOST_BLOCK = 1024, 1 << 16
 SHARED_COST, FEWEST_ITEMS = 400_000.0, 8
 LONG_KERNEL, LARGE_KERNEL = 800, 2000  # nodes
 MANY_MATH_CALLS = 8
+MANY_REGISTERS = 64  # bytes: processors with vectors of this size have 32 of them
 SHORT_LOOP, MEDIUM_LOOP, LONG_LOOP = 48, 100, 300  # nodes of a loop's body
 FEW_CARRIED = 3  # numbers that a loop carries, each of which takes several registers
 MANY_PORTS = 64

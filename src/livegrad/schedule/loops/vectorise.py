@@ -22,6 +22,7 @@ from livegrad.schedule.loops.cost_model import (
     LONG_LOOP,
     MANY_MATH_CALLS,
     MANY_PORTS,
+    MANY_REGISTERS,
     MANY_ROWS,
     MEDIUM_LOOP,
     MOST_LANES,
@@ -117,6 +118,19 @@ def choose_lanes(nest: CpuNest) -> CpuNest:
     if row:
         lanes = min(lanes, max(4, 1 << (MOST_PACKED // row).bit_length() - 1))
     return nest.replace(lanes=lanes)
+
+
+def interleave_lanes(nest: CpuNest) -> CpuNest:
+    """Lets two halves of twice the lanes run one behind the other, if code generation finds that divisions hold up the
+    processor (`codegen/llvm/interleaving.py`)."""
+    kernel = nest.kernel
+    in_two_registers = nest.lanes * 4 == 2 * nest.vector_bytes
+    if kernel.along or nest.vector_bytes != MANY_REGISTERS or not in_two_registers:
+        return nest
+    special = nest.unrolled or nest.tiled or nest.read_packs or nest.output_packs or kernel.wholes
+    if special or len(kernel.stages) != 1 or kernel.stages[0].level != "row":
+        return nest
+    return nest.replace(interleaved=True)
 
 
 def lane_count(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int, vector_bytes: int, points: int) -> int:
