@@ -32,7 +32,7 @@ class Accesses(Frame):
         self.stored_columns: dict[int, list[Register]] = {}  # by output
         self.tiles: dict[
             tuple[AccessKind, int], Register
-        ] = {}  # where accesses of the stage find or leave what is turned
+        ] = {}  # where accesses of the stage find or leave what is transposed
         self.tile_row = self.builder.constant(0, i64)  # the place of a point's first lane there
 
     def _arguments(self, stage: Stage, indices: list[Register], tail: Tail | None, vector: bool) -> list[NodeValue]:

@@ -14,7 +14,7 @@ from livegrad.codegen.llvm.registers import Register, llvm_type, pointer
 from livegrad.codegen.llvm.vector_math import math_function_name
 from livegrad.ir.types import SCALARS, Scalar, bool_, i64, u8
 
-_FOLD = "fold_"
+_REDUCE = "reduce_"
 _PLACE = Register("%place", pointer, 1)
 _LEFT = Register("%left", i64, 1)  # how many lanes there are from the first on: any number, but more than none
 
@@ -58,9 +58,9 @@ def choose_first(builder: KernelBuilder, new: Register, old: Register, left: Reg
     return builder.make(text, new.type, new.lanes)
 
 
-def fold_lanes(builder: KernelBuilder, kind: str, value: Register) -> Register:
+def reduce_lanes(builder: KernelBuilder, kind: str, value: Register) -> Register:
     """One value from all lanes, in the order of `lane_reductions.across_lanes`."""
-    called = _called(builder, _FOLD + kind, value.type, value.lanes)
+    called = _called(builder, _REDUCE + kind, value.type, value.lanes)
     return builder.make(f"call fastcc {llvm_type(value.type, 1)} @{called}({value.typed})", value.type, 1)
 
 
@@ -73,7 +73,7 @@ def _called(builder: KernelBuilder, function: str, type: Scalar, lanes: int) -> 
 
 
 def is_lane_function(function: str) -> bool:
-    return function in ("load", "store", "choose") or function.startswith(_FOLD)
+    return function in ("load", "store", "choose") or function.startswith(_REDUCE)
 
 
 def lane_declaration(function: str, element: str, lanes: int) -> str:
@@ -87,11 +87,11 @@ def lane_definition(function: str, element: str, lanes: int) -> tuple[set[str], 
     """Returns the declaration and the definition of a function; it has the attributes #1."""
     type, builder = SCALARS[element], KernelBuilder(lanes)
     result, parameters = _signature(function, type, lanes)
-    if function.startswith(_FOLD):
-        (folded,) = lane_reductions.across_lanes(
-            builder, function.removeprefix(_FOLD), (Register("%value", type, lanes),)
+    if function.startswith(_REDUCE):
+        (total,) = lane_reductions.across_lanes(
+            builder, function.removeprefix(_REDUCE), (Register("%value", type, lanes),)
         )
-        builder.line(f"ret {folded.typed}")
+        builder.line(f"ret {total.typed}")
     else:
         builder.branch(builder.apply("icmp sge", bool_, _LEFT, builder.constant(lanes, i64)), "all", "some")
         for label in ("all", "some"):

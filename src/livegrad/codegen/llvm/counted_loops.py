@@ -1,6 +1,7 @@
 """Loops in LLVM IR: blocks, and a phi for every register that is carried between iterations.
 
-`control.py` writes a program's loops with it, `stages.py` and `kernel.py` those over a domain, `tapes.py` over slots.
+`masked_control.py` writes the loops of a program with it, `stages.py` and `kernel_module.py` those over a domain, and
+`values.py` those of hand-written kernels.
 """
 
 from __future__ import annotations

@@ -57,5 +57,5 @@ def emit_fused(builder: Builder, node: Node, product: Node, factors: Product, ot
 
 
 def add_product(builder: Builder, product: Product, other: Register) -> Register:
-    """The product and the other number added, rounded once where the processor can."""
+    """The product plus the other number, rounded once where the processor can."""
     return builder.intrinsic("fmuladd", other.type, product.first, product.second, other)

@@ -208,7 +208,7 @@ def _write_one(builder: KernelBuilder, tensor: TensorReference, offset: Register
 def _write_in_order(
     builder: KernelBuilder, tensor: TensorReference, place: _Place, value: Register, adds: bool
 ) -> None:
-    """One lane after the other, by way of memory: lanes of a vector come singly from there, and it costs less."""
+    """One lane after the other, through memory, which is faster than extracting lanes from a vector."""
     offset, mask = builder.widen(_wide(builder, place.offset), builder.lanes), _active(builder, place)
     type = value.type
     offsets, values = (
@@ -230,7 +230,7 @@ def _write_in_order(
     builder.begin(some)
     flags = _spilled(builder, builder.convert("zext", mask, memory_type(bool_)))
 
-    def turn(lane: Register, carried: list[Register]) -> list[Register]:
+    def write_if_active(lane: Register, carried: list[Register]) -> list[Register]:
         run, over = builder.label("write"), builder.label("written")
         flag = load_element(builder, element_address(builder, flags, bool_, lane), bool_)
         builder.branch(flag, run, over)
@@ -240,7 +240,7 @@ def _write_in_order(
         builder.begin(over)
         return []
 
-    counted_loop(builder, builder.constant(0, i64), builder.constant(builder.lanes, i64), 1, [], turn)
+    counted_loop(builder, builder.constant(0, i64), builder.constant(builder.lanes, i64), 1, [], write_if_active)
     builder.jump(done)
     builder.begin(done)
 

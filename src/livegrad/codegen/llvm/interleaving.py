@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from livegrad.codegen.llvm.function_body import emit_one, native_form
 from livegrad.codegen.llvm.fused_multiply_add import fused_products
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
-from livegrad.codegen.llvm.list_scheduling import DIVISIONS, schedule_for_latency, schedule_for_pressure
+from livegrad.codegen.llvm.list_scheduling import schedule_for_latency, schedule_for_pressure
 from livegrad.codegen.llvm.registers import NodeValue, Register
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, f32
 from livegrad.ir.walk import nodes_of
 from livegrad.schedule.kernel import Kernel
+from livegrad.schedule.loops.cost_model import DIVISIONS
 from livegrad.schedule.loops.divergence import may_diverge
 
 _DELAY = 24  # operations; 12 are as good

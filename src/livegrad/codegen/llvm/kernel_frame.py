@@ -1,6 +1,6 @@
 """The frame of a kernel in LLVM IR: its arguments, counted loops, and the current position in the domain.
 
-`accesses.py`, `stages.py` and `kernel.py` each add a layer to it.
+`accesses.py`, `register_tiles.py`, `stages.py` and `kernel_module.py` each add a layer to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KNOWN_STRIDES: dict[StrideKind, int] = {"zero": 0, "one": 1, **{near: step for 
 
 
 @dataclass
-class Words:
+class ArgumentSlots:
     """Allocates the slots of the argument block; `names` records the contents of each."""
 
     names: list[str] = field(default_factory=list)
@@ -45,14 +45,14 @@ class Frame:
 
     def __init__(self, kernel: Kernel, layout: Layout, quick: bool = False) -> None:
         self.kernel, self.layout = kernel, layout
-        self.quick = quick  # short text counts more than quick code; the bits are the same
-        self.masks: dict[Tail, Register] = {}  # those that hold in all of the code being written
-        self.lefts: dict[Tail, Register] = {}  # the same for how many lanes there are
+        self.quick = quick  # the baseline tier: compile time counts more than speed; the bits are the same
+        self.masks: dict[Tail, Register] = {}  # lane masks that dominate the current block
+        self.lefts: dict[Tail, Register] = {}  # likewise, how many lanes are left
         registers = 0 if quick else layout.vector_bytes
         self.builder = KernelBuilder(
             layout.lanes, quick=quick, in_order=layout.direction == "along", vector_bytes=registers
         )
-        self.words = Words()
+        self.slots = ArgumentSlots()
         self.rows: list[NodeValue | None] = [None] * len(kernel.rows)
         self.diverges = any(may_diverge(stage.body) for stage in kernel.stages)
         self.masked = self.diverges and any(needs_mask(stage.body) for stage in kernel.stages)
@@ -61,29 +61,29 @@ class Frame:
 
     # --- the argument block ---
 
-    def word(self, name: str, type: Scalar = i64) -> Register:
-        """A word of the argument block, loaded before the loops."""
+    def argument(self, name: str, type: Scalar = i64) -> Register:
+        """A slot of the argument block, loaded before the loops."""
         builder = self.builder
         with builder.before_loops():
-            place = builder.advance(_ARGUMENTS, builder.constant(self.words.take(name), i64), "i64")
+            place = builder.advance(_ARGUMENTS, builder.constant(self.slots.take(name), i64), "i64")
             return builder.load(place, type, align=8, flags=", !invariant.load !0")
 
     def uniform(self, name: str, type: Scalar) -> Register:
-        """A scalar argument, by the address of its value, and spread over the lanes once if it is needed so."""
-        address = self.word(name, pointer)
+        """A scalar argument, loaded from the address in its slot."""
+        address = self.argument(name, pointer)
         with self.builder.before_loops():
             return vector_memory.load_uniform(self.builder, address, type)
 
     def load_arguments(self) -> None:
         kernel, layout = self.kernel, self.layout
-        self.status = self.word("status", pointer)
-        self.interrupt = self.word("interrupt", pointer)
-        self.extents = [self.word(f"domain{d}") for d in range(layout.domain_rank)]
-        self.inner = [self.word(f"inner{d}") for d in range(layout.inner_rank)]
-        self.block_size = self.word("block")
+        self.status = self.argument("status", pointer)
+        self.interrupt = self.argument("interrupt", pointer)
+        self.extents = [self.argument(f"domain{d}") for d in range(layout.domain_rank)]
+        self.inner = [self.argument(f"inner{d}") for d in range(layout.inner_rank)]
+        self.block_size = self.argument("block")
         scratch = any(port.scratch for port in kernel.outputs)
-        self.scratch_size = self.word("scratch") if scratch else self.block_size
-        self.chunk = self.word("chunk") if kernel.split else None
+        self.scratch_size = self.argument("scratch") if scratch else self.block_size
+        self.chunk = self.argument("chunk") if kernel.split else None
         self.read_bases, self.read_strides = self._ports("read", kernel.reads, layout.reads)
         self.output_bases, self.output_strides = self._ports("output", kernel.outputs, layout.outputs)
         self.wholes = [self._whole(index) for index in range(len(kernel.wholes))]
@@ -91,7 +91,7 @@ class Frame:
         self.begins_lines = self._all_begin_lines([self.output_bases[number] for number in layout.streamed])
 
     def _all_begin_lines(self, addresses: list[Register]) -> Register | None:
-        """Whether all of some memory begins at cache lines, found out before the loops; None where there is none."""
+        """Whether all addresses begin cache lines, computed before the loops; None if there are none."""
         builder = self.builder
         if not addresses:
             return None
@@ -104,7 +104,7 @@ class Frame:
     def _ports(
         self, role: str, ports: tuple[Port, ...], kinds: tuple[tuple[StrideKind, ...], ...]
     ) -> tuple[list[Register], list[list[Register]]]:
-        bases = [self.word(f"{role}{k}", pointer) for k in range(len(ports))]
+        bases = [self.argument(f"{role}{k}", pointer) for k in range(len(ports))]
         strides = [
             [self._stride(f"{role}{k}.stride{d}", kind) for d, kind in enumerate(own)] for k, own in enumerate(kinds)
         ]
@@ -112,14 +112,14 @@ class Frame:
 
     def _stride(self, name: str, kind: StrideKind) -> Register:
         if kind == "any":
-            return self.word(name)
+            return self.argument(name)
         return self.builder.constant(self.layout.row if kind == "row" else _KNOWN_STRIDES[kind], i64)
 
     def _whole(self, index: int) -> TensorReference:
         whole = self.kernel.wholes[index]
-        address = self.word(f"whole{index}", pointer)
-        extents = tuple(self.word(f"whole{index}.extent{d}") for d in range(whole.rank))
-        strides = [self.word(f"whole{index}.stride{d}") for d in range(whole.rank - 1)]
+        address = self.argument(f"whole{index}", pointer)
+        extents = tuple(self.argument(f"whole{index}.extent{d}") for d in range(whole.rank))
+        strides = [self.argument(f"whole{index}.stride{d}") for d in range(whole.rank - 1)]
         strides += [self.builder.constant(1, i64)] * min(whole.rank, 1)  # memory of tensors is dense
         covered = frozenset((axis, dimension) for own, axis, dimension in self.layout.covered if own == index)
         chunk_rank = self.chunk_rank if index in self.kernel.written else 0
@@ -138,7 +138,7 @@ class Frame:
         return self.builder.constant(0, i64) if total is None else total
 
     def decode(self, linear: Register, extents: list[Register]) -> list[Register]:
-        """The indices of a point from its number in row-major order."""
+        """The indices of a point from its linear index in row-major order."""
         indices: list[Register] = []
         for extent in reversed(extents[1:]):
             indices.append(self.builder.apply("urem", i64, linear, extent))
@@ -162,7 +162,7 @@ class Frame:
         return found[::-1]
 
     def encode(self, indices: list[Register], extents: list[Register]) -> Register:
-        """The number of a point in row-major order from its indices."""
+        """The linear index of a point in row-major order from its indices."""
         linear: Register | None = None
         for index, extent in zip(indices, extents, strict=True):
             scaled = None if linear is None else self.builder.apply("mul", i64, linear, extent)
@@ -170,7 +170,7 @@ class Frame:
         return self.builder.constant(0, i64) if linear is None else linear
 
     def _begin_group(self, tail: Tail | None) -> None:
-        """Writes what all accesses of a group of lanes share, where short text counts."""
+        """In the baseline tier, computes what all accesses of a group of lanes share."""
         if self.quick and tail is not None and self.builder.lanes > 1:
             self.lefts[tail] = self._left(tail)
             if self.masked or self._has_gathers():

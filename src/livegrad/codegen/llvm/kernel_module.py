@@ -30,14 +30,14 @@ from livegrad.schedule.loops.cpu_nest import Layout
 
 @dataclass(frozen=True)
 class KernelText:
-    """LLVM text of a kernel, the words it takes, and its checks."""
+    """LLVM IR of a kernel, its argument slots, and its checks."""
 
     declarations: frozenset[str]
     definition: str  # of the function `kernel`, and of those beside it that it calls
     longest: int  # lines of any of them
     attributes: str
     uses_tapes: bool
-    words: tuple[str, ...]
+    slots: tuple[str, ...]  # of the argument block, by name
     sites: tuple[Site, ...]
     interruptible: bool
     math: tuple[MathRequest, ...]  # functions of the math library that it calls
@@ -110,7 +110,7 @@ class _Emitter(Stages):
         begin, end = Register("%begin", i64, 1), Register("%end", i64, 1)
         builder.begin("items")
         sizes = self._item_sizes()
-        # Indices are counted on from item to item: dividing takes longer than the work of a short line.
+        # Indices are incremented from item to item: dividing takes longer than the work of a short line.
         start = self.decode(begin, sizes) if len(sizes) > 1 else []
 
         def item(number: Register, indices: list[Register]) -> list[Register]:
@@ -121,7 +121,7 @@ class _Emitter(Stages):
         if builder.uses_tapes:
             builder.line("call void @lg_arena_free(ptr %arena)")
         if self.layout.streamed:
-            builder.line("fence seq_cst")  # stores past the caches are not in order with others
+            builder.line("fence seq_cst")  # non-temporal stores are not ordered with others
         builder.line("ret void")
         return self._finish()
 
@@ -150,20 +150,20 @@ class _Emitter(Stages):
             max(text.count("\n") for text in definitions),
             f'attributes #0 = {{ {common} "stackrealign" }}',
             builder.uses_tapes,
-            tuple(self.words.names),
+            tuple(self.slots.names),
             tuple(builder.sites),
             builder.polls,
             tuple(sorted(builder.math)),
         )
 
     def _arena_lines(self) -> list[str]:
-        """An empty arena that knows where to complain."""
+        """An empty arena, with the status word and the check site that it reports to."""
         self.builder.sites.append(Site(TOO_MUCH, None))
-        words = ("ptr null", "i64 0", "ptr %status", f"i64 {len(self.builder.sites) - 1}")
+        fields = ("ptr null", "i64 0", "ptr %status", f"i64 {len(self.builder.sites) - 1}")
         lines = []
-        for index, word in enumerate(words):
+        for index, field in enumerate(fields):
             lines.append(f"  %arena.{index} = getelementptr i64, ptr %arena, i64 {index}")
-            lines.append(f"  store {word}, ptr %arena.{index}")
+            lines.append(f"  store {field}, ptr %arena.{index}")
         return lines
 
     def _item_sizes(self) -> list[Register]:
@@ -184,7 +184,7 @@ class _Emitter(Stages):
             self._row(item, None)
 
     def _block(self, outer: list[Register], block: Register) -> None:
-        """Lanes across the last domain dimension: an item is a block of it."""
+        """Lanes across the last domain dimension, of which an item is a block."""
         builder = self.builder
         length = self.extents[-1]
         start = builder.apply("mul", i64, block, self.block_size)
@@ -192,7 +192,7 @@ class _Emitter(Stages):
 
         def group(position: Register, carried: list[Register]) -> list[Register]:
             self.domain_index = [*outer, position]
-            first = self.chunk_rank if self.masked else len(self.extents)  # only checks tell elements by number
+            first = self.chunk_rank if self.masked else len(self.extents)  # only checks need the linear index
             self._row(self.encode(self.domain_index[first:], self.extents[first:]), (position, stop))
             return []
 

@@ -22,7 +22,7 @@ def initial(builder: Builder, kind: str, type: Scalar) -> Accumulator:
 
 
 def combine(builder: Builder, kind: str, first: Accumulator, second: Accumulator) -> Accumulator:
-    """The fold of two partial folds, the first from earlier elements (of the same lane)."""
+    """Combines two accumulators, the first of earlier elements (of the same lane)."""
     a, b = first[0], second[0]
     type = a.type
     if kind in ("argmax", "argmin"):

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tape, bool_, scalar_of
-from livegrad.ops.elementwise import div
-from livegrad.ops.transcendental import sqrt
-from livegrad.schedule.loops.cost_model import MANY_REGISTERS
+from livegrad.schedule.loops.cost_model import DIVISIONS, MANY_REGISTERS
 
 # Shorter code fits into the registers in any order.
 _SHORT = 100
@@ -24,7 +22,6 @@ _LONG, _LONGEST = 600, 4000  # nodes: shorter code runs as fast in either order;
 # each cycle. The divider is busy with one for so long.
 _LATENCY = 4.0
 _DIVIDER_LATENCY, _DIVIDER_BUSY = 12.0, 24.0
-DIVISIONS = frozenset({div, sqrt})
 
 _NEAR = 60  # nodes between a value and a use for which it stays in a register; 15 and 80 are as good
 

@@ -40,7 +40,7 @@ class Tiles(Accesses):
         body: Callable[[Register, list[Register]], list[Register]],
         down: bool,
     ) -> list[Register]:
-        """`body` at each point of a span of the last inner dimension, the stage's turned accesses by way of tiles."""
+        """`body` at each point of a span of the last inner dimension; transposed accesses go through tiles."""
         builder = self.builder
         start, stop = span
         size = builder.constant(TILE, i64)
@@ -51,7 +51,7 @@ class Tiles(Accesses):
             first = builder.apply("add", i64, start, builder.apply("mul", i64, number, size))
             count = builder.least(builder.apply("sub", i64, stop, first), size)
             for read in reads:
-                self._turn_in(read, [*outer, first], count)
+                self._transpose_in(read, [*outer, first], count)
 
             def point(place: Register, inner: list[Register]) -> list[Register]:
                 self.tile_row = builder.apply("mul", i64, place, builder.constant(builder.lanes, i64))
@@ -59,7 +59,7 @@ class Tiles(Accesses):
 
             ended = counted_loop(builder, builder.constant(0, i64), count, 1, carried, point, downward=down)
             for output in outputs:
-                self._turn_out(output, [*outer, first], count)
+                self._transpose_out(output, [*outer, first], count)
             return ended
 
         rounded = builder.apply("add", i64, builder.apply("sub", i64, stop, start), builder.constant(TILE - 1, i64))
@@ -82,7 +82,7 @@ class Tiles(Accesses):
         return {"one": 1, **{near: step for step, near in NEAR.items()}}[last]
 
     def _tile_memory(self, kind: AccessKind, number: int) -> Register:
-        """Room for a tile, shared by all stages that need it for this access."""
+        """The memory of a tile, shared by all stages that need it for this access."""
         name = f"%tile.{kind}{number}"
         port = (self.kernel.reads if kind == "read" else self.kernel.outputs)[number]
         line = f"  {name} = alloca [{TILE * self.builder.lanes} x {llvm_memory(port.element)}], align 64"
@@ -90,7 +90,7 @@ class Tiles(Accesses):
             self.builder.entry.append(line)
         return Register(name, pointer, 1)
 
-    def _turn_in(self, number: int, indices: list[Register], count: Register) -> None:
+    def _transpose_in(self, number: int, indices: list[Register], count: Register) -> None:
         builder = self.builder
         column, step = self._column("read", number, indices), self._point_step("read", number)
         held, back = vector_memory.memory_type(column.type), step < 0
@@ -107,13 +107,13 @@ class Tiles(Accesses):
                 places = lane_constants(range(0, side * step, step), i64)
                 return [vector_memory.gather(builder, row, held, places, mask) for row in rows]
 
-            turned = turned_block(builder, self._masked_at_the_end(point, count, side, back, load))
-            for offset, value in enumerate(reversed(turned) if back else turned):
+            transposed = transpose_block(builder, self._masked_at_the_end(point, count, side, back, load))
+            for offset, value in enumerate(reversed(transposed) if back else transposed):
                 vector_memory.store_vector(builder, self._tile_place("read", number, held, place, offset), value, None)
 
         self._blocks(held, builder.constant(builder.lanes, i64), count, block)  # all lanes: what is computed has values
 
-    def _turn_out(self, number: int, indices: list[Register], count: Register) -> None:
+    def _transpose_out(self, number: int, indices: list[Register], count: Register) -> None:
         builder = self.builder
         column, step = self._column("output", number, indices), self._point_step("output", number)
         held, back = vector_memory.memory_type(column.type), step < 0
@@ -122,12 +122,12 @@ class Tiles(Accesses):
             side = self._side(held)
             places = [self._tile_place("output", number, held, place, offset) for offset in range(side)]
             columns = [vector_memory.load_vector(builder, own, held, None, side) for own in places]
-            turned = turned_block(builder, columns[::-1] if back else columns)
+            transposed = transpose_block(builder, columns[::-1] if back else columns)
             rows = self._rows(column, lane, point, side, step)
 
             def store(mask: Register | None) -> list[Register]:
                 # The last one first: those beyond the end have the place of the last that there is.
-                for row, value in reversed(list(zip(rows, turned, strict=True))):
+                for row, value in reversed(list(zip(rows, transposed, strict=True))):
                     vector_memory.store_vector(builder, row, value, mask)
                 return []
 
@@ -194,22 +194,18 @@ class Tiles(Accesses):
         return self.builder.apply("sub", i64, left, self.builder.constant(1, i64))
 
 
-def turned_block(builder: KernelBuilder, rows: list[Register]) -> list[Register]:
+def transpose_block(builder: KernelBuilder, rows: list[Register]) -> list[Register]:
     """The columns of a square, whose rows come in: halves of ever smaller squares change places."""
     side, distance = len(rows), 1
     while distance < side:
-        turned = list(rows)
+        transposed = list(rows)
         for first in range(side):
             if first & distance:
                 continue
             second = first | distance
             low = [side + (lane ^ distance) if lane & distance else lane for lane in range(side)]
             high = [side + lane if lane & distance else lane | distance for lane in range(side)]
-            turned[first] = _merged(builder, rows[first], rows[second], low)
-            turned[second] = _merged(builder, rows[first], rows[second], high)
-        rows, distance = turned, 2 * distance
+            transposed[first] = builder.shuffle(rows[first], low, rows[second])
+            transposed[second] = builder.shuffle(rows[first], high, rows[second])
+        rows, distance = transposed, 2 * distance
     return rows
-
-
-def _merged(builder: KernelBuilder, first: Register, second: Register, lanes: list[int]) -> Register:
-    return builder.shuffle(first, lanes, second)

@@ -16,13 +16,13 @@ from livegrad.ir.types import Scalar, f32, i64
 from livegrad.schedule.kernel import Sink, Stage
 from livegrad.schedule.loops.cost_model import branch_cost
 
-# Short bodies are written several times in a row, with folds of their own, to keep the processor's pipelines full.
+# Short bodies are unrolled, with separate accumulators, to keep the processor's pipelines full.
 _UNROLL = 4
 _UNROLL_BELOW = 60.0
 
 
 def _width(target: Sink) -> int:
-    """How many registers a fold is: one that looks for a place has two."""
+    """How many registers a reduction carries: argmin and argmax carry a value and its index."""
     return 2 if target.reduce in ("argmax", "argmin") else 1
 
 
@@ -78,15 +78,15 @@ class Stages(Tiles):
         return start, builder.least(builder.apply("add", i64, start, self.chunk), self.inner[0])
 
     def _point_stage(self, stage: Stage) -> None:
-        folds = [target for target in stage.sinks if target.reduce is not None]
-        start = [part for target in folds for part in self._fold_start(target)]
+        reductions = [target for target in stage.sinks if target.reduce is not None]
+        start = [part for target in reductions for part in self._reduction_start(target)]
         if self.layout.row:
             ended = self._written_out(stage, start)
         elif self.layout.direction == "across":
             ended = self._sweep(stage, start, lambda indices, state: self._point(stage, indices, self.tail, state))
         else:
             ended = self._sweep(stage, start, lambda indices, state: self._lane_loop(stage, indices, state))
-        self._end_folds(folds, ended)
+        self._end_reductions(reductions, ended)
 
     def _written_out(self, stage: Stage, state: list[Register]) -> list[Register]:
         """Each of a short row's points in turn, without a loop: columns of packed rows are there as vectors."""
@@ -98,24 +98,24 @@ class Stages(Tiles):
         self.columns = {}
         return state
 
-    def _fold_start(self, target: Sink) -> list[Register]:
+    def _reduction_start(self, target: Sink) -> list[Register]:
         builder = self.builder
-        type = lane_reductions.accumulator_type(target.reduce or "", self._fold_type(target))
+        type = lane_reductions.accumulator_type(target.reduce or "", self._reduction_type(target))
         return [
             builder.widen(register, builder.lanes)
             for register in lane_reductions.initial(builder, target.reduce or "", type)
         ]
 
-    def _fold_type(self, target: Sink) -> Scalar:
+    def _reduction_type(self, target: Sink) -> Scalar:
         for stage in self.kernel.stages:
             for own, result in zip(stage.sinks, stage.body.results, strict=True):
                 if own is target and isinstance(result.type, Scalar):
                     return result.type
-        raise AssertionError("a fold has a scalar result")
+        raise AssertionError("a reduction has a scalar result")
 
-    def _end_folds(self, folds: list[Sink], registers: list[Register]) -> None:
+    def _end_reductions(self, reductions: list[Sink], registers: list[Register]) -> None:
         supply = iter(registers)
-        for target in folds:
+        for target in reductions:
             kind = target.reduce or ""
             value = tuple(next(supply) for _ in range(_width(target)))
             if self.layout.direction == "along":
@@ -125,7 +125,7 @@ class Stages(Tiles):
 
     def _across_lanes(self, kind: str, value: lane_reductions.Accumulator) -> lane_reductions.Accumulator:
         if self.quick and len(value) == 1 and value[0].lanes > 1 and baseline_lanes.has_calls(value[0].type):
-            return (baseline_lanes.fold_lanes(self.builder, kind, value[0]),)
+            return (baseline_lanes.reduce_lanes(self.builder, kind, value[0]),)
         return lane_reductions.across_lanes(self.builder, kind, value)
 
     def _narrowed(self, value: Register, wanted: Scalar) -> Register:
@@ -134,7 +134,7 @@ class Stages(Tiles):
         return value
 
     def _lane_loop(self, stage: Stage, indices: list[Register], state: list[Register]) -> list[Register]:
-        """The last inner dimension by groups of lanes: several at once while they are full, then one by one."""
+        """The last inner dimension by groups of lanes: unrolled while groups are full, then one by one."""
         step = self.layout.lanes
         depth = len(self.inner) - 1
         start, stop = self._inner_range(depth)
@@ -158,7 +158,7 @@ class Stages(Tiles):
         end = builder.apply("add", i64, start, whole)
 
         def body_in_turn(position: Register, carried: list[Register]) -> list[Register]:
-            """The first of the folds goes on and comes last: all have had their turn when the loop ends."""
+            """Rotates the accumulators, so that each has had its turn when the loop ends."""
             return [*carried[len(state) :], *self._point(stage, [*indices, position], None, carried[: len(state)])]
 
         def body(position: Register, carried: list[Register]) -> list[Register]:
@@ -169,27 +169,27 @@ class Stages(Tiles):
                 groups += self._point(stage, [*indices, at], None, own)
             return groups
 
-        fresh = [part for t in stage.sinks if t.reduce is not None for part in self._fold_start(t)]
+        fresh = [part for t in stage.sinks if t.reduce is not None for part in self._reduction_start(t)]
         carried = [*state, *(fresh * (unroll - 1))]
         if self.quick:
             ended = counted_loop(self.builder, start, end, lane_count, carried, body_in_turn)
         else:
             ended = counted_loop(self.builder, start, end, step, carried, body)
-        folds = [target for target in stage.sinks if target.reduce is not None]
-        return end, self._fold_groups(folds, ended, unroll)
+        reductions = [target for target in stage.sinks if target.reduce is not None]
+        return end, self._combine_groups(reductions, ended, unroll)
 
-    def _fold_groups(self, folds: list[Sink], registers: list[Register], unroll: int) -> list[Register]:
+    def _combine_groups(self, reductions: list[Sink], registers: list[Register], unroll: int) -> list[Register]:
         size = len(registers) // unroll
         groups = [registers[k * size : (k + 1) * size] for k in range(unroll)]
         while len(groups) > 1:
             pairs = zip(groups[::2], groups[1::2], strict=True)
-            groups = [self._fold_pair(folds, first, second) for first, second in pairs]
+            groups = [self._combine_pair(reductions, first, second) for first, second in pairs]
         return groups[0]
 
-    def _fold_pair(self, folds: list[Sink], first: list[Register], second: list[Register]) -> list[Register]:
+    def _combine_pair(self, reductions: list[Sink], first: list[Register], second: list[Register]) -> list[Register]:
         result: list[Register] = []
         position = 0
-        for target in folds:
+        for target in reductions:
             width = _width(target)
             a, b = (tuple(side[position : position + width]) for side in (first, second))
             result.extend(lane_reductions.combine(self.builder, target.reduce or "", a, b))
@@ -221,10 +221,10 @@ class Stages(Tiles):
             if target.kind == "whole":
                 continue  # changed in place
             assert isinstance(value, Register | Product)
-            folded = self._folded(target, value, indices, held := [next(supply) for _ in range(_width(target))])
+            reduced = self._accumulate(target, value, indices, held := [next(supply) for _ in range(_width(target))])
             if tail is not None and along and builder.lanes > 1:
-                folded = [self._up_to_the_end(tail, mask, *pair) for pair in zip(folded, held, strict=True)]
-            following += folded
+                reduced = [self._up_to_the_end(tail, mask, *pair) for pair in zip(reduced, held, strict=True)]
+            following += reduced
         self._store(stores, indices, tail, True)
         return following
 
@@ -234,7 +234,7 @@ class Stages(Tiles):
         return self.encode([*self.domain_index[first:], *indices], [*self.extents[first:], *self.inner])
 
     def _sweeps_rows(self) -> bool:
-        """Whether lanes go over rows in memory. Of what is folded down columns, a failed check names the column."""
+        """Whether lanes sweep rows in memory. In a reduction down columns, a failed check names the column."""
         return any("row" in kinds for kinds in (*self.layout.reads, *self.layout.outputs))
 
     def _inner_points(self) -> Register:
@@ -244,13 +244,13 @@ class Stages(Tiles):
         return total
 
     def _needs_mask(self, stage: Stage) -> bool:
-        """Whether which lanes there are is asked for: by checks, and by folds along them that have no call for that."""
+        """Whether lanes need a mask: for checks, and for reductions along lanes that have no call for it."""
         if self.masked or self.layout.direction == "across":
             return self.masked
-        folds = [self._fold_type(target) for target in stage.sinks if target.reduce is not None]
-        return not all(self.quick and baseline_lanes.has_calls(type) for type in folds)
+        reductions = [self._reduction_type(target) for target in stage.sinks if target.reduce is not None]
+        return not all(self.quick and baseline_lanes.has_calls(type) for type in reductions)
 
-    def _folded(
+    def _accumulate(
         self, target: Sink, value: Register | Product, indices: list[Register], held: list[Register]
     ) -> list[Register]:
         builder = self.builder
@@ -262,7 +262,7 @@ class Stages(Tiles):
         return list(lane_reductions.combine(builder, target.reduce or "", tuple(held), fresh))
 
     def _up_to_the_end(self, tail: Tail, mask: Register | None, new: Register, old: Register) -> Register:
-        """A fold after a group of lanes: those behind the end keep what they had."""
+        """An accumulator after a group of lanes: lanes behind the end keep their value."""
         if mask is not None:
             return self.builder.select(mask, new, old)
         return baseline_lanes.choose_first(self.builder, new, old, self._left(tail))
@@ -278,7 +278,7 @@ class Stages(Tiles):
         return builder.widen(linear, builder.lanes)
 
     def _scan_stage(self, stage: Stage) -> None:
-        """Lanes across only: each lane folds along its own row, storing as it goes."""
+        """Lanes across only: each lane reductions along its own row, storing as it goes."""
         builder, scan = self.builder, stage.scan
         type = stage.body.results[0].type
         assert scan is not None

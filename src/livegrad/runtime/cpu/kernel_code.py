@@ -297,7 +297,7 @@ class PlanSerialiser:
         ready = self.steps[id(step)]
         nest, code = ready.nest, ready.code
         values = self._words(nest)
-        words = tuple([values[name] for name in code.text.words])
+        words = tuple([values[name] for name in code.text.slots])
         return SerialisedKernel(code.key, words, nest.total, nest.grain, code.text.interruptible, code.text.sites)
 
     def _product(

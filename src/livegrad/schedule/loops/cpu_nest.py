@@ -115,6 +115,7 @@ class CpuNest(LoopNest):
         for role, packs in (("reads", self.read_packs), ("outputs", self.output_packs)):
             notes += [f"{role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
         notes += ["transposed accesses: in tiles of registers"] if self.tiled else []
+        notes += ["lanes: two halves may be interleaved"] if self.interleaved else []
         return [*notes, *(f"output {number}: non-temporal stores" for number in self.streamed)]
 
 

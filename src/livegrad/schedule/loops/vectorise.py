@@ -16,6 +16,7 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.schedule.kernel import Kernel, Level, Port, Stage
 from livegrad.schedule.loops.cost_model import (
+    DIVISIONS,
     FEW_CARRIED,
     LARGE_KERNEL,
     LONG_KERNEL,
@@ -130,7 +131,9 @@ def interleave_lanes(nest: CpuNest) -> CpuNest:
     special = nest.unrolled or nest.tiled or nest.read_packs or nest.output_packs or kernel.wholes
     if special or len(kernel.stages) != 1 or kernel.stages[0].level != "row":
         return nest
-    return nest.replace(interleaved=True)
+    ops = {node.op for node in nodes_of(kernel.stages[0].body)}
+    divides = not ops.isdisjoint(DIVISIONS) or any(op.expand is not None for op in ops)
+    return nest.replace(interleaved=True) if divides else nest
 
 
 def lane_count(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int, vector_bytes: int, points: int) -> int:

@@ -60,7 +60,7 @@ def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) 
     copies = copies_of(product, matrix)
     copy = pack(
         "right", "workspace", lines=product.columns, columns=product.inner, matrices=copies.matrices, shapes=shapes,
-        vectors=4, source=copies.source.turned, step=line, panel=shapes.panel(4) * shapes.bytes, matrix=matrix,
+        vectors=4, source=copies.source.transposed, step=line, panel=shapes.panel(4) * shapes.bytes, matrix=matrix,
     )  # fmt: skip
     packed = Operand(shapes.bytes, line, copies.matrix, copies.outer)
     run = dot(product._replace(right=packed), shapes, True, rows_of_item).steps[0]
