@@ -190,7 +190,7 @@ def counting(start: Value | int, stop: Value, step: Value | int = 1) -> Iterator
 
 
 @dataclass
-class Module:
+class LlvmModule:
     """Functions of a module, and declarations of what they call."""
 
     declarations: set[str] = field(default_factory=set)
@@ -203,7 +203,7 @@ class Module:
 class Procedure:
     """A function without a result, under construction; `parameters` has its parameters by name."""
 
-    def __init__(self, module: Module, name: str, parameters: Mapping[str, Scalar]) -> None:
+    def __init__(self, module: LlvmModule, name: str, parameters: Mapping[str, Scalar]) -> None:
         self.name, self._module = name, module
         self.builder = Builder(declarations=module.declarations)
         self.parameters = {own: Value(self.builder, Register(f"%{own}", type, 1)) for own, type in parameters.items()}
@@ -224,10 +224,10 @@ def call(function: str, *arguments: Value) -> None:
 KERNEL_PARAMETERS = {"begin": i64, "end": i64, "args": pointer, "worker": i64}  # items, argument block, thread
 
 
-class Kernel(Procedure):
+class PoolKernel(Procedure):
     """A kernel under construction: a function that the thread pool calls for a range of items."""
 
-    def __init__(self, module: Module, name: str) -> None:
+    def __init__(self, module: LlvmModule, name: str) -> None:
         super().__init__(module, name, KERNEL_PARAMETERS)
         self.begin, self.end, self.worker = (self.parameters[name] for name in ("begin", "end", "worker"))
 

@@ -14,7 +14,7 @@ from livegrad.codegen.llvm.matmul.packing import padded_row
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 from livegrad.codegen.llvm.matmul.tile_vectors import Slots
 from livegrad.codegen.llvm.registers import Register, pointer
-from livegrad.codegen.llvm.values import Module, Value, call, when
+from livegrad.codegen.llvm.values import LlvmModule, Value, call, when
 from livegrad.ir.types import i64
 
 LINE = 64
@@ -67,7 +67,7 @@ class TileCall:
     adds: Value
 
 
-def define_table(module: Module, tiles: Sequence[Tile]) -> None:
+def define_table(module: LlvmModule, tiles: Sequence[Tile]) -> None:
     """Tiles by falling height, with their functions."""
     entries = ", ".join(f"{{ i64, ptr }} {{ i64 {tile.rows}, ptr {tile.symbol} }}" for tile in tiles)
     module.definitions.append(f"@tiles = internal constant [{len(tiles)} x {{ i64, ptr }}] [{entries}]")

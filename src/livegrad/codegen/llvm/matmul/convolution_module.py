@@ -20,7 +20,17 @@ from livegrad.codegen.llvm.matmul.tile_vectors import (
     store_vector,
 )
 from livegrad.codegen.llvm.registers import pointer
-from livegrad.codegen.llvm.values import Kernel, Module, Procedure, Value, call, counting, integer, largest, smallest
+from livegrad.codegen.llvm.values import (
+    LlvmModule,
+    PoolKernel,
+    Procedure,
+    Value,
+    call,
+    counting,
+    integer,
+    largest,
+    smallest,
+)
 from livegrad.ir.types import i64
 
 # Rows and columns are counted over up to four dimensions: the extents of all but the first, and distances.
@@ -47,12 +57,12 @@ _PACK_PARAMETERS = {
 }  # fmt: skip
 
 
-def convolve_kernel(module: Module, name: str, shapes: TileShapes, vectors: int) -> None:
+def convolve_kernel(module: LlvmModule, name: str, shapes: TileShapes, vectors: int) -> None:
     """The kernel and what it calls. Item i is a block of columns, of rows, of a group, of an image, of a part."""
     wide, heights = shapes.panel(vectors), shapes.heights_of(vectors)
     _define_fill_table(module)
     _define_pack_windows(module, shapes, wide * shapes.bytes)
-    kernel = Kernel(module, name)
+    kernel = PoolKernel(module, name)
     builder, w = kernel.builder, kernel.arguments(CONVOLVE_SLOTS)
     scratch = w["scratch"] + kernel.worker * w["scratch_bytes"]
     panels = scratch + w["left_bytes"]
@@ -117,7 +127,7 @@ def _fill_table(w: Slots, role: str, table: Value, first: Value, count: Value) -
     return place
 
 
-def _define_fill_table(module: Module) -> None:
+def _define_fill_table(module: LlvmModule) -> None:
     """Counts over four dimensions, the last one fastest, and writes the distance of each point."""
     function = Procedure(module, "fill_table", _FILL_PARAMETERS)
     builder, p = function.builder, function.parameters
@@ -148,7 +158,7 @@ def _define_fill_table(module: Module) -> None:
 # --- panels of windows -----------------------------------------------------------------------------------------------
 
 
-def _define_pack_windows(module: Module, shapes: TileShapes, target_line: int) -> None:
+def _define_pack_windows(module: LlvmModule, shapes: TileShapes, target_line: int) -> None:
     """The function that packs a panel: by runs of columns, by transposing runs of lines, or by gathering."""
     function = Procedure(module, "pack_windows", _PACK_PARAMETERS)
     builder, p = function.builder, function.parameters

@@ -18,7 +18,7 @@ from livegrad.codegen.llvm.matmul.tile_vectors import (
     multiply_add,
 )
 from livegrad.codegen.llvm.registers import Register, pointer
-from livegrad.codegen.llvm.values import Kernel, Module, Procedure, Value, call, counting, smallest
+from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, Procedure, Value, call, counting, smallest
 from livegrad.ir.types import i64
 
 DOT_SLOTS = {
@@ -34,12 +34,12 @@ _PARAMETERS = {
 }  # fmt: skip
 
 
-def dot_kernel(module: Module, shapes: TileShapes) -> None:
+def dot_kernel(module: LlvmModule, shapes: TileShapes) -> None:
     """The kernel and its tiles: item i is a block of rows and of columns of a matrix."""
     for height in shapes.dot_heights:
         for width in _WIDTHS:
             _define_tile(module, shapes, height, width)
-    kernel = Kernel(module, "dot")
+    kernel = PoolKernel(module, "dot")
     w = kernel.arguments(DOT_SLOTS)
     with counting(kernel.begin, kernel.end) as item:
         number, rest = item % w["column_blocks"], item // w["column_blocks"]
@@ -74,7 +74,7 @@ def _whole_end(first: Value, last: Value, unit: int) -> Value:
     return first + ((last - first) & -unit)
 
 
-def _define_tile(module: Module, shapes: TileShapes, height: int, width: int) -> None:
+def _define_tile(module: LlvmModule, shapes: TileShapes, height: int, width: int) -> None:
     """Dot products of some rows and columns: whole vectors, then what is left under a mask."""
     function = Procedure(module, f"dot_{height}x{width}", _PARAMETERS)
     builder, p = function.builder, function.parameters

@@ -28,7 +28,7 @@ from livegrad.codegen.llvm.matmul.packing import (
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 from livegrad.codegen.llvm.matmul.tile_vectors import BATCH_SLOTS, OPERAND_SLOTS, Slots, find_matrices
 from livegrad.codegen.llvm.registers import llvm_element, pointer
-from livegrad.codegen.llvm.values import Kernel, Module, Value, counting, integer, largest, smallest, when
+from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, Value, counting, integer, largest, smallest, when
 from livegrad.ir.types import i64
 
 MULTIPLY_SLOTS = {
@@ -50,7 +50,7 @@ def module_text(shapes: TileShapes, kernel: str) -> str:
     wide its tiles are.
     Each is a module of its own, so that a product compiles only what it needs; the last ones import `pack_panel` from
     the first."""
-    module = Module()
+    module = LlvmModule()
     if kernel == "pack":
         transpose_squares(module, shapes)
         pack_panel(module, shapes)
@@ -75,9 +75,9 @@ def module_text(shapes: TileShapes, kernel: str) -> str:
     return module.text(f'attributes #0 = {{ {common} "stackrealign" }}', f"attributes #1 = {{ {common} }}")
 
 
-def _multiply_kernel(module: Module, name: str, shapes: TileShapes, vectors: int) -> None:
+def _multiply_kernel(module: LlvmModule, name: str, shapes: TileShapes, vectors: int) -> None:
     """Item i is a block of rows and columns of a matrix: blocks of columns first, then of rows, then matrices."""
-    kernel, wide, heights = Kernel(module, name), shapes.panel(vectors), shapes.heights_of(vectors)
+    kernel, wide, heights = PoolKernel(module, name), shapes.panel(vectors), shapes.heights_of(vectors)
     w = kernel.arguments(MULTIPLY_SLOTS)
     scratch = w["scratch"] + kernel.worker * w["scratch_bytes"]
     reads_panels = w["right_panel"].compare("ne", 0)

@@ -12,7 +12,7 @@ from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 from livegrad.codegen.llvm.matmul.tile_vectors import column_masks, load_vector, multiply_add, store_vector, widen
 from livegrad.codegen.llvm.registers import pointer
-from livegrad.codegen.llvm.values import Module, Procedure, Value
+from livegrad.codegen.llvm.values import LlvmModule, Procedure, Value
 from livegrad.ir.types import bool_, i64
 
 _PARAMETERS = {
@@ -27,7 +27,7 @@ Masks = Sequence[Value | None]  # of the vectors of a row; None: all lanes
 class Tile:
     """One tile's function: sums over `depth` inner elements, stored to the result or added to it."""
 
-    def __init__(self, module: Module, shapes: TileShapes, rows: int, vectors: int) -> None:
+    def __init__(self, module: LlvmModule, shapes: TileShapes, rows: int, vectors: int) -> None:
         self.shapes, self.rows, self.vectors = shapes, rows, vectors
         self.function = Procedure(module, f"tile_{rows}x{vectors}", _PARAMETERS)
         self.builder, self.parameters = self.function.builder, self.function.parameters

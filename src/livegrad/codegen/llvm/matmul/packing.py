@@ -19,7 +19,7 @@ from livegrad.codegen.llvm.matmul.tile_vectors import (
     widen,
 )
 from livegrad.codegen.llvm.registers import pointer
-from livegrad.codegen.llvm.values import Kernel, Module, Procedure, Value, call, counting, integer, smallest
+from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, Procedure, Value, call, counting, integer, smallest
 from livegrad.ir.types import i64
 
 PACK_SLOTS = {
@@ -57,9 +57,9 @@ def call_pack(panel: Panel) -> None:
     call("@pack_panel", *vars(panel).values())
 
 
-def pack_kernel(module: Module) -> None:
+def pack_kernel(module: LlvmModule) -> None:
     """Item i is a panel of a matrix."""
-    kernel = Kernel(module, "pack")
+    kernel = PoolKernel(module, "pack")
     w = kernel.arguments(PACK_SLOTS)
     with counting(kernel.begin, kernel.end) as item:
         number, matrix = item % w["panels"], item // w["panels"]
@@ -71,7 +71,7 @@ def pack_kernel(module: Module) -> None:
     kernel.finish(exported=True)
 
 
-def pack_panel(module: Module, shapes: TileShapes) -> None:
+def pack_panel(module: LlvmModule, shapes: TileShapes) -> None:
     """The function that packs one panel: line by line, or by transposing squares where lines are strided."""
     function = Procedure(module, "pack_panel", PANEL_PARAMETERS)
     builder, p = function.builder, function.parameters
@@ -128,7 +128,7 @@ def _multiples(shapes: TileShapes, distance: Value) -> Value:
     return every * every.wrap(lane_constants(range(shapes.lanes), i64))
 
 
-def transpose_squares(module: Module, shapes: TileShapes) -> None:
+def transpose_squares(module: LlvmModule, shapes: TileShapes) -> None:
     """The function that transposes squares of strided elements in registers: whole ones, then one of the lines that
     are left."""
     function = Procedure(module, "transpose_squares", _SQUARE_PARAMETERS)
@@ -194,7 +194,7 @@ def _transposed(shapes: TileShapes, values: list[Value]) -> list[Value]:
     return values
 
 
-def pack_block(module: Module, shapes: TileShapes, height: int) -> None:
+def pack_block(module: LlvmModule, shapes: TileShapes, height: int) -> None:
     """The function that packs a block of the left operand for the tiles: contiguous rows follow each other, a cache
     line apart; others become panels as high as the highest tile."""
     function = Procedure(module, "pack_block", _BLOCK_PARAMETERS)
@@ -220,9 +220,9 @@ def padded_row(shapes: TileShapes, depth: Value) -> Value:
     return depth * shapes.bytes + ROW_PADDING
 
 
-def sum_kernel(module: Module, shapes: TileShapes) -> None:
+def sum_kernel(module: LlvmModule, shapes: TileShapes) -> None:
     """Adds the parts of a product, each summed over a stretch of the inner dimension: item i is a block of numbers."""
-    kernel = Kernel(module, "sum")
+    kernel = PoolKernel(module, "sum")
     builder, w = kernel.builder, kernel.arguments(SUM_SLOTS)
     with counting(kernel.begin, kernel.end) as item:
         first = item * w["block"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from livegrad.codegen.llvm.registers import pointer
-from livegrad.codegen.llvm.values import Kernel, Module, call, counting, load_slot, slot_address, smallest
+from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, call, counting, load_slot, slot_address, smallest
 from livegrad.ir.types import i64
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
 
@@ -30,8 +30,8 @@ def chain_library() -> NativeFunction:
 
 
 def _text() -> str:
-    module = Module()
-    kernel = Kernel(module, "run_chain")
+    module = LlvmModule()
+    kernel = PoolKernel(module, "run_chain")
     block = kernel.parameters["args"]
     members, patches, scratch, scratch_bytes = (load_slot(block, index) for index in range(len(HEADER)))
     base = scratch.convert("inttoptr", pointer) + kernel.worker * scratch_bytes

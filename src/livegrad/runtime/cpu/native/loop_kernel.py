@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.registers import pointer
-from livegrad.codegen.llvm.values import Kernel, Module, Value, call, counting, load_slot, slot_address, when
+from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, Value, call, counting, load_slot, slot_address, when
 from livegrad.ir.types import bool_, i32, i64, u8
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
 
@@ -34,8 +34,8 @@ def iterations_library() -> NativeFunction:
 
 
 def _text() -> str:
-    module = Module()
-    kernel = Kernel(module, "run_iterations")
+    module = LlvmModule()
+    kernel = PoolKernel(module, "run_iterations")
     builder, w = kernel.builder, kernel.arguments(SLOTS)
     loop = OpenLoop(builder, [builder.constant(0, i64)])
     done = Value(builder, loop.carried[0])
