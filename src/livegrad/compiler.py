@@ -52,6 +52,7 @@ from livegrad.schedule.loops.nest import LoopNest, LoopPass, N
 from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
+    interleave_lanes,
     unroll_short_rows,
     vectorise_outer_loops,
     vectorise_short_rows,
@@ -123,6 +124,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass[Any], ...]] = {
         LoopPass(tile_transposed),
         LoopPass(stream_stores, by_tile=True),
         LoopPass(split_into_items, by_tile=True),
+        LoopPass(interleave_lanes, optional=True),
     ),
     "cuda": (
         LoopPass(assign_rows),
@@ -136,7 +138,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass[Any], ...]] = {
 # What `Target.without` takes; the first two are ways of a pass that always runs.
 OPTIONAL = (
     *("fuse", "guard_padded_loads"),
-    *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES) if step.optional),
+    *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES, *LOOP_PASSES["cpu"]) if step.optional),
 )
 
 
@@ -151,7 +153,7 @@ def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
     return tuple(used[:first]), tuple(used[first:])
 
 
-def _runs(step: Pass | PlanPass, target: Target) -> bool:
+def _runs(step: Pass | PlanPass | LoopPass[Any], target: Target) -> bool:
     return not step.optional or target.uses(step.name)
 
 
@@ -241,7 +243,7 @@ def compile_plan(
 def lower_loops(nest: N, target: Target) -> N:
     """The loop nest of a kernel step, by all loop passes of a target."""
     for loop_pass in LOOP_PASSES[target.name]:
-        before, nest = nest, loop_pass.run(nest)
+        before, nest = nest, loop_pass.run(nest) if _runs(loop_pass, target) else nest
         if nest.step is not before.step:
             verify_step(nest.step, loop_pass.name)
     return nest
@@ -260,7 +262,7 @@ def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> 
     nests: list[LoopNest] = [_first_nest(plan, step, target, vector_bytes) for step in _kernels(plan)]
     trace("loops", "".join(f"{nest}\n" for nest in nests))
     for loop_pass in LOOP_PASSES[target.name]:
-        nests = [loop_pass.run(nest) for nest in nests]
+        nests = [loop_pass.run(nest) if _runs(loop_pass, target) else nest for nest in nests]
         trace(loop_pass.name, "".join(f"{nest}\n" for nest in nests))
 
 

@@ -89,3 +89,10 @@ def test_interleaving_does_not_change_a_bit_for_any_number_of_points(compiled_an
         run = CpuFunction(_spheres(12))
         found += [run(x, y, np.full_like(x, 0.3)).tobytes() for x, y in points]
     assert results["good"] == results["quick"]
+
+
+def test_a_target_can_leave_interleaving_out() -> None:
+    (step,) = CpuFunction(_spheres(12)).schedule({"n": 1 << 16}).steps
+    assert isinstance(step, KernelStep)
+    nest = lower_loops(CpuNest(step, 64), CPU.without("interleave_lanes"))
+    assert "<64 x float>" not in emit_kernel(nest.kernel, nest.layout).text

@@ -58,4 +58,4 @@ def test_a_plan_without_an_optimisation_computes_the_same(name: str) -> None:
 
 
 def test_every_optimisation_has_a_name() -> None:
-    assert set(PROGRAMS) | {"thread_accumulators", "tile_row_chains"} == set(OPTIONAL)
+    assert set(PROGRAMS) | {"thread_accumulators", "tile_row_chains", "interleave_lanes"} == set(OPTIONAL)

@@ -1,69 +1,60 @@
 """Instruction interleaving: the second half of the lanes runs some operations behind the first half.
 
-In: a kernel and a layout of two registers. Out: whether to interleave, and the code. Called by `kernel.py` and
-`stages.py`.
+In: a kernel for which the loop pass `interleave_lanes` allows it. Out: whether it pays, and the code. Called by
+`kernel_module.py` and `stages.py`. This is no second scheduler: it emits the schedule of `list_scheduling.py` twice,
+the second time with a delay.
 
 Ice Lake's divider takes 12 cycles for the square roots of one register, and instructions that wait for it fill the
-processor's queues. With interleaving, one half computes while the other waits: signed distances of 160 to 410
-operations, one of 24 a root, run 7 to 11 % faster (4 % of that by the order of operations), whereas four registers in
-step are 4 % slower than two. Roots by Newton's iteration, to equal bits, cost the other units more than they save: 20
-to 80 % slower for all roots, 5 to 30 % for every fourth.
+processor's queues. With interleaving, one half computes while the other waits. Signed distances of 160 to 410
+operations, of which one in 24 is a root, run 7 to 11 % faster (4 % because of the schedule). Four registers in step are
+4 % slower than two. Roots by Newton's iteration, to equal bits, are slower: by 20 to 80 % for all roots, by 5 to 30 %
+for every fourth. `./bench passes` measures other programs with and without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livegrad.codegen.llvm.builder import Assembler
 from livegrad.codegen.llvm.function_body import emit_one, native_form
 from livegrad.codegen.llvm.fused_multiply_add import fused_products
-from livegrad.codegen.llvm.list_scheduling import DIVISIONS, MANY_REGISTERS, in_fewer_registers, with_less_waiting
-from livegrad.codegen.llvm.registers import Register, Value
+from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.list_scheduling import schedule_for_latency, schedule_for_pressure
+from livegrad.codegen.llvm.registers import NodeValue, Register
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, f32
 from livegrad.ir.walk import nodes_of
 from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.cpu_nest import Layout
-from livegrad.schedule.loops.divergence import has_divergence
+from livegrad.schedule.loops.cost_model import DIVISIONS
+from livegrad.schedule.loops.divergence import may_diverge
 
-_BEHIND = 24  # operations; 12 are as good
-_ALIVE_AT_ONCE = 7  # values of a wave; 5 and 6 are nearly as good, 8 are not
-# Fewer divisions and roots are no trouble; with more of them, the divider alone sets the pace.
+_DELAY = 24  # operations; 12 are as good
+_LIVE_LIMIT = 7  # values of a half; 5 and 6 are nearly as good, 8 are not
+# Fewer divisions and roots do not matter; with more of them, the divider is the bottleneck in any order.
 _FEWEST_DIVISIONS, _DIVISION_IN = 4, 12
 _SHORT, _LONG = 100, 450  # operations: below, iterations overlap by themselves; above, nothing was measured
-_MOST_ALIVE = 8  # values: with four registers each, more would wait in memory
+_MOST_LIVE = 8  # values: with four registers each, more would be spilled
 
 
-def suits_interleaving(kernel: Kernel, layout: Layout) -> bool:
-    """Whether a kernel is faster with twice the lanes of this layout, in two interleaved halves."""
-    in_two_registers = layout.lanes * 4 == 2 * layout.vector_bytes
-    if layout.direction != "across" or layout.vector_bytes != MANY_REGISTERS or not in_two_registers:
-        return False
-    special = layout.row or layout.tiled or layout.read_packs or layout.output_packs or kernel.wholes
-    if special or len(kernel.stages) != 1 or kernel.stages[0].level != "row":
-        return False
-    return _is_straight(kernel.stages[0].body)
-
-
-def _is_straight(function: Function) -> bool:
-    function = native_form(function)
+def suits_interleaving(kernel: Kernel) -> bool:
+    """Whether a kernel of one stage is straight-line code that divisions hold up, with few live values."""
+    function = native_form(kernel.stages[0].body)
     order = list(nodes_of(function))
     operations = [node for node in order if node.operands]
-    if not _SHORT <= len(operations) <= _LONG or has_divergence(function):
+    if not _SHORT <= len(operations) <= _LONG or may_diverge(function):
         return False
     if any(node.type not in (f32, bool_) or _calls_math(node) for node in order):
         return False
     divisions = sum(node.op in DIVISIONS for node in operations)
     if not _FEWEST_DIVISIONS <= divisions <= len(operations) // _DIVISION_IN:
         return False
-    return _most_alive(in_fewer_registers(order)) <= _MOST_ALIVE
+    return _most_live(schedule_for_pressure(order)) <= _MOST_LIVE
 
 
 def _calls_math(node: Node) -> bool:
     return (node.op.llvm or {}).get("float", "").startswith("math:")
 
 
-def _most_alive(order: Sequence[Node]) -> int:
+def _most_live(order: Sequence[Node]) -> int:
     """How many computed values are needed later, at most."""
     last = {operand: place for place, node in enumerate(order) for operand in node.operands}
     ends = [0] * (len(order) + 1)
@@ -77,28 +68,28 @@ def _most_alive(order: Sequence[Node]) -> int:
     return most
 
 
-def emit_interleaved(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
+def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue]) -> list[NodeValue]:
     """The values of the function's results."""
     function = native_form(function)
     order = list(nodes_of(function))
     fused, _ = fused_products(order, function.results)
-    halves = [asm.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
-    streams: list[dict[Node, Value]] = [
+    halves = [builder.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
+    streams: list[dict[Node, NodeValue]] = [
         dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
     ]
     unwritten = {*function.parameters, *fused.values()}
-    nodes = [node for node in with_less_waiting(order, _ALIVE_AT_ONCE) if node not in unwritten]
-    asm.lanes //= 2
-    for step in range(len(nodes) + _BEHIND):
-        for place, values in zip((step, step - _BEHIND), streams, strict=True):
+    nodes = [node for node in schedule_for_latency(order, _LIVE_LIMIT) if node not in unwritten]
+    builder.lanes //= 2
+    for step in range(len(nodes) + _DELAY):
+        for place, values in zip((step, step - _DELAY), streams, strict=True):
             if 0 <= place < len(nodes):
-                values[nodes[place]] = emit_one(asm, nodes[place], fused, values)
-    asm.lanes *= 2
+                values[nodes[place]] = emit_one(builder, nodes[place], fused, values)
+    builder.lanes *= 2
     low, high = ([values[result] for result in function.results] for values in streams)
-    return [_joined(asm, *pair) for pair in zip(low, high, strict=True)]
+    return [_concatenate(builder, *pair) for pair in zip(low, high, strict=True)]
 
 
-def _joined(asm: Assembler, low: Value, high: Value) -> Value:
+def _concatenate(builder: KernelBuilder, low: NodeValue, high: NodeValue) -> NodeValue:
     assert isinstance(low, Register)
     assert isinstance(high, Register)
-    return asm.joined(low, high)
+    return builder.concatenate(low, high)

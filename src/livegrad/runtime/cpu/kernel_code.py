@@ -44,6 +44,7 @@ from livegrad.runtime.serialised import emitter_stamp, serialise_signature
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.loops.cpu_nest import CpuNest, Layout, RowTile
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
+from livegrad.schedule.target import Target
 
 ALIGNMENT = 64
 _MOST_KERNELS = 2048
@@ -79,7 +80,8 @@ class Compiling:
     They may come as soon as they are scheduled (`begin`), long before there is a plan.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target = CPU) -> None:
+        self._target = target
         self._choice: CodeChoice = code_choice()
         self._baseline = BaselineCompiler(verified=self._choice == "quick")  # no other tier follows
         self._new: dict[tuple[Any, ...], CompiledKernel] = {}
@@ -89,7 +91,7 @@ class Compiling:
     def begin(self, step: KernelStep) -> None:
         """Has a step's kernel compiled, in the form in which it runs by itself: nearly always, a chain has the same."""
         if id(step) not in self._begun:
-            nest = lower_loops(CpuNest(step, host_target().vector_bytes), CPU)
+            nest = lower_loops(CpuNest(step, host_target().vector_bytes), self._target)
             self._begun[id(step)] = step, ReadyStep(nest, self.add(nest.kernel, nest.layout))
 
     def ready(self, step: KernelStep, rows: RowTile | None) -> ReadyStep:
@@ -99,9 +101,9 @@ class Compiling:
             return self._begun[id(step)][1]
         _, begun = self._begun.get(id(step), (step, None))
         if begun is not None and begun.nest.step is step:
-            nest = tile_loops(begun.nest, rows, CPU)
+            nest = tile_loops(begun.nest, rows, self._target)
         else:
-            nest = lower_loops(CpuNest(step, host_target().vector_bytes, rows), CPU)
+            nest = lower_loops(CpuNest(step, host_target().vector_bytes, rows), self._target)
         return ReadyStep(nest, self.add(nest.kernel, nest.layout))
 
     def add(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
@@ -164,7 +166,12 @@ def _source(kernel: Kernel, layout: Layout, choice: CodeChoice) -> Source:
     """The baseline module of a kernel, and the key of its code: that text, the lanes and the emitter decide it."""
     baseline = emit_kernel(kernel, layout, quick=True)
     stays = "quick" if choice == "quick" else "better"  # soon, if not at once
-    key = object_key("\n".join([emitter_stamp(), stays, str(layout.lanes), str(layout.streamed), baseline.text]), 0)
+    key = object_key(
+        "\n".join(
+            [emitter_stamp(), stays, str(layout.lanes), str(layout.streamed), str(layout.interleaved), baseline.text]
+        ),
+        0,
+    )
     return Source(key, baseline, lambda: _optimized_module(kernel, layout), default_cache(), layout.lanes * 4)
 
 
@@ -292,7 +299,7 @@ class PlanSerialiser:
         ready = self.steps[id(step)]
         nest, code = ready.nest, ready.code
         values = self._argument_slots(nest)
-        slots = tuple([values[name] for name in code.text.words])
+        slots = tuple([values[name] for name in code.text.slots])
         return SerialisedKernel(code.key, slots, nest.total, nest.grain, code.text.interruptible, code.text.sites)
 
     def _product(

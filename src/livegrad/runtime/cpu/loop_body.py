@@ -20,7 +20,7 @@ from livegrad.runtime.cpu.cpu_target import CPU_LOOP_BODY
 from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
 from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
-from livegrad.runtime.cpu.native.loop_kernel import PLACE, iterations_library
+from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, runtime
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
@@ -220,7 +220,7 @@ class NativeIterations:
         self._kept = records  # the argument blocks, whose addresses are in the table
         self._tables = [array("q", _words_of(own)) for own in records]
         self._moves = [array("q"), array("q")]
-        self._block = ArgumentBlock(len(PLACE))
+        self._block = ArgumentBlock(len(SLOT_INDEX))
         self._invoke = invoker().invoke_interruptible
         self._set(
             run=runtime().code.addresses["pool_run"],
@@ -236,7 +236,7 @@ class NativeIterations:
 
     def _set(self, **words: int) -> None:
         for name, value in words.items():
-            self._block.ints[PLACE[name]] = value
+            self._block.ints[SLOT_INDEX[name]] = value
 
     def move(self, sides: Sequence[Sequence[Move]]) -> None:
         """Takes the addresses that change from iteration to iteration."""
@@ -252,7 +252,7 @@ class NativeIterations:
         if self._invoke(iterations_library().addresses["run_iterations"], 1, 1, self._block.address):
             raise KeyboardInterrupt
         self._body.check()
-        return self._block.ints[PLACE["done"]]
+        return self._block.ints[SLOT_INDEX["done"]]
 
 
 def _words_of(records: Sequence[_Record]) -> list[int]:

@@ -11,6 +11,8 @@ from functools import lru_cache
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar
 from livegrad.ir.walk import nodes_of
+from livegrad.ops.elementwise import div
+from livegrad.ops.transcendental import sqrt
 
 # An item of work should take some tens of microseconds: long enough to hide handing it out, short enough to share.
 ITEM_COST = 4_000_000.0
@@ -19,6 +21,8 @@ LEAST_BLOCK, MOST_BLOCK = 1024, 1 << 16
 SHARED_COST, FEWEST_ITEMS = 400_000.0, 8
 LONG_KERNEL, LARGE_KERNEL = 800, 2000  # nodes
 MANY_MATH_CALLS = 8
+MANY_REGISTERS = 64  # bytes: processors with vectors of this size have 32 of them
+DIVISIONS = frozenset({div, sqrt})  # what the divider computes, one after the other
 SHORT_LOOP, MEDIUM_LOOP, LONG_LOOP = 48, 100, 300  # nodes of a loop's body
 FEW_CARRIED = 3  # numbers that a loop carries, each of which takes several registers
 MANY_PORTS = 64

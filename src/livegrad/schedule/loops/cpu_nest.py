@@ -29,8 +29,8 @@ class Layout:
     read_packs: tuple[tuple[int, ...], ...] = ()  # reads that are the columns of short rows, one behind the other
     output_packs: tuple[tuple[int, ...], ...] = ()
     row: int = 0  # how many inner points there are, where they are so few that each is written out
-    streamed: tuple[int, ...] = ()  # outputs that go past the caches, where their memory begins at a line
-    interleaved: bool = False  # two halves of the lanes, one some operations behind the other (`interleaving.py`)
+    streamed: tuple[int, ...] = ()  # outputs with non-temporal stores, where their memory begins at a cache line
+    interleaved: bool = False  # two halves of twice the lanes may run one behind the other (`interleaving.py`)
     tiled: bool = False  # the last inner dimension is swept in tiles, for accesses that are consecutive along it
     covered: tuple[tuple[int, int, int], ...] = ()  # wholes and axes that have room for every place along a dimension
 
@@ -65,6 +65,7 @@ class CpuNest(LoopNest):
     output_packs: tuple[tuple[int, ...], ...] = ()
     covered: tuple[tuple[int, int, int], ...] = ()
     tiled: bool = False
+    interleaved: bool = False
     streamed: tuple[int, ...] = ()
     block: int = 0  # points of the last dimension in an item, or rows
     total: int = 0  # items
@@ -92,6 +93,7 @@ class CpuNest(LoopNest):
             self.unrolled,
             self.streamed,
             tiled=self.tiled,
+            interleaved=self.interleaved,
             covered=self.covered,
         )
 
@@ -113,6 +115,7 @@ class CpuNest(LoopNest):
         for role, packs in (("reads", self.read_packs), ("outputs", self.output_packs)):
             notes += [f"{role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
         notes += ["transposed accesses: in tiles of registers"] if self.tiled else []
+        notes += ["lanes: two halves may be interleaved"] if self.interleaved else []
         return [*notes, *(f"output {number}: non-temporal stores" for number in self.streamed)]
 
 

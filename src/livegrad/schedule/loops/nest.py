@@ -80,6 +80,7 @@ class LoopPass(Generic[N]):
 
     run: Callable[[N], N]
     by_tile: bool = False  # decides otherwise in a chain
+    optional: bool = False  # an optimisation that `Target.without` leaves out
 
     @property
     def name(self) -> str:

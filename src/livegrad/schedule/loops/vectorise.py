@@ -16,12 +16,14 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.schedule.kernel import Kernel, Level, Port, Stage
 from livegrad.schedule.loops.cost_model import (
+    DIVISIONS,
     FEW_CARRIED,
     LARGE_KERNEL,
     LONG_KERNEL,
     LONG_LOOP,
     MANY_MATH_CALLS,
     MANY_PORTS,
+    MANY_REGISTERS,
     MANY_ROWS,
     MEDIUM_LOOP,
     MOST_LANES,
@@ -34,7 +36,7 @@ from livegrad.schedule.loops.cost_model import (
     kernel_cost,
 )
 from livegrad.schedule.loops.cpu_nest import CpuNest
-from livegrad.schedule.loops.divergence import has_divergence, varying_scalars
+from livegrad.schedule.loops.divergence import divergent_scalars, may_diverge
 from livegrad.schedule.loops.interchange import has_short_last_dimension, has_transposed_reads, may_change_order
 from livegrad.schedule.plan import KernelStep, View
 
@@ -68,7 +70,7 @@ def _has_short_rows(nest: CpuNest) -> bool:
         return prod(step.domain) >= MANY_ROWS
     across = dimensions.domain[-1] if dimensions.domain else 1
     # A failed check names an element by its number in memory; lanes that go along rows know it.
-    checked = any(has_divergence(stage.body) for stage in step.kernel.stages)
+    checked = any(may_diverge(stage.body) for stage in step.kernel.stages)
     return points <= TILED_ROW and len(dimensions.inner) == 1 and across >= MANY_ROWS and not checked
 
 
@@ -119,6 +121,21 @@ def choose_lanes(nest: CpuNest) -> CpuNest:
     return nest.replace(lanes=lanes)
 
 
+def interleave_lanes(nest: CpuNest) -> CpuNest:
+    """Lets two halves of twice the lanes run one behind the other, if code generation finds that divisions hold up the
+    processor (`codegen/llvm/interleaving.py`)."""
+    kernel = nest.kernel
+    in_two_registers = nest.lanes * 4 == 2 * nest.vector_bytes
+    if kernel.along or nest.vector_bytes != MANY_REGISTERS or not in_two_registers:
+        return nest
+    special = nest.unrolled or nest.tiled or nest.read_packs or nest.output_packs or kernel.wholes
+    if special or len(kernel.stages) != 1 or kernel.stages[0].level != "row":
+        return nest
+    ops = {node.op for node in nodes_of(kernel.stages[0].body)}
+    divides = not ops.isdisjoint(DIVISIONS) or any(op.expand is not None for op in ops)
+    return nest.replace(interleaved=True) if divides else nest
+
+
 def lane_count(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int, vector_bytes: int, points: int) -> int:
     """Some registers' worth of the widest number with a value for each lane: enough work to hide latencies.
 
@@ -147,7 +164,7 @@ def _widest_varying(kernel: Kernel, every: Sequence[Node], reads: Sequence[Seque
     present = [port.element for port in kernel.reads] + [scalar for scalar in inner if isinstance(scalar, Scalar)]
     if stored and max(map(byte_size, present), default=0) <= stored:
         return stored
-    return max(map(byte_size, varying_scalars(kernel, reads, lane)), default=4)
+    return max(map(byte_size, divergent_scalars(kernel, reads, lane)), default=4)
 
 
 def _folds_across(kernel: Kernel) -> bool:
