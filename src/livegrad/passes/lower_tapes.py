@@ -1,6 +1,6 @@
 """The `lower_tapes` pass: the tapes of loops over numbers become tensors, written and read by index.
 
-For the CPU. A loop with a bounded number of iterations stores the residuals of its derivative, or the outputs of a scan,
+For the CPU. A loop of bounded length stores the residuals of its derivative, or the outputs of a scan,
 on a tape at its own index. As elements of a tensor, one kernel writes them in place and another one reads them. Tapes
 inside tapes, of loops inside loops, are further dimensions of the same tensor.
 """
