@@ -25,9 +25,11 @@ from livegrad.passes.flatten_signature import flatten_signature
 from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
+from livegrad.passes.lower_tapes import lower_tapes
 from livegrad.passes.lower_windows import lower_windows
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
 from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
+from livegrad.passes.scalarise_loops import scalarise_loops
 from livegrad.passes.scalarise_maps import scalarise_maps
 from livegrad.passes.share_row_reductions import share_row_reductions
 from livegrad.passes.simplify import Simplify
@@ -92,11 +94,13 @@ VALUE_PASSES = (
     Pass(on_functions(expand_unsupported), targets=_OTHERS),
     Pass(on_functions(unguard_invariants), targets=_COMPILED, optional=True),
     Pass(on_functions(split_complex), targets=_CPU),
+    Pass(on_functions(thread_accumulators), optional=True),
+    Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
+    Pass(on_functions(scalarise_loops), targets=_CPU, optional=True),
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),
     Pass(on_functions(lower_windows)),
-    Pass(on_functions(thread_accumulators), optional=True),
     Pass(on_functions(scalarise_maps)),
     Pass(on_functions(push_transpose_through_matmul), optional=True),
     Pass(on_functions(share_row_reductions), optional=True),

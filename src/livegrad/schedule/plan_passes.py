@@ -16,13 +16,21 @@ from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Tensor
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.movement import pad
-from livegrad.schedule.accumulating import accumulates, memory_below
+from livegrad.passes.in_place_loops import first_carried, memory_below, writes_in_place
 from livegrad.schedule.allocate import Touching, allocate_arena
 from livegrad.schedule.draft import Draft, view_of
 from livegrad.schedule.extrema import compared_with_extrema
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import build_kernel_steps
-from livegrad.schedule.materialise import find_roots, forced_kinds, is_storable, long_chain_cuts, seen_operand
+from livegrad.schedule.loop_steps import build_loop
+from livegrad.schedule.materialise import (
+    GroupKind,
+    find_roots,
+    forced_kinds,
+    is_storable,
+    long_chain_cuts,
+    seen_operand,
+)
 from livegrad.schedule.order_for_memory import in_memory_order
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowChain, Step
 from livegrad.schedule.special import build_copy, build_placements, build_scan
@@ -99,16 +107,26 @@ def assign_buffers(draft: Draft) -> None:
 
 
 def write_in_place(draft: Draft) -> None:
-    """Has what nobody but a write by index uses computed where it is changed."""
+    """Has what only a write by index or a loop uses computed where it is changed."""
     roots = draft.roots
-    if "write" not in roots.values():
+    if not {"write", "loop"}.intersection(roots.values()):
         return
     uses = Counter(operand for node in nodes_of(draft.function) for operand in node.operands)
     uses.update(draft.function.results)
     for root, kind in reversed(roots.items()):
-        base = root.operands[0] if kind == "write" and count_chunks(root) == 1 else None
-        if base is not None and uses[base] == 1 and roots.get(base) in ("fused", "scan", "place", "write"):
+        base = _changed_by(root, kind)
+        if base is not None and uses[base] == 1 and roots.get(base) in ("fused", "scan", "place", "write", "loop"):
             draft.stored[base] = draft.stored[root]
+
+
+def _changed_by(root: Node, kind: GroupKind) -> Node | None:
+    """The tensor that a root is a later version of."""
+    if kind == "write":
+        return root.operands[0] if count_chunks(root) == 1 else None
+    if kind != "loop" or not isinstance(root.type, Tensor):
+        return None
+    (loop,) = root.operands
+    return loop.operands[first_carried(loop) + root.attribute("index")]
 
 
 def build_steps(draft: Draft) -> Iterator[Step]:
@@ -136,6 +154,8 @@ def _steps_of(draft: Draft, group: Group, wanted: set[Node]) -> list[Step]:
             return [step for root in group.roots for step in build_placements(root, stored, new_buffer)]
         case "write":
             return [step for root in group.roots for step in build_writes(root, stored, new_buffer)]
+        case "loop":
+            return [*build_loop(group.roots, stored, new_buffer)]
         case "view":
             # A reshape of stored memory, or the same after other steps: the same bytes under another shape or name.
             for root in group.roots:
@@ -147,7 +167,7 @@ def _steps_of(draft: Draft, group: Group, wanted: set[Node]) -> list[Step]:
 
 
 def _host_step(draft: Draft, root: Node) -> HostStep:
-    if accumulates(root):
+    if writes_in_place(root):
         operands = memory_below(root)
     else:
         operands = list(dict.fromkeys(o if o in draft.stored else seen_operand(root, o) for o in root.operands))

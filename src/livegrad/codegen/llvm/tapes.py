@@ -17,8 +17,8 @@ from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Type, bool_, components, i64
 from livegrad.ir.walk import functions_in, nodes_of, toposort
-from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.tape import tape_add, tape_set, tape_sum
+from livegrad.passes.in_place_loops import LOOPS, first_carried, written_operands
 from livegrad.schedule.loops.cost_model import byte_size
 
 _WRITES = (tape_set, tape_add, tape_sum)
@@ -27,18 +27,18 @@ Select = Callable[[KernelBuilder, Register, NodeValue, NodeValue], NodeValue]
 
 
 def _written_operands(node: Node) -> list[int]:
-    """Which operands of a node it changes in place: the tape that it writes to, or those that a loop carries."""
+    """Which operands of a node it changes in place: the tapes and tensors that it writes to, or that a loop carries."""
     if node.op in _WRITES:
         return [0]
-    if node.op not in (for_loop, while_loop):
-        return []
-    first = 1 if node.op is for_loop else 0
-    places = range(first, first + node.attribute("carried"))
-    return [place for place in places if isinstance(node.operands[place].type, Tape)]
+    tensors = list(written_operands(node))
+    if node.op not in LOOPS:
+        return tensors
+    places = range(first_carried(node), first_carried(node) + node.attribute("carried"))
+    return [place for place in places if place in tensors or isinstance(node.operands[place].type, Tape)]
 
 
 def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node, int]]]:
-    """Operands first, and every other use of a tape before the write to it.
+    """Operands first, and every other use of a tape or tensor before the write to it.
 
     Where a tape is written in several ways, the second value names the writers (and operands) that take a copy.
     """

@@ -22,7 +22,7 @@ from livegrad.ops.control import cond, for_loop, switch, while_loop
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.ops.tape import tape_set, tape_stack, tape_unstack
-from livegrad.runtime.cpu.accumulate import AccumulatingCall
+from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.runtime.cpu.branches import BranchCall
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.host_steps import computed_in_parts
@@ -41,7 +41,6 @@ from livegrad.runtime.cpu.tensor_loops import LoopCall
 from livegrad.runtime.cpu.tiers import Code
 from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.reference import apply_node
-from livegrad.schedule.accumulating import accumulates
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 
 Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
@@ -232,9 +231,7 @@ def _address_of(array: np.ndarray[Any, Any], /) -> int:
 
 def host_call(step: HostStep, owner: Memory, plan: Plan) -> Call:
     """A step of the host, ready to go: a loop runs its body's plan without a detour."""
-    if accumulates(step.function.results[0]):
-        return AccumulatingCall(step, owner, lambda made: CompiledPlan.from_plan(made, owner.run_nested))
-    if step.op in (for_loop, while_loop):
+    if step.op in (for_loop, while_loop) and not writes_in_place(step.function.results[0]):
         return LoopCall(step, owner, plan, host_call)
     if step.op in (cond, switch):
         return BranchCall(step, owner, lambda branch: _branch_plan(branch, owner))
@@ -259,7 +256,7 @@ class HostCall:
         step = self.step
         node = step.function.results[0]
         given = [self._value(slot, values) for slot in step.operands]
-        if accumulates(node):  # the step is more than one op: it runs as the function that it is
+        if writes_in_place(node):  # the step is more than one op: it runs as the function that it is
             values[step.result] = self._owner.run_nested(step.function, *[_own_copy(value) for value in given])
             return
         operands = [_seen(operand, given) for operand in node.operands]
