@@ -76,12 +76,6 @@ class Region(Composite):
             outputs = [name for name in outputs if name != "condition"]
         super()._make_pins(inputs, outputs)
 
-    @property
-    def limits(self) -> Mapping[str, int]:  # type: ignore[override]
-        """Those of the blocks inside."""
-        inner = (block for _, graph in self.inner_graphs() for block in graph.blocks.values())
-        return {f"{block.name}.{name}": most for block in inner for name, most in block.limits.items()}
-
     def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
         for label, body in self.bodies.items():
             yield label, body.graph
