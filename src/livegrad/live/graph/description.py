@@ -147,7 +147,7 @@ class Block(GradientSource):
     appends: bool = False
     home: Graph | None = None  # the graph that it is in
     is_read: bool = False  # somebody has read one of its results
-    watch: Watch | None = None  # follows files, from when the block is added to an engine on
+    watch: Watch | None = None  # follows files while the block is in an engine
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
         require_body(body)
@@ -489,6 +489,9 @@ class Graph:
             )
         self._require_room_for(block)
         self.journal.write("structure", Place(self, (block,)), "added")
+        if self.journal.is_engines:  # before it is there: an interrupt leaves no block whose file nobody watches
+            watches = (own.watch for own in with_inner_blocks(block) if own.watch is not None)
+            self.journal.watches += [watch for watch in watches if watch not in self.journal.watches]
         block.home = self
         for label, inner in block.inner_graphs():
             inner.journal = self.journal
