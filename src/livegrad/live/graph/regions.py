@@ -6,7 +6,7 @@ Compiled to a `RegionStep`. The pins of a region are those that its bodies expos
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
@@ -75,6 +75,9 @@ class Region(Composite):
         if self.kind == "while":
             outputs = [name for name in outputs if name != "condition"]
         super()._make_pins(inputs, outputs)
+
+    def pins_behind(self, name: str) -> Sequence[Pin]:
+        return [pin for body in self.bodies.values() for pin in body.pins_behind(name)]
 
     def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
         for label, body in self.bodies.items():
