@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -255,7 +256,8 @@ def test_a_rule_given_to_a_derivative_of_a_function_with_a_rule_is_its_own():
 
 
 def test_backward_refuses_a_number_computed_from_what_a_variable_was_before_an_update():
-    w, u = lg.asarray([1.0, 2.0]).requires_grad_(), lg.ones(2).requires_grad_()
+    w: Any = lg.asarray([1.0, 2.0]).requires_grad_()
+    u: Any = lg.ones(2).requires_grad_()
     product, chosen, detached = lg.sum(w * u), lg.sum(lg.where(w > 1.5, u, 0.0)), lg.sum(w.detach() * u)
     w[0] = 10.0
     with pytest.raises(
