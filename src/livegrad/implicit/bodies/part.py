@@ -6,7 +6,7 @@ with points returns values; meshing, slicing and rendering take a part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -20,15 +20,16 @@ from livegrad.implicit.bodies.batches import in_batches
 from livegrad.implicit.bodies.parameter_gradient import slopes_over_points
 from livegrad.implicit.bodies.part_tensors import values_at
 from livegrad.implicit.nodes.assembly import Assembly, require_assembly
-from livegrad.implicit.nodes.checks import call_order
 from livegrad.implicit.nodes.contents import FunctionName
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.exact_gradient import exact_gradient
 from livegrad.implicit.nodes.lower_gradient import gradient_nodes, lower_function_gradient
+from livegrad.implicit.nodes.node_graph import AnyFunction
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import require_reach
 from livegrad.implicit.nodes.shape_arguments import box_corners
 from livegrad.implicit.nodes.to_ir import NodePath, convert
+from livegrad.implicit.nodes.used_part import Outputs, require_outputs, used_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
@@ -317,9 +318,8 @@ def part_of_function(
     <part ball in (-2, -2, -2) to (2, 2, 2), r=1.5>
     """
     require_assembly(assembly)
-    lowered = ready_to_convert(assembly, [assembly.function(name).id], exact)
-    function = lowered.function(assembly.function(name).id)
-    output = channel or next((port for port, type in function.outputs.items() if type is PortType.SCALAR), None)
+    function = assembly.function(name)
+    output = channel or first_scalar_output(function)
     vectors = [port for port, type in function.inputs.items() if type is PortType.VECTOR]
     position = "pos" if "pos" in vectors else (vectors[0] if len(vectors) == 1 else None)
     if output is None or position is None:
@@ -328,6 +328,7 @@ def part_of_function(
             where=caller_origin(),
             expected="a vector input `pos` and a scalar output",
         )
+    lowered = ready_to_convert(assembly, {function.id: [output]}, exact)
     paths = _paths(lowered, function.id, parameters)
     converted = convert(
         lowered, function.id, outputs=[output], parameters=list(paths.values()), exact=exact, element=element
@@ -350,6 +351,11 @@ def part_of_function(
     return Part(made, arguments, low, high, function.name, labels, table_names=converted.table_names)
 
 
+def first_scalar_output(function: AnyFunction) -> str | None:
+    """The output that is a field, where nobody chooses one."""
+    return next((port for port, type in function.outputs.items() if type is PortType.SCALAR), None)
+
+
 def _shown(value: Any) -> str:
     """A number with the digits that people read; whatever else a parameter may be as it shows itself."""
     is_number = isinstance(value, int | float | np.number) or (isinstance(value, np.ndarray) and not value.shape)
@@ -360,11 +366,10 @@ def _shape(type: Any) -> tuple[int, ...]:
     return (type.size,) if isinstance(type, Vector) else ((4, 4) if not isinstance(type, Scalar) else ())
 
 
-def ready_to_convert(assembly: Assembly, roots: Iterable[int], exact: bool) -> Assembly:
-    """The assembly with the functions that these need, without gradient nodes unless those are to be exact."""
-    needed = call_order(assembly, list(roots))
-    if needed is not None:  # what calls itself is refused by name later
-        assembly = replace(assembly, functions={number: assembly.functions[number] for number in needed})
+def ready_to_convert(assembly: Assembly, outputs: Outputs, exact: bool) -> Assembly:
+    """The assembly with what these outputs need, without gradient nodes unless those are to be exact."""
+    require_outputs(assembly, outputs)
+    assembly = used_part(assembly, outputs)
     if exact or next(gradient_nodes(assembly), None) is None:
         return assembly
     return lower_function_gradient(assembly, on_problem="raise").assembly

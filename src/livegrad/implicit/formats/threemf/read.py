@@ -33,7 +33,6 @@ from livegrad.implicit.formats.threemf.rules import (
 from livegrad.implicit.formats.threemf.schema import check_schema
 from livegrad.implicit.formats.xml_tree import Element, parse_xml
 from livegrad.implicit.nodes.assembly import Assembly
-from livegrad.implicit.nodes.checks import problems_in_the_way
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.node_graph import AnyFunction
 from livegrad.implicit.nodes.ports import PortType
@@ -48,6 +47,7 @@ from livegrad.implicit.nodes.resources import (
     TriangleMesh,
     VolumeData,
 )
+from livegrad.implicit.nodes.used_part import problems_in_the_way
 
 
 def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits | None = None) -> Assembly:
