@@ -11,7 +11,7 @@ from livegrad.diagnostics import warn_caller
 from livegrad.implicit.formats.errors import FormatError, FormatWarning
 from livegrad.implicit.formats.package import Limits, Package
 from livegrad.implicit.formats.threemf.merge import LENGTHS, renumber_function, renumber_resource, scaled_transform
-from livegrad.implicit.formats.threemf.namespaces import MODEL_RELATIONSHIP, UNITS, family
+from livegrad.implicit.formats.threemf.namespaces import CORE, MODEL_RELATIONSHIP, UNITS, family
 from livegrad.implicit.formats.threemf.opc import Conventions
 from livegrad.implicit.formats.threemf.positions import POSITIONS, with_positions
 from livegrad.implicit.formats.threemf.read_functions import read_image_function, read_implicit_function
@@ -140,8 +140,10 @@ class _Reader:
 
     def _open(self, part: str) -> _Model:
         root = self._root(part)
-        if root.name != "model" or family(root.namespace) not in ("core", "other"):
-            raise root.error("not a 3MF model")
+        known = root.namespace == CORE or (not self.conforming and family(root.namespace) == "core")
+        if root.name != "model" or not known:
+            found = f"<{root.name}> of the namespace {root.namespace[:120] or 'none'}"
+            raise root.error("not a 3MF model", expected=f"<model> of the namespace {CORE}", found=found)
         unit = root.attributes.get("unit", "millimeter")
         if unit not in UNITS:
             raise root.error("unknown unit", expected=", ".join(UNITS), found=unit)
