@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.diagnostics import UsageError
+from livegrad.implicit.bodies.clipping import fit_bounds
 from livegrad.implicit.bodies.level_sets import parts
 from livegrad.implicit.bodies.part import Part
-from livegrad.implicit.bodies.pruning import fit_bounds
 from livegrad.implicit.bodies.rendering import render
 from livegrad.implicit.bodies.slicing import slice_part
 from livegrad.implicit.formats.mesh_files import save_mesh, save_svg
