@@ -102,7 +102,7 @@ class Calls:
         def guarded() -> None:
             for key, array, place in bound:
                 if place_of(array) != place:
-                    what = f"the array bound to `{key}` was resized or given another type by its owner"
+                    what = f"the array bound to `{key}` was resized by its owner, or given another type"
                     raise GraphError(what, help="bind it again")
             call()
 
