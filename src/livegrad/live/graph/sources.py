@@ -75,8 +75,13 @@ class ExternalBuffer:
                 help="copy it with numpy.ascontiguousarray, or give a copy of its values: engine.set(pin, values)",
             )
         scalar_of_dtype(array.dtype)
-        self.array: Any = array  # of NumPy, or a `ForeignArray`
+        self._array = array
         self.version = version
+
+    @property
+    def array(self) -> Any:
+        """The memory: an array of NumPy, or a `ForeignArray`. To read other memory, bind another buffer."""
+        return self._array
 
     def __repr__(self) -> str:
         version = "read every frame" if self.version is None else f"version {self.version}"
