@@ -3,13 +3,13 @@
 import ctypes
 
 import pytest
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache
 
 from livegrad.codegen.llvm.builder import Builder
 from livegrad.codegen.llvm.registers import Register, pointer
 from livegrad.codegen.llvm.values import LlvmModule, Procedure, Value, counting, largest, smallest, when
 from livegrad.ir.types import f32, i64
 from livegrad.runtime.cpu.native.llvm_jit import compile_kernel
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache
 
 
 def register(type=i64, lanes=1) -> Register:
