@@ -40,7 +40,7 @@ def test_slow_contender_stops_when_its_time_is_spent(monkeypatch):
     monkeypatch.setattr(slow, "sample", lambda calls: 10.0)
     monkeypatch.setattr(quick, "sample", lambda calls: 0.1)
     results = {"slow": Result(), "quick": Result()}
-    interleave({"slow": slow, "quick": quick}, results, 1, Effort(rounds=3, seconds=5.0))
+    interleave({"slow": slow, "quick": quick}, results, {"slow": 1, "quick": 1}, Effort(rounds=3, seconds=5.0))
     assert [len(results[name].samples) for name in ("slow", "quick")] == [1, 3]
 
 
