@@ -61,9 +61,9 @@ def monte_carlo_numba(seed: Array) -> Array:
         s = seed[i]
         price, highest = 1.0, 1.0
         for _ in range(WALK):
-            s ^= s << np.uint32(13)
-            s ^= s >> np.uint32(17)
-            s ^= s << np.uint32(5)
+            s = np.uint32(s ^ (s << np.uint32(13)))  # Numba shifts in 64 bits
+            s = np.uint32(s ^ (s >> np.uint32(17)))
+            s = np.uint32(s ^ (s << np.uint32(5)))
             price *= 1.0 + 0.02 * (np.float64(s) / 4294967296.0 - 0.5)
             highest = max(highest, price)
         result[i] = highest

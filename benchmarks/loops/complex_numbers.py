@@ -21,7 +21,7 @@ def plane(n: int) -> tuple[Array, ...]:
 def mandelbrot_numpy(c: Array) -> Array:
     z, counts = np.zeros_like(c), np.zeros(c.shape, np.int32)
     for _ in range(STEPS):
-        inside = z.real**2 + z.imag**2 <= 4.0
+        inside = np.real(z) ** 2 + np.imag(z) ** 2 <= 4.0
         z = np.where(inside, z * z + c, z)
         counts += inside
     return counts
@@ -73,7 +73,7 @@ def disc(n: int) -> tuple[Array, ...]:
 def julia_numpy(z: Array) -> tuple[Array, Array]:
     for _ in range(JULIA_STEPS):
         z = z * z + JULIA
-    return z.real, z.imag
+    return np.real(z), np.imag(z)
 
 
 def julia_livegrad(z: Any) -> Any:

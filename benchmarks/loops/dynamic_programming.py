@@ -112,9 +112,9 @@ def lcs_numba(s: Array, t: Array) -> Array:
 
 
 def knapsack_inputs(n: int) -> tuple[Array, ...]:
-    """Weights and values of 50 things, and a table for each capacity below n."""
+    """Weights and values of 20 things, and a table for each capacity below n."""
     generator = np.random.default_rng(0)
-    return generator.integers(1, max(2, n // 10), 50), generator.random(50), np.zeros(n)
+    return generator.integers(1, max(2, n // 10), 20), generator.random(20), np.zeros(n)
 
 
 def knapsack_numpy(weights: Array, values: Array, best: Array) -> Array:
@@ -263,27 +263,26 @@ def floyd_warshall_numba(d: Array) -> Array:
 
 
 PROGRAMS = [
-    # The largest tables would be 3000 × 3000: today each cell costs microseconds in Python, or the whole table.
     Program(
-        "edit_distance", "edit distance of two texts of {n} letters", (50, 200, 400), 9,
-        two_texts, edit_distance_numpy, edit_distance_livegrad, edit_distance_numba, edit_distance_jax,
+        "edit_distance", "edit distance of two texts of {n} letters", (40, 120, 300), 9,
+        two_texts, edit_distance_numpy, edit_distance_livegrad, edit_distance_numba, edit_distance_jax, aim=3000,
     ),
     Program(
-        "lcs", "longest common subsequence of two texts of {n} letters", (50, 200, 400), 9,
-        two_texts, lcs_numpy, lcs_livegrad, lcs_numba, lcs_jax,
+        "lcs", "longest common subsequence of two texts of {n} letters", (40, 120, 300), 9,
+        two_texts, lcs_numpy, lcs_livegrad, lcs_numba, lcs_jax, aim=3000,
     ),
     Program(
-        "knapsack", "knapsack of 50 things, capacities below {n}", (1000, 10_000, 100_000), 40,
-        knapsack_inputs, knapsack_numpy, knapsack_livegrad, knapsack_numba, knapsack_jax,
+        "knapsack", "knapsack of 20 things, capacities below {n}", (1000, 10_000, 30_000), 40,
+        knapsack_inputs, knapsack_numpy, knapsack_livegrad, knapsack_numba, knapsack_jax, aim=2_000_000,
     ),
     Program(
-        "matrix_chain", "the cheapest order of {n} matrix products", (50, 160, 320), 8,
+        "matrix_chain", "the cheapest order of {n} matrix products", (50, 160, 240), 8,
         matrix_chain_inputs, matrix_chain_numpy, matrix_chain_livegrad, matrix_chain_numba, matrix_chain_jax,
-        parallel=True,
+        parallel=True, aim=800,
     ),
     Program(
-        "floyd_warshall", "shortest paths between {n} places", (48, 160, 320), 8,
+        "floyd_warshall", "shortest paths between {n} places", (48, 160, 272), 8,
         distances, floyd_warshall_numpy, floyd_warshall_livegrad, floyd_warshall_numba, floyd_warshall_jax,
-        parallel=True,
+        parallel=True, aim=1024,
     ),
 ]  # fmt: skip

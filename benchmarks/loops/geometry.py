@@ -31,11 +31,11 @@ def nbody_numpy(x: Array, v: Array, masses: Array) -> Array:
 
 
 def nbody_livegrad(x: Any, v: Any, masses: Any) -> Any:
-    return lg.fori_loop(0, BODY_STEPS, lambda _, state: leap(lg, *state, masses), (x, v))[0]
+    return lg.fori_loop(0, BODY_STEPS, lambda _, state: leap(lg, state[0], state[1], masses), (x, v))[0]
 
 
 def nbody_jax(x: Any, v: Any, masses: Any) -> Any:
-    return lax.fori_loop(0, BODY_STEPS, lambda _, state: leap(jnp, *state, masses), (x, v))[0]
+    return lax.fori_loop(0, BODY_STEPS, lambda _, state: leap(jnp, state[0], state[1], masses), (x, v))[0]
 
 
 def nbody_numba(x: Array, v: Array, masses: Array) -> Array:

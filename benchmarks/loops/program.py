@@ -53,6 +53,7 @@ class Program:
     interpreted: bool = False  # NumPy's port loops over elements in Python: too slow to take part
     differing: float = 0.0  # the share of elements that rounding may change altogether, as in chaotic orbits
     tolerance: float = 1e-9
+    aim: int | None = None  # the largest size that is wanted, where one call of it takes livegrad minutes today
 
     @property
     def kind(self) -> str:

@@ -307,18 +307,18 @@ def lorenz_numba(state: Array) -> Array:
 
 
 PROGRAMS = [
-    # Largest sizes of programs that write elements would be millions: today each write costs the whole vector.
     Program(
         "iir", "a filter with feedback of {n} samples", (1000, 20_000, 100_000), 9,
-        signal, iir_numpy, iir_livegrad, iir_numba, iir_jax, interpreted=True,
+        signal, iir_numpy, iir_livegrad, iir_numba, iir_jax, interpreted=True, aim=5_000_000,
     ),
     Program(
         "image_filter", "a recursive filter of a {n} × {n} image", (48, 200, 1000), 9,
         picture, image_filter_numpy, image_filter_livegrad, image_filter_numba, image_filter_jax, parallel=True,
+        aim=3000,
     ),
     Program(
         "prefix_sum", "prefix sums of {n} numbers, as a loop", (1000, 20_000, 100_000), 9,
-        signal, prefix_sum_numpy, prefix_sum_livegrad, prefix_sum_numba, prefix_sum_jax,
+        signal, prefix_sum_numpy, prefix_sum_livegrad, prefix_sum_numba, prefix_sum_jax, aim=5_000_000,
     ),
     Program(
         "horner", "a polynomial of degree 63 at {n} points", (1000, 20_000, 4_000_000), 9,

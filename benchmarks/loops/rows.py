@@ -11,11 +11,17 @@ PROCESSES = 3
 SAMPLE_SECONDS = 0.005
 
 
+def title(program: Program, size: int) -> str:
+    text = program.title.format(n=f"{size:,}")
+    is_short = program.aim is not None and size == program.sizes[-1]
+    return f"{text} (to be {program.aim:,})" if is_short else text
+
+
 def program_rows(program: Program) -> list[Benchmark]:
     return [
         Benchmark(
             name,
-            program.title.format(n=f"{size:,}"),
+            title(program, size),
             Problem(program.kind, size),
             ("livegrad", *program.peers),
             processes=PROCESSES,

@@ -15,11 +15,13 @@ def square_grid(n: int) -> tuple[Array, ...]:
 
 # --- Gauss–Seidel in the order of reading ----------------------------------------------------------------------------
 
+GAUSS_SEIDEL_SWEEPS = 2
+
 
 def gauss_seidel_numpy(u: Array) -> Array:
     u = u.copy()
     n = len(u)
-    for _ in range(SWEEPS):
+    for _ in range(GAUSS_SEIDEL_SWEEPS):
         for d in range(2, 2 * n - 3):  # points of one antidiagonal do not meet
             i = np.arange(max(1, d - n + 2), min(d, n - 1))
             j = d - i
@@ -40,7 +42,7 @@ def gauss_seidel_livegrad(u: Any) -> Any:
 
         return lg.fori_loop(1, n - 1, row, u)
 
-    return lg.fori_loop(0, SWEEPS, sweep, u)
+    return lg.fori_loop(0, GAUSS_SEIDEL_SWEEPS, sweep, u)
 
 
 def gauss_seidel_jax(u: Any) -> Any:
@@ -58,13 +60,13 @@ def gauss_seidel_jax(u: Any) -> Any:
     def sweep(_: Any, u: Any) -> Any:
         return u.at[1:-1].set(lax.scan(row, u[0], (u[1:-1], u[2:]))[1])
 
-    return lax.fori_loop(0, SWEEPS, sweep, u)
+    return lax.fori_loop(0, GAUSS_SEIDEL_SWEEPS, sweep, u)
 
 
 def gauss_seidel_numba(u: Array) -> Array:
     u = u.copy()
     n = u.shape[0]
-    for _ in range(SWEEPS):
+    for _ in range(GAUSS_SEIDEL_SWEEPS):
         for i in range(1, n - 1):
             for j in range(1, n - 1):
                 u[i, j] = 0.25 * (u[i - 1, j] + u[i, j - 1] + u[i + 1, j] + u[i, j + 1])
@@ -235,11 +237,12 @@ def flood_fill_numpy(is_open: Array, filled: Array) -> Array:
 def flood_fill_livegrad(is_open: Any, filled: Any) -> Any:
     def sweep(state: Any) -> Any:
         filled, _ = state
-        after = filled
-        after = after | lg.concat([filled[:1], filled[:-1]]) | lg.concat([filled[1:], filled[-1:]])
-        after = after | lg.concat([filled[:, :1], filled[:, :-1]], axis=1)
-        after = after | lg.concat([filled[:, 1:], filled[:, -1:]], axis=1)
-        after = after & is_open
+        after = filled | False  # a tensor of its own, which is written to
+        after[1:] |= filled[:-1]
+        after[:-1] |= filled[1:]
+        after[:, 1:] |= filled[:, :-1]
+        after[:, :-1] |= filled[:, 1:]
+        after &= is_open
         return after, lg.any(after != filled)
 
     filled, _ = lg.while_loop(lambda state: state[1], sweep, (filled, lg.asarray(True)))
@@ -276,21 +279,20 @@ def flood_fill_numba(is_open: Array, filled: Array) -> Array:
 
 
 PROGRAMS = [
-    # The largest would be 2000: today each point is a step in Python.
     Program(
-        "gauss_seidel", "10 sweeps of Gauss–Seidel over {n} × {n}", (32, 120, 400), 7,
-        square_grid, gauss_seidel_numpy, gauss_seidel_livegrad, gauss_seidel_numba, gauss_seidel_jax,
+        "gauss_seidel", "2 sweeps of Gauss–Seidel over {n} × {n}", (32, 120, 260), 7,
+        square_grid, gauss_seidel_numpy, gauss_seidel_livegrad, gauss_seidel_numba, gauss_seidel_jax, aim=2000,
     ),
     Program(
         "red_black", "10 sweeps of Gauss–Seidel over {n} × {n}, red points before black", (48, 200, 2500), 9,
         square_grid, red_black_numpy, red_black_livegrad, red_black_numba, red_black_jax, parallel=True,
     ),
     Program(
-        "adi", "10 steps of alternating directions over {n} × {n}", (32, 120, 400), 7,
-        square_grid, adi_numpy, adi_livegrad, adi_numba, adi_jax, parallel=True,
+        "adi", "10 steps of alternating directions over {n} × {n}", (32, 120, 600), 7,
+        square_grid, adi_numpy, adi_livegrad, adi_numba, adi_jax, parallel=True, aim=1500,
     ),
     Program(
-        "flood_fill", "flood fill of {n} × {n} cells by sweeps", (64, 250, 1500), 9,
+        "flood_fill", "flood fill of {n} × {n} cells by sweeps", (64, 250, 1000), 9,
         maze, flood_fill_numpy, flood_fill_livegrad, flood_fill_numba, flood_fill_jax,
     ),
 ]  # fmt: skip

@@ -5,6 +5,8 @@ import pytest
 
 import livegrad as lg
 from benchmarks.loops.catalogue import PROGRAMS
+from benchmarks.loops.rows import rows
+from benchmarks.requirements import AtLeast, requirements_of
 
 
 def arrays(result) -> list[np.ndarray]:
@@ -50,3 +52,8 @@ def test_a_wrong_result_is_noticed(program):
 def test_there_are_at_least_forty_programs_of_three_sizes_each():
     assert len(PROGRAMS) >= 40
     assert all(sorted(set(program.sizes)) == list(program.sizes) for program in PROGRAMS.values())
+
+
+def test_every_row_must_reach_half_the_speed_of_the_best_peer():
+    for row in rows(quick=False):
+        assert requirements_of(row.name) == [AtLeast(row.name, 0.5, row.contenders[1:])]
