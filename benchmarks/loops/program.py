@@ -53,7 +53,7 @@ class Program:
     interpreted: bool = False  # NumPy's port loops over elements in Python: too slow to take part
     differing: float = 0.0  # the share of elements that rounding may change altogether, as in chaotic orbits
     tolerance: float = 1e-9
-    aim: int | None = None  # the largest size that is wanted, where one call of it takes livegrad minutes today
+    today: tuple[int, int, int] | None = None  # what is measured while one call of `sizes` takes livegrad minutes
 
     @property
     def kind(self) -> str:
@@ -63,6 +63,10 @@ class Program:
     def peers(self) -> tuple[str, ...]:
         absent = {"numba_parallel": not self.parallel, "numpy": self.interpreted}
         return tuple(peer for peer in PEERS if not absent.get(peer, False))
+
+    @property
+    def measured_sizes(self) -> tuple[int, int, int]:
+        return self.today or self.sizes
 
     def row_names(self) -> list[str]:
         return [f"{self.name}_{size}" for size in SIZES]

@@ -11,23 +11,22 @@ PROCESSES = 3
 SAMPLE_SECONDS = 0.005
 
 
-def title(program: Program, size: int) -> str:
+def title(program: Program, size: int, wanted: int) -> str:
     text = program.title.format(n=f"{size:,}")
-    is_short = program.aim is not None and size == program.sizes[-1]
-    return f"{text} (to be {program.aim:,})" if is_short else text
+    return text if size == wanted else f"{text} (to be {wanted:,})"
 
 
 def program_rows(program: Program) -> list[Benchmark]:
     return [
         Benchmark(
             name,
-            title(program, size),
+            title(program, size, wanted),
             Problem(program.kind, size),
             ("livegrad", *program.peers),
             processes=PROCESSES,
             sample_seconds=SAMPLE_SECONDS,
         )
-        for name, size in zip(program.row_names(), program.sizes, strict=True)
+        for name, size, wanted in zip(program.row_names(), program.measured_sizes, program.sizes, strict=True)
     ]
 
 

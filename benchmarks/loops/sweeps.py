@@ -280,16 +280,17 @@ def flood_fill_numba(is_open: Array, filled: Array) -> Array:
 
 PROGRAMS = [
     Program(
-        "gauss_seidel", "2 sweeps of Gauss–Seidel over {n} × {n}", (32, 120, 260), 7,
-        square_grid, gauss_seidel_numpy, gauss_seidel_livegrad, gauss_seidel_numba, gauss_seidel_jax, aim=2000,
+        "gauss_seidel", "2 sweeps of Gauss–Seidel over {n} × {n}", (32, 120, 2000), 7,
+        square_grid, gauss_seidel_numpy, gauss_seidel_livegrad, gauss_seidel_numba, gauss_seidel_jax,
+        today=(32, 120, 260),
     ),
     Program(
         "red_black", "10 sweeps of Gauss–Seidel over {n} × {n}, red points before black", (48, 200, 2500), 9,
         square_grid, red_black_numpy, red_black_livegrad, red_black_numba, red_black_jax, parallel=True,
     ),
     Program(
-        "adi", "10 steps of alternating directions over {n} × {n}", (32, 120, 600), 7,
-        square_grid, adi_numpy, adi_livegrad, adi_numba, adi_jax, parallel=True, aim=1500,
+        "adi", "10 steps of alternating directions over {n} × {n}", (32, 120, 1500), 7,
+        square_grid, adi_numpy, adi_livegrad, adi_numba, adi_jax, parallel=True, today=(32, 120, 600),
     ),
     Program(
         "flood_fill", "flood fill of {n} × {n} cells by sweeps", (64, 250, 1000), 9,
