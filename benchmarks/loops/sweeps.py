@@ -294,6 +294,6 @@ PROGRAMS = [
     ),
     Program(
         "flood_fill", "flood fill of {n} × {n} cells by sweeps", (64, 250, 1000), 9,
-        maze, flood_fill_numpy, flood_fill_livegrad, flood_fill_numba, flood_fill_jax,
+        maze, flood_fill_numpy, flood_fill_livegrad, flood_fill_numba, flood_fill_jax, today=(64, 250, 600),
     ),
 ]  # fmt: skip
