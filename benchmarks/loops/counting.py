@@ -290,8 +290,8 @@ PROGRAMS = [
         groups_inputs, group_means_numpy, group_means_livegrad, group_means_numba, group_means_jax,
     ),
     Program(
-        "sieve", "primes below {n}", (5000, 30_000, 50_000_000), 50,
-        sieve_inputs, sieve_numpy, sieve_livegrad, sieve_numba, sieve_jax, today=(5000, 30_000, 100_000),
+        "sieve", "primes below {n}", (5000, 50_000, 2_000_000), 50,
+        sieve_inputs, sieve_numpy, sieve_livegrad, sieve_numba, sieve_jax,
     ),
     Program(
         "collatz", "lengths of {n} Collatz sequences", (1000, 20_000, 1_000_000), 20,

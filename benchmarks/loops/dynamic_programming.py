@@ -266,20 +266,19 @@ PROGRAMS = [
     Program(
         "edit_distance", "edit distance of two texts of {n} letters", (40, 120, 3000), 9,
         two_texts, edit_distance_numpy, edit_distance_livegrad, edit_distance_numba, edit_distance_jax,
-        today=(40, 120, 300),
     ),
     Program(
         "lcs", "longest common subsequence of two texts of {n} letters", (40, 120, 3000), 9,
-        two_texts, lcs_numpy, lcs_livegrad, lcs_numba, lcs_jax, today=(40, 120, 300),
+        two_texts, lcs_numpy, lcs_livegrad, lcs_numba, lcs_jax,
     ),
     Program(
         "knapsack", "knapsack of 20 things, capacities below {n}", (1000, 10_000, 2_000_000), 40,
-        knapsack_inputs, knapsack_numpy, knapsack_livegrad, knapsack_numba, knapsack_jax, today=(1000, 10_000, 30_000),
+        knapsack_inputs, knapsack_numpy, knapsack_livegrad, knapsack_numba, knapsack_jax,
     ),
     Program(
         "matrix_chain", "the cheapest order of {n} matrix products", (50, 160, 800), 8,
         matrix_chain_inputs, matrix_chain_numpy, matrix_chain_livegrad, matrix_chain_numba, matrix_chain_jax,
-        parallel=True, today=(50, 160, 240),
+        parallel=True,
     ),
     Program(
         "floyd_warshall", "shortest paths between {n} places", (48, 160, 1024), 8,

@@ -309,7 +309,7 @@ def lorenz_numba(state: Array) -> Array:
 PROGRAMS = [
     Program(
         "iir", "a filter with feedback of {n} samples", (1000, 20_000, 5_000_000), 9,
-        signal, iir_numpy, iir_livegrad, iir_numba, iir_jax, interpreted=True, today=(1000, 20_000, 100_000),
+        signal, iir_numpy, iir_livegrad, iir_numba, iir_jax, interpreted=True,
     ),
     Program(
         "image_filter", "a recursive filter of a {n} × {n} image", (48, 200, 3000), 9,
@@ -318,7 +318,7 @@ PROGRAMS = [
     ),
     Program(
         "prefix_sum", "prefix sums of {n} numbers, as a loop", (1000, 20_000, 5_000_000), 9,
-        signal, prefix_sum_numpy, prefix_sum_livegrad, prefix_sum_numba, prefix_sum_jax, today=(1000, 20_000, 100_000),
+        signal, prefix_sum_numpy, prefix_sum_livegrad, prefix_sum_numba, prefix_sum_jax,
     ),
     Program(
         "horner", "a polynomial of degree 63 at {n} points", (1000, 20_000, 4_000_000), 9,

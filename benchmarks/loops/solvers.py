@@ -257,7 +257,6 @@ PROGRAMS = [
     Program(
         "thomas", "a tridiagonal system of {n} unknowns", (500, 10_000, 2_000_000), 9,
         thomas_inputs, thomas_numpy, thomas_livegrad, thomas_numba, thomas_jax, interpreted=True,
-        today=(500, 10_000, 70_000),
     ),
     Program(
         "conjugate_gradients", "40 steps of conjugate gradients on a {n} × {n} grid", (24, 90, 1500), 9,
@@ -270,6 +269,6 @@ PROGRAMS = [
     ),
     Program(
         "csr", "a sparse {n} × {n} matrix times a vector", (100, 1500, 500_000), 9,
-        csr_inputs, csr_numpy, csr_livegrad, csr_numba, csr_jax, parallel=True, today=(100, 1500, 50_000),
+        csr_inputs, csr_numpy, csr_livegrad, csr_numba, csr_jax, parallel=True,
     ),
 ]  # fmt: skip

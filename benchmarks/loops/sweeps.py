@@ -282,7 +282,6 @@ PROGRAMS = [
     Program(
         "gauss_seidel", "2 sweeps of Gauss–Seidel over {n} × {n}", (32, 120, 2000), 7,
         square_grid, gauss_seidel_numpy, gauss_seidel_livegrad, gauss_seidel_numba, gauss_seidel_jax,
-        today=(32, 120, 260),
     ),
     Program(
         "red_black", "10 sweeps of Gauss–Seidel over {n} × {n}, red points before black", (48, 200, 2500), 9,
