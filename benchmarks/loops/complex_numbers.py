@@ -148,11 +148,10 @@ PROGRAMS = [
     Program(
         "mandelbrot", "Mandelbrot, {n} × {n} points, 50 steps", (32, 120, 1500), 9,
         plane, mandelbrot_numpy, mandelbrot_livegrad, mandelbrot_numba, mandelbrot_jax, parallel=True, differing=1e-3,
-        today=(12, 24, 40),
     ),
     Program(
         "julia", "z² + c, 20 times, of {n} × {n} complex numbers", (32, 120, 1500), 9,
-        disc, julia_numpy, julia_livegrad, julia_numba, julia_jax, parallel=True, today=(24, 48, 96),
+        disc, julia_numpy, julia_livegrad, julia_numba, julia_jax, parallel=True,
     ),
     Program(
         "contour_integral", "Cauchy's integral for {n} points, 64 nodes", (500, 8000, 500_000), 9,
