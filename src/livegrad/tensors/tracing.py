@@ -15,8 +15,8 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.function import captured_values, make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import Scalar, Type
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ir.types import Type
 from livegrad.tensors.dtypes import DEFAULT_FLOAT
 from livegrad.tensors.handle import Tensor, are_numbers, node_of, number_as, wrap
 from livegrad.tensors.pytrees import LEAF_CLASSES, Structure, flatten, unflatten
@@ -103,15 +103,20 @@ def typed_nodes(leaves: Sequence[Any], user: str, beside: Any = ()) -> list[Node
     """Leaves as nodes. Python floats take the type of the tensors of floats among them and in the nest beside them, if
     that is one type.
     """
-    if not any(map(_is_float, leaves)):
+    if not any(map(is_weak_float, leaves)):
         return [node_of(leaf, user) for leaf in leaves]
-    tensors = [leaf for leaf in (*leaves, *flatten(beside)[0]) if isinstance(leaf, Tensor) and not are_numbers(leaf)]
+    element = float_beside((leaves, beside)) or DEFAULT_FLOAT
+    return [number_as(leaf, element) if is_weak_float(leaf) else node_of(leaf, user) for leaf in leaves]  # type: ignore[misc]
+
+
+def float_beside(tree: Any) -> Scalar | None:
+    """The one type of floats that the tensors of a nest have; None if there is none, or several."""
+    tensors = [leaf for leaf in flatten(tree)[0] if isinstance(leaf, Tensor) and not are_numbers(leaf)]
     wanted = {tensor.dtype.real for tensor in tensors if tensor.dtype.kind in ("float", "complex")}
-    element = wanted.pop() if len(wanted) == 1 else DEFAULT_FLOAT
-    return [number_as(leaf, element) if _is_float(leaf) else node_of(leaf, user) for leaf in leaves]  # type: ignore[misc]
+    return wanted.pop() if len(wanted) == 1 else None
 
 
-def _is_float(leaf: Any) -> bool:
+def is_weak_float(leaf: Any) -> bool:
     """Whether a leaf is a float without a type of its own."""
     return leaf.__class__ is float or (isinstance(leaf, Tensor) and are_numbers(leaf) and leaf.dtype.kind == "float")
 

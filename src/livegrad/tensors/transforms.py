@@ -17,8 +17,9 @@ from livegrad.ir.function import inline
 from livegrad.ir.node import Function, Node
 from livegrad.ir.propagate_lines import cached_derivation, forget_derivations, propagates_lines
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ir.types import bool_, is_differentiable, scalar_of
+from livegrad.ir.types import bool_, f64, is_differentiable, scalar_of, shape_of
 from livegrad.lazy.lazy_values import compute_together
+from livegrad.ops.conversion import cast
 from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import detach
 from livegrad.ops.rules import filled, zero
@@ -27,12 +28,15 @@ from livegrad.passes.differentiate.lower import with_derivatives_written
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.tensors.concrete import standing_for
 from livegrad.tensors.declared import declared_numbers
-from livegrad.tensors.handle import Tensor, node_of, wrap
+from livegrad.tensors.dtypes import DEFAULT_FLOAT
+from livegrad.tensors.handle import Tensor, node_of, number_as, wrap
 from livegrad.tensors.operands import whole_number
 from livegrad.tensors.pytrees import flatten, tree_map, unflatten
 from livegrad.tensors.tracing import (
     Traced,
     close,
+    float_beside,
+    is_weak_float,
     name_of,
     node_like,
     placeholders,
@@ -41,7 +45,7 @@ from livegrad.tensors.tracing import (
     trace_call,
     typed_nodes,
 )
-from livegrad.tensors.weak_types import typed
+from livegrad.tensors.weak_types import give_default_type, is_weak, typed, weak_numbers
 
 Arguments = int | Sequence[int]
 GradientBlock = TypeVar("GradientBlock", covariant=True)
@@ -226,7 +230,7 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
     leaves, structure = flatten(tuple(tangents))
     if structure != call.structure:
         raise UsageError("tangents and primals have different tree structures", where=caller_origin())
-    directions = [node_like(leaf, node.type, "jvp") for leaf, node in zip(leaves, call.nodes, strict=True)]
+    directions = call.directions(leaves)
     _require_types(directions, [node.type for node in call.nodes], "tangent")
     derived = _push_forward(traced.function, call.active(traced))
     found = [typed(node) for node in inline(derived, [*call.nodes, *traced.captures, *directions])]
@@ -283,15 +287,21 @@ class _Call:
         args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
         places = argument_places(argnums, len(args), self.name)
         leaves, self.structure = flatten(tuple(args[place] for place in places))
-        self.nodes = typed_nodes(leaves, self.name, (args, kwargs))
+        # A Python float takes the type of what it meets inside, if no tensor among the arguments decides.
+        decided = float_beside((args, kwargs)) is not None
+        numbers = [number_as(leaf, f64) if not decided and is_weak_float(leaf) else None for leaf in leaves]
+        self._weak = [number is not None for number in numbers]
+        nodes = zip(typed_nodes(leaves, self.name, (args, kwargs)), numbers, strict=True)
+        self.nodes = [node if number is None else number for node, number in nodes]
         for node in self.nodes:
             require_differentiable(node, self.name)
         self.inputs = placeholders([node.type for node in self.nodes])
         given = list(args)
         for place, part in zip(places, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
             given[place] = part
-        with standing_for(self.inputs, self.nodes):
-            self.returned = call_users(function, given, kwargs)
+        weak = [node for node, flag in zip(self.inputs, self._weak, strict=True) if flag]
+        with standing_for(self.inputs, self.nodes), weak_numbers(weak):
+            self.returned = tree_map(_with_default_type, call_users(function, given, kwargs))
 
     def close(self, result: Any) -> Traced:
         """A part of what was returned as a function of the inputs."""
@@ -302,7 +312,17 @@ class _Call:
 
     def pull_back(self, traced: Traced, cotangents: Sequence[Node], *, with_value: bool = False) -> list[Node]:
         derived = _pull_back(traced.function, self.active(traced), with_value)
-        return list(inline(derived, [*self.nodes, *traced.captures, *cotangents]))
+        found = list(inline(derived, [*self.nodes, *traced.captures, *cotangents]))
+        first = len(found) - len(self.nodes)
+        own = DEFAULT_FLOAT if f64 not in map(scalar_of, traced.function.result_types) else f64
+        slopes = [cast(n, type=own) if weak else n for n, weak in zip(found[first:], self._weak, strict=True)]
+        return [*found[:first], *slopes]
+
+    def directions(self, tangents: Sequence[Any]) -> list[Node]:
+        """Tangents as nodes of the types of the arguments."""
+        nodes = [node_like(leaf, node.type, "jvp") for leaf, node in zip(tangents, self.nodes, strict=True)]
+        pairs = zip(nodes, self._weak, strict=True)
+        return [cast(n, type=f64) if weak and _is_float_number(n) else n for n, weak in pairs]
 
     def like_arguments(self, tensors: Iterable[Tensor]) -> Any:
         parts = unflatten(self.structure, tensors)
@@ -313,6 +333,16 @@ class _Call:
         traced = self.close(result)
         found = inline(traced.function, [*self.nodes, *traced.captures])
         return unflatten(traced.structure, (wrap(typed(node)) for node in found))
+
+
+def _with_default_type(leaf: Any) -> Any:
+    """A number without a type of its own, as it is outside of the function that returned it."""
+    return wrap(give_default_type(leaf.node)) if isinstance(leaf, Tensor) and is_weak(leaf.node) else leaf
+
+
+def _is_float_number(node: Node) -> bool:
+    scalar = scalar_of(node.type)
+    return scalar is not None and scalar.kind == "float" and not shape_of(node.type)
 
 
 # Differentiation is repeated for the same graph whenever a transform is called in a loop.

@@ -23,7 +23,7 @@ from livegrad.tensors.handle import ShapeError, Tensor, node_of, wrap
 from livegrad.tensors.holomorphic import checked_linear, is_complex, may_conjugate, require_complex
 from livegrad.tensors.manipulation import moveaxis, reshape
 from livegrad.tensors.pytrees import Structure, dict_keys, flatten, tree_map, unflatten
-from livegrad.tensors.tracing import name_of, require_callable, take_apart, trace_call
+from livegrad.tensors.tracing import is_weak_float, name_of, require_callable, take_apart, trace_call
 from livegrad.tensors.transforms import (
     Arguments,
     argument_places,
@@ -177,6 +177,8 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
             raise UsageError(what, where=caller_origin(), expected="a tensor, or a pytree of them", found=shown(point))
         for tensor in tensors:
             require_differentiable(tensor.node, name_of(function))
+        # A Python float takes the type of what it meets in the function.
+        given = [leaf if is_weak_float(leaf) else tensor for leaf, tensor in zip(leaves, tensors, strict=True)]
 
         def of_leaf(position: int) -> Any:
             """The derivative by one leaf, for every direction of it."""
@@ -184,9 +186,9 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
 
             def along(direction: Tensor) -> Any:
                 def moved(x: Tensor) -> Any:
-                    return of_point(unflatten(structure, [*tensors[:position], x, *tensors[position + 1 :]]))
+                    return of_point(unflatten(structure, [*given[:position], x, *given[position + 1 :]]))
 
-                tangent = jvp(moved, [own], [direction])[1]
+                tangent = jvp(moved, [given[position]], [direction])[1]
                 if is_complex(own):
                     leaves = flatten(tangent)[0]
                     for leaf in leaves:

@@ -192,3 +192,27 @@ def test_an_argument_that_is_not_passed_keeps_its_default():
 
     assert type_of(lg.jit(f)(lg.ones(2))) == "float32"
     assert type_of(lg.jit(f)(lg.ones(2), 0.1)) == "float64"
+
+
+DOUBLE = lg.asarray(np.float64(0.1))
+DERIVED: dict[str, Callable[[Any], Any]] = {
+    "value": lambda f: lg.value_and_grad(f)(0.1)[0],
+    "grad": lambda f: lg.grad(f)(0.1),
+    "grad of grad": lambda f: lg.grad(lg.grad(f))(0.1),
+    "in jit": lambda f: lg.jit(lg.grad(f))(0.1),
+    "jvp": lambda f: lg.jvp(f, [0.1], [lg.asarray(1.0)])[1],
+    "vjp": lambda f: lg.vjp(f, 0.1)[1](lg.asarray(1.0, dtype=f(lg.asarray(1.0)).dtype))[0],
+    "jacfwd": lambda f: lg.jacfwd(f)(0.1),
+    "jacrev": lambda f: lg.jacrev(f)(0.1),
+    "hessian": lambda f: lg.hessian(f)(0.1),
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_a_float_that_is_differentiated_by_takes_the_type_of_what_it_meets(name: str) -> None:
+    """Rounded to float32 before it met a float64 tensor, 0.1 would differ from Python's in the ninth digit."""
+    found = DERIVED[name](lambda x: x**3 * DOUBLE)
+    assert found.dtype == np.float64
+    expected = {"value": 0.1**4, "grad of grad": 6 * 0.1**2, "hessian": 6 * 0.1**2}.get(name, 3 * 0.1**3)
+    assert float(found) == pytest.approx(expected, rel=1e-14)
+    assert DERIVED[name](lambda x: x**3).dtype == np.float32

@@ -86,7 +86,9 @@ def _is_number(type: ir.Scalar | ir.Vector | ir.Matrix, value: Any, lifted: bool
         return False
     scalar = ir.scalar_of(type)
     assert scalar is not None
-    if not np.can_cast(array.dtype, scalar.dtype, "same_kind") or array.shape[array.ndim - len(own) :] != own:
+    # NumPy has no bfloat16: it takes what other floats take.
+    dtype = ir.f32.dtype if scalar is ir.bf16 else scalar.dtype
+    if not np.can_cast(array.dtype, dtype, "same_kind") or array.shape[array.ndim - len(own) :] != own:
         return False
     # A vector is one value, not one for each of its components, unless that is how the function is called.
     return array.ndim == len(own) or lifted or not isinstance(value, VectorValue | list | tuple)
