@@ -8,6 +8,7 @@ after it ran, and `livegrad passes` shows its output.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -56,9 +57,11 @@ from livegrad.schedule.loops.vectorise import (
     vectorise_outer_loops,
     vectorise_short_rows,
 )
-from livegrad.schedule.plan import KernelStep, Plan, Step
+from livegrad.schedule.plan import HostStep, KernelStep, Plan, RowLoop, Step
 from livegrad.schedule.plan_passes import (
     PlanPass,
+    access_tapes_by_row,
+    accumulate_in_place,
     allocate,
     assign_buffers,
     build_steps,
@@ -68,7 +71,9 @@ from livegrad.schedule.plan_passes import (
     tile_row_chains,
     verify_chains,
     verify_groups,
+    verify_in_place_loops,
     verify_memory,
+    verify_row_loops,
     verify_steps,
     write_in_place,
 )
@@ -101,6 +106,19 @@ VALUE_PASSES = (
     Pass(on_functions(share_row_reductions), optional=True),
 )
 
+
+def plan_loop_bodies(draft: Draft) -> None:
+    """Plans the body of each loop over tensors, by the same passes.
+
+    Bodies run step by step: their plans are bound to memory once, for state that is double-buffered.
+    """
+    target = draft.target.without("tile_row_chains")
+    for number, step in enumerate(draft.steps):
+        if isinstance(step, HostStep) and isinstance(step.loop, RowLoop):
+            loop = replace(step.loop, plan=compile_plan(step.loop.body, target))
+            draft.steps[number] = replace(step, loop=loop)
+
+
 PLAN_PASSES = (
     PlanPass(materialise),
     PlanPass(fuse, verify_groups),
@@ -108,6 +126,9 @@ PLAN_PASSES = (
     PlanPass(assign_buffers),
     PlanPass(write_in_place, optional=True),
     PlanPass(build_steps, verify_steps),
+    PlanPass(accumulate_in_place, verify_in_place_loops),
+    PlanPass(access_tapes_by_row, verify_row_loops),
+    PlanPass(plan_loop_bodies),
     PlanPass(tile_row_chains, verify_chains, optional=True),
     PlanPass(allocate, verify_memory),
 )
@@ -257,7 +278,7 @@ def tile_loops(alone: CpuNest, tile: RowTile, target: Target) -> CpuNest:
 
 def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> None:
     """Reports the output of each loop pass for the kernels of a plan."""
-    nests: list[LoopNest] = [_first_nest(plan, step, target, vector_bytes) for step in _kernels(plan)]
+    nests: list[LoopNest] = [_first_nest(own, step, target, vector_bytes) for own, step in _kernels(plan)]
     trace("loops", "".join(f"{nest}\n" for nest in nests))
     for loop_pass in LOOP_PASSES[target.name]:
         nests = [loop_pass.run(nest) for nest in nests]
@@ -271,5 +292,10 @@ def _first_nest(plan: Plan, step: KernelStep, target: Target, vector_bytes: int)
     return CpuNest(step, vector_bytes, None if chain is None else RowTile(prod(chain.rows), chain.tile))
 
 
-def _kernels(plan: Plan) -> list[KernelStep]:
-    return [step for step in plan.steps if isinstance(step, KernelStep)]
+def _kernels(plan: Plan) -> Iterator[tuple[Plan, KernelStep]]:
+    """The kernel steps of a plan and of the loops in it, each with its own plan."""
+    for step in plan.steps:
+        if isinstance(step, KernelStep):
+            yield plan, step
+        elif step.loop is not None and step.loop.plan is not None:
+            yield from _kernels(step.loop.plan)

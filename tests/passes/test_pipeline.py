@@ -54,7 +54,7 @@ def test_passes_come_in_this_order() -> None:
     assert names(CPU) == [*first, *bound, "unguard_invariants", *cpu, "lower_windows", *last]
     assert [step.name for step in PLAN_PASSES] == [
         *("materialise", "fuse", "order_for_memory", "assign_buffers", "write_in_place", "build_steps"),
-        *("tile_row_chains", "allocate"),
+        *("accumulate_in_place", "access_tapes_by_row", "plan_loop_bodies", "tile_row_chains", "allocate"),
     ]
 
 

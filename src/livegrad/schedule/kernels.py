@@ -163,7 +163,10 @@ class StepBuilder:
             self.chunk = chunk if group.inner[0] > 2 * chunk else 0
 
     def keep_in_scratch(self) -> None:
-        """What several sweeps would compute alike, and is dear, is kept in the thread's own memory by the first."""
+        """Has the first of several sweeps store expensive values in the thread's own memory, for the later ones.
+
+        Stages are still under construction here: `substitute` writes their bodies.
+        """
         points = [stage for stage in self.stages if stage.level == "point"]
         if len(points) < 2:
             return

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from livegrad.diagnostics import CompileError, Place
 from livegrad.ir.node import Function
 from livegrad.ir.op import Op
+from livegrad.ir.text import print_function
 from livegrad.ir.types import Scalar, Type, array_form
 from livegrad.schedule.kernel import Kernel
 
@@ -134,6 +135,55 @@ Slot = Buffer | ObjectSlot
 
 
 @dataclass(frozen=True)
+class RowTape:
+    """A tape for which each iteration reads or writes the row at its index."""
+
+    leaf: int  # its position among the leaves of the loop's operands
+    element: Type
+    reads: tuple[int, ...]  # the leaves of the element that the body takes
+    writes: bool  # whether the body returns all of them
+
+    def __str__(self) -> str:
+        read = [f"reads {', '.join(map(str, self.reads))}"] if self.reads else []
+        return f"tape {self.leaf} by row: {' and '.join([*read, *(['writes'] if self.writes else [])]) or 'unused'}"
+
+
+@dataclass(frozen=True)
+class RowLoop:
+    """A loop over the leaves of its operands, the carried ones first: each is state, invariant, or a tape by row.
+
+    `body` takes the index, then state, invariant leaves and rows read; it returns state, rows written, and for a
+    `while_loop` whether to continue. `plan` is the plan of the body.
+    """
+
+    body: Function
+    carried: int  # leaves
+    state: tuple[int, ...]
+    fixed: tuple[int, ...]
+    rows: tuple[RowTape, ...]
+    plan: Plan | None = field(default=None, compare=False, repr=False)
+
+    def lines(self) -> list[str]:
+        state, fixed = (", ".join(map(str, leaves)) or "none" for leaves in (self.state, self.fixed))
+        body = print_function(self.body).rstrip() if self.plan is None else str(self.plan)
+        return [f"state: {state}; invariant: {fixed}", *map(str, self.rows), *body.splitlines()]
+
+
+@dataclass(frozen=True)
+class InPlaceLoop:
+    """A loop of numbers that adds to tensors, as the plan of one kernel that runs all iterations.
+
+    The plan takes the operands of the step, then a copy of each tensor that it adds to; `starts` says of which operand.
+    """
+
+    plan: Plan
+    starts: tuple[int, ...]
+
+    def lines(self) -> list[str]:
+        return [f"adds in place to copies of operands {', '.join(map(str, self.starts))}", *str(self.plan).splitlines()]
+
+
+@dataclass(frozen=True)
 class HostStep:
     """An op on whole values that the host runs: a library routine, or control flow around nested plans."""
 
@@ -142,6 +192,7 @@ class HostStep:
     operands: tuple[Slot, ...]
     result: Slot
     origin: Place | None = None
+    loop: RowLoop | InPlaceLoop | None = field(default=None, compare=False, repr=False)  # how a loop runs natively
 
     inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
     results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
@@ -229,6 +280,8 @@ def step_lines(steps: Sequence[Step], chains: Sequence[RowChain] = ()) -> list[s
             lines.append(f"  by tiles of {chain.tile} of {prod(chain.rows)} rows:")
         reads, writes = ", ".join(map(str, reads_of(step))), ", ".join(map(str, writes_of(step)))
         lines.append(f"{'  ' if chain is None else '    '}{number}: {_describe(step)}({reads}) -> {writes}")
+        if isinstance(step, HostStep) and step.loop is not None:
+            lines += [f"      {line}" for line in step.loop.lines()]
     return lines
 
 

@@ -14,17 +14,23 @@ from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Tensor
+from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import nodes_of
+from livegrad.ops.aggregate import get
+from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.movement import pad
+from livegrad.passes.flatten_signature import leaf_types
 from livegrad.schedule.accumulating import accumulates, memory_below
+from livegrad.schedule.accumulating_kernel import in_place_loop
 from livegrad.schedule.allocate import Touching, allocate_arena
 from livegrad.schedule.draft import Draft, view_of
 from livegrad.schedule.extrema import compared_with_extrema
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import build_kernel_steps
+from livegrad.schedule.loop_rows import row_loop
 from livegrad.schedule.materialise import find_roots, forced_kinds, is_storable, long_chain_cuts, seen_operand
 from livegrad.schedule.order_for_memory import in_memory_order
-from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowChain, Step
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowChain, RowLoop, Step
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.tile_row_chains import row_chains
 from livegrad.schedule.verify import verify_order, verify_sharing, verify_views
@@ -160,6 +166,35 @@ def _copy_step(draft: Draft, source: Buffer, result: Buffer) -> Step:
     return build_copy(node, result, {node: source}, draft.new_buffer)
 
 
+def accumulate_in_place(draft: Draft) -> None:
+    """Has loops of numbers that add to tensors run as one kernel, where kernels write by index."""
+    if not draft.target.kernels_write_by_index:
+        return
+    for number, step in enumerate(draft.steps):
+        if isinstance(step, HostStep) and accumulates(step.function.results[0]):
+            draft.steps[number] = replace(step, loop=in_place_loop(step.function))
+
+
+def access_tapes_by_row(draft: Draft) -> None:
+    """Has loops over tensors take and return rows of tapes in each iteration, where the target runs bodies natively."""
+    if not draft.target.binds_loop_bodies:
+        return
+    for number, step in enumerate(draft.steps):
+        if isinstance(step, HostStep) and step.op in (for_loop, while_loop) and step.loop is None:
+            draft.steps[number] = replace(step, loop=row_loop(step.function.results[0], _used_results(draft, step)))
+
+
+def _used_results(draft: Draft, loop: HostStep) -> set[int]:
+    """Which of a loop's results anything reads."""
+    every = set(range(loop.function.results[0].attribute("carried")))
+    used: set[int] = every if loop.result in draft.results else set()
+    for step in draft.steps:
+        if isinstance(step, HostStep) and loop.result in step.operands:
+            node = step.function.results[0]
+            used |= {node.attribute("index")} if node.op is get else every
+    return used
+
+
 def tile_row_chains(draft: Draft) -> None:
     """Has chains of steps that work row by row run tile by tile, where the target gains by that."""
     rows_of_tile = draft.target.rows_of_tile
@@ -213,6 +248,31 @@ def verify_steps(draft: Draft) -> None:
     plan = draft.plan()
     verify_order(plan)
     verify_views(plan)
+
+
+def verify_row_loops(draft: Draft) -> None:
+    """Raises `VerifyError` where a body does not take and return what its loop passes to it."""
+    loops = [(s, s.loop) for s in draft.steps if isinstance(s, HostStep) and isinstance(s.loop, RowLoop)]
+    for step, loop in loops:
+        verify_function(loop.body)
+        taken = 1 + len(loop.state) + len(loop.fixed) + sum(len(row.reads) for row in loop.rows)
+        written = sum(len(leaf_types(row.element)) for row in loop.rows if row.writes)
+        returned = len(loop.state) + written + (step.op is while_loop)
+        counts = len(loop.body.parameters), len(loop.body.results)
+        if counts != (taken, returned):
+            raise VerifyError(
+                f"the body of a `{step.op.name}` of `{draft.function.name}` does not fit its loop",
+                expected=f"{taken} parameters and {returned} results",
+                found=f"{counts[0]} and {counts[1]}",
+            )
+
+
+def verify_in_place_loops(draft: Draft) -> None:
+    """Raises `VerifyError` where the kernel of a loop leaves a buffer."""
+    for step in draft.steps:
+        if isinstance(step, HostStep) and step.loop is not None:
+            assert step.loop.plan is not None
+            verify_views(step.loop.plan)
 
 
 def verify_chains(draft: Draft) -> None:

@@ -25,6 +25,9 @@ class Target:
     host_writes_views: bool = (
         False  # steps of the host write to part of a buffer; libraries of devices need a whole one
     )
+    binds_loop_bodies: bool = (
+        False  # runs the plan of a loop's body again and again, on memory that it is bound to once
+    )
     # Rows of a tile for steps that work row by row; None where the chain is better run step by step.
     rows_of_tile: Callable[[RowChain], int | None] | None = None
     skipped: frozenset[str] = frozenset()

@@ -10,7 +10,6 @@ CPU = Target(
     kernels_write_by_index=True,
     splits_long_columns=True,
     host_writes_views=True,
+    binds_loop_bodies=True,
     rows_of_tile=rows_of_tile,
 )
-# Bodies of loops run step by step: their plans are bound to memory once, for state that changes sides.
-CPU_LOOP_BODY = CPU.without("tile_row_chains")
