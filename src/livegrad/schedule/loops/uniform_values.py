@@ -13,6 +13,7 @@ from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import call, cond, for_loop, switch, while_loop
 from livegrad.ops.tape import tape_get
+from livegrad.passes.regions import carried_flags
 
 
 @lru_cache(maxsize=4096)
@@ -96,13 +97,8 @@ def carried_variation(node: Node, operands: tuple[bool, ...], diverges: bool) ->
     """Which carried values of a loop differ between lanes; all of them when lanes leave it at different iterations."""
     carried = node.attribute("carried")
     body: Function = node.attribute("body")
-    state = (True,) * carried if diverges else operands[:carried]
-    while True:
-        results = varying_results(body, (False, *state, *operands[carried:]))
-        grown = tuple(a or b for a, b in zip(state, results, strict=True))
-        if grown == state:
-            return state
-        state = grown
+    initial = (True,) * carried if diverges else operands[:carried]
+    return carried_flags(initial, lambda state: varying_results(body, (False, *state, *operands[carried:])))
 
 
 def while_variation(node: Node, operands: tuple[bool, ...]) -> tuple[bool, ...]:
