@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any
 
-from livegrad.diagnostics import UsageError
+from livegrad.diagnostics import UsageError, VerifyError
 from livegrad.ir.node import Function, Module
 from livegrad.ir.propagate_lines import propagating_lines
+from livegrad.ir.verify import verify_function
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.passes.bind_sizes import bind_sizes
@@ -39,20 +39,20 @@ from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
-from livegrad.schedule.loops.cpu_nest import CpuNest, RowTile
 from livegrad.schedule.loops.device import (
-    DeviceNest,
     assign_rows,
     batch_rows,
     choose_index_width,
     choose_launch,
     share_rows,
 )
+from livegrad.schedule.loops.expand import expand_without_code
 from livegrad.schedule.loops.interchange import interchange_transposed
-from livegrad.schedule.loops.nest import LoopNest, LoopPass, N
+from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, for_device
 from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
+    unroll_lane_loops,
     unroll_short_rows,
     vectorise_outer_loops,
     vectorise_short_rows,
@@ -133,17 +133,19 @@ PLAN_PASSES = (
     PlanPass(allocate, verify_memory),
 )
 
-LOOP_PASSES: dict[str, tuple[LoopPass[Any], ...]] = {
+LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
     "cpu": (
         LoopPass(vectorise_outer_loops),
         LoopPass(interchange_transposed),
         LoopPass(vectorise_short_rows),
         LoopPass(unroll_short_rows),
         LoopPass(choose_lanes),
+        LoopPass(unroll_lane_loops),
         LoopPass(classify_accesses),
         LoopPass(tile_transposed),
         LoopPass(stream_stores, by_tile=True),
         LoopPass(split_into_items, by_tile=True),
+        LoopPass(expand_without_code),
     ),
     "cuda": (
         LoopPass(assign_rows),
@@ -151,6 +153,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass[Any], ...]] = {
         LoopPass(batch_rows),
         LoopPass(choose_index_width),
         LoopPass(choose_launch),
+        LoopPass(expand_without_code),
     ),
 }
 
@@ -259,26 +262,38 @@ def compile_plan(
     return Compilation(lower(function, target, trace), target, sizes, trace).plan
 
 
-def lower_loops(nest: N, target: Target) -> N:
-    """The loop nest of a kernel step, by all loop passes of a target."""
-    for loop_pass in LOOP_PASSES[target.name]:
+def lower_loops(nest: LoopNest) -> LoopNest:
+    """The loop nest of a kernel step after all loop passes of its target."""
+    for loop_pass in LOOP_PASSES[nest.target.name]:
         before, nest = nest, loop_pass.run(nest)
         if nest.step is not before.step:
             verify_step(nest.step, loop_pass.name)
+            _verify_bodies(before, nest, loop_pass.name)
     return nest
 
 
-def tile_loops(alone: CpuNest, tile: RowTile, target: Target) -> CpuNest:
-    """The loop nest of a step in a chain, from what it is alone, if no pass has changed its order of points."""
-    nest = alone.replace(tile=tile, streamed=())
-    for loop_pass in LOOP_PASSES[target.name]:
+def _verify_bodies(before: LoopNest, after: LoopNest, name: str) -> None:
+    bodies = {stage.body for stage in before.kernel.stages}
+    for stage in after.kernel.stages:
+        if stage.body not in bodies:
+            try:
+                verify_function(stage.body)
+            except VerifyError as error:
+                error.add_note(f"in pass `{name}`")
+                raise
+
+
+def tile_loops(alone: LoopNest, tile: RowTile) -> LoopNest:
+    """The loop nest of a step in a chain, from its nest alone, which must not be reordered."""
+    nest = alone.replace(tile=tile)
+    for loop_pass in LOOP_PASSES[nest.target.name]:
         nest = loop_pass.run(nest) if loop_pass.by_tile else nest
     return nest
 
 
 def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> None:
     """Reports the output of each loop pass for the kernels of a plan."""
-    nests: list[LoopNest] = [_first_nest(own, step, target, vector_bytes) for own, step in _kernels(plan)]
+    nests = [_first_nest(own, step, target, vector_bytes) for own, step in _kernels(plan)]
     trace("loops", "".join(f"{nest}\n" for nest in nests))
     for loop_pass in LOOP_PASSES[target.name]:
         nests = [loop_pass.run(nest) for nest in nests]
@@ -287,9 +302,9 @@ def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> 
 
 def _first_nest(plan: Plan, step: KernelStep, target: Target, vector_bytes: int) -> LoopNest:
     if target.name == "cuda":
-        return DeviceNest(step, shares=True)
+        return for_device(step, target, shares_rows=True)
     chain = next((chain for chain in plan.chains if any(own is step for own in chain.steps)), None)
-    return CpuNest(step, vector_bytes, None if chain is None else RowTile(prod(chain.rows), chain.tile))
+    return for_cpu(step, target, vector_bytes, None if chain is None else RowTile(prod(chain.rows), chain.tile))
 
 
 def _kernels(plan: Plan) -> Iterator[tuple[Plan, KernelStep]]:

@@ -12,7 +12,7 @@ from livegrad.compiler import lower_loops
 from livegrad.runtime.cpu import CpuFunction, kernel_code
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
-from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 
 
@@ -34,8 +34,8 @@ def _spheres(count: int) -> lg.ir.Function:
 def _text(function: lg.ir.Function, vector_bytes: int, quick: bool = False) -> str:
     (step,) = CpuFunction(function).schedule({"n": 1 << 16}).steps
     assert isinstance(step, KernelStep)
-    nest = lower_loops(CpuNest(step, vector_bytes), CPU)
-    return emit_kernel(nest.kernel, nest.layout, quick).text
+    nest = lower_loops(for_cpu(step, CPU, vector_bytes))
+    return emit_kernel(nest, quick).text
 
 
 def _many_values(x: lg.ir.Node) -> lg.ir.Node:

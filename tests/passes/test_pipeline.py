@@ -2,6 +2,7 @@
 
 import pytest
 
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import (
     LOOP_PASSES,
     OPTIONAL,
@@ -31,7 +32,7 @@ from livegrad.passes.pipeline import Pass, PipelineTrace, run_passes
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.reference import evaluate
 from livegrad.schedule import plan_passes
-from livegrad.schedule.target import CUDA, PORTABLE, REFERENCE, SOURCE, Target
+from livegrad.schedule.target import PORTABLE, REFERENCE, SOURCE, Target
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_the_sum_of_a_long_tensor_is_split_over_threads() -> None:
     first, second = plan.steps
     assert isinstance(first, KernelStep)
     assert isinstance(second, KernelStep)
-    assert first.kernel.split
+    assert first.chunk
     assert (first.domain, second.inner) == ((64,), (64,))
     assert plan.arena_bytes == 64 * 4
 

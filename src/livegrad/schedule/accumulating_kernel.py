@@ -75,7 +75,7 @@ class _Builder:
                 value = builder.expressions.element(part, ())
                 stage.add(value, step.output(Port(results[-1].element, "row"), View(results[-1], offset, ())))
         step.stages.append(stage)
-        return results, step.finish(along=False)
+        return results, step.finish()
 
 
 def _with_counter(loop: Node, operands: list[Node]) -> Node:

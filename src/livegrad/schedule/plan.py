@@ -16,6 +16,7 @@ from livegrad.ir.types import Scalar, Type, array_form
 from livegrad.schedule.kernel import Kernel
 
 Lifetime = Literal["external", "graph", "region"]
+Axis = Literal["domain", "inner"]  # the rows of a kernel, or the points of a row
 ALIGNMENT = 64
 
 
@@ -104,7 +105,9 @@ class KernelStep:
     wholes: tuple[Buffer, ...]
     uniforms: tuple[View, ...]
     outputs: tuple[View, ...]
-    chunk: int = 0  # inner elements a chunk, when the kernel is split
+    # Inner elements of a chunk, where the first domain dimension numbers chunks of the first inner one; 0: unsplit.
+    chunk: int = 0
+    vector_axis: Axis = "domain"  # lanes run across the last domain dimension, or along the last inner one
 
     inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
     results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from livegrad.ir.node import Node
 from livegrad.schedule.plan import RowChain
 
 
@@ -30,6 +31,7 @@ class Target:
     )
     # Rows of a tile for steps that work row by row; None where the chain is better run step by step.
     rows_of_tile: Callable[[RowChain], int | None] | None = None
+    lacks_code: Callable[[Node], bool] | None = None  # ops of kernels that must be expanded; None: those of no kernel
     skipped: frozenset[str] = frozenset()
 
     def without(self, *names: str) -> Target:
@@ -41,7 +43,6 @@ class Target:
         return name not in self.skipped
 
 
-CUDA = Target("cuda")
 PORTABLE = Target("portable")
 SOURCE = Target("source")  # C for people, and for compilers of their own
 REFERENCE = Target("reference")  # NumPy, node by node

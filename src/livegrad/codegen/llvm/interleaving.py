@@ -1,6 +1,6 @@
 """Instruction interleaving: the second half of the lanes runs some operations behind the first half.
 
-In: a kernel and a layout of two registers. Out: whether to interleave, and the code. Called by `kernel.py` and
+In: a loop nest with lanes of two registers. Out: whether to interleave, and the code. Called by `kernel.py` and
 `stages.py`.
 
 Ice Lake's divider takes 12 cycles for the square roots of one register, and instructions that wait for it fill the
@@ -15,48 +15,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livegrad.codegen.llvm.builder import Assembler
-from livegrad.codegen.llvm.function_body import emit_one, native_form
+from livegrad.codegen.llvm.function_body import emit_one
 from livegrad.codegen.llvm.fused_multiply_add import fused_products
-from livegrad.codegen.llvm.list_scheduling import DIVISIONS, MANY_REGISTERS, in_fewer_registers, with_less_waiting
+from livegrad.codegen.llvm.list_scheduling import DIVISIONS, in_fewer_registers, with_less_waiting
 from livegrad.codegen.llvm.registers import Register, Value
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, f32
 from livegrad.ir.walk import nodes_of
-from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.cpu_nest import Layout
+from livegrad.schedule.loops.cost_model import (
+    DIVISION_IN,
+    FEWEST_DIVISIONS,
+    INTERLEAVE_ALIVE,
+    INTERLEAVE_DISTANCE,
+    LONGEST_INTERLEAVED,
+    MOST_INTERLEAVED_ALIVE,
+    SHORTEST_INTERLEAVED,
+    WIDEST_VECTOR,
+)
 from livegrad.schedule.loops.divergence import has_divergence
-
-_BEHIND = 24  # operations; 12 are as good
-_ALIVE_AT_ONCE = 7  # values of a wave; 5 and 6 are nearly as good, 8 are not
-# Fewer divisions and roots are no trouble; with more of them, the divider alone sets the pace.
-_FEWEST_DIVISIONS, _DIVISION_IN = 4, 12
-_SHORT, _LONG = 100, 450  # operations: below, iterations overlap by themselves; above, nothing was measured
-_MOST_ALIVE = 8  # values: with four registers each, more would wait in memory
+from livegrad.schedule.loops.nest import LoopNest
 
 
-def suits_interleaving(kernel: Kernel, layout: Layout) -> bool:
-    """Whether a kernel is faster with twice the lanes of this layout, in two interleaved halves."""
-    in_two_registers = layout.lanes * 4 == 2 * layout.vector_bytes
-    if layout.direction != "across" or layout.vector_bytes != MANY_REGISTERS or not in_two_registers:
+def suits_interleaving(nest: LoopNest) -> bool:
+    """Whether a kernel is faster with twice its lanes, in two interleaved halves."""
+    in_two_registers = nest.lanes * 4 == 2 * nest.vector_bytes
+    if not nest.across or nest.vector_bytes != WIDEST_VECTOR or not in_two_registers:
         return False
-    special = layout.row or layout.tiled or layout.read_packs or layout.output_packs or kernel.wholes
+    kernel, points = nest.kernel, nest.points
+    special = nest.unrolled_points or (points is not None and points.tile) or nest.read_packs or nest.output_packs
+    special = special or kernel.wholes
     if special or len(kernel.stages) != 1 or kernel.stages[0].level != "row":
         return False
     return _is_straight(kernel.stages[0].body)
 
 
 def _is_straight(function: Function) -> bool:
-    function = native_form(function)
     order = list(nodes_of(function))
     operations = [node for node in order if node.operands]
-    if not _SHORT <= len(operations) <= _LONG or has_divergence(function):
+    if not SHORTEST_INTERLEAVED <= len(operations) <= LONGEST_INTERLEAVED or has_divergence(function):
         return False
     if any(node.type not in (f32, bool_) or _calls_math(node) for node in order):
         return False
     divisions = sum(node.op in DIVISIONS for node in operations)
-    if not _FEWEST_DIVISIONS <= divisions <= len(operations) // _DIVISION_IN:
+    if not FEWEST_DIVISIONS <= divisions <= len(operations) // DIVISION_IN:
         return False
-    return _most_alive(in_fewer_registers(order)) <= _MOST_ALIVE
+    return _most_alive(in_fewer_registers(order)) <= MOST_INTERLEAVED_ALIVE
 
 
 def _calls_math(node: Node) -> bool:
@@ -79,7 +82,6 @@ def _most_alive(order: Sequence[Node]) -> int:
 
 def emit_interleaved(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
     """The values of the function's results."""
-    function = native_form(function)
     order = list(nodes_of(function))
     fused, _ = fused_products(order, function.results)
     halves = [asm.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
@@ -87,10 +89,10 @@ def emit_interleaved(asm: Assembler, function: Function, arguments: Sequence[Val
         dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
     ]
     unwritten = {*function.parameters, *fused.values()}
-    nodes = [node for node in with_less_waiting(order, _ALIVE_AT_ONCE) if node not in unwritten]
+    nodes = [node for node in with_less_waiting(order, INTERLEAVE_ALIVE) if node not in unwritten]
     asm.lanes //= 2
-    for step in range(len(nodes) + _BEHIND):
-        for place, values in zip((step, step - _BEHIND), streams, strict=True):
+    for step in range(len(nodes) + INTERLEAVE_DISTANCE):
+        for place, values in zip((step, step - INTERLEAVE_DISTANCE), streams, strict=True):
             if 0 <= place < len(nodes):
                 values[nodes[place]] = emit_one(asm, nodes[place], fused, values)
     asm.lanes *= 2

@@ -15,10 +15,10 @@ from livegrad.codegen.llvm.builder import Assembler
 from livegrad.codegen.llvm.function_body import needs_mask
 from livegrad.codegen.llvm.registers import Register, TensorReference, Value
 from livegrad.ir.types import Scalar, bool_, i64
-from livegrad.schedule.kernel import Kernel, Port
-from livegrad.schedule.loops.cpu_nest import NEAR, Layout
-from livegrad.schedule.loops.dimensions import StrideKind
+from livegrad.schedule.kernel import Port
+from livegrad.schedule.loops.dimensions import NEAR, StrideKind
 from livegrad.schedule.loops.divergence import has_divergence
+from livegrad.schedule.loops.nest import Access, LoopNest
 from livegrad.schedule.plan import ALIGNMENT
 
 AccessKind = Literal["read", "output"]
@@ -40,21 +40,23 @@ class Words:
 
 
 class Frame:
-    """One kernel being written, for one layout."""
+    """One kernel being written."""
 
-    def __init__(self, kernel: Kernel, layout: Layout, quick: bool = False) -> None:
-        self.kernel, self.layout = kernel, layout
+    def __init__(self, nest: LoopNest, quick: bool = False) -> None:
+        self.nest, self.kernel = nest, nest.kernel
+        self.across = nest.across
+        kernel = nest.kernel
         self.quick = quick  # short text counts more than quick code; the bits are the same
         self.masks: dict[Tail, Register] = {}  # those that hold in all of the code being written
         self.lefts: dict[Tail, Register] = {}  # the same for how many lanes there are
-        registers = 0 if quick else layout.vector_bytes
-        self.asm = Assembler(layout.lanes, quick=quick, in_order=layout.direction == "along", vector_bytes=registers)
+        registers = 0 if quick else nest.vector_bytes
+        self.asm = Assembler(nest.lanes, quick=quick, in_order=not self.across, vector_bytes=registers)
         self.words = Words()
         self.rows: list[Value | None] = [None] * len(kernel.rows)
         self.diverges = any(has_divergence(stage.body) for stage in kernel.stages)
         self.masked = self.diverges and any(needs_mask(stage.body) for stage in kernel.stages)
         self.domain_index: list[Register] = []
-        self.chunk_rank = 1 if kernel.split else 0  # dimensions before the domain's own that number chunks
+        self.chunk_rank = 1 if nest.is_split else 0  # dimensions before the domain's own that number chunks
 
     # --- the argument block ---
 
@@ -80,20 +82,20 @@ class Frame:
         return value
 
     def load_arguments(self) -> None:
-        kernel, layout = self.kernel, self.layout
+        nest, kernel = self.nest, self.kernel
         self.status = self.word("status", "ptr")
         self.interrupt = self.word("interrupt", "ptr")
-        self.extents = [self.number(f"domain{d}") for d in range(layout.domain_rank)]
-        self.inner = [self.number(f"inner{d}") for d in range(layout.inner_rank)]
+        self.extents = [self.number(f"domain{d}") for d in range(nest.domain_rank)]
+        self.inner = [self.number(f"inner{d}") for d in range(nest.inner_rank)]
         self.block_size = self.number("block")
         scratch = any(port.scratch for port in kernel.outputs)
         self.scratch_size = self.number("scratch") if scratch else self.block_size
-        self.chunk = self.number("chunk") if kernel.split else None
-        self.read_bases, self.read_strides = self._ports("read", kernel.reads, layout.reads)
-        self.output_bases, self.output_strides = self._ports("output", kernel.outputs, layout.outputs)
+        self.chunk = self.number("chunk") if nest.is_split else None
+        self.read_bases, self.read_strides = self._ports("read", kernel.reads, nest.reads)
+        self.output_bases, self.output_strides = self._ports("output", kernel.outputs, nest.outputs)
         self.wholes = [self._whole(index) for index in range(len(kernel.wholes))]
         self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.uniforms)]
-        self.begins_lines = self._all_begin_lines([self.output_bases[number] for number in layout.streamed])
+        self.begins_lines = self._all_begin_lines([self.output_bases[number] for number in nest.non_temporal])
 
     def _all_begin_lines(self, pointers: list[str]) -> Register | None:
         """Whether all of some memory begins at cache lines, found out before the loops; None where there is none."""
@@ -107,18 +109,19 @@ class Frame:
         return found
 
     def _ports(
-        self, role: str, ports: tuple[Port, ...], kinds: tuple[tuple[StrideKind, ...], ...]
+        self, role: str, ports: tuple[Port, ...], accesses: tuple[Access, ...]
     ) -> tuple[list[str], list[list[Register]]]:
         bases = [self.word(f"{role}{k}", "ptr") for k in range(len(ports))]
         strides = [
-            [self._stride(f"{role}{k}.stride{d}", kind) for d, kind in enumerate(own)] for k, own in enumerate(kinds)
+            [self._stride(f"{role}{k}.stride{d}", kind) for d, kind in enumerate(access.strides)]
+            for k, access in enumerate(accesses)
         ]
         return bases, strides
 
     def _stride(self, name: str, kind: StrideKind) -> Register:
         if kind == "any":
             return self.number(name)
-        return self.asm.constant(self.layout.row if kind == "row" else _KNOWN_STRIDES[kind], i64)
+        return self.asm.constant(self.nest.unrolled_points if kind == "row" else _KNOWN_STRIDES[kind], i64)
 
     def _whole(self, index: int) -> TensorReference:
         whole = self.kernel.wholes[index]
@@ -126,7 +129,7 @@ class Frame:
         extents = tuple(self.number(f"whole{index}.extent{d}") for d in range(whole.rank))
         strides = [self.number(f"whole{index}.stride{d}") for d in range(whole.rank - 1)]
         strides += [self.asm.constant(1, i64)] * min(whole.rank, 1)  # memory of tensors is dense
-        covered = frozenset((axis, dimension) for own, axis, dimension in self.layout.covered if own == index)
+        covered = frozenset((axis, dimension) for own, axis, dimension in self.nest.covered if own == index)
         chunk_rank = self.chunk_rank if index in self.kernel.written else 0
         return TensorReference(pointer, whole.element, extents, tuple(strides), covered, chunk_rank)
 
@@ -183,8 +186,9 @@ class Frame:
 
     def _has_gathers(self) -> bool:
         """Whether lanes of an access are not consecutive."""
-        ranks = self.layout.domain_rank + (self.layout.inner_rank if self.layout.direction == "along" else 0)
-        kinds = [own[ranks - 1] for own in (*self.layout.reads, *self.layout.outputs) if len(own) >= ranks]
+        ranks = self.nest.domain_rank + (0 if self.across else self.nest.inner_rank)
+        strides = [access.strides for access in (*self.nest.reads, *self.nest.outputs)]
+        kinds = [own[ranks - 1] for own in strides if len(own) >= ranks]
         return not {"zero", "one"}.issuperset(kinds)
 
     def _left(self, tail: Tail) -> Register:

@@ -1,14 +1,14 @@
 """Emits a kernel as an LLVM module: its work items, rows and stages, and the enclosing function.
 
 Lanes run over the last domain dimension ("across": outer-loop vectorisation) or the last inner dimension ("along":
-inner-loop vectorisation). A work item is a row, or a block of the last domain dimension. `Layout` contains everything
-besides the kernel that determines the code.
+inner-loop vectorisation). A work item is a row, or a block of the last domain dimension. Code takes the extents of
+loops as arguments: nests of equal `key` have the same code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from livegrad.codegen.check_sites import Site
@@ -21,9 +21,8 @@ from livegrad.codegen.llvm.registers import Register
 from livegrad.codegen.llvm.stages import Stages
 from livegrad.codegen.llvm.tape_runtime import RUNTIME, TOO_MUCH
 from livegrad.ir.types import i64
-from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.cost_model import byte_size
-from livegrad.schedule.loops.cpu_nest import Layout
+from livegrad.schedule.loops.cost_model import FEWEST_LANES, byte_size
+from livegrad.schedule.loops.nest import LoopNest
 
 
 @dataclass(frozen=True)
@@ -67,26 +66,29 @@ def _under_name(definition: str, symbol: str) -> str:
     return definition.replace("@kernel(", f"@{symbol}(", 1).replace("@kernel.", f"@{symbol}.")
 
 
-def emit_kernel(kernel: Kernel, layout: Layout, quick: bool = False) -> KernelText:
-    """The text of `kernel` for one layout; the symbol is `kernel`.
+def emit_kernel(nest: LoopNest, quick: bool = False) -> KernelText:
+    """The text of a kernel; the symbol is `kernel`.
 
     With `quick`, a text that takes less time to compile and gives the same bits.
     """
     if quick:
-        return _Emitter(kernel, _narrowed(kernel, layout), quick).emit()
-    if suits_interleaving(kernel, layout):
-        layout = replace(layout, lanes=2 * layout.lanes, interleaved=True)
-    return _Emitter(kernel, layout).emit()
+        return _Emitter(_narrow(nest), quick).emit()
+    if suits_interleaving(nest):
+        nest = nest.change(nest.vector, extent=2 * nest.lanes, streams=2)
+    return _Emitter(nest).emit()
 
 
-def _narrowed(kernel: Kernel, layout: Layout) -> Layout:
-    """One register for each value instead of several, where lanes have nothing to do with each other; all is stored
-    by way of the caches."""
-    lanes = layout.lanes
-    if layout.direction == "across" and not layout.row and lanes > 1:
-        widest = max([byte_size(port.element) for port in (*kernel.reads, *kernel.outputs)], default=4)
-        lanes = min(lanes, max(4, layout.vector_bytes // widest))
-    return layout if lanes == layout.lanes and not layout.streamed else replace(layout, lanes=lanes, streamed=())
+def _narrow(nest: LoopNest) -> LoopNest:
+    """One register for each value instead of several, where lanes are independent of each other; all stores go through
+    the caches."""
+    lanes, ports = nest.lanes, (*nest.kernel.reads, *nest.kernel.outputs)
+    if nest.across and not nest.unrolled_points and lanes > 1:
+        widest = max([byte_size(port.element) for port in ports], default=4)
+        lanes = min(lanes, max(FEWEST_LANES, nest.vector_bytes // widest))
+    if lanes == nest.lanes and not nest.non_temporal:
+        return nest
+    outputs = tuple([access._replace(non_temporal=False) for access in nest.outputs])
+    return nest.change(nest.vector, extent=lanes).replace(outputs=outputs)
 
 
 class _Emitter(Stages):
@@ -108,7 +110,7 @@ class _Emitter(Stages):
         counted_loop(self.asm, begin, end, 1, start, item)
         if asm.uses_tapes:
             asm.line("call void @lg_arena_free(ptr %arena)")
-        if self.layout.streamed:
+        if self.nest.non_temporal:
             asm.line("fence seq_cst")  # stores past the caches are not in order with others
         asm.line("ret void")
         return self._finish()
@@ -130,7 +132,7 @@ class _Emitter(Stages):
         body = "\n".join([*entry, *rest, *named, "  br label %items", *asm.lines])
         definition = f"define void @kernel(i64 %begin, i64 %end, ptr noalias %args, i64 %worker) #0 {{\n{body}\n}}"
         definitions = [definition, *asm.definitions]
-        width = self.layout.vector_bytes * 8
+        width = self.nest.vector_bytes * 8
         common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
         return KernelText(
             frozenset(asm.declarations | {math_declaration(request) for request in asm.math}),
@@ -157,13 +159,13 @@ class _Emitter(Stages):
     def _item_sizes(self) -> list[Register]:
         """How many items there are along each dimension: rows, or lines and the blocks of a line."""
         asm = self.asm
-        if self.layout.direction == "along" or len(self.extents) < 2:
+        if not self.across or len(self.extents) < 2:
             return self.extents
         rounded = asm.apply("add", i64, self.extents[-1], asm.apply("sub", i64, self.block_size, asm.constant(1, i64)))
         return [*self.extents[:-1], asm.apply("udiv", i64, rounded, self.block_size)]
 
     def _item(self, item: Register, indices: list[Register]) -> None:
-        if self.layout.direction == "across" and indices:
+        if self.across and indices:
             self._block(indices[:-1], indices[-1])
         else:
             self.domain_index = indices
@@ -182,7 +184,7 @@ class _Emitter(Stages):
             self._row(self.encode(self.domain_index[first:], self.extents[first:]), (position, stop))
             return []
 
-        counted_loop(self.asm, start, stop, self.layout.lanes, [], group)
+        counted_loop(self.asm, start, stop, self.nest.lanes, [], group)
 
     def _row(self, element: Register, tail: Tail | None) -> None:
         """All stages at one row (or at a group of rows, one a lane)."""
@@ -194,10 +196,9 @@ class _Emitter(Stages):
         self._begin_group(tail)
         self.tail = tail
         self.row_mask = self._lane_mask(tail) if tail is not None and self.masked and asm.lanes > 1 else None
-        across = self.layout.direction == "across"
         for stage in self.kernel.stages:
             if stage.level == "row":
-                lanes, asm.lanes = asm.lanes, asm.lanes if across else 1
+                lanes, asm.lanes = asm.lanes, asm.lanes if self.across else 1
                 with asm.under(self.row_mask):
                     self._row_stage(stage)
                 asm.lanes = lanes

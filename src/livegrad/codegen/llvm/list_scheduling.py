@@ -13,10 +13,10 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Tape, bool_, scalar_of
 from livegrad.ops.elementwise import div
 from livegrad.ops.transcendental import sqrt
+from livegrad.schedule.loops.cost_model import WIDEST_VECTOR
 
 # Shorter code fits into the registers in any order.
 _SHORT = 100
-MANY_REGISTERS = 64  # bytes: processors with vectors of this size have 32 of them
 _AT_ONCE = 16  # registers for what is about to be used; with more, or fewer than 14, other values wait in memory
 _LONG, _LONGEST = 600, 4000  # nodes: shorter code runs as fast in any of these orders; longer was not measured
 
@@ -31,7 +31,7 @@ _NEAR = 60  # nodes between a value and a use for which it stays in a register; 
 
 def in_order_of_writing(order: Sequence[Node], lanes: int, vector_bytes: int) -> Sequence[Node]:
     """The nodes in the order that suits registers of so many bytes; if that is 0, it does not matter much."""
-    if vector_bytes != MANY_REGISTERS or not _LONG <= len(order) <= _LONGEST or any(map(_keeps_its_place, order)):
+    if vector_bytes != WIDEST_VECTOR or not _LONG <= len(order) <= _LONGEST or any(map(_keeps_its_place, order)):
         return in_fewer_registers(order)
     widest = max([scalar.bits // 8 for node in order if (scalar := scalar_of(node.type)) is not None], default=4)
     return with_less_waiting(order, max(1, _AT_ONCE * vector_bytes // (widest * lanes)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from livegrad.codegen.llvm.function_body import lacks_code
 from livegrad.runtime.cpu.row_chains import rows_of_tile
 from livegrad.schedule.target import Target
 
@@ -12,4 +13,5 @@ CPU = Target(
     host_writes_views=True,
     binds_loop_bodies=True,
     rows_of_tile=rows_of_tile,
+    lacks_code=lacks_code,
 )

@@ -9,6 +9,7 @@ from copy import copy
 from functools import cached_property
 from typing import Any
 
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import Compilation, compile_plan, lower
 from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
 from livegrad.ir.digest import function_digest
@@ -26,7 +27,6 @@ from livegrad.runtime.cuda.driver import device
 from livegrad.runtime.cuda.serialised_device_plan import decode, encode, serialised_plan_key
 from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.plan_cache import PlanCache
-from livegrad.schedule.target import CUDA
 
 _MOST_FUNCTIONS = 512
 

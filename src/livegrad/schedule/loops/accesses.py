@@ -9,52 +9,55 @@ from livegrad.schedule.indexed_writes import indices_of
 from livegrad.schedule.loops.cost_model import (
     LONGEST_PACK,
     MOST_TRANSPOSED,
-    STREAMED_BYTES,
-    STREAMED_COST,
+    NON_TEMPORAL_BYTES,
+    NON_TEMPORAL_COST,
+    TILE,
     byte_size,
     kernel_cost,
 )
-from livegrad.schedule.loops.cpu_nest import NEAR, CpuNest, is_transposed
-from livegrad.schedule.loops.dimensions import StrideKind, stride_kinds
+from livegrad.schedule.loops.dimensions import NEAR, StrideKind, is_transposed, stride_kinds
+from livegrad.schedule.loops.nest import Access, LoopNest
 from livegrad.schedule.plan import ALIGNMENT, Buffer, KernelStep, View
 
 
-def classify_accesses(nest: CpuNest) -> CpuNest:
+def classify_accesses(nest: LoopNest) -> LoopNest:
     """Finds the kinds of strides, accesses that are whole short rows together, and indices that need no check."""
     step, dimensions = nest.step, nest.dimensions
     return nest.replace(
-        reads=_lane_kinds(dimensions.reads, nest.unrolled, nest.lane),
-        outputs=_lane_kinds(dimensions.outputs, nest.unrolled, nest.lane),
+        reads=tuple(map(Access, _lane_kinds(dimensions.reads, nest.unrolled_points, nest.lane))),
+        outputs=tuple(map(Access, _lane_kinds(dimensions.outputs, nest.unrolled_points, nest.lane))),
         read_packs=_packs(step.reads, dimensions.reads, nest.lane),
         output_packs=_packs(step.outputs, dimensions.outputs, nest.lane),
         covered=_covered(step, (*dimensions.domain, *dimensions.inner)),
     )
 
 
-def tile_transposed(nest: CpuNest) -> CpuNest:
+def tile_transposed(nest: LoopNest) -> LoopNest:
     """Sweeps the inner dimension in tiles where accesses are contiguous along it: registers transpose them."""
-    kernel, dimensions = nest.kernel, nest.dimensions
-    if kernel.along or not dimensions.inner or nest.unrolled or kernel.written:
+    kernel, points = nest.kernel, nest.points
+    if not nest.across or points is None or points.kind == "unrolled" or kernel.written:
         return nest
     accesses = zip((*kernel.reads, *kernel.outputs), (*nest.reads, *nest.outputs), strict=True)
-    rank = len(dimensions.domain)
-    transposed = sum(port.level == "point" and is_transposed(kinds, rank, True) for port, kinds in accesses)
+    rank = nest.domain_rank
+    transposed = sum(port.level == "point" and is_transposed(own.strides, rank, True) for port, own in accesses)
     # Not so many that tiles fill the stack.
-    return nest.replace(tiled=True) if 0 < transposed <= MOST_TRANSPOSED else nest
+    return nest.change(points, tile=TILE) if 0 < transposed <= MOST_TRANSPOSED else nest
 
 
-def stream_stores(nest: CpuNest) -> CpuNest:
-    """Has cheap kernels write results past the caches that are too large to be found there.
+def stream_stores(nest: LoopNest) -> LoopNest:
+    """Has cheap kernels store results with non-temporal stores if they are too large for the caches.
 
     In a chain, the next step finds them in a cache.
     """
-    kernel = nest.kernel
-    if kernel.along or nest.tile is not None:
+    non_temporal: set[int] = set()
+    if nest.across and nest.tile is None:
+        non_temporal = _too_large(nest.step.outputs, nest.dimensions.outputs, nest.lane, nest.lanes)
+        if non_temporal and kernel_cost([stage.body for stage in nest.kernel.stages]) > NON_TEMPORAL_COST:
+            non_temporal = set()
+    if set(nest.non_temporal) == non_temporal:
         return nest
-    streamed = _streamed(nest.step.outputs, nest.dimensions.outputs, nest.lane, nest.lanes)
-    if not streamed or kernel_cost([stage.body for stage in kernel.stages]) > STREAMED_COST:
-        return nest
-    return nest.replace(streamed=streamed)
+    outputs = [own._replace(non_temporal=number in non_temporal) for number, own in enumerate(nest.outputs)]
+    return nest.replace(outputs=tuple(outputs))
 
 
 def _lane_kinds(accesses: Sequence[Sequence[int]], row: int, lane: int) -> tuple[tuple[StrideKind, ...], ...]:
@@ -104,14 +107,14 @@ def _covered(step: KernelStep, extents: tuple[int, ...]) -> tuple[tuple[int, int
     return tuple(sorted(found))
 
 
-def _streamed(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int, lanes: int) -> tuple[int, ...]:
-    """The outputs that go past the caches: results that are too large to be found there, written in whole lines."""
-    found: list[int] = []
+def _too_large(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int, lanes: int) -> set[int]:
+    """The outputs that are too large for the caches, and are written in whole cache lines."""
+    outputs: set[int] = set()
     for number, (view, own) in enumerate(zip(views, strides, strict=True)):
         base, size = view.buffer.base, byte_size(view.buffer.element)
-        if base.lifetime != "external" or base.bytes < STREAMED_BYTES or own[lane] != 1:
+        if base.lifetime != "external" or base.bytes < NON_TEMPORAL_BYTES or own[lane] != 1:
             continue
         steps = (lanes, view.offset, *own[:lane], *own[lane + 1 :])
         if all(step * size % ALIGNMENT == 0 for step in steps):
-            found.append(number)
-    return tuple(found)
+            outputs.add(number)
+    return outputs

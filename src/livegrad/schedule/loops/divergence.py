@@ -13,22 +13,24 @@ from livegrad.ir.types import Scalar, inner_types
 from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.ops.elementwise import add
 from livegrad.schedule.indexed_writes import indices_of
-from livegrad.schedule.kernel import Kernel, Source, Stage
+from livegrad.schedule.kernel import Source, Stage
+from livegrad.schedule.loops.nest import LoopNest
 from livegrad.schedule.loops.uniform_values import varying_types_of
 
 
-def varying_scalars(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int) -> set[Scalar]:
-    """The types of a kernel's numbers that differ between lanes, which run along dimension `lane`.
+def varying_scalars(nest: LoopNest) -> set[Scalar]:
+    """The types of a kernel's numbers that differ between lanes.
 
-    The places of neighbours are no such numbers: one address serves them all.
+    The indices of neighbours do not count: one address serves all lanes.
     """
+    kernel, reads, lane, along = nest.kernel, nest.dimensions.reads, nest.lane, not nest.across
     moving = [bool(strides[lane]) if 0 <= lane < len(strides) else False for strides in reads]
     found = {port.element for port in kernel.outputs}
     found |= {port.element for port, moves in zip(kernel.reads, moving, strict=True) if moves}
     for stage in kernel.stages:
-        if stage.level == "row" and kernel.along:
+        if stage.level == "row" and along:
             continue  # once for all lanes
-        for node, operands in _varying_nodes(stage, kernel.along, moving, lane):
+        for node, operands in _varying_nodes(stage, along, moving, lane):
             types = varying_types_of(node, operands)
             found |= {scalar for type in types for scalar in inner_types(type) if isinstance(scalar, Scalar)}
     return found

@@ -1,0 +1,37 @@
+"""The loop pass that expands ops for which the target has no code into simpler ones.
+
+It runs last: the passes before it decide by the ops that the program has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from livegrad.ir.node import Function, Module
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.passes.expand import expand_ops
+from livegrad.passes.functions import rewrite_functions
+from livegrad.schedule.loops.nest import LoopNest
+from livegrad.schedule.target import Target
+
+
+def expand_without_code(nest: LoopNest) -> LoopNest:
+    """Expands the ops of a kernel's stages that have no code, those of nested functions included."""
+    stages = nest.kernel.stages
+    bodies = [with_code(stage.body, nest.target) for stage in stages]
+    if all(body is stage.body for body, stage in zip(bodies, stages, strict=True)):
+        return nest
+    return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
+
+
+@lru_cache(maxsize=4096)
+def with_code(function: Function, target: Target) -> Function:
+    """The function in ops that have code for a target, nested functions included."""
+    lacks_code = target.lacks_code
+    if lacks_code is None:
+        return function
+    # An expansion may bring functions of its own.
+    while any(lacks_code(node) for inner in reachable_functions([function]) for node in nodes_of(inner)):
+        (function,) = rewrite_functions(Module((function,)), lambda inner: expand_ops(inner, lacks_code)).functions
+    return function
