@@ -157,7 +157,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
     ),
 }
 
-# What `Target.without` takes; the first two are ways of a pass that always runs.
+# What `Target.without` takes; the first two are parts of passes that always run.
 OPTIONAL = (
     *("fuse", "guard_padded_loads"),
     *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES) if step.optional),
@@ -166,7 +166,7 @@ OPTIONAL = (
 
 @lru_cache(maxsize=64)
 def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
-    """The value passes of a target: those that hold for all sizes, and those that follow for given ones."""
+    """The value passes of a target: those that hold for all sizes, and those that run for each set of sizes."""
     unknown = sorted(target.skipped.difference(OPTIONAL))
     if unknown:
         raise UsageError(f"there is no optimisation `{unknown[0]}`", expected=f"one of {', '.join(OPTIONAL)}")
@@ -197,10 +197,10 @@ def lower_module(module: Module, target: Target = PORTABLE, trace: Trace | None 
 
 
 class Compilation:
-    """A function that was lowered, on its way to a plan for some sizes.
+    """The compilation of a lowered function to a plan for some sizes.
 
-    It gives each step as soon as it is scheduled, so that a backend compiles it while the next ones are made; `plan` is
-    there at the end.
+    It yields each step as soon as it is scheduled, so that a backend compiles it while the next ones are built. `plan`
+    is available at the end.
     """
 
     def __init__(
@@ -222,15 +222,15 @@ class Compilation:
         return self._plan
 
     def _run(self) -> Iterator[Step]:
-        places = propagating_lines((self._lowered,))
-        with places:
+        lines = propagating_lines((self._lowered,))
+        with lines:
             passes = passes_for(self._target)[1]
             module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
             draft = Draft(module.functions[0], self._target)
         for step in PLAN_PASSES:
             if _runs(step, self._target):
                 try:
-                    yield from _run_plan_pass(step, draft, places)
+                    yield from _run_plan_pass(step, draft, lines)
                 except Exception as error:
                     error.add_note(f"in pass `{step.name}`")
                     raise
@@ -239,13 +239,13 @@ class Compilation:
         self._plan = draft.plan()
 
 
-def _run_plan_pass(step: PlanPass, draft: Draft, places: propagating_lines) -> Iterator[Step]:
-    """Runs a pass within `places`; whoever takes a step works outside, for what is made there is no part of this."""
-    with places:
-        made = step.run(draft)
-    while made is not None:
-        with places:
-            built = next(made, None)
+def _run_plan_pass(step: PlanPass, draft: Draft, lines: propagating_lines) -> Iterator[Step]:
+    """Runs a pass and yields the steps that it builds. Source lines propagate inside the pass, not in its consumer."""
+    with lines:
+        steps = step.run(draft)
+    while steps is not None:
+        with lines:
+            built = next(steps, None)
         if built is None:
             break
         yield built

@@ -105,7 +105,7 @@ def assign_buffers(draft: Draft) -> None:
 
 
 def write_in_place(draft: Draft) -> None:
-    """Has what nobody but a write by index uses computed where it is changed."""
+    """Computes a value in the buffer of a write by index, if nothing else uses the value."""
     roots = draft.roots
     if "write" not in roots.values():
         return
@@ -118,7 +118,7 @@ def write_in_place(draft: Draft) -> None:
 
 
 def build_steps(draft: Draft) -> Iterator[Step]:
-    """Makes the steps of each group, in order, and those that copy results which live elsewhere."""
+    """Builds the steps of each group, in order, and those that copy results from other buffers."""
     wanted = read_outside(draft.groups, draft.roots) | set(draft.function.results)
     for group in draft.groups:
         made = _steps_of(draft, group, wanted)
@@ -167,7 +167,7 @@ def _copy_step(draft: Draft, source: Buffer, result: Buffer) -> Step:
 
 
 def accumulate_in_place(draft: Draft) -> None:
-    """Has loops of numbers that add to tensors run as one kernel, where kernels write by index."""
+    """Makes loops of numbers that add to tensors one kernel each, where kernels write by index."""
     if not draft.target.kernels_write_by_index:
         return
     for number, step in enumerate(draft.steps):
@@ -176,7 +176,7 @@ def accumulate_in_place(draft: Draft) -> None:
 
 
 def access_tapes_by_row(draft: Draft) -> None:
-    """Has loops over tensors take and return rows of tapes in each iteration, where the target runs bodies natively."""
+    """Rewrites loops over tensors to take and return rows of tapes, where the target runs plans of bodies."""
     if not draft.target.binds_loop_bodies:
         return
     for number, step in enumerate(draft.steps):
@@ -196,7 +196,7 @@ def _used_results(draft: Draft, loop: HostStep) -> set[int]:
 
 
 def tile_row_chains(draft: Draft) -> None:
-    """Has chains of steps that work row by row run tile by tile, where the target gains by that."""
+    """Tiles chains of steps that work row by row, where the target gains from it."""
     rows_of_tile = draft.target.rows_of_tile
     if rows_of_tile is None:
         return

@@ -21,17 +21,13 @@ class Target:
     """
 
     name: str
-    kernels_write_by_index: bool = False  # and search: otherwise the host does both
+    kernels_write_by_index: bool = False  # kernels scatter and search; otherwise the host does both
     splits_long_columns: bool = False  # threads take a group of columns each; elsewhere they share columns
-    host_writes_views: bool = (
-        False  # steps of the host write to part of a buffer; libraries of devices need a whole one
-    )
-    binds_loop_bodies: bool = (
-        False  # runs the plan of a loop's body again and again, on memory that it is bound to once
-    )
+    host_writes_views: bool = False  # host steps write to part of a buffer; libraries of devices need a whole one
+    binds_loop_bodies: bool = False  # binds the plan of a loop body to memory once, and runs it in each iteration
     # Rows of a tile for steps that work row by row; None where the chain is better run step by step.
     rows_of_tile: Callable[[RowChain], int | None] | None = None
-    lacks_code: Callable[[Node], bool] | None = None  # ops of kernels that must be expanded; None: those of no kernel
+    lacks_code: Callable[[Node], bool] | None = None  # whether an op in a kernel must be expanded
     skipped: frozenset[str] = frozenset()
 
     def without(self, *names: str) -> Target:

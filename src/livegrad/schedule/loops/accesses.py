@@ -21,7 +21,7 @@ from livegrad.schedule.plan import ALIGNMENT, Buffer, KernelStep, View
 
 
 def classify_accesses(nest: LoopNest) -> LoopNest:
-    """Finds the kinds of strides, accesses that are whole short rows together, and indices that need no check."""
+    """Finds the kinds of strides, accesses that are whole short rows together, and indices without bounds checks."""
     step, dimensions = nest.step, nest.dimensions
     return nest.replace(
         reads=tuple(map(Access, _lane_kinds(dimensions.reads, nest.unrolled_points, nest.lane))),
@@ -33,7 +33,7 @@ def classify_accesses(nest: LoopNest) -> LoopNest:
 
 
 def tile_transposed(nest: LoopNest) -> LoopNest:
-    """Sweeps the inner dimension in tiles where accesses are contiguous along it: registers transpose them."""
+    """Sweeps the inner dimension in tiles where accesses are contiguous along it, and transposes them in registers."""
     kernel, points = nest.kernel, nest.points
     if not nest.across or points is None or points.kind == "unrolled" or kernel.written:
         return nest
@@ -75,23 +75,23 @@ def _lane_kinds(accesses: Sequence[Sequence[int]], row: int, lane: int) -> tuple
 
 
 def _packs(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int) -> tuple[tuple[int, ...], ...]:
-    """Which accesses are, together, whole short rows of a buffer: as many neighbours as a lane is from the next."""
-    alike: dict[tuple[Buffer, tuple[int, ...]], dict[int, int]] = {}
+    """The accesses that are, together, whole short rows of a buffer: as many neighbours as the stride between lanes."""
+    groups: dict[tuple[Buffer, tuple[int, ...]], dict[int, int]] = {}
     for number, (view, own) in enumerate(zip(views, strides, strict=True)):
-        alike.setdefault((view.buffer, tuple(own)), {})[view.offset] = number
+        groups.setdefault((view.buffer, tuple(own)), {})[view.offset] = number
     packs: list[tuple[int, ...]] = []
-    for (_, own), places in alike.items():
+    for (_, own), access_at in groups.items():
         length = own[lane] if 0 <= lane < len(own) else 0
-        first = min(places)
-        row = tuple(places.get(first + column, -1) for column in range(length)) if 1 < length <= LONGEST_PACK else ()
+        first = min(access_at)
+        row = tuple(access_at.get(first + column, -1) for column in range(length)) if 1 < length <= LONGEST_PACK else ()
         if row and -1 not in row:
             packs.append(row)
     return tuple(packs)
 
 
 def _covered(step: KernelStep, extents: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
-    """Where a point's place along a dimension is an index into a tensor that has room for it: nothing is to check."""
-    found: set[tuple[int, int, int]] = set()
+    """The indices that need no bounds check: positions along a dimension that is no longer than the tensor's axis."""
+    covered: set[tuple[int, int, int]] = set()
     for stage in step.kernel.stages if step.kernel.wholes and step.kernel.uses_index else ():
         source = dict(zip(stage.body.parameters[-len(stage.sources) :], stage.sources, strict=True))
         for node in nodes_of(stage.body):
@@ -101,10 +101,10 @@ def _covered(step: KernelStep, extents: tuple[int, ...]) -> tuple[tuple[int, int
                 continue
             shape = step.wholes[whole.number].shape
             for axis, (index, size) in enumerate(zip(indices, shape, strict=True)):
-                place = source.get(index)
-                if place is not None and place.kind == "index" and extents[place.number] <= size:
-                    found.add((whole.number, axis, place.number))
-    return tuple(sorted(found))
+                position = source.get(index)
+                if position is not None and position.kind == "index" and extents[position.number] <= size:
+                    covered.add((whole.number, axis, position.number))
+    return tuple(sorted(covered))
 
 
 def _too_large(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int, lanes: int) -> set[int]:

@@ -89,7 +89,10 @@ class RowTile:
 
 @dataclass(frozen=True, eq=False)
 class LoopNest:
-    """A kernel step as loops, the outermost first, with what else was decided about its code."""
+    """A kernel step as loops, the outermost first, with what else was decided about its code.
+
+    The first loop runs over rows in parallel; on the CPU, the last one is the vector loop.
+    """
 
     step: KernelStep
     target: Target
@@ -141,38 +144,41 @@ class LoopNest:
     @property
     def rows(self) -> Loop:
         """The parallel loop over the rows of the domain."""
-        found = self.loop("parallel", "domain")
-        assert found is not None
-        return found
+        return self.loops[0]
 
-    @cached_property
+    @property
     def points(self) -> Loop | None:
-        """The loop over inner points that lanes do not run along."""
-        return self.loop("serial", "inner") or self.loop("unrolled", "inner")
+        """The serial or unrolled loop over inner points that lanes do not run along."""
+        for loop in self.loops:
+            if loop.axis == "inner" and loop.kind in ("serial", "unrolled"):
+                return loop
+        return None
 
-    @cached_property
+    @property
     def vector(self) -> Loop:
         """The loop over lanes."""
-        return next(loop for loop in self.loops if loop.kind == "vector")
+        return self.loops[-1]
 
     @property
     def lanes(self) -> int:
-        return self.vector.extent
+        return self.loops[-1].extent
 
     @property
     def across(self) -> bool:
         """Whether lanes run across rows (outer-loop vectorisation), not along the inner points."""
-        return self.vector.axis == "domain"
+        return self.loops[-1].axis == "domain"
 
     @property
     def lane(self) -> int:
         """The dimension along which lanes run; negative where there is none."""
-        return self.domain_rank + (0 if self.across else self.inner_rank) - 1
+        dimensions = self.dimensions
+        return len(dimensions.domain) + (0 if self.across else len(dimensions.inner)) - 1
 
     @property
     def unrolled_points(self) -> int:
         """How many inner points there are, where each is written out; otherwise 0."""
-        return self.points.extent if self.points is not None and self.points.kind == "unrolled" else 0
+        points = self.points
+        return points.extent if points is not None and points.kind == "unrolled" else 0
 
     @property
     def non_temporal(self) -> tuple[int, ...]:
@@ -188,27 +194,28 @@ class LoopNest:
     def replace(self, **changes: Any) -> LoopNest:
         """The nest with something else decided."""
         made = object.__new__(LoopNest)
-        kept = {**self.__dict__, **changes}  # dimensions too, which take longest to find
-        for derived in ("key", "points", "vector"):
-            kept.pop(derived, None)
-        if "step" in changes:
-            kept.pop("dimensions", None)
-        made.__dict__.update(kept)
+        fields = made.__dict__
+        fields.update(self.__dict__)  # dimensions too, which take longest to find
+        fields.update(changes)
+        fields.pop("key", None)
+        if "step" in changes and "dimensions" not in changes:
+            fields.pop("dimensions", None)
         return made
 
     def change(self, loop: Loop, **changes: Any) -> LoopNest:
         """The nest with another form of one of its loops."""
-        return self.replace(loops=tuple([o._replace(**changes) if o is loop else o for o in self.loops]))
+        changed = loop._replace(**changes)
+        return self.replace(loops=tuple([changed if other is loop else other for other in self.loops]))
 
     def visit_as(self, step: KernelStep) -> LoopNest:
         """The nest of a step that visits the same points in another order."""
-        return self.replace(step=step, loops=_cpu_loops(step), reordered=True)
+        dimensions = loop_dimensions(step)
+        return self.replace(step=step, dimensions=dimensions, loops=_cpu_loops(step, dimensions), reordered=True)
 
     def with_stages(self, stages: tuple[Stage, ...]) -> LoopNest:
         """The same loops around other code."""
-        made = self.replace(step=with_changes(self.step, kernel=with_changes(self.kernel, stages=stages)))
-        made.__dict__["dimensions"] = self.dimensions
-        return made
+        kernel = with_changes(self.kernel, stages=stages)
+        return self.replace(step=with_changes(self.step, kernel=kernel), dimensions=self.dimensions)
 
     # --- code ---
 
@@ -256,11 +263,13 @@ class LoopNest:
 
 def for_cpu(step: KernelStep, target: Target, vector_bytes: int, tile: RowTile | None = None) -> LoopNest:
     """A step for vectors of so many bytes, alone or over tiles of rows with the other steps of a chain."""
-    return LoopNest(step, target, _cpu_loops(step), vector_bytes=vector_bytes, tile=tile)
+    dimensions = loop_dimensions(step)
+    nest = LoopNest(step, target, _cpu_loops(step, dimensions), vector_bytes=vector_bytes, tile=tile)
+    return nest.replace(dimensions=dimensions)
 
 
-def _cpu_loops(step: KernelStep) -> tuple[Loop, ...]:
-    inner = loop_dimensions(step).inner
+def _cpu_loops(step: KernelStep, dimensions: Dimensions) -> tuple[Loop, ...]:
+    inner = dimensions.inner
     swept = inner if step.vector_axis == "domain" else inner[:-1]
     points = [Loop("serial", "inner", prod(swept))] if swept else []
     return (Loop("parallel", "domain", by="item"), *_chunks(step), *points, Loop("vector", step.vector_axis, by="lane"))

@@ -18,7 +18,7 @@ from livegrad.schedule.loops.nest import LoopNest, RowTile
 
 
 def split_into_items(nest: LoopNest) -> LoopNest:
-    """Decides how many points are an item of work, and how many items go out at once; in a chain, by its tiles."""
+    """Decides how many points are an item of work, and how many items a thread takes at once; in a chain, by tiles."""
     domain, inner = nest.dimensions.domain, nest.dimensions.inner
     if nest.tile is not None:
         block, total, grain = _row_items(nest, domain, nest.tile)
