@@ -277,10 +277,16 @@ def _verify_bodies(before: LoopNest, after: LoopNest, name: str) -> None:
     for stage in after.kernel.stages:
         if stage.body not in bodies:
             try:
-                verify_function(stage.body)
+                _verify_body(stage.body)
             except VerifyError as error:
                 error.add_note(f"in pass `{name}`")
                 raise
+
+
+@lru_cache(maxsize=4096)
+def _verify_body(body: Function) -> None:
+    """Verifies the body of a stage once: many kernels share one."""
+    verify_function(body)
 
 
 def tile_loops(alone: LoopNest, tile: RowTile) -> LoopNest:
