@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from benchmarks import context, engine, foundation, gradients, machine, page, parts, report, tensors
+from benchmarks import context, engine, foundation, gradients, machine, page, parts, passes, report, tensors
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads, measure
 from benchmarks.worker import Workers
 from livegrad.runtime.cuda import reason_for_no_cuda
@@ -15,6 +15,7 @@ SUITES = {
     "foundation": foundation.rows,
     "gradients": gradients.rows,
     "implicit": parts.rows,
+    "passes": passes.rows,
     "tensors": tensors.rows,
 }
 

@@ -21,8 +21,8 @@ from livegrad.ops.control import make_map
 from livegrad.ops.reduction import reduce, spread_back
 from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.cpu.kernel_code import forget_kernels
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 OPERATIONS: dict[str, Callable[..., Node]] = {
     "add": elementwise.add,

@@ -29,7 +29,7 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32
 from livegrad.runtime.cpu import CpuFunction
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 
 def mapped_gradient(source: sdf.Program) -> Function:

@@ -17,6 +17,7 @@ from benchmarks import (
     gradient_contenders,
     handwritten,
     parts_contenders,
+    pass_contenders,
     sdf_cuda,
     tensor_contenders,
 )
@@ -34,7 +35,9 @@ LOCAL = {
     | engine_cpu_contenders.BUILDERS
     | engine_cuda_contenders.BUILDERS
     | parts_contenders.BUILDERS["livegrad"]
+    | pass_contenders.BUILDERS["livegrad"]
     | sdf_cuda.BUILDERS["livegrad"],
+    "without": pass_contenders.BUILDERS["without"],
     "handwritten": handwritten.BUILDERS,
     "memcpy": handwritten.BUILDERS,
     "adjoint": gradient_contenders.ADJOINTS,

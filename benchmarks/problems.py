@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import context_document, parts_expected, problems_engine, prospero, sdf, sdf_gradient, workloads
+from benchmarks import (
+    context_document,
+    parts_expected,
+    pass_programs,
+    problems_engine,
+    prospero,
+    sdf,
+    sdf_gradient,
+    workloads,
+)
 from benchmarks.gradbench import expected as gradbench
 from benchmarks.gradbench.programs import PROGRAMS
 
@@ -84,6 +93,8 @@ def inputs(problem: Problem) -> tuple[Array, ...]:
         return ()  # each contender makes its own
     if problem.kind in workloads.KINDS:
         return workloads.inputs(problem.kind, problem.size)
+    if problem.kind in pass_programs.KINDS:
+        return pass_programs.inputs(problem.kind, problem.size)
     generator = np.random.default_rng(0)
     if problem.kind.startswith(SDF_CUDA):
         return tuple(np.tile(axis, -(-problem.size // TILE))[: problem.size] for axis in points(TILE))
@@ -159,6 +170,8 @@ def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
         return probe(parts_expected.expected(problem.kind, problem.size))
     if problem.kind in workloads.KINDS:
         return probe(workloads.expected(problem.kind, tuple(arrays)))
+    if problem.kind in pass_programs.KINDS:
+        return probe(pass_programs.expected(problem.kind, tuple(arrays)))
     if problem.kind in GRADBENCH:
         return expected_of_gradbench(problem)
     if problem.kind.startswith(SDF_CUDA):
@@ -221,7 +234,7 @@ def agrees(problem: Problem, actual: Sequence[float], wanted: Sequence[float]) -
     if problem.kind.startswith(SDF_CUDA) and problem.kind.endswith("by_parameter"):
         # Sums of millions of numbers of both signs: their error is one of the sum of magnitudes.
         return bool(np.allclose(actual, wanted, rtol=1e-3, atol=1e-5 * problem.size))
-    tolerance = 2e-3 if problem.kind in ("prospero", *workloads.KINDS) else 1e-4
+    tolerance = 2e-3 if problem.kind in ("prospero", *workloads.KINDS, *pass_programs.KINDS) else 1e-4
     if problem.kind in parts_expected.TRIANGLES:
         tolerance = parts_expected.tolerance(problem.kind, problem.size)
     return bool(np.allclose(actual, wanted, rtol=tolerance, atol=tolerance))

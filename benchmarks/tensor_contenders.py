@@ -7,7 +7,7 @@ import livegrad as lg
 from benchmarks import workloads
 from benchmarks.problems import Problem, Run, inputs, preceded
 from livegrad.runtime.cpu.kernel_code import forget_kernels
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 LIBRARY = workloads.Library(
     exp=lg.exp,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from livegrad.runtime.cpu.kernel_code import forget_kernels
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 
 @pytest.fixture

@@ -26,9 +26,11 @@ from livegrad.passes.flatten_signature import flatten_signature
 from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
+from livegrad.passes.lower_tapes import lower_tapes
 from livegrad.passes.lower_windows import lower_windows
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
 from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
+from livegrad.passes.scalarise_loops import scalarise_loops
 from livegrad.passes.scalarise_maps import scalarise_maps
 from livegrad.passes.share_row_reductions import share_row_reductions
 from livegrad.passes.simplify import Simplify
@@ -52,16 +54,16 @@ from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, f
 from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
+    interleave_lanes,
     unroll_lane_loops,
     unroll_short_rows,
     vectorise_outer_loops,
     vectorise_short_rows,
 )
-from livegrad.schedule.plan import HostStep, KernelStep, Plan, RowLoop, Step
+from livegrad.schedule.plan import HostStep, KernelStep, Plan, Step
 from livegrad.schedule.plan_passes import (
     PlanPass,
     access_tapes_by_row,
-    accumulate_in_place,
     allocate,
     assign_buffers,
     build_steps,
@@ -71,7 +73,6 @@ from livegrad.schedule.plan_passes import (
     tile_row_chains,
     verify_chains,
     verify_groups,
-    verify_in_place_loops,
     verify_memory,
     verify_row_loops,
     verify_steps,
@@ -96,11 +97,13 @@ VALUE_PASSES = (
     Pass(on_functions(expand_unsupported), targets=_OTHERS),
     Pass(on_functions(unguard_invariants), targets=_COMPILED, optional=True),
     Pass(on_functions(split_complex), targets=_CPU),
+    Pass(on_functions(thread_accumulators), optional=True),
+    Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
+    Pass(on_functions(scalarise_loops), targets=_CPU, optional=True),
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),
     Pass(on_functions(lower_windows)),
-    Pass(on_functions(thread_accumulators), optional=True),
     Pass(on_functions(scalarise_maps)),
     Pass(on_functions(push_transpose_through_matmul), optional=True),
     Pass(on_functions(share_row_reductions), optional=True),
@@ -114,7 +117,7 @@ def plan_loop_bodies(draft: Draft) -> None:
     """
     target = draft.target.without("tile_row_chains")
     for number, step in enumerate(draft.steps):
-        if isinstance(step, HostStep) and isinstance(step.loop, RowLoop):
+        if isinstance(step, HostStep) and step.loop is not None:
             loop = replace(step.loop, plan=compile_plan(step.loop.body, target))
             draft.steps[number] = replace(step, loop=loop)
 
@@ -126,7 +129,6 @@ PLAN_PASSES = (
     PlanPass(assign_buffers),
     PlanPass(write_in_place, optional=True),
     PlanPass(build_steps, verify_steps),
-    PlanPass(accumulate_in_place, verify_in_place_loops),
     PlanPass(access_tapes_by_row, verify_row_loops),
     PlanPass(plan_loop_bodies),
     PlanPass(tile_row_chains, verify_chains, optional=True),
@@ -146,6 +148,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(stream_stores, by_tile=True),
         LoopPass(split_into_items, by_tile=True),
         LoopPass(expand_without_code),
+        LoopPass(interleave_lanes, optional=True),
     ),
     "cuda": (
         LoopPass(assign_rows),
@@ -160,7 +163,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
 # What `Target.without` takes; the first two are parts of passes that always run.
 OPTIONAL = (
     *("fuse", "guard_padded_loads"),
-    *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES) if step.optional),
+    *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES, *LOOP_PASSES["cpu"]) if step.optional),
 )
 
 
@@ -175,7 +178,7 @@ def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
     return tuple(used[:first]), tuple(used[first:])
 
 
-def _runs(step: Pass | PlanPass, target: Target) -> bool:
+def _runs(step: Pass | PlanPass | LoopPass, target: Target) -> bool:
     return not step.optional or target.uses(step.name)
 
 
@@ -265,7 +268,7 @@ def compile_plan(
 def lower_loops(nest: LoopNest) -> LoopNest:
     """The loop nest of a kernel step after all loop passes of its target."""
     for loop_pass in LOOP_PASSES[nest.target.name]:
-        before, nest = nest, loop_pass.run(nest)
+        before, nest = nest, loop_pass.run(nest) if _runs(loop_pass, nest.target) else nest
         if nest.step is not before.step:
             verify_step(nest.step, loop_pass.name)
             _verify_bodies(before, nest, loop_pass.name)
@@ -302,7 +305,7 @@ def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> 
     nests = [_first_nest(own, step, target, vector_bytes) for own, step in _kernels(plan)]
     trace("loops", "".join(f"{nest}\n" for nest in nests))
     for loop_pass in LOOP_PASSES[target.name]:
-        nests = [loop_pass.run(nest) for nest in nests]
+        nests = [loop_pass.run(nest) if _runs(loop_pass, target) else nest for nest in nests]
         trace(loop_pass.name, "".join(f"{nest}\n" for nest in nests))
 
 

@@ -15,7 +15,7 @@ from livegrad.runtime.cpu import kernel_code, math_library
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.native.llvm_jit import cross_compile, host_target
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 

@@ -11,7 +11,7 @@ from livegrad.codegen.llvm.kernel_module import emit_kernel
 from livegrad.compiler import lower_loops
 from livegrad.runtime.cpu import CpuFunction, kernel_code
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 
@@ -89,3 +89,10 @@ def test_interleaving_does_not_change_a_bit_for_any_number_of_points(compiled_an
         run = CpuFunction(_spheres(12))
         found += [run(x, y, np.full_like(x, 0.3)).tobytes() for x, y in points]
     assert results["good"] == results["quick"]
+
+
+def test_a_target_can_leave_interleaving_out() -> None:
+    (step,) = CpuFunction(_spheres(12)).schedule({"n": 1 << 16}).steps
+    assert isinstance(step, KernelStep)
+    nest = lower_loops(for_cpu(step, CPU.without("interleave_lanes"), 64))
+    assert "<64 x float>" not in emit_kernel(nest).text

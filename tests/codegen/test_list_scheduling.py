@@ -1,7 +1,7 @@
 """Code is written in an order that needs few registers, with operands first and checks where they stand."""
 
 from livegrad import ops
-from livegrad.codegen.llvm.list_scheduling import in_fewer_registers, in_order_of_writing, with_less_waiting
+from livegrad.codegen.llvm.list_scheduling import schedule_for_latency, schedule_for_pressure, schedule_instructions
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32, i32
@@ -37,14 +37,14 @@ def many_sums(terms: int) -> Function:
 def test_values_that_two_results_share_do_not_wait_for_the_second():
     function = many_sums(60)
     walk = list(nodes_of(function))
-    order = list(in_fewer_registers(walk))
+    order = list(schedule_for_pressure(walk))
     assert sorted(map(id, order)) == sorted(map(id, walk))
     assert most_alive(walk, function.results) > 60
     assert most_alive(order, function.results) < 8
 
 
 def test_operands_come_first():
-    order = list(in_fewer_registers(nodes_of(many_sums(60))))
+    order = list(schedule_for_pressure(nodes_of(many_sums(60))))
     place = {node: number for number, node in enumerate(order)}
     assert all(place[operand] < place[node] for node in order for operand in node.operands)
 
@@ -57,7 +57,7 @@ def test_code_with_checks_keeps_its_order():
         return total
 
     walk = nodes_of(trace(divided, *[i32] * 80))
-    assert in_fewer_registers(walk) is walk
+    assert schedule_for_pressure(walk) is walk
 
 
 def lengths_in_a_row(x: Node, y: Node) -> Node:
@@ -79,13 +79,13 @@ def test_other_work_is_done_between_a_root_and_its_use():
         return min(waits[:-4])
 
     walk = list(nodes_of(function))
-    order = with_less_waiting(walk, 6)
+    order = schedule_for_latency(walk, 6)
     place = {node: number for number, node in enumerate(order)}
     assert sorted(map(id, order)) == sorted(map(id, walk))
     assert all(place[operand] < place[node] for node in order for operand in node.operands)
     assert shortest_wait(walk) == 1
     assert shortest_wait(order) > 4
-    assert most_alive(order, function.results) < 10 < most_alive(with_less_waiting(walk, 100), function.results)
+    assert most_alive(order, function.results) < 10 < most_alive(schedule_for_latency(walk, 100), function.results)
 
 
 def smooth_gradient(x: Node, y: Node) -> tuple[Node, ...]:
@@ -106,11 +106,11 @@ def smooth_gradient(x: Node, y: Node) -> tuple[Node, ...]:
 
 def test_a_gradient_is_written_with_operands_first_and_comparisons_right_before_their_use():
     walk = list(nodes_of(trace(smooth_gradient, f32, f32)))
-    order = list(in_order_of_writing(walk, 32, 64))
+    order = list(schedule_instructions(walk, 32, 64))
     place = {node: number for number, node in enumerate(order)}
     assert len(walk) >= 600
     assert sorted(map(id, order)) == sorted(map(id, walk))
-    assert order == with_less_waiting(walk, 8)
+    assert order == schedule_for_latency(walk, 8)
     assert all(place[operand] < place[node] for node in order for operand in node.operands)
     for comparison in (node for node in order if node.op is ops.less):
         assert place[comparison] + 1 == min(place[node] for node in order if comparison in node.operands)
@@ -118,7 +118,7 @@ def test_a_gradient_is_written_with_operands_first_and_comparisons_right_before_
 
 def test_values_that_wait_for_the_way_back_do_not_stop_other_work():
     """The chain forward is one; were its values counted, each root would be used right after it."""
-    order = with_less_waiting(list(nodes_of(trace(smooth_gradient, f32, f32))), 8)
+    order = schedule_for_latency(list(nodes_of(trace(smooth_gradient, f32, f32))), 8)
     work = [node for node in order if node.operands]
     place = {node: number for number, node in enumerate(work)}
     waits = [place[node] - place[operand] for node in work if node.op is ops.min for operand in node.operands[1:]]
@@ -127,5 +127,5 @@ def test_values_that_wait_for_the_way_back_do_not_stop_other_work():
 
 def test_short_code_and_quick_code_are_written_in_fewest_registers():
     long, short = (list(nodes_of(trace(smooth_gradient, f32, f32)))), list(nodes_of(many_sums(60)))
-    assert in_order_of_writing(long, 32, 0) == in_fewer_registers(long)
-    assert in_order_of_writing(short, 32, 64) == in_fewer_registers(short)
+    assert schedule_instructions(long, 32, 0) == schedule_for_pressure(long)
+    assert schedule_instructions(short, 32, 64) == schedule_for_pressure(short)

@@ -7,7 +7,7 @@ import pytest
 
 from livegrad import ops
 from livegrad.codegen.llvm import function_body, subroutines
-from livegrad.codegen.llvm.builder import Assembler
+from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.registers import Register
 from livegrad.compiler import lower
 from livegrad.diagnostics import CompileError
@@ -121,12 +121,12 @@ def test_code_in_pieces_has_the_bits_of_code_in_one(code: str, monkeypatch: pyte
 
 def test_no_function_of_a_long_kernel_is_longer_than_a_piece() -> None:
     function = long_sum(2500)
-    asm = Assembler(8)
-    function_body.emit_function(asm, function, [Register("%x", f32, 8), Register("%y", f32, 8)])
-    longest = max(text.count("\n") for text in asm.definitions)
+    builder = KernelBuilder(8)
+    function_body.emit_function(builder, function, [Register("%x", f32, 8), Register("%y", f32, 8)])
+    longest = max(text.count("\n") for text in builder.definitions)
     assert len(nodes_of(function)) > 3 * function_body.LONG
     assert longest < 3 * function_body.LONG
-    assert len(asm.lines) < function_body.LONG
+    assert len(builder.lines) < function_body.LONG
 
 
 @pytest.mark.parametrize("code", ["quick", "good"])
@@ -140,9 +140,9 @@ def test_functions_return_at_most_two_results_in_registers(
     written: list[str] = []
     finish = subroutines._finish
 
-    def note(asm: Assembler, inner: Assembler, returned: str, parameters: list[str]) -> str:
+    def note(builder: KernelBuilder, inner: KernelBuilder, returned: str, parameters: list[str]) -> str:
         written.append(returned)
-        return finish(asm, inner, returned, parameters)
+        return finish(builder, inner, returned, parameters)
 
     monkeypatch.setattr(subroutines, "_finish", note)
     monkeypatch.setattr(inline_calls_pass, "SMALL", 20)

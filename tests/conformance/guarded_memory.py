@@ -17,7 +17,7 @@ import pytest
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar
 from livegrad.runtime.cpu import compiled_plan, cpu_function, loop_body, tape_rows
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.schedule import plan_passes
 from livegrad.schedule.allocate import Touching, live_ranges
 from livegrad.schedule.plan import ALIGNMENT, Buffer

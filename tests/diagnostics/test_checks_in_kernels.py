@@ -52,7 +52,8 @@ def _indices(*bad: int, size: int = 1000, value: int = 10) -> Any:
 def test_an_index_out_of_range_names_element_and_line(wrong: int) -> None:
     place = _place("ops.lookup(table, index) + 17.25")
     said = _failure(LOOK_UP, TABLE, _indices(7, value=wrong, size=20))
-    assert said == f"index out of range for axis 0, at element 7 ({place})"
+    found = f"{wrong}" if wrong >= 0 else f"{wrong} after counting from the end"
+    assert said == f"index out of range for axis 0, at element 7 ({place}): expected 0 to 9, found {found}"
 
 
 def test_an_index_is_checked_along_each_axis() -> None:
@@ -63,7 +64,8 @@ def test_an_index_is_checked_along_each_axis() -> None:
     table = np.arange(24, dtype=np.float32).reshape(4, 6)
     rows, columns = np.array([0, 3, 2, 1], np.int32), np.array([0, 5, 6, -1], np.int32)
     place = _place("ops.lookup(table, i, j) - 19.5")
-    assert _failure(compiled, table, rows, columns) == f"index out of range for axis 1, at element 2 ({place})"
+    said = _failure(compiled, table, rows, columns)
+    assert said == f"index out of range for axis 1, at element 2 ({place}): expected 0 to 5, found 6"
     assert compiled(table, rows[:2], columns[:2]).tolist() == [-19.5, 3.5]
 
 
@@ -182,7 +184,7 @@ def test_an_index_into_an_array_value_is_checked() -> None:
     compiled = _over(member, lg.f32, lg.i32)
     place = _place("ops.get_at(ops.make(x, x + 0.71875")
     said = _failure(compiled, np.ones(5, np.float32), np.array([0, 1, 2, 3, -1], np.int32))
-    assert said == f"index out of range for 3 members, at element 3 ({place})"
+    assert said == f"index out of range for 3 members, at element 3 ({place}): expected 0 to 2, found 3"
 
 
 def test_the_error_carries_its_parts() -> None:

@@ -31,8 +31,8 @@ from livegrad.passes.simplify import Simplify
 from livegrad.runtime import reference
 from livegrad.runtime.cpu import compile_function, kernel_code
 from livegrad.runtime.cpu import cpu_function as cpu_function
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from tests.node_counts import settled_node_count
 
 FILES = {"first.py": 3, "second.py": 40}

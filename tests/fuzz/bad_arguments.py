@@ -34,11 +34,14 @@ LEFT_OUT = {
 }  # fmt: skip
 
 
-class Thing:
-    """What nobody expects."""
+def things() -> dict[str, Any]:
+    """What nobody expects. The class is new for each seed, for a call may turn it into a struct or an interface."""
 
-    def __repr__(self) -> str:
-        return "<thing>"
+    class Thing:
+        def __repr__(self) -> str:
+            return "<thing>"
+
+    return {"a thing": Thing(), "a class": Thing, "objects": np.array([Thing()])}
 
 
 @lg.differentiable
@@ -47,7 +50,7 @@ def product(x: float, y: lg.f32) -> float:
 
 
 @lg.differentiable
-def reach(p: lg.vec3, weights: list[float]) -> lg.f32:
+def reach(p: lg.vec3, weights: list[float]) -> float:
     return lg.length(p) * sum(weights)
 
 
@@ -58,11 +61,10 @@ def square(x: Any) -> Any:
 PART: Any = lg.shapes.sphere(lg.shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)), "ball")
 GOOD: Any = lg.asarray([[2.0, 1.0], [1.0, 3.0]])
 JUNK: dict[str, Any] = {
-    "None": None, "text": "a", "a thing": Thing(), "{}": {}, "{a: 1}": {"a": 1.0}, "[]": [], "[None]": [None],
-    "a function": lambda *arguments: arguments, "a class": Thing, "2**70": 2**70, "10**400": [10**400],
+    "None": None, "text": "a", "{}": {}, "{a: 1}": {"a": 1.0}, "[]": [], "[None]": [None],
+    "a function": lambda *arguments: arguments, "2**70": 2**70, "10**400": [10**400],
     "nan": float("nan"), "inf": float("inf"), "-1": -1, "1.5": 1.5, "1j": 1j, "True": True, "a type": lg.f32,
     "(1, 2, 3)": (1, 2, 3), "ragged": [[1], [1, 2]], "bytes": b"x", "a set": {1, 2}, "texts": np.array(["a"]),
-    "objects": np.array([Thing()]),
     "an array": np.ones((2, 2)), "no elements": lg.zeros((0,)), "complex": lg.ones((2, 2), dtype=lg.complex64),
     "truths": lg.ones((2, 2), dtype=lg.bool), "integers": lg.ones((2, 2), dtype=lg.int64), "a cube": lg.ones((2, 3, 4)),
     "a shape": lg.shapes.sphere(1.0), "a part": PART,
@@ -208,18 +210,18 @@ def run_one(seed: int) -> Mapping[str, int]:
     """Some calls; in a folder of their own, for paths are among what they may be given."""
     if not _subjects:
         _subjects.update(subjects())
-    chance, counts = random.Random(seed), Counter[str]()
+    chance, counts, junk_values = random.Random(seed), Counter[str](), JUNK | things()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(CALLS):
             name = chance.choice(sorted(_subjects))
             function, needed, named = _subjects[name]
-            place, junk = chance.randrange(needed + len(named) + 1), chance.choice(list(JUNK))
+            place, junk = chance.randrange(needed + len(named) + 1), chance.choice(list(junk_values))
             arguments, keywords = [GOOD] * needed, {}
             if place < needed:
-                arguments[place] = JUNK[junk]
+                arguments[place] = junk_values[junk]
             elif place < needed + len(named):
-                keywords[named[place - needed]] = JUNK[junk]
+                keywords[named[place - needed]] = junk_values[junk]
             label = f"{name}, argument {place}: {junk}"
             counts[outcome(label, function, arguments, keywords)] += 1
             assert ambient.table is ambient.origins is None, f"{label} left a pass open"

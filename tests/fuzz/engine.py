@@ -25,6 +25,7 @@ from tests.fuzz.engine_frames import Moment, distinct, next_moments, running_val
 from tests.fuzz.engine_kept import compare_with_scratch
 from tests.fuzz.engine_model import Given, Group, Leaf, Net, Node, Output
 from tests.fuzz.engine_scenes import Scenes
+from tests.live.guarded_description import guarded_descriptions
 
 SHORT = 12
 EDITS = 40
@@ -74,6 +75,7 @@ def _engine(backend: str, reuse_memory: bool, seed: int) -> Iterator[lg.Engine]:
 
             stack.enter_context(simulated(seed=seed))
             backend = "cuda"
+        stack.enter_context(guarded_descriptions())
         engine = lg.Engine(backend, reuse_memory=reuse_memory)
         stack.callback(engine.close)
         yield engine
@@ -125,7 +127,7 @@ class Session(Scenes):
                 self._compare_counts(frame, fitting[0], runs)
         else:
             self.compared.clear()
-            self.owed |= set(self.engine.graph.blocks) | {one.path for one in after[0].inputs}
+            self.owed |= {*self.net.nodes, *(one.path for one in after[0].inputs)}
         self.moments = distinct(fitting)[:4]
         self.anew.clear()
 

@@ -156,16 +156,15 @@ class Editor:
         """Sets a pin to a value of a kind: this one, or any."""
         before = net.sources.get((node, pin))
         value = self._in_place(net, node, pin, before, self.value(kind) if value is None else value)
-        like = before.value if isinstance(before, Given) else None
-        if not isinstance(before, Given) and node.default(pin) is not None:
-            like = node.default(pin)
-        if value.__class__ is int and like.__class__ is float:
+        held = numbers_held(net, node, pin) if value.__class__ is int else []
+        is_float = bool(held) and all(one.__class__ is float for one in held)
+        if is_float:
             if self.broken:  # a block with problems takes it as an integer
                 value = float(value)
             else:
                 kind, edit = "int for float", "set" if edit == "set again" else edit  # of another kind
         self.graphs[net].set(self.real[node][pin], value)
-        if value.__class__ is int and like.__class__ is float:
+        if is_float:
             value = float(value)
         fresh = Given(value.copy() if isinstance(value, np.ndarray) else value)
         if before is None and node.default(pin) is not None:
@@ -245,6 +244,20 @@ class Editor:
                 (node, pin) not in net.sources and self._often(0.95) and (node.default(pin) is None or self._often(0.2))
             ):
                 self.feed(net, node, pin)
+
+
+def numbers_held(net: Net, node: Node, pin: str) -> list[Any]:
+    """The number that a pin holds; of a composite or region those of the pins inside that get its value."""
+    if node not in net.nodes.values() or pin not in node.inputs:
+        return []
+    source, default = net.sources.get((node, pin)), node.default(pin)
+    if isinstance(source, Given) and not isinstance(source.value, np.ndarray):
+        return [source.value]
+    if default is not None:
+        return [default]
+    groups = list(node.bodies.values()) if isinstance(node, Choice) else [node] if isinstance(node, Group) else []
+    places = [(own.net, *place) for own in groups for place in own.inner_inputs.get(pin, ())]
+    return [number for place in places for number in numbers_held(*place)]
 
 
 def region_of(where: str) -> str:

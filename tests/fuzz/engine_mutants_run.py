@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -151,7 +152,7 @@ def _silent() -> Iterator[Any]:
 
 @mutant("modules that a watched file imports are not followed", run=engine_files)
 def _helpers_not_followed() -> Iterator[Any]:
-    with mock.patch.object(source_files.SourceFile, "files", lambda self: [self.path]):
+    with mock.patch.object(source_files.SourceFile, "files", lambda self: {self.path: self._stamp}):
         yield
 
 
@@ -160,7 +161,9 @@ def _old_helper() -> Iterator[Any]:
     load = source_files.SourceFile.load
 
     def forgetful(self: Any, name: str) -> Any:
-        self._stamps = {helper: stamp for helper, stamp in self._stamps.items() if helper in self._helpers}
+        kept = {sys.modules.get(helper) for helper in self._helpers}
+        for module in [module for module in source_files._runs if module not in kept]:
+            del source_files._runs[module]
         return load(self, name)
 
     with mock.patch.object(source_files.SourceFile, "load", forgetful):
@@ -170,7 +173,7 @@ def _old_helper() -> Iterator[Any]:
 @mutant("watchers of blocks that were removed stay", run=engine_files)
 def _watchers_stay() -> Iterator[Any]:
     def trusting(self: Any) -> None:
-        for watch in tuple(self._watches):
+        for watch in tuple(self._journal.watches):
             watch.block.debug.errors = [own for own in watch.block.debug.errors if own is not watch.error]
             watch.poll()
 

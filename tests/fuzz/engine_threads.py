@@ -11,11 +11,14 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import cycle
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 import livegrad as lg
+from tests.live.guarded_description import guarded_descriptions
 
 SHORT = 6
 _LANES, _EDITS, _SIZE = 3, 12, 257
@@ -29,9 +32,10 @@ _BODIES: list[tuple[Callable[..., Any], int]] = [
 
 def run_one(seed: int, *, backend: str = "cpu", reuse_memory: bool = False) -> Mapping[str, int]:
     """One run of all threads; raises AssertionError at a reading that no frame has computed."""
-    roaming = _Roaming()
-    engine = lg.Engine(backend, reuse_memory=reuse_memory)
-    counts = _Run(engine, seed, roaming).run()  # threads that wait for each other keep the engine from being closed
+    with guarded_descriptions():
+        roaming = _Roaming()
+        engine = lg.Engine(backend, reuse_memory=reuse_memory)
+        counts = _Run(engine, seed, roaming).run()  # threads that wait for each other keep the engine from being closed
     engine.close()
     return counts
 
@@ -70,6 +74,17 @@ class _Lane:
         self._gain, self._y = 1.0, 0.0
         self._give("x", 0.0)
         self._give("y", 0.0)
+        self.gate = self._add_gate()
+
+    def _add_gate(self) -> lg.If:
+        """A region behind the lane, which hands its values on."""
+        inside = lg.Composite(f"{self.name} inside")
+        same = inside.graph.add(lg.block(lambda x: x * 1.0, name="same"))
+        inside.expose(same["x"]), inside.expose(same["result"])
+        gate = self.engine.add(lg.If(f"{self.name} gate", inside))
+        self.engine.set(gate["condition"], True)
+        self.engine.connect(self.body, gate["x"])
+        return gate
 
     def _give(self, pin: str, value: float) -> None:
         self.engine.set(self.body[pin], np.full(_SIZE, value))
@@ -77,7 +92,7 @@ class _Lane:
     def edit(self) -> None:
         """The next edit; some are made of several calls, which no frame may see some of."""
         number = self.number + 1
-        kind = self.chance.choice(("x", "y and x", "gain and x", "code", "bind", "block", "parameter"))
+        kind = self.chance.choice(("x", "y and x", "gain and x", "code", "bind", "block", "inside", "parameter"))
         thousands = self.thousands[self.number]
         body, own = self.chance.choice(_BODIES)
         if kind == "code":
@@ -100,7 +115,10 @@ class _Lane:
                 self._gain = float(self.chance.randint(-9, 9))
                 self.engine.set(self.body["gain"], self._gain)
             elif kind == "block":
-                self._replace_block()
+                self._replace_block(self.engine.graph, self.body)
+            elif kind == "inside":
+                inside = self.gate.bodies["then"].graph
+                self._replace_block(inside, inside.blocks["same"])
             x = np.full(_SIZE, number - self._y * self._gain)
             if kind == "bind":
                 self.engine.bind(self.body["x"], lg.live.ExternalBuffer(x, version=0))
@@ -108,15 +126,15 @@ class _Lane:
                 self.engine.set(self.body["x"], x)
         self.counts[f"{kind}|thread"] += 1
 
-    def _replace_block(self) -> None:
-        """Adds or removes a block behind the lane: other threads read while the plan is built anew."""
+    def _replace_block(self, graph: Any, source: lg.live.Block) -> None:
+        """Adds or removes a block behind one of a graph: other threads read while the plan is built anew."""
         name = f"{self.name}+"
-        known = self.engine.graph.blocks.get(name)
+        known = graph.blocks.get(name)
         if known is not None:
-            self.engine.remove(known)
+            graph.remove(known)
             return
-        behind = self.engine.add(lg.block(lambda x: x + 1.0, name=name))
-        self.engine.connect(self.body, behind["x"])
+        behind = graph.add(lg.block(lambda x: x + 1.0, name=name))
+        graph.connect(source, behind["x"])
 
     def number_of(self, value: np.ndarray[Any, Any]) -> int:
         """Which edit a reading is made from."""
@@ -161,8 +179,9 @@ class _Run:
         frame = self.engine.step()
         assert frame.ok, frame.problems
         for lane in self.lanes:
-            found = lane.number_of(self.engine.read(lane.body))
-            assert found == lane.number, f"{lane.name}: edit {lane.number} was made, {found} was read"
+            for block in (lane.body, lane.gate):
+                found = lane.number_of(self.engine.read(block))
+                assert found == lane.number, f"{block.name}: edit {lane.number} was made, {found} was read"
             self.counts.update(lane.counts)
         self._compare_roaming()
         return {**self.counts, "edits": _LANES * _EDITS}
@@ -200,9 +219,11 @@ class _Run:
     def _read(self, _: Any) -> None:
         seen = dict.fromkeys(self.lanes, -1)
         time = -1.0
-        while self.left and not self.errors:
+        for behind in cycle((attrgetter("body"), attrgetter("gate"))):
+            if not self.left or self.errors:
+                break
             for lane in self.lanes:
-                found = lane.number_of(self.engine.read(lane.body))
+                found = lane.number_of(self.engine.read(behind(lane)))
                 assert found >= seen[lane], f"{lane.name}: {found} was read after {seen[lane]}"
                 seen[lane] = found
             now = self.engine.read(self.clock)

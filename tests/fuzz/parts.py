@@ -258,7 +258,7 @@ def _check_masks(part: lg.Part, generator: np.random.Generator, shown: str) -> s
 
 def _check_normals(part: lg.Part, points: NDArray[np.float32], masks: NDArray[np.uint32], shown: str) -> str:
     def normals(at: NDArray[np.float32], given: NDArray[np.uint32] | None) -> NDArray[Any]:
-        return masking.surface_normals(part, list(np.ascontiguousarray(at.T)), given)
+        return masking.surface_normals(part.function, part.arguments, list(np.ascontiguousarray(at.T)), given)
 
     expected = normals(points, None)
     steps = np.concatenate([np.eye(3), -np.eye(3)]) * 1e-3

@@ -7,8 +7,8 @@ import pytest
 
 import livegrad as lg
 from livegrad.diagnostics import CompileError
+from livegrad.implicit.bodies.clipping import fit_bounds
 from livegrad.implicit.bodies.level_sets import parts
-from livegrad.implicit.bodies.pruning import fit_bounds
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import IDENTITY, BuildItem, Components
 

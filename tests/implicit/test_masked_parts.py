@@ -31,8 +31,8 @@ from livegrad.ops.aggregate import members_of
 from livegrad.runtime.cpu import CpuFunction, compile_function, forget_functions
 from livegrad.runtime.cpu import derived_functions as derived_functions
 from livegrad.runtime.cpu.kernel_code import forget_kernels
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 WIDE = ((-1.2, -1.2, -1.2), (1.2, 1.2, 1.2))
 
@@ -122,10 +122,12 @@ def test_normals_where_a_member_is_undefined_or_flat_are_those_of_the_function()
     part = Part(lg.ir.trace(field, Vector(f32, 3)), (), np.array(WIDE[0]), np.array(WIDE[1]))
     words = masking.number_of_words(part.function)
     points = list(np.random.default_rng(0).uniform(-1, 1, (3, 600)).astype(np.float32))
-    expected = masking.surface_normals(part, points, None)
+    expected = masking.surface_normals(part.function, part.arguments, points, None)
     with np.errstate(invalid="ignore"):
-        asked_for_all = masking.surface_normals(part, points, masking.everything(words, 600))
-        asked_for_none = masking.surface_normals(part, points, masking.everything(words, 600) * 0)
+        asked_for_all, asked_for_none = (
+            masking.surface_normals(part.function, part.arguments, points, masking.everything(words, 600) * asked)
+            for asked in (np.uint32(1), np.uint32(0))
+        )
     np.testing.assert_array_equal(asked_for_none, expected)
     known = np.isfinite(expected).all(1)
     assert known.sum() > 200

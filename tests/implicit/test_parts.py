@@ -11,9 +11,10 @@ from scipy.sparse.csgraph import connected_components
 
 import livegrad as lg
 from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.clipping import fit_bounds
 from livegrad.implicit.bodies.level_sets import parts
 from livegrad.implicit.bodies.part import Part, part_of_function
-from livegrad.implicit.bodies.pruning import Lattice, View, bounded, find_blocks, fit_bounds
+from livegrad.implicit.bodies.pruning import Lattice, View, bounded, find_blocks
 from livegrad.implicit.bodies.rendering import render
 from livegrad.implicit.bodies.slicing import draw_plane, slice_part
 from livegrad.implicit.formats.mesh_files import load_stl, save_stl, save_svg

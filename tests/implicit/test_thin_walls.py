@@ -1,6 +1,7 @@
 """Walls thinner than a fiftieth of a part are found, or what is lost of them is told."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import livegrad as lg
 from livegrad.implicit.bodies.clipping import close_body
 from livegrad.implicit.bodies.pruning import bounded, find_blocks
 from livegrad.implicit.meshing.meshing import _lattice
-from livegrad.implicit.meshing.thin_walls import sample
+from livegrad.implicit.meshing.thin_walls import find_cells, sample, warn_of_losses
 
-WRISTBAND = Path(__file__).parents[4] / "shared" / "samples" / "wristband_003.3mf"
+PLACES = [parent / "shared" / "samples" / "wristband_003.3mf" for parent in Path(__file__).resolve().parents]
+WRISTBAND = next((place for place in PLACES if place.exists()), PLACES[0])
 
 
 def tube(wall: float) -> lg.Part:
@@ -61,6 +63,35 @@ def test_thick_parts_are_neither_refined_nor_warned_of() -> None:
     )
     assert sampled.thin < 0.02
     assert abs(sampled.size - 4 / 3 * np.pi) < 5 * sampled.error
+
+
+def test_a_loss_that_chance_could_explain_is_looked_at_more_closely() -> None:
+    part = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)))
+    body = close_body(part)
+    bounds = bounded(body.function, body.arguments, body.element.dtype)
+    cells = find_cells(bounds, lambda points: body(points) < 0, lambda size: _lattice(body, size), 0.1, finer=False)
+    volume = 4 / 3 * np.pi
+    doubtful = replace(cells, sampled=replace(cells.sampled, size=volume, error=0.02 * volume))
+    with pytest.warns(lg.implicit.PartWarning, match="the mesh has a volume of"):
+        warn_of_losses("mesh", "a volume of", 0.92 * volume, doubtful)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_losses("mesh", "a volume of", 0.97 * volume, doubtful)
+
+
+@pytest.mark.parametrize("part", [tube(0.01), lg.shapes.sphere(1.0).part(((-200, -200, -200), (200, 200, 200)))])
+def test_the_volume_of_a_part_does_not_depend_on_how_much_of_its_bounds_it_fills(part: lg.Part) -> None:
+    expected = 4 * np.pi * 0.01 if part.name == "tube" else 4 / 3 * np.pi
+    assert part.volume() == pytest.approx(expected, rel=2e-3)
+    low, high = part.bounds()
+    clipped = replace(part, low=np.array([*low[:2], 0.0]), high=high)  # a body ends at its bounds
+    assert clipped.volume() == pytest.approx(expected / 2, rel=2e-3)
+
+
+def test_a_part_without_a_body_is_told_of_when_it_is_meshed() -> None:
+    ball = lg.shapes.sphere(lg.shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)), "ball")
+    with pytest.warns(lg.implicit.PartWarning, match="part `ball` has no body within its bounds: the mesh is empty"):
+        assert not len(lg.mesh(ball.with_parameters(radius=-1.0)).triangles)
 
 
 @pytest.mark.skipif(not WRISTBAND.exists(), reason="the sample files are not here")

@@ -480,3 +480,58 @@ def test_all_that_is_wrong_with_several_edits_is_found_at_once(executor_name: st
     engine.step()
     engine.set(one["x"], 1.5), engine.set(two["x"], 2.5)
     assert {where.split(".")[0] for where in problems_of(engine)} == {"one", "two"}
+
+
+def _around(inner: lg.Block, depth: int, in_region: bool) -> lg.Block:
+    """A block inside of composites, the outermost of which a region has as its body."""
+    for number in range(depth):
+        composite = lg.Composite(f"around{number}")
+        composite.graph.add(inner)
+        for pin in (*inner.inputs.values(), *inner.outputs.values()):
+            composite.expose(pin)
+        inner = composite
+    return lg.If("gate", inner) if in_region else inner
+
+
+@pytest.mark.parametrize(("depth", "in_region"), [(0, False), (1, False), (2, False), (1, True), (2, True)])
+def test_an_integer_is_a_float_where_the_pins_behind_hold_floats(depth: int, in_region: bool) -> None:
+    engine = lg.Engine()
+    outer = engine.add(_around(lg.block(lambda k=1.0: k, name="inner"), depth, in_region))
+    state = engine.add(lg.State("state", 0.0))
+    engine.connect(outer["result"], state["next"])
+    if in_region:
+        engine.set(outer["condition"], True)
+    engine.step()
+    engine.set(outer["k"], 2)
+    assert engine.step().ok
+    assert (engine.read(outer).dtype, engine.read(state)) == (np.float32, 2.0)
+    engine.set(outer["k"], np.arange(3))
+    engine.step()
+    engine.set(outer["k"], 3)  # after an array too
+    assert engine.step().ok
+    assert engine.read(outer).dtype == np.float32
+
+
+def test_an_integer_stays_one_where_one_of_the_pins_behind_holds_an_integer() -> None:
+    engine = lg.Engine()
+    both = lg.Composite("both")
+    for name, function in (("whole", lambda k=1: k), ("real", lambda k=1.0: k)):
+        inner = both.graph.add(lg.block(function, name=name))
+        both.expose(inner["k"]), both.expose(inner["result"], name)
+    engine.add(both)
+    engine.set(both["k"], 2)
+    engine.step()
+    assert engine.read(both["whole"]).dtype == np.int64
+
+
+@pytest.mark.parametrize(("depth", "in_region"), [(0, False), (2, False), (2, True)])
+def test_an_integer_corrects_a_float_that_a_block_behind_could_not_take(depth: int, in_region: bool) -> None:
+    engine = lg.Engine()
+    outer = engine.add(_around(lg.block(lambda k=1: lg.arange(4)[k], name="inner"), depth, in_region))
+    if in_region:
+        engine.set(outer["condition"], True)
+    engine.set(outer["k"], 2.0)
+    assert not engine.step().ok
+    engine.set(outer["k"], 3)
+    assert engine.step().ok
+    assert engine.read(outer) == 3

@@ -189,6 +189,21 @@ def doubling() -> Composite:
     return body
 
 
+def test_an_overflow_inside_of_a_composite_of_a_region_is_reported(executor_name):
+    engine = Engine(executor_name)
+    keep = append_block(lambda x: (x > 0.0, x), capacity=2, name="keep")
+    around = keep
+    for name in ("inner", "outer"):
+        composite = Composite(name)
+        composite.graph.add(around)
+        composite.expose(around["x"]), composite.expose(around["values"])
+        around = composite
+    gate = engine.add(If("gate", around))
+    engine.set(gate["condition"], True)
+    engine.set(gate["x"], X)
+    assert engine.step().warnings == ("gate/inner/keep: 3 elements, room for 2",)
+
+
 def test_iterations_and_choices_are_counted_in_whole_numbers():
     engine = Engine()
     loop = engine.add(For("loop", doubling(), {"x": "doubled"}))

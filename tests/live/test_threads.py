@@ -18,10 +18,12 @@ import pytest
 
 import livegrad as lg
 from livegrad.diagnostics import LivegradError, UsageError
-from livegrad.live.blocks import block, captured_block, edit
+from livegrad.live.blocks import append_block, block, captured_block, edit
 from livegrad.live.engine import Engine
 from livegrad.live.graph.description import Composite, Graph, State
 from livegrad.live.graph.journal import Journal, Postbox
+from livegrad.live.graph.regions import If
+from tests.live.guarded_description import guarded_descriptions
 
 LONG = 60.0  # seconds: only a deadlock takes as long
 SIZE = 4096
@@ -521,6 +523,36 @@ def test_no_reading_is_torn_and_nothing_breaks_while_threads_edit_step_and_read(
     assert torn == []
     assert min(counts.values()) > 0
     np.testing.assert_array_equal(engine.read(second), np.full(size, rounds * 4 + 1.0))
+
+
+def test_a_frame_looks_through_the_description_only_while_nobody_can_edit_it(executor_name: str) -> None:
+    with guarded_descriptions():
+        engine = Engine(executor_name)
+        body, outside = Composite("body"), Composite("outside")
+    keep = body.graph.add(append_block(lambda x: (x > 0.0, x), capacity=2, name="keep"))
+    body.expose(keep["x"]), body.expose(keep["values"])
+    outside.graph.add(block(lambda x=1.0: x, name="inner"))
+    gate, count = engine.add(If("gate", body)), engine.add(State("count", 0.0))
+    more = engine.add(block(lambda x, by=1.0: x + by, name="more"))
+    engine.connect(count, more["x"]), engine.connect(more, count["next"])
+    engine.set(gate["condition"], True), engine.set(gate["x"], np.ones(3, np.float32))
+    edits: list[Callable[[], Any]] = [
+        lambda: engine.add(outside),
+        lambda: engine.set(more["by"], 2.0),
+        lambda: engine.set(gate["x"], np.ones(4, np.float32)),
+        lambda: edit(engine, more, lambda x, by=1.0: x - by),
+        lambda: body.graph.add(block(lambda x=1.0: x, name="two")),
+        lambda: engine.set(count, 5.0),
+        lambda: engine.remove(outside),  # what is inside of it is anybody's from now on
+    ]
+    engine.profiling = "step"
+    for make in edits:
+        make()
+        frame = engine.step()
+        assert frame.ok
+        assert frame.warnings == () or "room for 2" in frame.warnings[0]
+        assert "frame" in engine.explain()
+        engine.read(gate), engine.read(count)
 
 
 def test_errors_of_edits_are_raised_where_the_edit_is_made_also_while_frames_run():

@@ -157,7 +157,7 @@ def test_a_removed_block_is_no_longer_followed_and_one_that_is_added_again_is(fo
     engine.step()
     engine.remove(shade)
     engine.step()
-    assert engine._watches == []
+    assert engine._journal.watches == []
     file.write_text("no Python at all")
     assert engine.step().ok
     engine.add(shade)
@@ -213,3 +213,118 @@ def test_a_module_that_was_saved_while_the_file_did_not_import_it_is_run_anew(fo
     helper.write_text("OFFSET = 10.0  # again\n")
     assert engine.step().ok
     assert float(engine.read(shade)) == 12.0
+
+
+def test_a_module_that_was_saved_before_another_file_was_watched_is_run_anew_for_both(folder: Path) -> None:
+    helper, second = folder / "lg_watch_shared.py", folder / "second.py"
+    helper.write_text("OFFSET = 1.0\n")
+    (folder / "lg_watch_between.py").write_text("from lg_watch_shared import OFFSET\n")
+    engine, first, _ = watched(
+        folder, "from lg_watch_between import OFFSET\ndef shade(x=2.0):\n    return x + OFFSET\n"
+    )
+    engine.step()
+    helper.write_text("OFFSET = 10.0\n")
+    second.write_text("from lg_watch_shared import OFFSET\ndef light(x=5.0):\n    return x + OFFSET\n")
+    light = lg.live.watch(engine, second, "light")
+    assert engine.step().ok
+    assert float(engine.read(light)) == 15.0
+    assert float(engine.read(first)) == 12.0  # through a module that the second file knows nothing of
+
+
+def test_what_is_saved_while_it_is_loaded_is_loaded_again(folder: Path) -> None:
+    helper = folder / "lg_watch_meanwhile.py"
+    helper.write_text("OFFSET = 1.0\n")
+    text = """
+from pathlib import Path
+from lg_watch_meanwhile import OFFSET
+
+FACTOR = 1.0
+folder = Path(__file__).parent
+if OFFSET == 1.0:
+    (folder / "lg_watch_meanwhile.py").write_text("OFFSET = 20.0\\n")
+    own = folder / "shade.py"
+    own.write_text(own.read_text().replace("FACTOR = 1.0", "FACTOR = 100.0"))
+
+def shade(x=2.0):
+    return x * FACTOR + OFFSET
+"""
+    engine, shade, _ = watched(folder, text)
+    assert engine.step().ok
+    assert float(engine.read(shade)) == 220.0
+    assert engine.step().ran == ()
+
+
+def test_a_module_that_only_the_function_imports_is_followed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder)
+    helper = folder / "lg_watch_inside.py"
+    helper.write_text("OFFSET = 1.0\n")
+    text = "def shade(x=2.0):\n    from lg_watch_inside import OFFSET\n    return x + OFFSET\n"
+    engine, shade, _ = watched(folder, text)
+    engine.step()
+    for offset in (10.0, 20.0):
+        helper.write_text(f"OFFSET = {offset}\n")
+        assert engine.step().ok
+        assert float(engine.read(shade)) == 2.0 + offset
+
+
+def test_a_module_that_is_wrong_when_it_is_first_imported_is_followed(folder: Path) -> None:
+    engine, shade, file = watched(folder)
+    engine.step()
+    helper = folder / "lg_watch_wrong.py"
+    helper.write_text("OFFSET =\n")
+    file.write_text("from lg_watch_wrong import OFFSET\ndef shade(x=2.0):\n    return x + OFFSET\n")
+    assert not engine.step().ok
+    helper.write_text("OFFSET = 10.0\n")
+    assert engine.step().ok
+    assert float(engine.read(shade)) == 12.0
+
+
+@pytest.mark.parametrize("line", ["sys.path.pop(0)", "sys.path = sys.path[1:]", "sys.meta_path.pop(0)"])
+def test_a_file_may_edit_where_python_looks_for_modules(line: str, folder: Path) -> None:
+    before = list(sys.path), list(sys.meta_path)
+    engine, shade, file = watched(folder)
+    file.write_text(f"import sys\n{line}\ndef shade(x=2.0):\n    return x * 5.0\n")
+    try:
+        assert engine.step().ok
+    finally:
+        assert (sys.path, sys.meta_path) == before
+    assert float(engine.read(shade)) == 10.0
+
+
+@pytest.mark.parametrize("frame_between", [False, True])
+@pytest.mark.parametrize("place", ["composite", "composite in the engine", "other engine", "composite that left"])
+def test_a_watched_block_is_followed_wherever_it_is_put(place: str, frame_between: bool, folder: Path) -> None:
+    engine, shade, file = watched(folder)
+    engine.step()
+    engine.remove(shade)
+    if frame_between:
+        engine.step()
+    composite = lg.Composite("around")
+    if place == "other engine":
+        engine = Engine()
+        engine.add(shade)
+    else:
+        if place == "composite in the engine":
+            engine.add(composite)
+        composite.graph.add(shade)
+        if composite.home is None:
+            engine.add(composite)
+    if place == "composite that left":
+        engine.remove(composite)
+        engine.step()
+        assert engine._journal.watches == []
+        engine.add(composite)
+    engine.step()
+    file.write_text("def shade(x=2.0):\n    return x * 7.0\n")
+    assert engine.step().ok
+    assert float(engine.read(shade)) == 14.0
+    file.write_text("no Python at all")
+    assert not engine.step().ok
+
+
+def test_a_function_that_no_block_can_have_is_wrong_where_it_is_written(folder: Path) -> None:
+    engine, _, file = watched(folder)
+    engine.step()
+    file.write_text("\n\ndef shade(*x):\n    return x\n")
+    (problem,) = engine.step().problems
+    assert "must name its parameters (shade.py:3)" in str(problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from livegrad.codegen.llvm.matmul.product import Launches
-from livegrad.codegen.llvm.vector_builder import TileShapes
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.matmul import compiled_module
 from livegrad.runtime.cpu.native.pool import threads

@@ -19,9 +19,9 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.kernel_code import forget_kernels
 from livegrad.runtime.cpu.native import llvm_jit
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, default_cache, set_default_cache
 from livegrad.runtime.cpu.serialised_plan import decode, encode, serialised_plan_key
 from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, default_cache, set_default_cache
 from livegrad.runtime.reference import evaluate
 from tests.runtime.subprocesses import run_python, start_python
 
@@ -30,7 +30,7 @@ N = lg.ir.Dimension.symbol("n")
 PROGRAM = """
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.cpu.native import llvm_jit
-from livegrad.runtime.cpu.native.object_cache import default_cache
+from livegrad.runtime.object_cache import default_cache
 import json
 size, factor = int(os.environ.get("SIZE", "1000")), float(os.environ.get("FACTOR", "2"))
 n = lg.ir.Dimension.symbol("n")
@@ -264,7 +264,11 @@ def test_types_and_the_bits_of_constants_are_part_of_the_key(cache: ObjectCache)
     assert len(keys(*(lg.ir.trace(lambda x: x * 1.3125, lg.f32, name="one") for _ in range(2)))) == 1
 
 
-@pytest.mark.parametrize("payload", [b"", b"not json", b"[]", b"[[{}], [], [], 0, []]", b"\xff\xfe"], ids=repr)
+DAMAGED = [b"", b"not json", b"7", b"[]", b"[[], [], 0]", b"[[], [], 0, 7]", b"[[[0]], [], 0, [[], []]]",
+           b"[[], [], 0, [[{}], []]]", b"[[], [], 0, [[7], []]]", b"\xff\xfe"]  # fmt: skip
+
+
+@pytest.mark.parametrize("payload", DAMAGED, ids=repr)
 def test_a_serialised_plan_that_cannot_be_read_is_made_anew(payload: bytes, cache: ObjectCache) -> None:
     function = lg.ir.trace(lambda x: x * 1.5625, lg.ir.types.Tensor(lg.f32, (10,)))
     digest = function_digest(function)

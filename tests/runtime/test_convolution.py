@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from livegrad.codegen.llvm.matmul.product import Launches
-from livegrad.codegen.llvm.vector_builder import TileShapes, tile_shapes
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes, tile_shapes
 from livegrad.compiler import compile_plan
 from livegrad.ir.function import trace
-from livegrad.ir.types import Tensor, f16, f32, f64
+from livegrad.ir.types import Scalar, Tensor, f16, f32, f64
 from livegrad.ops.convolution import convolve
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.runtime.cpu.cpu_function import compile_function
@@ -100,11 +100,11 @@ def test_convolutions_agree_with_their_definition(row: Row, turned: bool, dtype:
 
 
 @pytest.mark.parametrize(("vector_bytes", "many", "fma"), [(32, False, True), (16, False, False)])
-@pytest.mark.parametrize("element", ["float", "double"])
-def test_every_width_of_vectors_computes_the_same(element: str, vector_bytes: int, many: bool, fma: bool) -> None:
+@pytest.mark.parametrize("element", [f32, f64], ids=str)
+def test_every_width_of_vectors_computes_the_same(element: Scalar, vector_bytes: int, many: bool, fma: bool) -> None:
     shapes = tile_shapes(element, vector_bytes, many, fma)
     for row in ROWS:
-        x, w = made(row, {"float": "float32", "double": "float64"}[element])
+        x, w = made(row, element.long_name)
         exact, bound = expected(x, w, row)
         assert np.all(abs(native(x, w, row, shapes)[0] - exact) <= bound)
 

@@ -13,8 +13,8 @@ import livegrad as lg
 from livegrad.ir.digest import function_digest
 from livegrad.runtime.cpu import DerivedFunction, derived_number, forget_functions
 from livegrad.runtime.cpu.kernel_code import forget_kernels
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 POINTS = np.linspace(-2, 2, 512, dtype=np.float32)
 
@@ -70,7 +70,7 @@ def test_another_source_another_name_and_another_compiler_are_something_else(mon
     as_in_a_new_process()
     assert slopes(square(2.0))[0] == 1
     assert slopes(square(), "bends")[0] == 1
-    monkeypatch.setattr("livegrad.runtime.cpu.serialised_plan.compiler_stamp", lambda: "another")
+    monkeypatch.setattr("livegrad.runtime.serialised.compiler_stamp", lambda: "another")
     assert slopes(square())[0] == 1
 
 

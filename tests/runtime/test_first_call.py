@@ -102,9 +102,9 @@ def test_a_function_that_is_known_writes_nothing(log: Log) -> None:
 
 
 def test_a_plan_is_bound_before_its_code_is_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addresses are known before there is code: words and arguments are put together meanwhile."""
+    """Addresses are known before there is code: argument slots are filled meanwhile."""
     log.watch(tiers.BaselineCompiler, "finish", "waited for")
-    log.watch(kernels_module.PlanSerialiser, "_words", "words")
+    log.watch(kernels_module.PlanSerialiser, "_argument_slots", "words")
     CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.count("words") == 3
     assert log.events.index("waited for") > max(n for n, event in enumerate(log.events) if event == "words")

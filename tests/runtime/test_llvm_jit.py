@@ -14,7 +14,7 @@ import pytest
 
 from livegrad.runtime.cpu.native import llvm_jit
 from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, compile_kernel, cross_assemble, cross_compile
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache
 
 NO_CACHE = ObjectCache(CacheSettings(None))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from livegrad.codegen.llvm.matmul.product import product_of
-from livegrad.codegen.llvm.vector_builder import TileShapes, tile_shapes
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes, tile_shapes
 from livegrad.ir.function import trace
 from livegrad.ir.types import Tensor, f32, f64
 from livegrad.ops.linalg import matmul
@@ -82,12 +82,12 @@ def test_products_agree_with_numpy_in_every_layout(first, second, dtype):
 
 
 @pytest.mark.parametrize(("vector_bytes", "many", "fma"), [(64, True, True), (32, False, True), (16, False, False)])
-@pytest.mark.parametrize("element", ["float", "double"])
+@pytest.mark.parametrize("element", [f32, f64], ids=str)
 def test_every_width_of_vectors_computes_the_same(element, vector_bytes, many, fma):
     shapes = tile_shapes(element, vector_bytes, many, fma)
     if vector_bytes > shapes_for("float32").vector_bytes:
         pytest.skip("this processor has no vectors as wide")
-    dtype = {"float": "float32", "double": "float64"}[element]
+    dtype = element.long_name
     for left, right in SIZES:
         for layout in ("plain", "transposed"):
             a, b = made(left, dtype, layout, 1), made(right, dtype, layout, 2)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from livegrad.runtime.cpu.native import llvm_jit, object_cache
+from livegrad.runtime import object_cache
+from livegrad.runtime.cpu.native import llvm_jit
 from livegrad.runtime.cpu.native.llvm_jit import compile_kernel, object_key
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, CacheStats, ObjectCache
+from livegrad.runtime.object_cache import CacheSettings, CacheStats, ObjectCache
 
 TEXT = "define i64 @f(i64 %x) {\n %y = add i64 %x, 1\n ret i64 %y\n}\n"
 SOURCE = str(Path(llvm_jit.__file__).parents[4])
@@ -135,7 +136,7 @@ SHARING = """
 import sys
 from pathlib import Path
 from livegrad.runtime.cpu.native import llvm_jit
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache
 cache = ObjectCache(CacheSettings(Path(sys.argv[1])))
 for round in range(3):
     for n in range(20):

@@ -185,7 +185,7 @@ def test_random_loops_have_the_same_bits_with_the_lanes_that_all_numbers_would_l
     arguments = [values, np.int64(4), table]
     plan = CpuFunction(function).schedule({"n": len(values)})
     found = CompiledPlan.from_plan(plan, run_function).run(arguments)
-    monkeypatch.setattr(divergence, "varying_types_of", all_types_of)
+    monkeypatch.setattr(divergence, "divergent_types", all_types_of)
     monkeypatch.setattr(vectorise, "_loop_registers", lambda node, vector_bytes: 1)
     expected = CompiledPlan.from_plan(plan, run_function).run(arguments)
     np.testing.assert_array_equal(found[0], expected[0])

@@ -28,6 +28,14 @@ def joined(x: Any) -> Any:
     return lg.grad(lambda p: lg.sum(lg.concat([p[:3], p[3:]]) * lg.cos(p)))(x)
 
 
+def recurrence(x: Any) -> Any:
+    def body(i: Any, line: Any) -> Any:
+        line[i] = lg.sin(line[i - 1]) + 0.5 * line[i]
+        return line
+
+    return lg.fori_loop(1, 16, body, x[0, :] + 0.0)
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "fuse": lambda x: (lg.sin(x), lg.cos(x)),
     "guard_padded_loads": joined,
@@ -35,6 +43,8 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "unguard_invariants": lambda x: lg.fori_loop(
         0, lg.astype(x[0, 1] * 5.0, lg.int64), lambda i, s: s * 0.5 + lg.sin(x), x
     ),
+    "lower_tapes": lg.grad(lambda x: recurrence(x)[15]),
+    "scalarise_loops": lambda x: recurrence(x),
     "interchange_elementwise_loops": lambda x: lg.fori_loop(0, 5, lambda i, s: lg.sin(s) + x, x),
     "unroll_small_matmuls": lambda x: (lambda m: m @ lg.matrix_transpose(m))(lg.reshape(x, (-1, 2, 2))),
     "split_at_concatenations": lambda x: (
@@ -58,4 +68,4 @@ def test_a_plan_without_an_optimisation_computes_the_same(name: str) -> None:
 
 
 def test_every_optimisation_has_a_name() -> None:
-    assert set(PROGRAMS) | {"thread_accumulators", "tile_row_chains"} == set(OPTIONAL)
+    assert set(PROGRAMS) | {"thread_accumulators", "tile_row_chains", "interleave_lanes"} == set(OPTIONAL)

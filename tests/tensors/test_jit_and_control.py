@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -362,3 +364,16 @@ def test_statistics_count_what_compiled_functions_run():
     second = lg.stats()
     assert (second.executions, second.programs_compiled, second.programs_reused) == (2, 1, 1)
     assert second.kernels_run == 2 * first.kernels_run
+
+
+def test_an_element_type_is_part_of_the_signature() -> None:
+    cast = lg.jit(lambda x, dtype: lg.astype(x, dtype))
+    for dtype in (lg.float64, lg.int32, lg.float64):
+        assert cast(lg.ones(2), dtype).dtype is dtype
+    assert cast.traces == 2
+    with pytest.raises(lg.UsageError, match="takes tensors and numbers"):
+        lg.grad(lambda x: x)(cast_to_any(lg.float32))
+
+
+def cast_to_any(value: Any) -> Any:
+    return value

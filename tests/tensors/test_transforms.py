@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -252,3 +253,30 @@ def test_a_rule_given_to_a_derivative_of_a_function_with_a_rule_is_its_own():
     outer.defjvp(lambda primals, tangents: (outer(*primals), 7.0 * tangents[0]))
     assert float(lg.grad(outer)(lg.asarray(1.0))) == 7.0
     assert float(lg.grad(double)(lg.asarray(1.0))) == 10.0
+
+
+def test_backward_refuses_a_number_computed_from_what_a_variable_was_before_an_update():
+    w: Any = lg.asarray([1.0, 2.0]).requires_grad_()
+    u: Any = lg.ones(2).requires_grad_()
+    product, chosen, detached = lg.sum(w * u), lg.sum(lg.where(w > 1.5, u, 0.0)), lg.sum(w.detach() * u)
+    w[0] = 10.0
+    with pytest.raises(
+        lg.DifferentiationError, match="updated in place after this number was computed from it"
+    ) as caught:
+        product.backward()
+    assert "test_transforms.py" in str(caught.value.where)
+    assert w.grad is u.grad is None
+    chosen.backward()
+    assert u.grad.tolist() == [0.0, 1.0]  # through a comparison no gradient flows
+    detached.backward()
+    assert u.grad.tolist() == [1.0, 3.0]
+    lg.sum(w * w).backward()
+    assert w.grad.tolist() == [20.0, 4.0]
+    w -= 0.5 * w.grad
+    lg.sum(w * w).backward()
+    assert w.grad.tolist() == [20.0, 4.0]  # what it is now is zero
+
+
+def test_vmap_says_that_nothing_can_be_mapped_over():
+    with pytest.raises(lg.UsageError, match="`<lambda>` has nothing to map over"):
+        lg.vmap(lambda x: x, in_axes=None)(lg.ones(3))

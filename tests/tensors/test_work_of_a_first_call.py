@@ -12,7 +12,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.ir import propagate_lines
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from tests.node_counts import settled_node_count
 
 PACKAGE = os.path.dirname(lg.__file__) + os.sep

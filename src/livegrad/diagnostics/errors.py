@@ -7,6 +7,7 @@ found, and a fix.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
 import warnings
@@ -113,7 +114,9 @@ Place = Origin | TextOrigin | NodeOrigin | Mark
 
 _seen_places: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
 _MOST_SEEN_PLACES = 100_000
-_own_files: set[str] = set()  # files of this package that were met on the way to a caller
+# Files that call nothing of their own accord: those of this package that were met on the way to a caller, and what
+# Python computes our properties with.
+_own_files: set[str] = {functools.__file__}
 
 
 def caller_origins() -> tuple[Origin, ...]:

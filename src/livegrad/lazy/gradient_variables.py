@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from livegrad.ir.node import Node
+from livegrad.ir.types import is_differentiable
 from livegrad.ir.walk import toposort
 from livegrad.lazy.lazy_values import Holder, holders_of
 from livegrad.ops.elementwise import detach
 
 _variables: list[weakref.ref[Any]] = []  # who wanted a gradient at some time
+_before_updates: weakref.WeakSet[Node] = weakref.WeakSet()  # what variables stood for until they were updated in place
 
 
 def note_variable(holder: Holder) -> None:
@@ -47,3 +49,16 @@ def wants_gradient(node: Node) -> bool:
 def ends_gradients(node: Node) -> bool:
     """Whether gradients go no further down than to this node."""
     return node.op is detach or wants_gradient(node)
+
+
+def note_update(node: Node) -> None:
+    """Notes that a gradient variable which stood for the node was updated in place."""
+    _before_updates.add(node)
+
+
+def depends_on_updated(node: Node) -> bool:
+    """Whether a gradient would flow to a value that a variable had before it was updated in place."""
+    if not _before_updates:
+        return False
+    floats = toposort([node], stop=lambda below: ends_gradients(below) or not is_differentiable(below.type))
+    return any(below in _before_updates and not wants_gradient(below) for below in floats)

@@ -88,7 +88,6 @@ class Engine(GradientSource):
         self.graph.is_engine = self.graph.journal.is_engines = True
         self.frame = Frame(0)
         self.before_frame: list[Callable[[], None]] = []  # called first in each frame
-        self._watches: list[Watch] = []
         self._keys: dict[Pin, str] = {}  # of the buffers of outputs that were read
         self._keys_of: tuple[object, int] = None, 0  # with these connections, after so many structural edits
         self._runtime = Runtime()
@@ -118,16 +117,7 @@ class Engine(GradientSource):
 
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block, state, composite or region."""
-        with self.graph.adding(block):
-            watch = getattr(block, "watch", None)
-            fresh = [] if watch is None or watch in self._watches else [watch]
-            self._watches += fresh  # first: after an interrupt, no block is there whose file nobody watches
-            try:
-                return self.graph.add(block)
-            except LivegradError:
-                for own in fresh:
-                    self._watches.remove(own)
-                raise
+        return self.graph.add(block)
 
     def follow(self, watch: Watch) -> None:
         """Registers an object that edits a block before each frame; `lg.live.watch` does so when its block is added."""
@@ -135,13 +125,13 @@ class Engine(GradientSource):
             what, help = "not a watch", "lg.live.watch(engine, path, function) makes a block that follows a file"
             raise UsageError(what, where=caller_origin(), found=type(watch).__name__, help=help)
         with self.edits():
-            if watch not in self._watches:
-                self._watches.append(watch)
+            if watch not in self._journal.watches:
+                self._journal.watches.append(watch)
 
     @property
     def watch_errors(self) -> list[tuple[Block, LivegradError]]:
         """The errors of watched files, by block. They are problems of every frame until the file is saved again."""
-        watches = list(self._watches)
+        watches = list(self._journal.watches)
         return [(watch.block, watch.error) for watch in watches if watch.error is not None]
 
     def remove(self, block: Block) -> None:
@@ -236,7 +226,7 @@ class Engine(GradientSource):
                     runtime.settle()
                 for prepare in self.before_frame:
                     prepare()
-                if self._watches:
+                if journal.watches:
                     self._poll_watches()
                 if transaction.is_open:
                     self._applier.recover()
@@ -245,7 +235,7 @@ class Engine(GradientSource):
                 frame = Frame(self.frame.number + 1)
                 if journal.entries or journal.applying or journal.mailbox or not runtime.is_quiet:
                     self._run_frame(frame)
-                if self._watches:
+                if journal.watches:
                     self._report_watches(frame)
                 if transaction.changed:
                     transaction.put(vars(self), "frame", frame)
@@ -295,9 +285,11 @@ class Engine(GradientSource):
 
     def _poll_watches(self) -> None:
         """Lets watched files make their edits, before a frame takes the journal."""
-        with self._journal.lock:
-            self._watches = [watch for watch in self._watches if watch.block.home is not None]
-            watches = tuple(self._watches)
+        journal = self._journal
+        with journal.lock:
+            homes = ((watch, watch.block.home) for watch in journal.watches)
+            journal.watches = [watch for watch, home in homes if home is not None and home.journal is journal]
+            watches = tuple(journal.watches)
         for watch in watches:
             if watch.error in watch.block.debug.errors:
                 watch.block.debug.errors.remove(watch.error)
@@ -306,7 +298,7 @@ class Engine(GradientSource):
     def _report_watches(self, frame: Frame) -> None:
         """What is wrong with watched files is a problem of the frame, though the last code keeps running."""
         with self._journal.lock:
-            for watch in self._watches:
+            for watch in self._journal.watches:
                 keys, debug = find_keys(self.graph, watch.block), watch.block.debug
                 if keys and watch.error is not None:
                     # What was wrong with the code before is no longer in the file.

@@ -14,7 +14,7 @@ from livegrad.diagnostics import LivegradError
 from livegrad.lazy.execution import watch
 from livegrad.live.compile.graph_compiler import Compilation
 from livegrad.live.compile.live_plan import LivePlan, RegionStep, operand_key
-from livegrad.live.compile.network import limits_of
+from livegrad.live.compile.network import NetworkNode, limits_of
 from livegrad.live.deferred_results import Readings, Times, notify_calls, notify_limits, notify_times
 from livegrad.live.executor import Executable, Reading, RunReport
 from livegrad.live.frame import Frame, postpone
@@ -188,7 +188,7 @@ class Runtime(Attempts):
         assert running is not None
         if self.requires_anew:
             self._require(running)
-        stale = self._sets.get(running.plan, self.stale, self._overwritten, self.block_of)
+        stale = self._sets.get(running.plan, self.stale, self._overwritten, self._nodes)
         frame.because = stale.reasons, self.stale
         report = running.run(stale.steps, self.profiling != "off" and self.profiling, *self._causes(running.plan))
         if watch.active:
@@ -226,10 +226,14 @@ class Runtime(Attempts):
         parameter.stale = self.run(frame)
         parameter.start = None if parameter.stale.limited else self.executable.starter(parameter.stale.steps)
 
+    @property
+    def _nodes(self) -> Mapping[str, NetworkNode]:
+        """What the steps of the plan were made from."""
+        return {} if self.compilation is None else self.compilation.network.nodes
+
     def block_of(self, key: str) -> Block:
         """The block behind a step."""
-        assert self.compilation is not None
-        return self.compilation.network.nodes[key].block
+        return self._nodes[key].block
 
     def _conclude(self, frame: Frame, report: RunReport, stale: StaleSet) -> None:
         """What follows from a run that has ended, or that cannot fail."""
@@ -320,8 +324,7 @@ class Runtime(Attempts):
     def _tell_blocks(self, report: RunReport, stale: StaleSet, frame: Frame) -> None:
         """Counts the run, and says of blocks that they run or why they do not; most frames have nothing to say."""
         if stale.inner is None or stale.notified != self.notified:  # what is inside of a region may be edited
-            nodes = self.compilation.network.nodes if self.compilation is not None else {}
-            inside = (inner for key in stale.steps for body in nodes[key].bodies for inner in body.all_nodes())
+            inside = (inner for key in stale.steps for body in self._nodes[key].bodies for inner in body.all_nodes())
             stale.inner = {inner.key: inner.block.debug for inner in inside if not inner.bodies}
         if stale.inner:
             self.readings.append((Times(report.calls), notify_calls(stale.inner)))
@@ -355,7 +358,7 @@ class Runtime(Attempts):
                 debugs |= {node.key: node.block.debug for node in self.compilation.network.all_nodes()}
             self.readings.append((Times(report.seconds), notify_times(frame, debugs)))
         limited = set(stale.limited).intersection(report.ran)
-        nodes = self.compilation.network.nodes if self.compilation is not None else {}
+        nodes = self._nodes
         # What did not run inside of a region has an old value in its counter.
         limits = [one for key in limited for one in limits_of(nodes[key]) if report.calls.get(one.node.key, 0)]
         if limits:

@@ -5,12 +5,13 @@ In a live graph the same few numbers change repeatedly, so most frames find thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from livegrad.ir.lru import LruCache
 from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.network import NetworkNode, limits_of
 from livegrad.live.graph.description import Debug, Tally
 from livegrad.live.stale import Contents, stale_steps
 
@@ -50,7 +51,7 @@ class StaleSets:
         return tuple(reasons)
 
     def get(
-        self, plan: LivePlan, seeds: Mapping[str, str], contents: Contents, block_of: Callable[[str], Any]
+        self, plan: LivePlan, seeds: Mapping[str, str], contents: Contents, nodes: Mapping[str, NetworkNode]
     ) -> StaleSet:
         """The set that follows from these seeds."""
         if self._connections is not plan.connections:
@@ -61,9 +62,9 @@ class StaleSets:
         if found is None:
             expected, self._expected = self._expected, None
             if expected is not None and expected[0] is plan.connections and expected[1] == key and not plan.places:
-                found = _make(expected[2], block_of)
+                found = _make(expected[2], nodes)
             else:
-                found = _make(stale_steps(plan, seeds, contents), block_of)
+                found = _make(stale_steps(plan, seeds, contents), nodes)
             if plan.places:
                 return found
             self._sets.keep(key, found)
@@ -76,10 +77,10 @@ class StaleSets:
         self._sets.clear()
 
 
-def _make(reasons: dict[str, str], block_of: Callable[[str], Any]) -> StaleSet:
-    blocks = [block_of(key) for key in reasons]
-    limited = tuple(key for key, block in zip(reasons, blocks, strict=True) if block.limits)
-    made = StaleSet(tuple(reasons), reasons, tuple(block.debug for block in blocks), limited)
+def _make(reasons: dict[str, str], nodes: Mapping[str, NetworkNode]) -> StaleSet:
+    # By the network: other threads edit the description while steps run.
+    limited = tuple(key for key in reasons if any(limits_of(nodes[key])))
+    made = StaleSet(tuple(reasons), reasons, tuple(nodes[key].block.debug for key in reasons), limited)
     for debug in made.debugs:
         debug.join(made.tally)
     return made

@@ -152,12 +152,16 @@ class _Grouping:
     readers: dict[tuple[Node, tuple[int, ...]], list[Group]] = field(default_factory=dict)
     # What roots that are numbers are computed from, by the last group that does it.
     computed: dict[Node, Group] = field(default_factory=dict)
+    # The groups of loops that write in place.
+    loops: dict[Node, Group] = field(default_factory=dict)
 
     def add(self, root: Node, kind: GroupKind) -> None:
         joins, group = self._joined(root, kind)
         if group is None:
             group = Group(kind, joins.space, number=len(self.groups))
             self.groups.append(group)
+            if kind == "loop":
+                self.loops[root.operands[0]] = group
         elif group.axes is None and joins.space.axes is not None:
             group.space = joins.space
         group.roots.append(root)
@@ -181,6 +185,8 @@ class _Grouping:
             if group is not None:
                 return joins, group
         joins = self._joining(root, kind, self.roots.__contains__)
+        if kind == "loop":
+            return joins, self.loops.get(root.operands[0])
         if kind != "fused":
             return joins, None
         alike = [other for leaf in joins.leaves for other in self.readers.get((leaf, joins.space.shape), ())]

@@ -17,7 +17,7 @@ from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, bf16, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.ops.aggregate import make
+from livegrad.ops.aggregate import get, make
 from livegrad.ops.assignment import assign
 from livegrad.ops.control import call, component_shape, cond, for_loop, map_, switch, while_loop
 from livegrad.ops.conversion import complex_parts, from_parts
@@ -29,10 +29,10 @@ from livegrad.ops.movement import concatenate, pad, permute, reshape, sizes, sli
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
-from livegrad.schedule.accumulating import accumulates, memory_below
+from livegrad.passes.in_place_loops import LOOPS, memory_below, writes_in_place
 from livegrad.schedule.indexed_writes import WRITES, choice_of
 
-GroupKind = Literal["fused", "scan", "place", "write", "host", "view"]
+GroupKind = Literal["fused", "scan", "place", "write", "loop", "host", "view"]
 Roots = dict[Node, GroupKind]  # in topological order
 ForcedKinds = dict[Node, GroupKind | None]  # the same; None for what can be part of another's expression
 CONTROL = (call, cond, switch, for_loop, while_loop)
@@ -103,9 +103,15 @@ def forced_kinds(function: Function, kernels_write_by_index: bool) -> ForcedKind
     """How each node but parameters must be computed, users of objects that only the host can make among them."""
     kinds: ForcedKinds = {}
     objects: set[Node] = set()
+    in_place = _loops_in_place(function) if kernels_write_by_index else ()
     for node in nodes_of(function):
+        if node in in_place:
+            kinds[node] = None
+            continue
         if node.op is not parameter_op:
             kind = root_kind(node) if objects.isdisjoint(node.operands) else "host"
+            if node.op is get and node.operands[0] in in_place:
+                kind = "loop"
             if not kernels_write_by_index and node.op in _BY_INDEX and kind in (None, "write"):
                 kind = "place" if node.op is pad else "host"
             kinds[node] = kind
@@ -114,6 +120,15 @@ def forced_kinds(function: Function, kernels_write_by_index: bool) -> ForcedKind
         if not is_storable(node.type):
             objects.add(node)
     return kinds | dict.fromkeys(_parts_of_wholes(function, kinds))
+
+
+def _loops_in_place(function: Function) -> set[Node]:
+    """The loops that one kernel runs, writing tensors in place; its results are stored one by one."""
+    loops = {node for node in nodes_of(function) if node.op in LOOPS and writes_in_place(node)}
+    if loops:
+        loops.difference_update(function.results)
+        loops.difference_update([o for node in nodes_of(function) if node.op is not get for o in node.operands])
+    return loops
 
 
 def _parts_of_wholes(function: Function, kinds: ForcedKinds) -> list[Node]:
@@ -129,7 +144,9 @@ def _parts_of_wholes(function: Function, kinds: ForcedKinds) -> list[Node]:
 
 def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     """The operands that must lie in memory for a node to be computed."""
-    if kind == "host" and accumulates(node):
+    if kind == "loop":
+        return memory_below(node.operands[0])
+    if kind == "host" and writes_in_place(node):
         return memory_below(node)
     if kind in ("host", "view"):
         return [seen_operand(node, operand) for operand in node.operands]

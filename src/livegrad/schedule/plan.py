@@ -173,20 +173,6 @@ class RowLoop:
 
 
 @dataclass(frozen=True)
-class InPlaceLoop:
-    """A loop of numbers that adds to tensors, as the plan of one kernel that runs all iterations.
-
-    The plan takes the operands of the step, then a copy of each tensor that it adds to; `starts` says of which operand.
-    """
-
-    plan: Plan
-    starts: tuple[int, ...]
-
-    def lines(self) -> list[str]:
-        return [f"adds in place to copies of operands {', '.join(map(str, self.starts))}", *str(self.plan).splitlines()]
-
-
-@dataclass(frozen=True)
 class HostStep:
     """An op on whole values that the host runs: a library routine, or control flow around nested plans."""
 
@@ -195,7 +181,7 @@ class HostStep:
     operands: tuple[Slot, ...]
     result: Slot
     origin: Place | None = None
-    loop: RowLoop | InPlaceLoop | None = field(default=None, compare=False, repr=False)  # how a loop runs natively
+    loop: RowLoop | None = field(default=None, compare=False, repr=False)  # how a loop runs natively
 
     inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
     results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)

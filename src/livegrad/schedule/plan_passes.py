@@ -20,17 +20,24 @@ from livegrad.ops.aggregate import get
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.movement import pad
 from livegrad.passes.flatten_signature import leaf_types
-from livegrad.schedule.accumulating import accumulates, memory_below
-from livegrad.schedule.accumulating_kernel import in_place_loop
+from livegrad.passes.in_place_loops import first_carried, memory_below, writes_in_place
 from livegrad.schedule.allocate import Touching, allocate_arena
 from livegrad.schedule.draft import Draft, view_of
 from livegrad.schedule.extrema import compared_with_extrema
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import build_kernel_steps
 from livegrad.schedule.loop_rows import row_loop
-from livegrad.schedule.materialise import find_roots, forced_kinds, is_storable, long_chain_cuts, seen_operand
+from livegrad.schedule.loop_steps import build_loop
+from livegrad.schedule.materialise import (
+    GroupKind,
+    find_roots,
+    forced_kinds,
+    is_storable,
+    long_chain_cuts,
+    seen_operand,
+)
 from livegrad.schedule.order_for_memory import in_memory_order
-from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowChain, RowLoop, Step
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowChain, Step
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.tile_row_chains import row_chains
 from livegrad.schedule.verify import verify_order, verify_sharing, verify_views
@@ -105,16 +112,26 @@ def assign_buffers(draft: Draft) -> None:
 
 
 def write_in_place(draft: Draft) -> None:
-    """Computes a value in the buffer of a write by index, if nothing else uses the value."""
+    """Computes a value in the buffer of a write by index or of a loop, if nothing else uses the value."""
     roots = draft.roots
-    if "write" not in roots.values():
+    if not {"write", "loop"}.intersection(roots.values()):
         return
     uses = Counter(operand for node in nodes_of(draft.function) for operand in node.operands)
     uses.update(draft.function.results)
     for root, kind in reversed(roots.items()):
-        base = root.operands[0] if kind == "write" and count_chunks(root) == 1 else None
-        if base is not None and uses[base] == 1 and roots.get(base) in ("fused", "scan", "place", "write"):
+        base = _changed_by(root, kind)
+        if base is not None and uses[base] == 1 and roots.get(base) in ("fused", "scan", "place", "write", "loop"):
             draft.stored[base] = draft.stored[root]
+
+
+def _changed_by(root: Node, kind: GroupKind) -> Node | None:
+    """The tensor that a root is a later version of."""
+    if kind == "write":
+        return root.operands[0] if count_chunks(root) == 1 else None
+    if kind != "loop" or not isinstance(root.type, Tensor):
+        return None
+    (loop,) = root.operands
+    return loop.operands[first_carried(loop) + root.attribute("index")]
 
 
 def build_steps(draft: Draft) -> Iterator[Step]:
@@ -142,6 +159,8 @@ def _steps_of(draft: Draft, group: Group, wanted: set[Node]) -> list[Step]:
             return [step for root in group.roots for step in build_placements(root, stored, new_buffer)]
         case "write":
             return [step for root in group.roots for step in build_writes(root, stored, new_buffer)]
+        case "loop":
+            return [*build_loop(group.roots, stored, new_buffer)]
         case "view":
             # A reshape of stored memory, or the same after other steps: the same bytes under another shape or name.
             for root in group.roots:
@@ -153,7 +172,7 @@ def _steps_of(draft: Draft, group: Group, wanted: set[Node]) -> list[Step]:
 
 
 def _host_step(draft: Draft, root: Node) -> HostStep:
-    if accumulates(root):
+    if writes_in_place(root):
         operands = memory_below(root)
     else:
         operands = list(dict.fromkeys(o if o in draft.stored else seen_operand(root, o) for o in root.operands))
@@ -166,22 +185,15 @@ def _copy_step(draft: Draft, source: Buffer, result: Buffer) -> Step:
     return build_copy(node, result, {node: source}, draft.new_buffer)
 
 
-def accumulate_in_place(draft: Draft) -> None:
-    """Makes loops of numbers that add to tensors one kernel each, where kernels write by index."""
-    if not draft.target.kernels_write_by_index:
-        return
-    for number, step in enumerate(draft.steps):
-        if isinstance(step, HostStep) and accumulates(step.function.results[0]):
-            draft.steps[number] = replace(step, loop=in_place_loop(step.function))
-
-
 def access_tapes_by_row(draft: Draft) -> None:
     """Rewrites loops over tensors to take and return rows of tapes, where the target runs plans of bodies."""
     if not draft.target.binds_loop_bodies:
         return
     for number, step in enumerate(draft.steps):
-        if isinstance(step, HostStep) and step.op in (for_loop, while_loop) and step.loop is None:
-            draft.steps[number] = replace(step, loop=row_loop(step.function.results[0], _used_results(draft, step)))
+        if isinstance(step, HostStep) and step.op in (for_loop, while_loop):
+            loop = step.function.results[0]
+            if not writes_in_place(loop):
+                draft.steps[number] = replace(step, loop=row_loop(loop, _used_results(draft, step)))
 
 
 def _used_results(draft: Draft, loop: HostStep) -> set[int]:
@@ -252,7 +264,7 @@ def verify_steps(draft: Draft) -> None:
 
 def verify_row_loops(draft: Draft) -> None:
     """Raises `VerifyError` where a body does not take and return what its loop passes to it."""
-    loops = [(s, s.loop) for s in draft.steps if isinstance(s, HostStep) and isinstance(s.loop, RowLoop)]
+    loops = [(s, s.loop) for s in draft.steps if isinstance(s, HostStep) and s.loop is not None]
     for step, loop in loops:
         verify_function(loop.body)
         taken = 1 + len(loop.state) + len(loop.fixed) + sum(len(row.reads) for row in loop.rows)
@@ -265,14 +277,6 @@ def verify_row_loops(draft: Draft) -> None:
                 expected=f"{taken} parameters and {returned} results",
                 found=f"{counts[0]} and {counts[1]}",
             )
-
-
-def verify_in_place_loops(draft: Draft) -> None:
-    """Raises `VerifyError` where the kernel of a loop leaves a buffer."""
-    for step in draft.steps:
-        if isinstance(step, HostStep) and step.loop is not None:
-            assert step.loop.plan is not None
-            verify_views(step.loop.plan)
 
 
 def verify_chains(draft: Draft) -> None:

@@ -20,7 +20,13 @@ from livegrad.ir.op import exact_value
 from livegrad.ir.types import shape_of
 from livegrad.ir.walk import toposort
 from livegrad.lazy.devices import assign_devices
-from livegrad.lazy.gradient_variables import ends_gradients, note_variable, wants_gradient
+from livegrad.lazy.gradient_variables import (
+    depends_on_updated,
+    ends_gradients,
+    note_update,
+    note_variable,
+    wants_gradient,
+)
 from livegrad.lazy.lazy_values import Leaf, hold, holders_of, leaf_node, leaf_of, read_leaf, replace_data
 from livegrad.lazy.truncate_history import detach_into_leaf, has_long_history
 from livegrad.ops.movement import broadcast
@@ -201,6 +207,12 @@ class Lifecycle:
                 found=f"{self.dtype} of shape {self.shape}",
                 help="call it on lg.sum(...) or lg.mean(...)",
             )
+        if depends_on_updated(self.node):
+            raise DifferentiationError(
+                "a variable was updated in place after this number was computed from it",
+                where=caller_origin(),
+                help="call backward() before the update; or compute with x.detach() what keeps its earlier values",
+            )
         nodes = [node for node in toposort([self.node], stop=ends_gradients) if wants_gradient(node)]
         if not nodes:
             raise DifferentiationError(
@@ -238,6 +250,8 @@ class Lifecycle:
 
     def _become(self: Any, other: Tensor) -> None:
         """The handle stands for another tensor from here on."""
+        if self._extra is not None:
+            note_update(self._node)
         self._node = other.node
         hold(other.node, self)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.types import Type
 
 # What is left of a nest without its leaves: hashable, so that it can be part of a signature.
 Structure = tuple[Any, ...] | None
@@ -62,7 +63,7 @@ def _take_apart(tree: Any, leaves: list[Any]) -> Structure:
         return (made, keys, *[_take_apart(tree[key], leaves) for key in keys])
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return (kind, None, *[_take_apart(item, leaves) for item in tree])
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type | Type):  # `f32` is one value
         names = tuple(field.name for field in dataclasses.fields(tree))
         return (kind, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
     parts = getattr(kind, "__livegrad_parts__", None)

@@ -132,8 +132,14 @@ def _place(axis: int, type: Any, function: Callable[..., Any]) -> int:
 
 def _batch_size(places: Sequence[tuple[Any, int | None]], function: Callable[..., Any]) -> Size:
     sizes = {shape_of(type)[place] for type, place in places if place is not None}
+    if not sizes:
+        raise UsageError(
+            f"`{name_of(function)}` has nothing to map over",
+            where=caller_origin(),
+            help="pass a tensor whose axis in in_axes is not None",
+        )
     if len(sizes) != 1:
-        found = ", ".join(map(str, sorted(map(str, sizes)))) or "none"
+        found = ", ".join(sorted(map(str, sizes)))
         raise ShapeError(f"`{name_of(function)}` got different batch sizes", where=caller_origin(), found=found)
     return sizes.pop()
 

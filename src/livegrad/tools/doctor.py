@@ -25,9 +25,9 @@ from livegrad.ops.control import map_over
 from livegrad.runtime import opencl as opencl
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.cpu.native.llvm_jit import host_target
-from livegrad.runtime.cpu.native.object_cache import default_cache
 from livegrad.runtime.cpu.native.pool import default_threads
 from livegrad.runtime.cuda.driver import device, reason_for_no_cuda
+from livegrad.runtime.object_cache import default_cache
 from livegrad.runtime.reference import evaluate
 from livegrad.tools.report import Report
 

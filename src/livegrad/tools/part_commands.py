@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.diagnostics import UsageError
+from livegrad.implicit.bodies.clipping import fit_bounds
 from livegrad.implicit.bodies.level_sets import parts
 from livegrad.implicit.bodies.part import Part
-from livegrad.implicit.bodies.pruning import fit_bounds
 from livegrad.implicit.bodies.rendering import render
 from livegrad.implicit.bodies.slicing import slice_part
 from livegrad.implicit.formats.mesh_files import save_mesh, save_svg
 from livegrad.implicit.formats.png import save_png
 from livegrad.implicit.formats.vm import load_vm
 from livegrad.implicit.meshing.meshing import mesh
-from livegrad.implicit.nodes.checks import problems_in_the_way
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction
+from livegrad.implicit.nodes.used_part import problems_in_the_way
 from livegrad.ir.walk import nodes_of
 from livegrad.tools.part_files import PartChoice, default_name, open_assembly, open_part
 from livegrad.tools.progress import ProgressLine

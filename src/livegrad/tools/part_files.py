@@ -10,16 +10,16 @@ from typing import Any
 
 from livegrad.diagnostics import UsageError
 from livegrad.implicit.bodies.level_sets import parts
-from livegrad.implicit.bodies.part import Part, part_of_function
+from livegrad.implicit.bodies.part import Part, first_scalar_output, part_of_function
 from livegrad.implicit.bodies.part_assembly import assembly_of_part
 from livegrad.implicit.bodies.shapes import Shape
 from livegrad.implicit.formats.threemf import open_3mf
 from livegrad.implicit.formats.vm import load_vm
 from livegrad.implicit.nodes.assembly import Assembly
-from livegrad.implicit.nodes.checks import problems_in_the_way
 from livegrad.implicit.nodes.node_graph import GraphFunction
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import TriangleMesh
+from livegrad.implicit.nodes.used_part import Outputs, problems_in_the_way
 from livegrad.ir.types import Scalar, f32
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.objects import open_object
@@ -88,9 +88,7 @@ def _require_file(path: Path) -> None:
 
 
 def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
-    chosen = choice.function
-    roots = None if chosen is None else [assembly.function(function_name(assembly, chosen)).id]
-    if problems := problems_in_the_way(assembly, roots):
+    if problems := problems_in_the_way(assembly, _chosen_outputs(assembly, choice.function)):
         raise UsageError(
             f"`{name}` has functions that cannot run: {problems[0]}",
             help="`livegrad info` lists all problems",
@@ -134,6 +132,15 @@ def function_name(assembly: Assembly, text: str) -> int | str:
     """What a user calls a function: its resource id, or its name. Functions may be named by digits, too."""
     named = any(function.name == text for function in assembly.functions.values())
     return int(text) if text.isdecimal() and not named else text
+
+
+def _chosen_outputs(assembly: Assembly, function: str | None) -> Outputs | None:
+    """The output of a function that is looked at; None for those that built objects read."""
+    if function is None:
+        return None
+    found = assembly.function(function_name(assembly, function))
+    output = first_scalar_output(found)
+    return {found.id: [] if output is None else [output]}
 
 
 def _function_part(assembly: Assembly, choice: PartChoice) -> Part:

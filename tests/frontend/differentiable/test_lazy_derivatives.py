@@ -146,3 +146,24 @@ def test_a_hessian_by_an_optional_says_what_to_do():
 
     with pytest.raises(lg.FunctionError, match="LG306"):
         lg.hessian(f)(3.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+def test_structs_and_pairs_of_arrays_are_taken_beside_a_tensor(dtype: Any) -> None:
+    weights = np.array([1, 2], dtype)
+    tensor = lg.asarray([3.0, 5.0], dtype=lg.float64)
+    moved = scaled(Point(weights, lg.dvec2(1.0, 2.0)), tensor)
+    assert moved.weight.tolist() == [3.0, 10.0]
+    assert moved.at.tolist() == [[3.0, 6.0], [5.0, 10.0]]
+    moved = scaled(Point(2.0, np.array([[1, 2], [3, 4]], dtype)), tensor)
+    assert moved.at.tolist() == [[3.0, 6.0], [15.0, 20.0]]
+
+    @lg.differentiable
+    def product(x: float, y: float) -> float:
+        return x * y
+
+    both = lg.fwd_diff(product)(lg.pair(tensor, 1.0), lg.pair(weights, np.array([1, 0], dtype)))
+    assert both.primal.tolist() == [3.0, 10.0]
+    assert both.differential.tolist() == [1.0 + 3.0, 2.0]
+    by_point = lg.grad(lambda k: lg.sum(scaled(Point(weights, lg.dvec2(0.0)), k).weight ** 2))(tensor)
+    assert by_point.tolist() == [6.0, 40.0]

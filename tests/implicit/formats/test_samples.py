@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.implicit.bodies.clipping import fit_bounds
 from livegrad.implicit.bodies.level_sets import parts
-from livegrad.implicit.bodies.pruning import fit_bounds
 from livegrad.implicit.bodies.rendering import render
 from livegrad.implicit.bodies.slicing import draw_plane, slice_part
 from livegrad.implicit.formats.png import read_png

@@ -2,6 +2,7 @@
 
 import random
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from livegrad.implicit.formats.package import Limits
 from livegrad.implicit.formats.png import read_png
 from livegrad.implicit.formats.threemf import load_3mf, save_3mf
 from livegrad.implicit.formats.vm import load_vm, parse_vm
+from livegrad.implicit.formats.xml_tree import parse_xml
 from tests.implicit.formats.test_threemf import CORE, everything, model, package
 
 
@@ -130,10 +132,55 @@ def test_a_bomb_is_refused_before_it_goes_off(tmp_path: Path) -> None:
 def test_counts_are_limited(tmp_path: Path) -> None:
     path = package(tmp_path, model(function("".join(node(f"n{i}", "") for i in range(100)))))
     refused(path, "too many elements", Limits(elements=50))
+    save_3mf(everything(), tmp_path / "mesh.3mf")
+    refused(tmp_path / "mesh.3mf", "too many rows of <vertex>", Limits(rows=4))
     with zipfile.ZipFile(path, "a") as archive:
         for index in range(20):
             archive.writestr(f"part{index}", "")
     refused(path, "too many parts", Limits(parts=10))
+
+
+def test_a_small_file_of_many_elements_takes_a_bounded_amount_of_memory(tmp_path: Path) -> None:
+    """Two million elements are allowed, of a document that packs to a few kilobytes: each must be small."""
+    many = 20_000
+    tracemalloc.start()
+    try:
+        root = parse_xml(b"<a>" + b'<b x="1"/>' * many + b"</a>", "a.xml", Limits())
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(root.children) == many
+    assert size / many < 700
+    assert Limits().elements * 700 < 2 << 30
+
+
+@pytest.mark.parametrize("namespace", ["", "urn:other", CORE.replace("2015", "2099")])
+def test_a_model_of_another_namespace_is_not_read_as_an_empty_one(tmp_path: Path, namespace: str) -> None:
+    path = package(tmp_path, model("").replace(CORE, namespace))
+    refused(path, f"not a 3MF model .*: expected <model> of the namespace {CORE}")
+
+
+@pytest.mark.parametrize("part", ["_rels/.rels", "[Content_Types].xml"])
+def test_relationships_and_content_types_are_read_in_their_namespaces_only(tmp_path: Path, part: str) -> None:
+    path = package(tmp_path, model(""))
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in {**parts, part: parts[part].replace(b"package/2006/", b"package/1999/", 1)}.items():
+            archive.writestr(name, data)
+    refused(path, "another namespace .*: expected http://schemas.openxmlformats.org/package/2006/")
+
+
+def test_an_encrypted_part_is_called_so(tmp_path: Path) -> None:
+    path = package(tmp_path, model(""))
+    data = bytearray(path.read_bytes())
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = data.find(mark)
+        while at >= 0:
+            data[at + flags] |= 1
+            at = data.find(mark, at + 4)
+    path.write_bytes(data)
+    refused(path, "is encrypted, which no part of a 3MF file may be")
 
 
 def test_a_long_chain_of_calls_is_no_problem(tmp_path: Path) -> None:

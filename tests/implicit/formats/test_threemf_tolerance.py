@@ -67,12 +67,57 @@ def test_an_unused_unfinished_function_is_not_in_the_way(tmp_path: Path, capsys:
 
 def test_an_unfinished_function_is_refused_where_it_is_used(tmp_path: Path) -> None:
     made = with_unfinished(ball())
-    made = made.link("ball", 1.0, "outputs.shape").add_node("ball", "FunctionCall", "needs", functionID=9)
+    made = made.add_node("ball", "FunctionCall", "needs", functionID=9, pos="inputs.pos")
+    made = made.link("ball", "needs.shape", "outputs.shape").link("draft", "open.result", "outputs.shape")
     save_3mf(made, tmp_path / "draft.3mf")
     with pytest.raises(FormatError, match="function `draft`, node `open`: input `A` is not connected"):
         load_3mf(tmp_path / "draft.3mf")
     with pytest.raises(AssemblyError):
         lg.parts(load_3mf(tmp_path / "draft.3mf", check=False))
+
+
+def with_open_nodes(assembly: Assembly) -> Assembly:
+    """Beside what the ball needs: nodes with open inputs, calls of a draft, and an output that is not connected."""
+    made = with_unfinished(assembly).add_node("ball", "Sin", "open")
+    made = made.add_node("ball", "FunctionCall", "draft", functionID=9, pos="inputs.pos")
+    made = made.add_node("ball", "FunctionGradient", "slope", functionID=9)
+    return made.add_output("ball", "color", VECTOR)
+
+
+def test_unfinished_nodes_and_outputs_that_nothing_reads_are_not_in_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "draft.3mf"
+    save_3mf(with_open_nodes(ball()), path)
+    read = load_3mf(path)
+    assert {problem.function for problem in read.problems()} == {"ball", "draft"}
+    box = ((-1,) * 3, (1,) * 3)
+    for exact in (False, True):
+        (part,) = lg.parts(read, exact=exact)
+        assert part([0, 0, 0]) == -1
+        assert lg.implicit.part_of_function(read, "ball", box, exact=exact)([0, 0, 0]) == -1
+    assert cli.main(["render", str(path), "-o", str(tmp_path / "a.png"), "--size", "16x16"]) == 0
+    chosen = ["eval", str(path), "0,0,0", "--function", "ball", "--bounds=-1,-1,-1,1,1,1"]
+    assert cli.main(chosen) == 0
+
+
+def test_a_caller_reads_finished_outputs_of_an_unfinished_function(tmp_path: Path) -> None:
+    made = with_open_nodes(ball()).add_function("twice", {"pos": VECTOR}, {"shape": SCALAR}, id=2)
+    made = made.add_node("twice", "FunctionCall", "call", functionID=1, pos="inputs.pos")
+    made = made.add_node(
+        "twice", "FunctionGradient", "slope", functionID=1, pos="inputs.pos", scalar_output="shape", vector_input="pos"
+    )
+    made = made.add_node("twice", "Addition", "sum", A="call.shape", B="slope.magnitude")
+    made = made.link("twice", "sum.result", "outputs.shape")
+    for exact in (False, True):
+        part = lg.implicit.part_of_function(made, "twice", ((-1,) * 3, (1,) * 3), exact=exact)
+        assert part([0, 0, 3]) == pytest.approx(3, abs=1e-3)  # a distance of 2, a slope of 1
+        assert "twice" in lg.implicit.to_opencl(made, "twice", exact=exact)
+    with pytest.raises(AssemblyError, match="output `color` is not connected"):
+        lg.implicit.to_function(made, "ball")  # all of its outputs
+
+
+def test_a_channel_that_the_function_lacks_is_named_with_those_that_it_has() -> None:
+    with pytest.raises(AssemblyError, match=r"function `ball` has no output `colour`.*: expected one of shape, color"):
+        lg.implicit.part_of_function(with_open_nodes(ball()), "ball", ((-1,) * 3, (1,) * 3), channel="colour")
 
 
 def with_step(step: float | None) -> Assembly:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from livegrad.ir.lru import LruCache
 from livegrad.live.cuda import pinned, step_code
-from livegrad.runtime.cuda import cuda_function, modules, serialised_device_plan
+from livegrad.runtime.compiled_function import FunctionCache
+from livegrad.runtime.cuda import CudaFunction, cuda_function, modules, plan_graph, serialised_device_plan
 from livegrad.runtime.cuda import driver as driver_module
 from tests.runtime.cuda.simulated_driver import COMPILER, SimulatedDriver, compile_source
 
@@ -28,12 +28,12 @@ def simulated(seed: int = 0, size: int = 1 << 30) -> Iterator[SimulatedDriver]:
     stand_ins = [(module, "driver", made) for module in users]
     # Another driver has other contexts: nothing that was made in one of ours is found while this one is there.
     stand_ins += [(driver_module, "_start", cache(driver_module._start.__wrapped__))]
-    stand_ins += [(pinned, "_free", defaultdict(list)), (cuda_function, "_functions", LruCache(512))]
+    stand_ins += [(pinned, "_free", defaultdict(list)), (cuda_function, "_functions", FunctionCache(CudaFunction))]
     stand_ins += [
         (modules, "compile_source", compile_source),
         (serialised_device_plan, "compile_with_key", compile_source),
     ]
-    stand_ins += [(step_code, "load_compiled", bytes), (serialised_device_plan, "load_compiled", bytes)]
+    stand_ins += [(module, "load_compiled", bytes) for module in (step_code, plan_graph, serialised_device_plan)]
     originals = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
     _put_in_place(stand_ins)
     try:

@@ -15,10 +15,10 @@ from livegrad.ir.function import trace
 from livegrad.ir.types import Scalar, Tensor, c64, f16, f32, f64, i32
 from livegrad.ops.control import make_while_loop, map_over
 from livegrad.runtime.cpu import run_function
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cuda import CudaFunction
 from livegrad.runtime.cuda.libraries import LIBRARY_CALLS
 from livegrad.runtime.cuda.nvrtc import forget_cubins
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 pytestmark = pytest.mark.gpu
 RNG = np.random.default_rng(9)

@@ -21,7 +21,7 @@ from livegrad.ir.types import Scalar, Tensor, f16, f32, f64, i32
 from livegrad.ops.control import map_over
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.runtime.cuda import DeviceError, reason_for_no_cuda
-from livegrad.runtime.cuda.dependencies import dependencies
+from livegrad.runtime.cuda.dependencies import plan_dependencies
 from livegrad.runtime.cuda.nvrtc import compile_source, reason_for_no_compiler
 from livegrad.schedule.loops.device import blocks_of_a_row
 from livegrad.schedule.plan import KernelStep
@@ -107,7 +107,7 @@ def test_who_folds_a_row_depends_on_how_many_there_are_and_how_they_lie(
 
 def test_blocks_share_a_row_only_with_memory_for_what_they_leave() -> None:
     found = bound(fold((70, 300_000), 1, element=f64))
-    blocks = found.words["blocks"].value
+    blocks = found.slots["blocks"]
     assert found.grid == 70 * blocks
     assert (found.partial_bytes, found.counters) == (8 * 70 * blocks, 70)
 
@@ -215,8 +215,9 @@ def test_kernels_that_remember_run_one_by_one() -> None:
     function = trace(lambda x, y: (ops.sin(x), ops.cos(y)), Tensor(f32, (8,)), Tensor(f32, (9,)))
     plan = compile_plan(function, CUDA)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
-    assert dependencies(steps, plan) == [[], []]
-    assert dependencies(steps, plan, one_by_one=[0, 1]) == [[], [0]]
+    assert plan_dependencies(steps, plan) == [(), ()]
+    assert plan_dependencies(steps, plan, exclusive={0: "tapes", 1: "tapes"}) == [(), (0,)]
+    assert plan_dependencies(steps, plan, exclusive={0: "tapes", 1: "libraries"}) == [(), ()]
 
 
 def test_launches_wait_only_for_what_they_touch() -> None:
@@ -229,7 +230,7 @@ def test_launches_wait_only_for_what_they_touch() -> None:
 
     plan = compile_plan(trace(function, Tensor(f32, (64,)), Tensor(f32, (32,))), CUDA)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
-    found = dependencies(steps, plan)
+    found = plan_dependencies(steps, plan)
     for number, before in enumerate(found):
         written = {b for k in before for b in steps[k].results}
         assert {b for b in steps[number].inputs if any(b in s.results for s in steps[:number])} <= written

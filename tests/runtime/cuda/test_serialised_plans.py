@@ -13,7 +13,6 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32, f64, i32
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.runtime.cuda.libraries.cublas import Matrices, _matrices
 from livegrad.runtime.cuda.libraries.library_call import shared_library
 from livegrad.runtime.cuda.nvrtc import forget_cubins, load_compiled, reason_for_no_compiler
@@ -24,6 +23,7 @@ from livegrad.runtime.cuda.serialised_device_plan import (
     serialise_plan,
     serialised_plan_key,
 )
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
 
@@ -53,7 +53,7 @@ def test_a_serialised_plan_comes_back_from_text_as_it_was(own_cache: None) -> No
     assert found is not None
     assert [site.message for kernel in found.kernels for site in kernel.sites] == ["integer division by zero"]
     for one, other in zip(found.kernels, serialised.kernels, strict=True):
-        assert (one.words, one.grid, one.code, one.scratch) == (other.words, other.grid, other.code, other.scratch)
+        assert (one.slots, one.grid, one.code, one.scratch) == (other.slots, other.grid, other.code, other.scratch)
     assert found.arguments == serialised.arguments
     assert [s.dependencies for s in found.segments] == [s.dependencies for s in serialised.segments]  # type: ignore[union-attr]
 
@@ -69,7 +69,11 @@ def test_a_serialised_plan_whose_code_is_gone_is_none(own_cache: None, tmp_path:
     for file in tmp_path.glob("*.object"):
         file.unlink()
     assert decode(data) is None
-    assert decode(b"nonsense") is None
+
+
+@pytest.mark.parametrize("data", [b"nonsense", b"[]", b"[[], [], 0, 7]", b"[[], [], 0, [[[[{}], []]], 1]]"], ids=repr)
+def test_data_that_is_no_serialised_plan_is_none(data: bytes) -> None:
+    assert decode(data) is None
 
 
 @needs_nvrtc

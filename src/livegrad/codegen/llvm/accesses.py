@@ -9,17 +9,16 @@ from typing import NamedTuple
 from livegrad.codegen.llvm import baseline_lanes, vector_memory
 from livegrad.codegen.llvm.deinterleave import load_columns, load_spread, store_columns, store_spread
 from livegrad.codegen.llvm.kernel_frame import AccessKind, Frame, Tail
-from livegrad.codegen.llvm.registers import Register, Value
+from livegrad.codegen.llvm.registers import NodeValue, Register
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Port, Sink, Stage
-from livegrad.schedule.loops.cost_model import byte_size
 from livegrad.schedule.loops.nest import LoopNest
 
 
 class Column(NamedTuple):
     """A column of short rows: where lane 0 has it, and how far it is to the next lane's."""
 
-    pointer: str
+    pointer: Register
     type: Scalar
     step: Register
 
@@ -31,13 +30,15 @@ class Accesses(Frame):
         super().__init__(nest, quick)
         self.columns: dict[int, list[Register]] = {}  # of packed rows, by read
         self.stored_columns: dict[int, list[Register]] = {}  # by output
-        self.tiles: dict[tuple[AccessKind, int], str] = {}  # where accesses of the stage find or leave what is turned
-        self.tile_row = self.asm.constant(0, i64)  # the place of a point's first lane there
+        self.tiles: dict[
+            tuple[AccessKind, int], Register
+        ] = {}  # where accesses of the stage find or leave what is transposed
+        self.tile_row = self.builder.constant(0, i64)  # the place of a point's first lane there
 
-    def _arguments(self, stage: Stage, indices: list[Register], tail: Tail | None, vector: bool) -> list[Value]:
+    def _arguments(self, stage: Stage, indices: list[Register], tail: Tail | None, vector: bool) -> list[NodeValue]:
         reads = sorted({source.number for source in stage.sources if source.kind == "read"})
         loaded = self._load_all(reads, indices, tail, vector)
-        arguments: list[Value] = []
+        arguments: list[NodeValue] = []
         for source in stage.sources:
             match source.kind:
                 case "index":
@@ -58,14 +59,14 @@ class Accesses(Frame):
         position = [*self.domain_index, *indices][dimension]
         ranks = len(self.domain_index)
         last = ranks - 1 if self.across else ranks + len(self.inner) - 1
-        if dimension != last or not vector or self.asm.lanes == 1:
+        if dimension != last or not vector or self.builder.lanes == 1:
             return replace(position, dimension=dimension)
-        places = self.asm.apply("add", i64, self.asm.widen(position, self.asm.lanes), self._lane_numbers())
+        places = self.builder.apply("add", i64, self.builder.widen(position, self.builder.lanes), self._lane_numbers())
         return replace(places, dimension=dimension, first=position)
 
     def _place(
         self, kind: AccessKind, number: int, indices: list[Register]
-    ) -> tuple[str, Scalar, Register, Register | None]:
+    ) -> tuple[Register, Scalar, Register, Register | None]:
         """Where lane 0 of an access lies, its element, and the stride from lane to lane (None: not along the lanes)."""
         reading = kind == "read"
         port = (self.kernel.reads if reading else self.kernel.outputs)[number]
@@ -81,30 +82,30 @@ class Accesses(Frame):
         step = own[lane] if lane is not None and lane >= 0 and own else None
         return base, port.element, offset, step
 
-    def _tile_pointer(self, kind: AccessKind, number: int, type: Scalar) -> str:
-        return vector_memory.element_pointer(self.asm, self.tiles[kind, number], type, self.tile_row)
+    def _tile_pointer(self, kind: AccessKind, number: int, type: Scalar) -> Register:
+        return vector_memory.element_address(self.builder, self.tiles[kind, number], type, self.tile_row)
 
     def _scratch_place(
-        self, base: str, port: Port, strides: list[Register], indices: list[Register]
-    ) -> tuple[str, Scalar, Register, Register]:
+        self, base: Register, port: Port, strides: list[Register], indices: list[Register]
+    ) -> tuple[Register, Scalar, Register, Register]:
         """In the thread's own memory, which holds one row, or as many as there are lanes, point by point."""
-        asm = self.asm
-        bytes_before = asm.apply("mul", i64, Register("%worker", i64, 1), self.scratch_size)
-        base = asm.raw(f"getelementptr i8, ptr {base}, i64 {bytes_before.text}")
+        builder = self.builder
+        bytes_before = builder.apply("mul", i64, Register("%worker", i64, 1), self.scratch_size)
+        base = builder.advance(base, bytes_before)
         offset = self.offset_of(strides[len(self.domain_index) :], indices, None)
         if self.across:
-            offset = asm.apply("mul", i64, offset, asm.constant(asm.lanes, i64))
-        return base, port.element, offset, asm.constant(1, i64)
+            offset = builder.apply("mul", i64, offset, builder.constant(builder.lanes, i64))
+        return base, port.element, offset, builder.constant(1, i64)
 
     def _load_all(
         self, reads: list[int], indices: list[Register], tail: Tail | None, vector: bool
     ) -> dict[int, Register]:
         """Loads by group: consecutive lanes are loaded whole where all are there, under a mask at the end."""
-        asm = self.asm
+        builder = self.builder
         loaded: dict[int, Register] = {}
-        whole: list[tuple[int, str, Scalar]] = []
+        whole: list[tuple[int, Register, Scalar]] = []
         near: list[tuple[int, Column]] = []
-        if vector and asm.lanes > 1:
+        if vector and builder.lanes > 1:
             loaded = self._load_packs(reads, indices, tail)
         for number in reads:
             if number in loaded:
@@ -114,12 +115,14 @@ class Accesses(Frame):
                 continue
             if ("read", number) in self.tiles:
                 type = self.kernel.reads[number].element
-                loaded[number] = vector_memory.load_vector(asm, self._tile_pointer("read", number, type), type, None)
+                loaded[number] = vector_memory.load_vector(
+                    builder, self._tile_pointer("read", number, type), type, None
+                )
                 continue
             base, type, offset, step = self._place("read", number, indices)
-            pointer = vector_memory.element_pointer(asm, base, type, offset)
-            if not vector or asm.lanes == 1 or step is None or step.text == "0":
-                loaded[number] = vector_memory.load_uniform(asm, pointer, type)
+            pointer = vector_memory.element_address(builder, base, type, offset)
+            if not vector or builder.lanes == 1 or step is None or step.text == "0":
+                loaded[number] = vector_memory.load_uniform(builder, pointer, type)
             elif step.text == "1":
                 whole.append((number, pointer, type))
             elif step.literal:
@@ -138,14 +141,14 @@ class Accesses(Frame):
         loaded = self._load_columns([[self._column("read", n, indices) for n in pack] for pack in packs], tail)
         return {n: value for pack, row in zip(packs, loaded, strict=True) for n, value in zip(pack, row, strict=True)}
 
-    def _gather(self, pointer: str, type: Scalar, step: Register, tail: Tail | None) -> Register:
-        return vector_memory.gather(self.asm, pointer, type, self._lane_offsets(step), self._mask_of(tail))
+    def _gather(self, pointer: Register, type: Scalar, step: Register, tail: Tail | None) -> Register:
+        return vector_memory.gather(self.builder, pointer, type, self._lane_offsets(step), self._mask_of(tail))
 
-    def _scatter(self, pointer: str, value: Register, step: Register, tail: Tail | None) -> None:
-        vector_memory.scatter(self.asm, pointer, value, self._lane_offsets(step), self._mask_of(tail))
+    def _scatter(self, pointer: Register, value: Register, step: Register, tail: Tail | None) -> None:
+        vector_memory.scatter(self.builder, pointer, value, self._lane_offsets(step), self._mask_of(tail))
 
     def _lane_offsets(self, step: Register) -> Register:
-        return self.asm.apply("mul", i64, self._lane_numbers(), self.asm.widen(step, self.asm.lanes))
+        return self.builder.apply("mul", i64, self._lane_numbers(), self.builder.widen(step, self.builder.lanes))
 
     def _mask_of(self, tail: Tail | None) -> Register | None:
         return None if tail is None else self._lane_mask(tail)
@@ -159,33 +162,33 @@ class Accesses(Frame):
     def _choose(
         self, condition: Register, full: Callable[[], list[Register]], part: Callable[[], list[Register]]
     ) -> list[Register]:
-        asm = self.asm
-        whole, some, ready = (asm.label(hint) for hint in ("full", "part", "ready"))
-        asm.branch(condition, whole, some)
+        builder = self.builder
+        whole, some, ready = (builder.label(hint) for hint in ("full", "part", "ready"))
+        builder.branch(condition, whole, some)
         found: list[list[Register]] = []
         ends: list[str] = []
         for label, text in ((whole, full), (some, part)):
-            asm.begin(label)
+            builder.begin(label)
             found.append(text())
-            ends.append(asm.block)
-            asm.jump(ready)
-        asm.begin(ready)
-        return [asm.phi(a.type, a.lanes, [(a, ends[0]), (b, ends[1])]) for a, b in zip(*found, strict=True)]
+            ends.append(builder.block)
+            builder.jump(ready)
+        builder.begin(ready)
+        return [builder.phi(a.type, a.lanes, [(a, ends[0]), (b, ends[1])]) for a, b in zip(*found, strict=True)]
 
     def _is_full(self, tail: Tail) -> Register:
         position, stop = tail
-        left = self.asm.apply("sub", i64, stop, position)
-        return self.asm.apply("icmp sge", bool_, left, self.asm.constant(self.asm.lanes, i64))
+        left = self.builder.apply("sub", i64, stop, position)
+        return self.builder.apply("icmp sge", bool_, left, self.builder.constant(self.builder.lanes, i64))
 
-    def _load_whole(self, whole: list[tuple[int, str, Scalar]], tail: Tail | None) -> dict[int, Register]:
+    def _load_whole(self, whole: list[tuple[int, Register, Scalar]], tail: Tail | None) -> dict[int, Register]:
         def load(mask: Register | None) -> list[Register]:
-            return [vector_memory.load_vector(self.asm, pointer, type, mask) for _, pointer, type in whole]
+            return [vector_memory.load_vector(self.builder, pointer, type, mask) for _, pointer, type in whole]
 
         if tail is None:
             loaded = load(None)
         elif self.quick:
             left = self._left(tail)
-            loaded = [baseline_lanes.load_first(self.asm, pointer, type, left) for _, pointer, type in whole]
+            loaded = [baseline_lanes.load_first(self.builder, pointer, type, left) for _, pointer, type in whole]
         else:
             loaded = self._either(tail, lambda: load(None), lambda: load(self._lane_mask(tail)))
         return {number: value for (number, _, _), value in zip(whole, loaded, strict=True)}
@@ -194,7 +197,7 @@ class Accesses(Frame):
         """Lanes that are a few elements apart, by whole loads; gathered at the end."""
 
         def spread() -> list[Register]:
-            return [load_spread(self.asm, own.pointer, own.type, int(own.step.text)) for _, own in near]
+            return [load_spread(self.builder, own.pointer, own.type, int(own.step.text)) for _, own in near]
 
         def gathered() -> list[Register]:
             return [self._gather(*own, tail) for _, own in near]
@@ -207,7 +210,7 @@ class Accesses(Frame):
     def _store_near(self, near: list[tuple[Column, Register]], tail: Tail | None) -> None:
         def spread() -> list[Register]:
             for own, value in near:
-                store_spread(self.asm, own.pointer, value, int(own.step.text))
+                store_spread(self.builder, own.pointer, value, int(own.step.text))
             return []
 
         def scattered() -> list[Register]:
@@ -225,12 +228,12 @@ class Accesses(Frame):
     def _is_packed(self, kind: AccessKind, number: int) -> bool:
         """Whether an access goes to short rows that lie one behind the other, a row for each lane."""
         accesses = self.nest.reads if kind == "read" else self.nest.outputs
-        return self.asm.lanes > 1 and "row" in accesses[number].strides
+        return self.builder.lanes > 1 and "row" in accesses[number].strides
 
     def _load_rows(self, stage: Stage, tail: Tail) -> dict[int, list[Register]]:
         """The columns of all packed rows that a stage reads."""
         reads = sorted({s.number for s in stage.sources if s.kind == "read" and self._is_packed("read", s.number)})
-        inner = [[self.asm.constant(column, i64)] for column in range(self.nest.unrolled_points)]
+        inner = [[self.builder.constant(column, i64)] for column in range(self.nest.unrolled_points)]
         loaded = self._load_columns(
             [[self._column("read", number, index) for index in inner] for number in reads], tail
         )
@@ -238,7 +241,7 @@ class Accesses(Frame):
 
     def _store_rows(self, tail: Tail) -> None:
         """Writes the packed rows whose columns a stage has left, one after the other."""
-        inner = [[self.asm.constant(column, i64)] for column in range(self.nest.unrolled_points)]
+        inner = [[self.builder.constant(column, i64)] for column in range(self.nest.unrolled_points)]
         rows = [
             ([self._column("output", n, index) for index in inner], held) for n, held in self.stored_columns.items()
         ]
@@ -248,13 +251,13 @@ class Accesses(Frame):
     def _column(self, kind: AccessKind, number: int, indices: list[Register]) -> Column:
         base, type, offset, step = self._place(kind, number, indices)
         assert step is not None
-        return Column(vector_memory.element_pointer(self.asm, base, type, offset), type, step)
+        return Column(vector_memory.element_address(self.builder, base, type, offset), type, step)
 
     def _load_columns(self, rows: list[list[Column]], tail: Tail | None) -> list[list[Register]]:
         """Columns of packed rows: from whole rows where all lanes are there, gathered at the end."""
 
         def whole() -> list[Register]:
-            return [own for row in rows for own in load_columns(self.asm, row[0].pointer, row[0].type, len(row))]
+            return [own for row in rows for own in load_columns(self.builder, row[0].pointer, row[0].type, len(row))]
 
         def gathered() -> list[Register]:
             return [self._gather(*column, tail) for row in rows for column in row]
@@ -267,7 +270,7 @@ class Accesses(Frame):
     def _store_columns(self, rows: list[tuple[list[Column], list[Register]]], tail: Tail | None) -> None:
         def whole() -> list[Register]:
             for row, held in rows:
-                store_columns(self.asm, row[0].pointer, held)
+                store_columns(self.builder, row[0].pointer, held)
             return []
 
         def scattered() -> list[Register]:
@@ -283,17 +286,17 @@ class Accesses(Frame):
 
     def _store(
         self,
-        stores: list[tuple[Sink, Value]],
+        stores: list[tuple[Sink, NodeValue]],
         indices: list[Register],
         tail: Tail | None,
         vector: bool,
     ) -> None:
-        asm = self.asm
-        whole: list[tuple[int, str, Register]] = []
+        builder = self.builder
+        whole: list[tuple[int, Register, Register]] = []
         near: list[tuple[Column, Register]] = []
         values = {target.number: value for target, value in stores}
         by_itself = {number for number in values if ("output", number) not in self.tiles}
-        packs = [pack for pack in self.nest.output_packs if vector and asm.lanes > 1 and set(pack) <= by_itself]
+        packs = [pack for pack in self.nest.output_packs if vector and builder.lanes > 1 and set(pack) <= by_itself]
         self._store_packs(packs, values, indices, tail)
         packed = {number for pack in packs for number in pack}
         for target, value in stores:
@@ -305,17 +308,16 @@ class Accesses(Frame):
                 continue
             if ("output", target.number) in self.tiles:
                 pointer = self._tile_pointer("output", target.number, value.type)
-                vector_memory.store_vector(asm, pointer, asm.widen(value, asm.lanes), None)
+                vector_memory.store_vector(builder, pointer, builder.widen(value, builder.lanes), None)
                 continue
             base, type, offset, step = self._place("output", target.number, indices)
-            pointer = vector_memory.element_pointer(asm, base, type, offset)
-            if not vector or asm.lanes == 1 or step is None:
-                held = vector_memory.to_memory(asm, value)
-                asm.line(f"store {held.typed}, ptr {pointer}, align {byte_size(type)}")
+            pointer = vector_memory.element_address(builder, base, type, offset)
+            if not vector or builder.lanes == 1 or step is None:
+                vector_memory.store_element(builder, pointer, value)
             elif step.text == "1":
-                whole.append((target.number, pointer, asm.widen(value, asm.lanes)))
+                whole.append((target.number, pointer, builder.widen(value, builder.lanes)))
             elif step.literal and step.text != "0":
-                near.append((Column(pointer, type, step), asm.widen(value, asm.lanes)))
+                near.append((Column(pointer, type, step), builder.widen(value, builder.lanes)))
             else:
                 self._scatter(pointer, value, step, tail)
         if whole:
@@ -323,7 +325,7 @@ class Accesses(Frame):
         self._store_near(near, tail)
 
     def _store_packs(
-        self, packs: list[tuple[int, ...]], values: dict[int, Value], indices: list[Register], tail: Tail | None
+        self, packs: list[tuple[int, ...]], values: dict[int, NodeValue], indices: list[Register], tail: Tail | None
     ) -> None:
         rows: list[tuple[list[Column], list[Register]]] = []
         for pack in packs:
@@ -331,10 +333,10 @@ class Accesses(Frame):
             rows.append(([self._column("output", number, indices) for number in pack], held))
         self._store_columns(rows, tail)
 
-    def _store_whole(self, whole: list[tuple[int, str, Register]], tail: Tail | None) -> None:
+    def _store_whole(self, whole: list[tuple[int, Register, Register]], tail: Tail | None) -> None:
         def store(mask: Register | None, past: tuple[int, ...] = ()) -> list[Register]:
             for number, pointer, value in whole:
-                vector_memory.store_vector(self.asm, pointer, value, mask, past_caches=number in past)
+                vector_memory.store_vector(self.builder, pointer, value, mask, non_temporal=number in past)
             return []
 
         def all_lanes() -> list[Register]:
@@ -349,6 +351,6 @@ class Accesses(Frame):
         elif self.quick:
             left = self._left(tail)
             for _, pointer, value in whole:
-                baseline_lanes.store_first(self.asm, pointer, value, left)
+                baseline_lanes.store_first(self.builder, pointer, value, left)
         else:
             self._either(tail, all_lanes, lambda: store(self._lane_mask(tail)))

@@ -7,32 +7,25 @@ inlines.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from livegrad.codegen.llvm import lane_reductions, vector_memory
-from livegrad.codegen.llvm.builder import Assembler
-from livegrad.codegen.llvm.registers import Register, llvm_type
+from livegrad.codegen.llvm.builder import lane_constants
+from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.registers import Register, llvm_type, pointer
 from livegrad.codegen.llvm.vector_math import math_function_name
 from livegrad.ir.types import SCALARS, Scalar, bool_, i64, u8
 
-_FOLD = "fold_"
+_REDUCE = "reduce_"
+_PLACE = Register("%place", pointer, 1)
 _LEFT = Register("%left", i64, 1)  # how many lanes there are from the first on: any number, but more than none
 
 
-@lru_cache(maxsize=256)
-def number_vector(numbers: range, type: Scalar) -> Register:
-    """A number for each lane."""
-    texts = [f"{llvm_type(type, 1)} {number}" for number in numbers]
-    return Register(f"<{', '.join(texts)}>", type, len(texts), literal=True)
-
-
-def first_lanes(asm: Assembler, left: Register, lanes: int, back: bool = False) -> Register:
+def first_lanes(builder: KernelBuilder, left: Register, lanes: int, back: bool = False) -> Register:
     """The first `left` of some lanes, or the last: no loop goes beyond the end, so it is one at least.
 
     Compared as bytes: one instruction for all lanes, where numbers of 64 bits take one for each eight."""
-    count = asm.convert("trunc", asm.least(left, asm.constant(lanes, i64)), u8)
+    count = builder.convert("trunc", builder.least(left, builder.constant(lanes, i64)), u8)
     numbers = range(lanes - 1, -1, -1) if back else range(lanes)
-    return asm.apply("icmp ult", bool_, number_vector(numbers, u8), asm.widen(count, lanes))
+    return builder.apply("icmp ult", bool_, lane_constants(numbers, u8), builder.widen(count, lanes))
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------
@@ -43,36 +36,36 @@ def has_calls(type: Scalar) -> bool:
     return type is not bool_
 
 
-def load_first(asm: Assembler, pointer: str, type: Scalar, left: Register) -> Register:
+def load_first(builder: KernelBuilder, address: Register, type: Scalar, left: Register) -> Register:
     """Lanes from consecutive elements, of which so many are left; zeros behind."""
     held = vector_memory.memory_type(type)
-    called = _called(asm, "load", held, asm.lanes)
-    text = f"call fastcc {llvm_type(held, asm.lanes)} @{called}(ptr {pointer}, {left.typed})"
-    return vector_memory.from_memory(asm, asm.make(text, held, asm.lanes), type)
+    called = _called(builder, "load", held, builder.lanes)
+    text = f"call fastcc {llvm_type(held, builder.lanes)} @{called}({address.typed}, {left.typed})"
+    return vector_memory.from_memory(builder, builder.make(text, held, builder.lanes), type)
 
 
-def store_first(asm: Assembler, pointer: str, value: Register, left: Register) -> None:
+def store_first(builder: KernelBuilder, address: Register, value: Register, left: Register) -> None:
     """Lanes to consecutive elements, as many as are left."""
-    held = vector_memory.to_memory(asm, value)
-    called = _called(asm, "store", held.type, held.lanes)
-    asm.line(f"call fastcc void @{called}({held.typed}, ptr {pointer}, {left.typed})")
+    held = vector_memory.to_memory(builder, value)
+    called = _called(builder, "store", held.type, held.lanes)
+    builder.line(f"call fastcc void @{called}({held.typed}, {address.typed}, {left.typed})")
 
 
-def choose_first(asm: Assembler, new: Register, old: Register, left: Register) -> Register:
+def choose_first(builder: KernelBuilder, new: Register, old: Register, left: Register) -> Register:
     """The new lanes, as many as are left, and the old ones behind them."""
-    called = _called(asm, "choose", new.type, new.lanes)
+    called = _called(builder, "choose", new.type, new.lanes)
     text = f"call fastcc {llvm_type(new.type, new.lanes)} @{called}({new.typed}, {old.typed}, {left.typed})"
-    return asm.make(text, new.type, new.lanes)
+    return builder.make(text, new.type, new.lanes)
 
 
-def fold_lanes(asm: Assembler, kind: str, value: Register) -> Register:
+def reduce_lanes(builder: KernelBuilder, kind: str, value: Register) -> Register:
     """One value from all lanes, in the order of `lane_reductions.across_lanes`."""
-    called = _called(asm, _FOLD + kind, value.type, value.lanes)
-    return asm.make(f"call fastcc {llvm_type(value.type, 1)} @{called}({value.typed})", value.type, 1)
+    called = _called(builder, _REDUCE + kind, value.type, value.lanes)
+    return builder.make(f"call fastcc {llvm_type(value.type, 1)} @{called}({value.typed})", value.type, 1)
 
 
-def _called(asm: Assembler, function: str, type: Scalar, lanes: int) -> str:
-    asm.math.add((function, type.name, lanes))
+def _called(builder: KernelBuilder, function: str, type: Scalar, lanes: int) -> str:
+    builder.math.add((function, type.name, lanes))
     return math_function_name(function, type.name, lanes)
 
 
@@ -80,7 +73,7 @@ def _called(asm: Assembler, function: str, type: Scalar, lanes: int) -> str:
 
 
 def is_lane_function(function: str) -> bool:
-    return function in ("load", "store", "choose") or function.startswith(_FOLD)
+    return function in ("load", "store", "choose") or function.startswith(_REDUCE)
 
 
 def lane_declaration(function: str, element: str, lanes: int) -> str:
@@ -92,37 +85,39 @@ def lane_declaration(function: str, element: str, lanes: int) -> str:
 
 def lane_definition(function: str, element: str, lanes: int) -> tuple[set[str], str]:
     """Returns the declaration and the definition of a function; it has the attributes #1."""
-    type, asm = SCALARS[element], Assembler(lanes)
+    type, builder = SCALARS[element], KernelBuilder(lanes)
     result, parameters = _signature(function, type, lanes)
-    if function.startswith(_FOLD):
-        (folded,) = lane_reductions.across_lanes(asm, function.removeprefix(_FOLD), (Register("%value", type, lanes),))
-        asm.line(f"ret {folded.typed}")
+    if function.startswith(_REDUCE):
+        (total,) = lane_reductions.across_lanes(
+            builder, function.removeprefix(_REDUCE), (Register("%value", type, lanes),)
+        )
+        builder.line(f"ret {total.typed}")
     else:
-        asm.branch(asm.apply("icmp sge", bool_, _LEFT, asm.constant(lanes, i64)), "all", "some")
+        builder.branch(builder.apply("icmp sge", bool_, _LEFT, builder.constant(lanes, i64)), "all", "some")
         for label in ("all", "some"):
-            asm.begin(label)
-            _write(asm, function, type, None if label == "all" else first_lanes(asm, _LEFT, lanes))
+            builder.begin(label)
+            _write(builder, function, type, None if label == "all" else first_lanes(builder, _LEFT, lanes))
     named = ", ".join([f"{type} {name}" for type, name in parameters])
     head = f"define fastcc {result} @{math_function_name(function, element, lanes)}({named}) #1 {{"
-    return asm.declarations, "\n".join([head, "start:", *asm.lines, "}"])
+    return builder.declarations, "\n".join([head, "start:", *builder.lines, "}"])
 
 
-def _write(asm: Assembler, function: str, type: Scalar, mask: Register | None) -> None:
+def _write(builder: KernelBuilder, function: str, type: Scalar, mask: Register | None) -> None:
     """What a function does under a mask, or with all lanes."""
-    value, old = Register("%value", type, asm.lanes), Register("%old", type, asm.lanes)
+    value, old = Register("%value", type, builder.lanes), Register("%old", type, builder.lanes)
     if function == "load":
-        asm.line(f"ret {vector_memory.load_vector(asm, '%place', type, mask).typed}")
+        builder.line(f"ret {vector_memory.load_vector(builder, _PLACE, type, mask).typed}")
     elif function == "store":
-        vector_memory.store_vector(asm, "%place", value, mask)
-        asm.line("ret void")
+        vector_memory.store_vector(builder, _PLACE, value, mask)
+        builder.line("ret void")
     else:
-        asm.line(f"ret {(value if mask is None else asm.select(mask, value, old)).typed}")
+        builder.line(f"ret {(value if mask is None else builder.select(mask, value, old)).typed}")
 
 
 def _signature(function: str, type: Scalar, lanes: int) -> tuple[str, list[tuple[str, str]]]:
     """The type of a function's result, and its parameters, with their names."""
     vector = llvm_type(type, lanes)
-    value, place, left = (vector, "%value"), ("ptr", "%place"), ("i64", _LEFT.text)
+    value, place, left = (vector, "%value"), ("ptr", _PLACE.text), ("i64", _LEFT.text)
     if function == "load":
         return vector, [place, left]
     if function == "store":

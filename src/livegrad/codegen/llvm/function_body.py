@@ -7,11 +7,11 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 
 from livegrad.codegen.llvm import gather_scatter, masked_control, tapes
-from livegrad.codegen.llvm.builder import Assembler
 from livegrad.codegen.llvm.elementwise import emit_elementwise
 from livegrad.codegen.llvm.fused_multiply_add import emit_fused, fused_products
-from livegrad.codegen.llvm.list_scheduling import in_order_of_writing
-from livegrad.codegen.llvm.registers import Product, Register, TapeReference, TensorReference, Value
+from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.list_scheduling import schedule_instructions
+from livegrad.codegen.llvm.registers import NodeValue, Product, Register, TapeReference, TensorReference
 from livegrad.codegen.llvm.subroutines import LONG, emit_call, emit_in_pieces
 from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
@@ -27,7 +27,7 @@ from livegrad.ops.sorting import searchsorted
 from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_sum
 from livegrad.schedule.tile_row_chains import is_checked
 
-EmitNode = Callable[[Assembler, Node, list[Value]], Value]
+EmitNode = Callable[[KernelBuilder, Node, list[NodeValue]], NodeValue]
 
 
 def lacks_code(node: Node) -> bool:
@@ -41,44 +41,44 @@ def lacks_code(node: Node) -> bool:
     return rule is None or rule == "expand"
 
 
-def emit_function(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
+def emit_function(builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue]) -> list[NodeValue]:
     """The values of the function's results."""
-    return [value for value in emit_results(asm, function, arguments, ()) if not isinstance(value, Product)]
+    return [value for value in emit_results(builder, function, arguments, ()) if not isinstance(value, Product)]
 
 
 def emit_results(
-    asm: Assembler, function: Function, arguments: Sequence[Value], added: Container[int]
-) -> list[Value | Product]:
+    builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], added: Container[int]
+) -> list[NodeValue | Product]:
     """The values of the results; those that are `added` to something, by number, as products if they are such."""
     results = function.results
-    values: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
+    values: dict[Node, NodeValue] = dict(zip(function.parameters, arguments, strict=True))
     order, copies = tapes.execution_order(results)
     fused, single = fused_products(order, results)
     left_open = {result for number, result in enumerate(results) if number in added and result in single}
     done = {*values, *fused.values(), *left_open}
-    written = [node for node in in_order_of_writing(order, asm.lanes, asm.vector_bytes) if node not in done]
+    written = [node for node in schedule_instructions(order, builder.lanes, builder.vector_bytes) if node not in done]
     if len(written) > LONG and not copies:
-        _emit_in_pieces(asm, written, fused, results, left_open, values)
+        _emit_in_pieces(builder, written, fused, results, left_open, values)
         written = []
     for node in written:
         if copies and node not in fused:
             operands = [values[operand] for operand in node.operands]
             for place, operand in enumerate(operands):
                 if (node, place) in copies and isinstance(operand, TapeReference):
-                    operands[place] = tapes.copied(asm, operand)
-            values[node] = _emit_node(asm, node, operands)
+                    operands[place] = tapes.copied(builder, operand)
+            values[node] = _emit_node(builder, node, operands)
         else:
-            values[node] = emit_one(asm, node, fused, values)
+            values[node] = emit_one(builder, node, fused, values)
     return [_factors(result, values) if result in left_open else values[result] for result in results]
 
 
 def _emit_in_pieces(
-    asm: Assembler,
+    builder: KernelBuilder,
     written: Sequence[Node],
     fused: Mapping[Node, Node],
     results: Sequence[Node],
     left_open: set[Node],
-    values: dict[Node, Value],
+    values: dict[Node, NodeValue],
 ) -> None:
     def reads(node: Node) -> Sequence[Node]:
         product = fused.get(node)
@@ -88,7 +88,7 @@ def _emit_in_pieces(
 
     kept = [node for result in results for node in (result.operands if result in left_open else (result,))]
     emit_in_pieces(
-        asm,
+        builder,
         written,
         {node: reads(node) for node in written},
         kept,
@@ -97,162 +97,168 @@ def _emit_in_pieces(
     )
 
 
-def emit_one(asm: Assembler, node: Node, fused: Mapping[Node, Node], values: dict[Node, Value]) -> Value:
+def emit_one(
+    builder: KernelBuilder, node: Node, fused: Mapping[Node, Node], values: dict[Node, NodeValue]
+) -> NodeValue:
     """The value of one node of straight-line code, or of an addition with the product that is fused into it."""
     if node in fused:
-        return _emit_fused(asm, node, fused[node], values)
-    return _emit_node(asm, node, [values[operand] for operand in node.operands])
+        return _emit_fused(builder, node, fused[node], values)
+    return _emit_node(builder, node, [values[operand] for operand in node.operands])
 
 
-def _factors(product: Node, values: dict[Node, Value]) -> Product:
+def _factors(product: Node, values: dict[Node, NodeValue]) -> Product:
     first, second = (_register(values[operand]) for operand in product.operands)
     return Product(first, second)
 
 
-def _emit_fused(asm: Assembler, node: Node, product: Node, values: dict[Node, Value]) -> Value:
+def _emit_fused(builder: KernelBuilder, node: Node, product: Node, values: dict[Node, NodeValue]) -> NodeValue:
     left, right = node.operands
     given = [values[factor] for factor in product.operands]
     given.append(values[right if left is product else left])
     count = len(components(node.type))
     if not count:
         first, second, other = map(_register, given)
-        return emit_fused(asm, node, product, Product(first, second), other)
+        return emit_fused(builder, node, product, Product(first, second), other)
     rows = [value if isinstance(value, tuple) else (value,) * count for value in given]
     return tuple(
-        emit_fused(asm, node, product, Product(_register(a), _register(b)), _register(c))
+        emit_fused(builder, node, product, Product(_register(a), _register(b)), _register(c))
         for a, b, c in zip(*rows, strict=True)
     )
 
 
-def _emit_node(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _emit_node(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     handler = _HANDLERS.get(node.op)
     if handler is not None:
-        return handler(asm, node, operands)
+        return handler(builder, node, operands)
     if node.op.elementwise:
-        return _by_component(asm, node, operands)
+        return _by_component(builder, node, operands)
     raise CompileError(f"`{node.op.name}` has no native code", where=node.origin)
 
 
-def _by_component(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _by_component(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     count = len(components(node.type))
     if not count:
-        return emit_elementwise(asm, node, [_register(operand) for operand in operands])
+        return emit_elementwise(builder, node, [_register(operand) for operand in operands])
     rows = [operand if isinstance(operand, tuple) else (operand,) * count for operand in operands]
-    return tuple(emit_elementwise(asm, node, [_register(part) for part in parts]) for parts in zip(*rows, strict=True))
+    return tuple(
+        emit_elementwise(builder, node, [_register(part) for part in parts]) for parts in zip(*rows, strict=True)
+    )
 
 
-def _register(value: Value) -> Register:
+def _register(value: NodeValue) -> Register:
     assert isinstance(value, Register)
     return value
 
 
-def _constant(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _constant(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     assert isinstance(node.type, Scalar)
-    return asm.constant(node.attribute("value"), node.type)
+    return builder.constant(node.attribute("value"), node.type)
 
 
-def _make(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _make(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     return tuple(operands)
 
 
-def _get(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _get(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     value = operands[0]
     assert isinstance(value, tuple)
     return value[node.attribute("index")]
 
 
-def _members(value: Value) -> tuple[Value, ...]:
+def _members(value: NodeValue) -> tuple[NodeValue, ...]:
     assert isinstance(value, tuple)
     return value
 
 
-def _index_in_range(asm: Assembler, node: Node, index: Register, size: int) -> Register:
-    bad = asm.apply("icmp uge", bool_, index, asm.constant(size, index.type))
-    asm.report(bad, f"index out of range for {size} members", node.origin)
+def _index_in_range(builder: KernelBuilder, node: Node, index: Register, size: int) -> Register:
+    bad = builder.apply("icmp uge", bool_, index, builder.constant(size, index.type))
+    builder.report(bad, f"index out of range for {size} members", node.origin)
     return index
 
 
-def _get_at(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _get_at(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     members, index = _members(operands[0]), _register(operands[1])
-    _index_in_range(asm, node, index, len(members))
+    _index_in_range(builder, node, index, len(members))
     result = members[0]
     for position, value in enumerate(members[1:], 1):
-        hit = asm.apply("icmp eq", bool_, index, asm.constant(position, index.type))
-        result = masked_control.select_value(asm, hit, value, result)
+        hit = builder.apply("icmp eq", bool_, index, builder.constant(position, index.type))
+        result = masked_control.select_value(builder, hit, value, result)
     return result
 
 
-def _set_at(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _set_at(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     members, index = _members(operands[0]), _register(operands[1])
-    _index_in_range(asm, node, index, len(members))
+    _index_in_range(builder, node, index, len(members))
     changed = []
     for position, value in enumerate(members):
-        hit = asm.apply("icmp eq", bool_, index, asm.constant(position, index.type))
-        changed.append(masked_control.select_value(asm, hit, operands[2], value))
+        hit = builder.apply("icmp eq", bool_, index, builder.constant(position, index.type))
+        changed.append(masked_control.select_value(builder, hit, operands[2], value))
     return tuple(changed)
 
 
-def _check(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _check(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     condition = _register(operands[1])
-    asm.report(asm.apply("xor", bool_, condition, asm.constant(True, bool_)), node.attribute("message"), node.origin)
+    builder.report(
+        builder.apply("xor", bool_, condition, builder.constant(True, bool_)), node.attribute("message"), node.origin
+    )
     return operands[0]
 
 
-def _lookup(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _lookup(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
-    return gather_scatter.emit_lookup(asm, node, tensor, [_register(index) for index in operands[1:]])
+    return gather_scatter.emit_lookup(builder, node, tensor, [_register(index) for index in operands[1:]])
 
 
-def _lookup_or(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _lookup_or(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
     otherwise, *indices = (_register(operand) for operand in operands[1:])
-    return gather_scatter.emit_lookup_or(asm, tensor, otherwise, indices)
+    return gather_scatter.emit_lookup_or(builder, tensor, otherwise, indices)
 
 
-def _searchsorted(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _searchsorted(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
-    return gather_scatter.emit_search(asm, tensor, _register(operands[1]), node.attribute("side") == "right")
+    return gather_scatter.emit_search(builder, tensor, _register(operands[1]), node.attribute("side") == "right")
 
 
-def _write(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _write(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     """The same tensor, changed in place: only functions come here in which every version is used once."""
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
     value, *indices = (_register(operand) for operand in operands[1:])
-    gather_scatter.emit_write(asm, node, tensor, value, indices)
+    gather_scatter.emit_write(builder, node, tensor, value, indices)
     return tensor
 
 
-def _tape(emit: Callable[..., Value]) -> EmitNode:
-    def handler(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _tape(emit: Callable[..., NodeValue]) -> EmitNode:
+    def handler(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
         assert isinstance(operands[0], TapeReference)
-        return emit(asm, node, *operands)
+        return emit(builder, node, *operands)
 
     return handler
 
 
-def _call(asm: Assembler, node: Node, operands: list[Value]) -> Value:
-    results = emit_call(asm, node.attribute("function"), operands, emit_function)
+def _call(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
+    results = emit_call(builder, node.attribute("function"), operands, emit_function)
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _cond(asm: Assembler, node: Node, operands: list[Value]) -> Value:
-    return masked_control.emit_cond(asm, node, operands, emit_function)
+def _cond(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
+    return masked_control.emit_cond(builder, node, operands, emit_function)
 
 
-def _switch(asm: Assembler, node: Node, operands: list[Value]) -> Value:
-    return masked_control.emit_switch(asm, node, operands, emit_function)
+def _switch(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
+    return masked_control.emit_switch(builder, node, operands, emit_function)
 
 
-def _for_loop(asm: Assembler, node: Node, operands: list[Value]) -> Value:
-    return masked_control.emit_for_loop(asm, node, operands, emit_function)
+def _for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
+    return masked_control.emit_for_loop(builder, node, operands, emit_function)
 
 
-def _while_loop(asm: Assembler, node: Node, operands: list[Value]) -> Value:
-    return masked_control.emit_while_loop(asm, node, operands, emit_function)
+def _while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
+    return masked_control.emit_while_loop(builder, node, operands, emit_function)
 
 
 _HANDLERS: dict[Op, EmitNode] = {

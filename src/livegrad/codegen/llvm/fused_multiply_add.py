@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livegrad.codegen.llvm.builder import Assembler
+from livegrad.codegen.llvm.builder import Builder
 from livegrad.codegen.llvm.registers import Product, Register
 from livegrad.ir.node import Node
 from livegrad.ir.types import f32, f64, scalar_of
@@ -46,23 +46,16 @@ def fused_products(order: Sequence[Node], results: Sequence[Node]) -> tuple[dict
     return fused, single
 
 
-def emit_fused(asm: Assembler, node: Node, product: Node, factors: Product, other: Register) -> Register:
+def emit_fused(builder: Builder, node: Node, product: Node, factors: Product, other: Register) -> Register:
     """An addition or a subtraction together with the product that it takes in."""
     first, second = factors.first, factors.second
     if node.op is sub and node.operands[0] is product:
-        other = negated(asm, other)
+        other = builder.negate(other)
     elif node.op is sub:
-        first, second = (first, negated(asm, second)) if second.literal else (negated(asm, first), second)
-    return add_product(asm, Product(first, second), other)
+        first, second = (first, builder.negate(second)) if second.literal else (builder.negate(first), second)
+    return add_product(builder, Product(first, second), other)
 
 
-def add_product(asm: Assembler, product: Product, other: Register) -> Register:
-    """The product and the other number added, rounded once where the processor can."""
-    return asm.intrinsic("fmuladd", other.type, product.first, product.second, other)
-
-
-def negated(asm: Assembler, register: Register) -> Register:
-    if register.literal and register.uniform:
-        bits = int(register.text, 16) ^ (1 << 63)
-        return Register(f"0x{bits:016X}", register.type, 1, literal=True)
-    return asm.make(f"fneg {register.typed}", register.type, register.lanes)
+def add_product(builder: Builder, product: Product, other: Register) -> Register:
+    """The product plus the other number, rounded once where the processor can."""
+    return builder.intrinsic("fmuladd", other.type, product.first, product.second, other)

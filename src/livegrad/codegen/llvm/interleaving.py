@@ -1,72 +1,62 @@
 """Instruction interleaving: the second half of the lanes runs some operations behind the first half.
 
-In: a loop nest with lanes of two registers. Out: whether to interleave, and the code. Called by `kernel.py` and
-`stages.py`.
+In: a kernel for which the loop pass `interleave_lanes` allows it. Out: whether it pays, and the code. Called by
+`kernel_module.py` and `stages.py`. This is no second scheduler: it emits the schedule of `list_scheduling.py` twice,
+the second time with a delay.
 
 Ice Lake's divider takes 12 cycles for the square roots of one register, and instructions that wait for it fill the
-processor's queues. With interleaving, one half computes while the other waits: signed distances of 160 to 410
-operations, one of 24 a root, run 7 to 11 % faster (4 % of that by the order of operations), whereas four registers in
-step are 4 % slower than two. Roots by Newton's iteration, to equal bits, cost the other units more than they save: 20
-to 80 % slower for all roots, 5 to 30 % for every fourth.
+processor's queues. With interleaving, one half computes while the other waits. Signed distances of 160 to 410
+operations, of which one in 24 is a root, run 7 to 11 % faster (4 % because of the schedule). Four registers in step are
+4 % slower than two. Roots by Newton's iteration, to equal bits, are slower: by 20 to 80 % for all roots, by 5 to 30 %
+for every fourth. `./bench passes` measures other programs with and without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livegrad.codegen.llvm.builder import Assembler
 from livegrad.codegen.llvm.function_body import emit_one
 from livegrad.codegen.llvm.fused_multiply_add import fused_products
-from livegrad.codegen.llvm.list_scheduling import DIVISIONS, in_fewer_registers, with_less_waiting
-from livegrad.codegen.llvm.registers import Register, Value
+from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.list_scheduling import schedule_for_latency, schedule_for_pressure
+from livegrad.codegen.llvm.registers import NodeValue, Register
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, f32
 from livegrad.ir.walk import nodes_of
+from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.loops.cost_model import (
     DIVISION_IN,
+    DIVISIONS,
     FEWEST_DIVISIONS,
-    INTERLEAVE_ALIVE,
-    INTERLEAVE_DISTANCE,
+    INTERLEAVE_DELAY,
+    INTERLEAVE_LIVE,
     LONGEST_INTERLEAVED,
-    MOST_INTERLEAVED_ALIVE,
+    MOST_INTERLEAVED_LIVE,
     SHORTEST_INTERLEAVED,
-    WIDEST_VECTOR,
 )
-from livegrad.schedule.loops.divergence import has_divergence
-from livegrad.schedule.loops.nest import LoopNest
+from livegrad.schedule.loops.divergence import may_diverge
 
 
-def suits_interleaving(nest: LoopNest) -> bool:
-    """Whether a kernel is faster with twice its lanes, in two interleaved halves."""
-    in_two_registers = nest.lanes * 4 == 2 * nest.vector_bytes
-    if not nest.across or nest.vector_bytes != WIDEST_VECTOR or not in_two_registers:
-        return False
-    kernel, points = nest.kernel, nest.points
-    special = nest.unrolled_points or (points is not None and points.tile) or nest.read_packs or nest.output_packs
-    special = special or kernel.wholes
-    if special or len(kernel.stages) != 1 or kernel.stages[0].level != "row":
-        return False
-    return _is_straight(kernel.stages[0].body)
-
-
-def _is_straight(function: Function) -> bool:
+def suits_interleaving(kernel: Kernel) -> bool:
+    """Whether a kernel of one stage is straight-line code that divisions hold up, with few live values."""
+    function = kernel.stages[0].body
     order = list(nodes_of(function))
     operations = [node for node in order if node.operands]
-    if not SHORTEST_INTERLEAVED <= len(operations) <= LONGEST_INTERLEAVED or has_divergence(function):
+    if not SHORTEST_INTERLEAVED <= len(operations) <= LONGEST_INTERLEAVED or may_diverge(function):
         return False
     if any(node.type not in (f32, bool_) or _calls_math(node) for node in order):
         return False
     divisions = sum(node.op in DIVISIONS for node in operations)
     if not FEWEST_DIVISIONS <= divisions <= len(operations) // DIVISION_IN:
         return False
-    return _most_alive(in_fewer_registers(order)) <= MOST_INTERLEAVED_ALIVE
+    return _most_live(schedule_for_pressure(order)) <= MOST_INTERLEAVED_LIVE
 
 
 def _calls_math(node: Node) -> bool:
     return (node.op.llvm or {}).get("float", "").startswith("math:")
 
 
-def _most_alive(order: Sequence[Node]) -> int:
+def _most_live(order: Sequence[Node]) -> int:
     """How many computed values are needed later, at most."""
     last = {operand: place for place, node in enumerate(order) for operand in node.operands}
     ends = [0] * (len(order) + 1)
@@ -80,27 +70,27 @@ def _most_alive(order: Sequence[Node]) -> int:
     return most
 
 
-def emit_interleaved(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
+def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue]) -> list[NodeValue]:
     """The values of the function's results."""
     order = list(nodes_of(function))
     fused, _ = fused_products(order, function.results)
-    halves = [asm.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
-    streams: list[dict[Node, Value]] = [
+    halves = [builder.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
+    streams: list[dict[Node, NodeValue]] = [
         dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
     ]
     unwritten = {*function.parameters, *fused.values()}
-    nodes = [node for node in with_less_waiting(order, INTERLEAVE_ALIVE) if node not in unwritten]
-    asm.lanes //= 2
-    for step in range(len(nodes) + INTERLEAVE_DISTANCE):
-        for place, values in zip((step, step - INTERLEAVE_DISTANCE), streams, strict=True):
+    nodes = [node for node in schedule_for_latency(order, INTERLEAVE_LIVE) if node not in unwritten]
+    builder.lanes //= 2
+    for step in range(len(nodes) + INTERLEAVE_DELAY):
+        for place, values in zip((step, step - INTERLEAVE_DELAY), streams, strict=True):
             if 0 <= place < len(nodes):
-                values[nodes[place]] = emit_one(asm, nodes[place], fused, values)
-    asm.lanes *= 2
+                values[nodes[place]] = emit_one(builder, nodes[place], fused, values)
+    builder.lanes *= 2
     low, high = ([values[result] for result in function.results] for values in streams)
-    return [_joined(asm, *pair) for pair in zip(low, high, strict=True)]
+    return [_concatenate(builder, *pair) for pair in zip(low, high, strict=True)]
 
 
-def _joined(asm: Assembler, low: Value, high: Value) -> Value:
+def _concatenate(builder: KernelBuilder, low: NodeValue, high: NodeValue) -> NodeValue:
     assert isinstance(low, Register)
     assert isinstance(high, Register)
-    return asm.joined(low, high)
+    return builder.concatenate(low, high)

@@ -13,28 +13,30 @@ from functools import cached_property
 
 from livegrad.codegen.check_sites import Site
 from livegrad.codegen.llvm import tapes
+from livegrad.codegen.llvm.baseline_lanes import is_lane_function, lane_declaration
 from livegrad.codegen.llvm.counted_loops import counted_loop
 from livegrad.codegen.llvm.interleaving import suits_interleaving
+from livegrad.codegen.llvm.kernel_builder import MathRequest
 from livegrad.codegen.llvm.kernel_frame import Tail
-from livegrad.codegen.llvm.math_calls import MathRequest, math_declaration
-from livegrad.codegen.llvm.registers import Register
+from livegrad.codegen.llvm.registers import Register, llvm_type
 from livegrad.codegen.llvm.stages import Stages
 from livegrad.codegen.llvm.tape_runtime import RUNTIME, TOO_MUCH
-from livegrad.ir.types import i64
+from livegrad.codegen.llvm.vector_math import MATH_FUNCTIONS, math_function_name
+from livegrad.ir.types import SCALARS, i64
 from livegrad.schedule.loops.cost_model import FEWEST_LANES, byte_size
 from livegrad.schedule.loops.nest import LoopNest
 
 
 @dataclass(frozen=True)
 class KernelText:
-    """LLVM text of a kernel, the words it takes, and its checks."""
+    """LLVM IR of a kernel, its argument slots, and its checks."""
 
     declarations: frozenset[str]
     definition: str  # of the function `kernel`, and of those beside it that it calls
     longest: int  # lines of any of them
     attributes: str
     uses_tapes: bool
-    words: tuple[str, ...]
+    slots: tuple[str, ...]  # of the argument block, by name
     sites: tuple[Site, ...]
     interruptible: bool
     math: tuple[MathRequest, ...]  # functions of the math library that it calls
@@ -66,103 +68,115 @@ def _under_name(definition: str, symbol: str) -> str:
     return definition.replace("@kernel(", f"@{symbol}(", 1).replace("@kernel.", f"@{symbol}.")
 
 
-def emit_kernel(nest: LoopNest, quick: bool = False) -> KernelText:
-    """The text of a kernel; the symbol is `kernel`.
+def _math_declaration(request: MathRequest) -> str:
+    """How a kernel declares a function of the library: pure, so that calls can be shared and moved out of loops."""
+    function, element, lanes = request
+    if is_lane_function(function):
+        return lane_declaration(*request)
+    vector = llvm_type(SCALARS[element], lanes)
+    arguments = ", ".join([vector] * MATH_FUNCTIONS[function])
+    return f"declare fastcc {vector} @{math_function_name(*request)}({arguments}) nounwind willreturn memory(none)"
 
-    With `quick`, a text that takes less time to compile and gives the same bits.
+
+def emit_kernel(nest: LoopNest, quick: bool = False) -> KernelText:
+    """The LLVM module of a loop nest; the symbol is `kernel`.
+
+    With `quick`, the baseline tier: it compiles in less time and computes the same bits.
     """
     if quick:
-        return _Emitter(_narrow(nest), quick).emit()
-    if suits_interleaving(nest):
-        nest = nest.change(nest.vector, extent=2 * nest.lanes, streams=2)
+        return _Emitter(_baseline_form(nest), quick).emit()
+    if nest.vector.streams > 1:
+        suits = suits_interleaving(nest.kernel)
+        nest = nest.change(nest.vector, extent=2 * nest.lanes) if suits else nest.change(nest.vector, streams=1)
     return _Emitter(nest).emit()
 
 
-def _narrow(nest: LoopNest) -> LoopNest:
-    """One register for each value instead of several, where lanes are independent of each other; all stores go through
-    the caches."""
+def _baseline_form(nest: LoopNest) -> LoopNest:
+    """One register for each value instead of several, where lanes are independent, and ordinary stores."""
     lanes, ports = nest.lanes, (*nest.kernel.reads, *nest.kernel.outputs)
     if nest.across and not nest.unrolled_points and lanes > 1:
         widest = max([byte_size(port.element) for port in ports], default=4)
         lanes = min(lanes, max(FEWEST_LANES, nest.vector_bytes // widest))
-    if lanes == nest.lanes and not nest.non_temporal:
+    if lanes == nest.lanes and nest.vector.streams == 1 and not nest.non_temporal:
         return nest
     outputs = tuple([access._replace(non_temporal=False) for access in nest.outputs])
-    return nest.change(nest.vector, extent=lanes).replace(outputs=outputs)
+    return nest.change(nest.vector, extent=lanes, streams=1).replace(outputs=outputs)
 
 
 class _Emitter(Stages):
     """The whole function."""
 
     def emit(self) -> KernelText:
-        asm = self.asm
+        builder = self.builder
         self.load_arguments()
         begin, end = Register("%begin", i64, 1), Register("%end", i64, 1)
-        asm.begin("items")
+        builder.begin("items")
         sizes = self._item_sizes()
-        # Indices are counted on from item to item: dividing takes longer than the work of a short line.
+        # Indices are incremented from item to item: dividing takes longer than the work of a short line.
         start = self.decode(begin, sizes) if len(sizes) > 1 else []
 
         def item(number: Register, indices: list[Register]) -> list[Register]:
             self._item(number, [number] if len(sizes) == 1 else indices)
             return self._following(indices, sizes) if indices else []
 
-        counted_loop(self.asm, begin, end, 1, start, item)
-        if asm.uses_tapes:
-            asm.line("call void @lg_arena_free(ptr %arena)")
+        counted_loop(self.builder, begin, end, 1, start, item)
+        if builder.uses_tapes:
+            builder.line("call void @lg_arena_free(ptr %arena)")
         if self.nest.non_temporal:
-            asm.line("fence seq_cst")  # stores past the caches are not in order with others
-        asm.line("ret void")
+            builder.line("fence seq_cst")  # non-temporal stores are not ordered with others
+        builder.line("ret void")
         return self._finish()
 
     def _finish(self) -> KernelText:
-        asm = self.asm
+        builder = self.builder
         entry = ["start:"]
         named: list[str] = []
-        status, interrupt, rest = asm.entry[:2], asm.entry[2:4], asm.entry[4:]  # two lines load each word
-        if asm.sites or asm.uses_tapes or asm.polls:
+        status, interrupt, rest = builder.entry[:2], builder.entry[2:4], builder.entry[4:]  # two lines load each word
+        if builder.sites or builder.uses_tapes or builder.polls:
             entry += status
-            named.append(f"  %status = bitcast ptr {self.status} to ptr")
-        if asm.polls:
+            named.append(f"  %status = bitcast ptr {self.status.text} to ptr")
+        if builder.polls:
             entry += interrupt
-            named.append(f"  %interrupt = bitcast ptr {self.interrupt} to ptr")
-        if asm.uses_tapes:
+            named.append(f"  %interrupt = bitcast ptr {self.interrupt.text} to ptr")
+        if builder.uses_tapes:
             entry.append("  %arena = alloca [4 x i64], align 8")
             named += self._arena_lines()
-        body = "\n".join([*entry, *rest, *named, "  br label %items", *asm.lines])
+        body = "\n".join([*entry, *rest, *named, "  br label %items", *builder.lines])
         definition = f"define void @kernel(i64 %begin, i64 %end, ptr noalias %args, i64 %worker) #0 {{\n{body}\n}}"
-        definitions = [definition, *asm.definitions]
+        definitions = [definition, *builder.definitions]
         width = self.nest.vector_bytes * 8
         common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
         return KernelText(
-            frozenset(asm.declarations | {math_declaration(request) for request in asm.math}),
+            frozenset(builder.declarations | {_math_declaration(request) for request in builder.math}),
             "\n".join(definitions),
             max(text.count("\n") for text in definitions),
             f'attributes #0 = {{ {common} "stackrealign" }}',
-            asm.uses_tapes,
-            tuple(self.words.names),
-            tuple(asm.sites),
-            asm.polls,
-            tuple(sorted(asm.math)),
+            builder.uses_tapes,
+            tuple(self.slots.names),
+            tuple(builder.sites),
+            builder.polls,
+            tuple(sorted(builder.math)),
         )
 
     def _arena_lines(self) -> list[str]:
-        """An empty arena that knows where to complain."""
-        self.asm.sites.append(Site(TOO_MUCH, None))
-        words = ("ptr null", "i64 0", "ptr %status", f"i64 {len(self.asm.sites) - 1}")
+        """An empty arena, with the status word and the check site that it reports to."""
+        self.builder.sites.append(Site(TOO_MUCH, None))
+        fields = ("ptr null", "i64 0", "ptr %status", f"i64 {len(self.builder.sites) - 1}")
         lines = []
-        for index, word in enumerate(words):
+        for index, field in enumerate(fields):
             lines.append(f"  %arena.{index} = getelementptr i64, ptr %arena, i64 {index}")
-            lines.append(f"  store {word}, ptr %arena.{index}")
+            lines.append(f"  store {field}, ptr %arena.{index}")
         return lines
 
     def _item_sizes(self) -> list[Register]:
         """How many items there are along each dimension: rows, or lines and the blocks of a line."""
-        asm = self.asm
+        builder = self.builder
         if not self.across or len(self.extents) < 2:
             return self.extents
-        rounded = asm.apply("add", i64, self.extents[-1], asm.apply("sub", i64, self.block_size, asm.constant(1, i64)))
-        return [*self.extents[:-1], asm.apply("udiv", i64, rounded, self.block_size)]
+        rounded = builder.apply(
+            "add", i64, self.extents[-1], builder.apply("sub", i64, self.block_size, builder.constant(1, i64))
+        )
+        return [*self.extents[:-1], builder.apply("udiv", i64, rounded, self.block_size)]
 
     def _item(self, item: Register, indices: list[Register]) -> None:
         if self.across and indices:
@@ -172,36 +186,37 @@ class _Emitter(Stages):
             self._row(item, None)
 
     def _block(self, outer: list[Register], block: Register) -> None:
-        """Lanes across the last domain dimension: an item is a block of it."""
-        asm = self.asm
+        """Lanes across the last domain dimension, of which an item is a block."""
+        builder = self.builder
         length = self.extents[-1]
-        start = asm.apply("mul", i64, block, self.block_size)
-        stop = asm.least(asm.apply("add", i64, start, self.block_size), length)
+        start = builder.apply("mul", i64, block, self.block_size)
+        stop = builder.least(builder.apply("add", i64, start, self.block_size), length)
 
         def group(position: Register, carried: list[Register]) -> list[Register]:
             self.domain_index = [*outer, position]
-            first = self.chunk_rank if self.masked else len(self.extents)  # only checks tell elements by number
+            first = self.chunk_rank if self.masked else len(self.extents)  # only checks need the linear index
             self._row(self.encode(self.domain_index[first:], self.extents[first:]), (position, stop))
             return []
 
-        counted_loop(self.asm, start, stop, self.nest.lanes, [], group)
+        counted_loop(self.builder, start, stop, self.nest.lanes, [], group)
 
     def _row(self, element: Register, tail: Tail | None) -> None:
         """All stages at one row (or at a group of rows, one a lane)."""
-        asm = self.asm
-        asm.element_index = element
-        if asm.uses_tapes or self._may_tape():
-            asm.uses_tapes = True
-            asm.line("call void @lg_arena_empty(ptr %arena)")
+        builder = self.builder
+        builder.element_index = element
+        if builder.uses_tapes or self._may_tape():
+            builder.uses_tapes = True
+            builder.line("call void @lg_arena_empty(ptr %arena)")
         self._begin_group(tail)
         self.tail = tail
-        self.row_mask = self._lane_mask(tail) if tail is not None and self.masked and asm.lanes > 1 else None
+        self.row_mask = self._lane_mask(tail) if tail is not None and self.masked and builder.lanes > 1 else None
+        across = self.across
         for stage in self.kernel.stages:
             if stage.level == "row":
-                lanes, asm.lanes = asm.lanes, asm.lanes if self.across else 1
-                with asm.under(self.row_mask):
+                lanes, builder.lanes = builder.lanes, builder.lanes if across else 1
+                with builder.under(self.row_mask):
                     self._row_stage(stage)
-                asm.lanes = lanes
+                builder.lanes = lanes
             elif stage.scan is not None:
                 self._scan_stage(stage)
             else:

@@ -1,4 +1,4 @@
-"""What a node becomes while LLVM IR is emitted: registers by component, uniform or one per lane."""
+"""Typed values in LLVM IR: registers, which are uniform or have one value per lane, and what a node becomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ import numpy as np
 from livegrad.ir.bfloat16 import narrow
 from livegrad.ir.types import Scalar, Type, bf16
 
-_LLVM = {"bool": "i1", "f16": "half", "f32": "float", "f64": "double"}
+_LLVM = {"bool": "i1", "f16": "half", "f32": "float", "f64": "double", "ptr": "ptr"}
+
+
+class _Pointer(Scalar):
+    """The type of addresses: LLVM has one for all of them."""
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+pointer = _Pointer("ptr", "pointer", 64)
 
 
 def llvm_element(type: Scalar) -> str:
@@ -46,11 +56,11 @@ def literal_text(value: Any, type: Scalar) -> str:
     return f"0x{struct.pack('>d', wide).hex().upper()}"
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: nobody changes one, and so they are made in half the time
+@dataclass(slots=True, unsafe_hash=True)  # never mutated, but not frozen: that halves the time to create one
 class Register:
-    """A scalar value in LLVM text: the same for all lanes (`lanes` is 1), or one for each.
+    """A scalar value in LLVM IR: the same for all lanes (`lanes` is 1), or one for each.
 
-    The place of a point along a dimension says which, and, where lanes count it up by one, what lane 0 has.
+    The index of a point has its dimension and, where it increases by one from lane to lane, the index of lane 0.
     """
 
     text: str
@@ -71,14 +81,14 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class TensorReference:
-    """A whole tensor that is used by index: where it starts, and its extents and strides (in elements) as registers."""
+    """A tensor that is accessed by index: its address, and its extents and strides (in elements) as registers."""
 
-    pointer: str
+    pointer: Register
     element: Scalar
     extents: tuple[Register, ...]
     strides: tuple[Register, ...]
-    covered: frozenset[tuple[int, int]] = frozenset()  # axes that have room for every place along a dimension
-    chunk_rank: int = 0  # axes before those that its user knows
+    covered: frozenset[tuple[int, int]] = frozenset()  # axes that have room for every index along a dimension
+    chunk_rank: int = 0  # axes in front of those that the user sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +101,16 @@ class TapeReference:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Two factors that are not multiplied yet: whoever adds the product to something rounds once."""
+    """Two factors that are not multiplied yet, so that an addition of the product rounds once."""
 
     first: Register
     second: Register
 
 
-Value: TypeAlias = "Register | TensorReference | TapeReference | tuple[Value, ...]"
+NodeValue: TypeAlias = "Register | TensorReference | TapeReference | tuple[NodeValue, ...]"
 
 
-def registers_of(value: Value) -> list[Register]:
+def registers_of(value: NodeValue) -> list[Register]:
     """All registers of a value, in order; a tape counts by its header."""
     if isinstance(value, Register):
         return [value]

@@ -17,7 +17,7 @@ from livegrad.schedule.kernel import Sink, Stage
 
 
 def _width(target: Sink) -> int:
-    """How many registers a fold is: one that looks for a place has two."""
+    """How many registers a reduction carries: argmin and argmax carry a value and its index."""
     return 2 if target.reduce in ("argmax", "argmin") else 1
 
 
@@ -31,7 +31,7 @@ class Stages(Tiles):
         tail = self.tail if across else None
         arguments = self._arguments(stage, [], tail, across)
         emit = emit_interleaved if self.nest.vector.streams > 1 else emit_function
-        results = emit(self.asm, stage.body, arguments)
+        results = emit(self.builder, stage.body, arguments)
         stores = []
         for target, value in zip(stage.sinks, results, strict=True):
             if target.kind == "row":
@@ -62,53 +62,56 @@ class Stages(Tiles):
 
             if depth == tiled:
                 return self._tiled_sweep(stage, indices, (start, stop), state, deeper, down)
-            return counted_loop(self.asm, start, stop, 1, state, deeper, downward=down)
+            return counted_loop(self.builder, start, stop, 1, state, deeper, downward=down)
 
         return level(0, [], carried)
 
     def _inner_range(self, depth: int) -> tuple[Register, Register]:
-        asm = self.asm
+        builder = self.builder
         if depth or self.chunk is None:
-            return asm.constant(0, i64), self.inner[depth]
-        start = asm.apply("mul", i64, self.domain_index[0], self.chunk)
-        return start, asm.least(asm.apply("add", i64, start, self.chunk), self.inner[0])
+            return builder.constant(0, i64), self.inner[depth]
+        start = builder.apply("mul", i64, self.domain_index[0], self.chunk)
+        return start, builder.least(builder.apply("add", i64, start, self.chunk), self.inner[0])
 
     def _point_stage(self, stage: Stage) -> None:
-        folds = [target for target in stage.sinks if target.reduce is not None]
-        start = [part for target in folds for part in self._fold_start(target)]
+        reductions = [target for target in stage.sinks if target.reduce is not None]
+        start = [part for target in reductions for part in self._reduction_start(target)]
         if self.nest.unrolled_points:
             ended = self._written_out(stage, start)
         elif self.across:
             ended = self._sweep(stage, start, lambda indices, state: self._point(stage, indices, self.tail, state))
         else:
             ended = self._sweep(stage, start, lambda indices, state: self._lane_loop(stage, indices, state))
-        self._end_folds(folds, ended)
+        self._end_reductions(reductions, ended)
 
     def _written_out(self, stage: Stage, state: list[Register]) -> list[Register]:
         """Each of a short row's points in turn, without a loop: columns of packed rows are there as vectors."""
         assert self.tail is not None
         self.columns = self._load_rows(stage, self.tail)
         for column in range(self.nest.unrolled_points):
-            state = self._point(stage, [self.asm.constant(column, i64)], self.tail, state)
+            state = self._point(stage, [self.builder.constant(column, i64)], self.tail, state)
         self._store_rows(self.tail)
         self.columns = {}
         return state
 
-    def _fold_start(self, target: Sink) -> list[Register]:
-        asm = self.asm
-        type = lane_reductions.accumulator_type(target.reduce or "", self._fold_type(target))
-        return [asm.widen(register, asm.lanes) for register in lane_reductions.initial(asm, target.reduce or "", type)]
+    def _reduction_start(self, target: Sink) -> list[Register]:
+        builder = self.builder
+        type = lane_reductions.accumulator_type(target.reduce or "", self._reduction_type(target))
+        return [
+            builder.widen(register, builder.lanes)
+            for register in lane_reductions.initial(builder, target.reduce or "", type)
+        ]
 
-    def _fold_type(self, target: Sink) -> Scalar:
+    def _reduction_type(self, target: Sink) -> Scalar:
         for stage in self.kernel.stages:
             for own, result in zip(stage.sinks, stage.body.results, strict=True):
                 if own is target and isinstance(result.type, Scalar):
                     return result.type
-        raise AssertionError("a fold has a scalar result")
+        raise AssertionError("a reduction has a scalar result")
 
-    def _end_folds(self, folds: list[Sink], registers: list[Register]) -> None:
+    def _end_reductions(self, reductions: list[Sink], registers: list[Register]) -> None:
         supply = iter(registers)
-        for target in folds:
+        for target in reductions:
             kind = target.reduce or ""
             value = tuple(next(supply) for _ in range(_width(target)))
             if not self.across:
@@ -118,16 +121,16 @@ class Stages(Tiles):
 
     def _across_lanes(self, kind: str, value: lane_reductions.Accumulator) -> lane_reductions.Accumulator:
         if self.quick and len(value) == 1 and value[0].lanes > 1 and baseline_lanes.has_calls(value[0].type):
-            return (baseline_lanes.fold_lanes(self.asm, kind, value[0]),)
-        return lane_reductions.across_lanes(self.asm, kind, value)
+            return (baseline_lanes.reduce_lanes(self.builder, kind, value[0]),)
+        return lane_reductions.across_lanes(self.builder, kind, value)
 
     def _narrowed(self, value: Register, wanted: Scalar) -> Register:
         if value.type is f32 and wanted.bits == 16:
-            return self.asm.convert("fptrunc", value, wanted)
+            return self.builder.convert("fptrunc", value, wanted)
         return value
 
     def _lane_loop(self, stage: Stage, indices: list[Register], state: list[Register]) -> list[Register]:
-        """The last inner dimension by groups of lanes: several at once while they are full, then one by one."""
+        """The last inner dimension by groups of lanes: unrolled while groups are full, then one by one."""
         step = self.nest.lanes
         depth = len(self.inner) - 1
         start, stop = self._inner_range(depth)
@@ -139,70 +142,70 @@ class Stages(Tiles):
             self._begin_group((position, stop))
             return self._point(stage, [*indices, position], (position, stop), inner)
 
-        return counted_loop(self.asm, start, stop, step, state, group)
+        return counted_loop(self.builder, start, stop, step, state, group)
 
     def _full_groups(
         self, stage: Stage, indices: list[Register], start: Register, stop: Register, unroll: int, state: list[Register]
     ) -> tuple[Register, list[Register]]:
-        asm, lane_count = self.asm, self.nest.lanes
+        builder, lane_count = self.builder, self.nest.lanes
         step = lane_count * unroll
-        count = asm.apply("sub", i64, stop, start)
-        whole = asm.apply("and", i64, count, asm.constant(-step, i64))
-        end = asm.apply("add", i64, start, whole)
+        count = builder.apply("sub", i64, stop, start)
+        whole = builder.apply("and", i64, count, builder.constant(-step, i64))
+        end = builder.apply("add", i64, start, whole)
 
         def body_in_turn(position: Register, carried: list[Register]) -> list[Register]:
-            """The first of the folds goes on and comes last: all have had their turn when the loop ends."""
+            """Rotates the accumulators, so that each has had its turn when the loop ends."""
             return [*carried[len(state) :], *self._point(stage, [*indices, position], None, carried[: len(state)])]
 
         def body(position: Register, carried: list[Register]) -> list[Register]:
             groups = []
             for k in range(unroll):
-                at = position if not k else asm.apply("add", i64, position, asm.constant(k * lane_count, i64))
+                at = position if not k else builder.apply("add", i64, position, builder.constant(k * lane_count, i64))
                 own = carried[k * len(state) : (k + 1) * len(state)]
                 groups += self._point(stage, [*indices, at], None, own)
             return groups
 
-        fresh = [part for t in stage.sinks if t.reduce is not None for part in self._fold_start(t)]
+        fresh = [part for t in stage.sinks if t.reduce is not None for part in self._reduction_start(t)]
         carried = [*state, *(fresh * (unroll - 1))]
         if self.quick:
-            ended = counted_loop(self.asm, start, end, lane_count, carried, body_in_turn)
+            ended = counted_loop(self.builder, start, end, lane_count, carried, body_in_turn)
         else:
-            ended = counted_loop(self.asm, start, end, step, carried, body)
-        folds = [target for target in stage.sinks if target.reduce is not None]
-        return end, self._fold_groups(folds, ended, unroll)
+            ended = counted_loop(self.builder, start, end, step, carried, body)
+        reductions = [target for target in stage.sinks if target.reduce is not None]
+        return end, self._combine_groups(reductions, ended, unroll)
 
-    def _fold_groups(self, folds: list[Sink], registers: list[Register], unroll: int) -> list[Register]:
+    def _combine_groups(self, reductions: list[Sink], registers: list[Register], unroll: int) -> list[Register]:
         size = len(registers) // unroll
         groups = [registers[k * size : (k + 1) * size] for k in range(unroll)]
         while len(groups) > 1:
             pairs = zip(groups[::2], groups[1::2], strict=True)
-            groups = [self._fold_pair(folds, first, second) for first, second in pairs]
+            groups = [self._combine_pair(reductions, first, second) for first, second in pairs]
         return groups[0]
 
-    def _fold_pair(self, folds: list[Sink], first: list[Register], second: list[Register]) -> list[Register]:
+    def _combine_pair(self, reductions: list[Sink], first: list[Register], second: list[Register]) -> list[Register]:
         result: list[Register] = []
         position = 0
-        for target in folds:
+        for target in reductions:
             width = _width(target)
             a, b = (tuple(side[position : position + width]) for side in (first, second))
-            result.extend(lane_reductions.combine(self.asm, target.reduce or "", a, b))
+            result.extend(lane_reductions.combine(self.builder, target.reduce or "", a, b))
             position += width
         return result
 
     def _point(self, stage: Stage, indices: list[Register], tail: Tail | None, state: list[Register]) -> list[Register]:
         """The body at one inner point of each lane; `tail` says where the lanes end, None that they are all there."""
-        asm = self.asm
+        builder = self.builder
         along = not self.across
-        mask = self._lane_mask(tail) if tail is not None and asm.lanes > 1 and self._needs_mask(stage) else None
-        row = asm.element_index
+        mask = self._lane_mask(tail) if tail is not None and builder.lanes > 1 and self._needs_mask(stage) else None
+        row = builder.element_index
         if self.masked and (along or self._sweeps_rows()):
-            asm.element_index = self._operand_element(indices)
-            asm.element_step = None if along else self._inner_points()
-        with asm.under(mask if self.masked else None):
+            builder.element_index = self._operand_element(indices)
+            builder.element_step = None if along else self._inner_points()
+        with builder.under(mask if self.masked else None):
             arguments = self._arguments(stage, indices, tail, True)
             summed = [number for number, target in enumerate(stage.sinks) if target.reduce == "sum"]
-            results = emit_results(asm, stage.body, arguments, summed)
-        asm.element_index, asm.element_step = row, None
+            results = emit_results(builder, stage.body, arguments, summed)
+        builder.element_index, builder.element_step = row, None
         following: list[Register] = []
         stores = []
         supply = iter(state)
@@ -214,10 +217,10 @@ class Stages(Tiles):
             if target.kind == "whole":
                 continue  # changed in place
             assert isinstance(value, Register | Product)
-            folded = self._folded(target, value, indices, held := [next(supply) for _ in range(_width(target))])
-            if tail is not None and along and asm.lanes > 1:
-                folded = [self._up_to_the_end(tail, mask, *pair) for pair in zip(folded, held, strict=True)]
-            following += folded
+            reduced = self._accumulate(target, value, indices, held := [next(supply) for _ in range(_width(target))])
+            if tail is not None and along and builder.lanes > 1:
+                reduced = [self._up_to_the_end(tail, mask, *pair) for pair in zip(reduced, held, strict=True)]
+            following += reduced
         self._store(stores, indices, tail, True)
         return following
 
@@ -227,63 +230,63 @@ class Stages(Tiles):
         return self.encode([*self.domain_index[first:], *indices], [*self.extents[first:], *self.inner])
 
     def _sweeps_rows(self) -> bool:
-        """Whether lanes go over rows in memory. Of what is folded down columns, a failed check names the column."""
+        """Whether lanes sweep rows in memory. In a reduction down columns, a failed check names the column."""
         return any("row" in access.strides for access in (*self.nest.reads, *self.nest.outputs))
 
     def _inner_points(self) -> Register:
         total, *others = self.inner
         for extent in others:
-            total = self.asm.apply("mul", i64, total, extent)
+            total = self.builder.apply("mul", i64, total, extent)
         return total
 
     def _needs_mask(self, stage: Stage) -> bool:
-        """Whether which lanes there are is asked for: by checks, and by folds along them that have no call for that."""
+        """Whether lanes need a mask: for checks, and for reductions along lanes that have no call for it."""
         if self.masked or self.across:
             return self.masked
-        folds = [self._fold_type(target) for target in stage.sinks if target.reduce is not None]
-        return not all(self.quick and baseline_lanes.has_calls(type) for type in folds)
+        reductions = [self._reduction_type(target) for target in stage.sinks if target.reduce is not None]
+        return not all(self.quick and baseline_lanes.has_calls(type) for type in reductions)
 
-    def _folded(
+    def _accumulate(
         self, target: Sink, value: Register | Product, indices: list[Register], held: list[Register]
     ) -> list[Register]:
-        asm = self.asm
+        builder = self.builder
         if isinstance(value, Product):
-            return [add_product(asm, value, held[0])]
+            return [add_product(builder, value, held[0])]
         type = held[0].type
-        value = asm.widen(value if value.type is type else asm.convert("fpext", value, type), asm.lanes)
+        value = builder.widen(value if value.type is type else builder.convert("fpext", value, type), builder.lanes)
         fresh = (value, self._linear_index(indices)) if _width(target) == 2 else (value,)
-        return list(lane_reductions.combine(asm, target.reduce or "", tuple(held), fresh))
+        return list(lane_reductions.combine(builder, target.reduce or "", tuple(held), fresh))
 
     def _up_to_the_end(self, tail: Tail, mask: Register | None, new: Register, old: Register) -> Register:
-        """A fold after a group of lanes: those behind the end keep what they had."""
+        """An accumulator after a group of lanes: lanes behind the end keep their value."""
         if mask is not None:
-            return self.asm.select(mask, new, old)
-        return baseline_lanes.choose_first(self.asm, new, old, self._left(tail))
+            return self.builder.select(mask, new, old)
+        return baseline_lanes.choose_first(self.builder, new, old, self._left(tail))
 
     def _linear_index(self, indices: list[Register]) -> Register:
         """The position among the inner points, lane by lane."""
-        asm = self.asm
+        builder = self.builder
         linear = indices[0]
         for index, extent in zip(indices[1:], self.inner[1:], strict=True):
-            linear = asm.apply("add", i64, asm.apply("mul", i64, linear, extent), index)
-        if not self.across and asm.lanes > 1:
-            return asm.apply("add", i64, asm.widen(linear, asm.lanes), self._lane_numbers())
-        return asm.widen(linear, asm.lanes)
+            linear = builder.apply("add", i64, builder.apply("mul", i64, linear, extent), index)
+        if not self.across and builder.lanes > 1:
+            return builder.apply("add", i64, builder.widen(linear, builder.lanes), self._lane_numbers())
+        return builder.widen(linear, builder.lanes)
 
     def _scan_stage(self, stage: Stage) -> None:
-        """Lanes across only: each lane folds along its own row, storing as it goes."""
-        asm, scan = self.asm, stage.scan
+        """Lanes across only: each lane reductions along its own row, storing as it goes."""
+        builder, scan = self.builder, stage.scan
         type = stage.body.results[0].type
         assert scan is not None
         assert isinstance(type, Scalar)
-        start = asm.widen(asm.constant(scan.initial, type), asm.lanes)
+        start = builder.widen(builder.constant(scan.initial, type), builder.lanes)
 
         def body(indices: list[Register], state: list[Register]) -> list[Register]:
-            with asm.under(self.row_mask):
+            with builder.under(self.row_mask):
                 arguments = [state[0], *self._arguments(stage, indices, self.tail, True)]
-                result = emit_function(asm, stage.body, arguments)[0]
+                result = emit_function(builder, stage.body, arguments)[0]
             assert isinstance(result, Register)
-            result = asm.widen(result, asm.lanes)
+            result = builder.widen(result, builder.lanes)
             self._store([(stage.sinks[0], state[0] if scan.exclusive else result)], indices, self.tail, True)
             return [result]
 

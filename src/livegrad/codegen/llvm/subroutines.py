@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from livegrad.codegen.llvm.builder import Assembler
-from livegrad.codegen.llvm.registers import Register, Value, llvm_type, registers_of
+from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.registers import NodeValue, Register, llvm_type, pointer, registers_of
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Tape, Tensor
+from livegrad.ir.types import Scalar, Tape, Tensor, i64
 from livegrad.passes.functions import is_pure, is_pure_node
 from livegrad.schedule.loops.cost_model import byte_size
 
-EmitFunction = Callable[[Assembler, Function, Sequence[Value]], list[Value]]
-EmitNode = Callable[[Assembler, Node, dict[Node, Value]], Value]
+EmitFunction = Callable[[KernelBuilder, Function, Sequence[NodeValue]], list[NodeValue]]
+EmitNode = Callable[[KernelBuilder, Node, dict[Node, NodeValue]], NodeValue]
 
 LONG = 4000  # nodes: shorter code stays in one piece, and its registers are dealt out all together
 _PIECE = 2000
@@ -26,17 +26,18 @@ _ALIGNMENT = 64
 # Results that are returned in registers; more go through memory. Of four floats x86 returns two on the x87 stack, and
 # LLVM's fast instruction selection reads those into registers that the instruction it chooses does not reach (AVX-512).
 _MOST_IN_REGISTERS = 2
+_RESULTS, _FRAME = Register("%results", pointer, 1), Register("%frame", pointer, 1)  # parameters
 
 
 @dataclass(frozen=True)
 class _Subroutine:
     symbol: str
     returned: str  # the LLVM type of its results together
-    results: list[Value]  # as the registers of its own body
+    results: list[NodeValue]  # as the registers of its own body
     in_memory: bool  # whether it writes its results to where its last argument points
 
 
-def rebuild_value(value: Value, registers: list[Register]) -> Value:
+def rebuild_value(value: NodeValue, registers: list[Register]) -> NodeValue:
     """A value of the same shape over other registers, taken from the front of the list."""
     if isinstance(value, Register):
         return registers.pop(0)
@@ -47,48 +48,47 @@ def rebuild_value(value: Value, registers: list[Register]) -> Value:
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-def emit_call(asm: Assembler, function: Function, arguments: Sequence[Value], emit: EmitFunction) -> list[Value]:
+def emit_call(
+    builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], emit: EmitFunction
+) -> list[NodeValue]:
     """The results of a call: of a function beside this one, or written out here where it needs the kernel."""
     if not is_pure(function) or any(isinstance(type, Tensor | Tape) for type in function.parameter_types):
-        return emit(asm, function, arguments)
+        return emit(builder, function, arguments)
     given = [register for argument in arguments for register in registers_of(argument)]
-    key: Hashable = (function, asm.lanes, tuple((register.type, register.lanes) for register in given))
-    found = asm.subroutines.get(key)
+    key: Hashable = (function, builder.lanes, tuple((register.type, register.lanes) for register in given))
+    found = builder.subroutines.get(key)
     if found is None:
-        found = asm.subroutines[key] = _define(asm, function, arguments, emit)
+        found = builder.subroutines[key] = _define(builder, function, arguments, emit)
     assert isinstance(found, _Subroutine)
-    registers = _take_results(asm, found, [register.typed for register in given])
+    registers = _take_results(builder, found, [register.typed for register in given])
     return [rebuild_value(value, registers) for value in found.results]
 
 
-def _take_results(asm: Assembler, called: _Subroutine, arguments: Sequence[str]) -> list[Register]:
+def _take_results(builder: KernelBuilder, called: _Subroutine, arguments: Sequence[str]) -> list[Register]:
     """Calls a function; the registers that have its results."""
     wanted = [register for value in called.results for register in registers_of(value)]
     if called.in_memory:
-        memory = asm.name("results")
-        asm.entry.append(f"  {memory} = alloca {called.returned}, align {_ALIGNMENT}")
-        asm.line(f"call void @{called.symbol}({', '.join([*arguments, f'ptr {memory}'])})")
-        addresses = [_result_address(asm, called.returned, memory, number) for number in range(len(wanted))]
-        texts = [
-            f"load {llvm_type(own.type, own.lanes)}, ptr {address}"
-            for own, address in zip(wanted, addresses, strict=True)
-        ]
+        memory = builder.allocate(called.returned, "results")
+        builder.line(f"call void @{called.symbol}({', '.join([*arguments, memory.typed])})")
+        addresses = [_result_address(builder, called.returned, memory, number) for number in range(len(wanted))]
+        return [builder.load(address, own.type, own.lanes) for own, address in zip(wanted, addresses, strict=True)]
+    text = f"call {called.returned} @{called.symbol}({', '.join(arguments)})"
+    if len(wanted) == 1:
+        texts = [text]
     else:
-        text = f"call {called.returned} @{called.symbol}({', '.join(arguments)})"
-        if len(wanted) == 1:
-            texts = [text]
-        else:
-            packed = asm.raw(text)
-            texts = [f"extractvalue {called.returned} {packed}, {number}" for number in range(len(wanted))]
-    return [asm.make(text, own.type, own.lanes) for text, own in zip(texts, wanted, strict=True)]
+        packed = builder.raw(text)
+        texts = [f"extractvalue {called.returned} {packed}, {number}" for number in range(len(wanted))]
+    return [builder.make(text, own.type, own.lanes) for text, own in zip(texts, wanted, strict=True)]
 
 
-def _result_address(asm: Assembler, returned: str, memory: str, number: int) -> str:
-    return asm.raw(f"getelementptr {returned}, ptr {memory}, i64 0, i32 {number}")
+def _result_address(builder: KernelBuilder, returned: str, memory: Register, number: int) -> Register:
+    return builder.make(f"getelementptr {returned}, {memory.typed}, i64 0, i32 {number}", pointer, 1)
 
 
-def _define(asm: Assembler, function: Function, arguments: Sequence[Value], emit: EmitFunction) -> _Subroutine:
-    inner = asm.beside()
+def _define(
+    builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], emit: EmitFunction
+) -> _Subroutine:
+    inner = builder.beside()
     given = [register for argument in arguments for register in registers_of(argument)]
     own = [Register(f"%a{number}", register.type, register.lanes) for number, register in enumerate(given)]
     fresh = list(own)
@@ -99,9 +99,9 @@ def _define(asm: Assembler, function: Function, arguments: Sequence[Value], emit
     in_memory = len(types) > _MOST_IN_REGISTERS
     parameters = [register.typed for register in own]
     if in_memory:
-        parameters.append("ptr %results")
+        parameters.append(_RESULTS.typed)
         for number, register in enumerate(returned):
-            inner.line(f"store {register.typed}, ptr {_result_address(inner, kind, '%results', number)}")
+            inner.store(register, _result_address(inner, kind, _RESULTS, number))
         inner.line("ret void")
     elif len(types) == 1:
         inner.line(f"ret {returned[0].typed}")
@@ -110,16 +110,18 @@ def _define(asm: Assembler, function: Function, arguments: Sequence[Value], emit
         for number, register in enumerate(returned):
             packed = inner.raw(f"insertvalue {kind} {packed}, {register.typed}, {number}")
         inner.line(f"ret {kind} {packed}")
-    symbol = _finish(asm, inner, "void" if in_memory else kind, parameters)
+    symbol = _finish(builder, inner, "void" if in_memory else kind, parameters)
     return _Subroutine(symbol, kind, results, in_memory)
 
 
-def _finish(asm: Assembler, inner: Assembler, returned: str, parameters: Iterable[str]) -> str:
+def _finish(builder: KernelBuilder, inner: KernelBuilder, returned: str, parameters: Iterable[str]) -> str:
     """Puts a function that was written beside this one into the module; its name goes out."""
     assert not inner.sites and not inner.polls and not inner.uses_tapes  # noqa: PT018 - one rule
-    symbol = f"kernel.{len(asm.definitions)}"
+    symbol = f"kernel.{len(builder.definitions)}"
     body = "\n".join(["start:", *inner.entry, *inner.lines])
-    asm.definitions.append(f"define internal {returned} @{symbol}({', '.join(parameters)}) noinline #0 {{\n{body}\n}}")
+    builder.definitions.append(
+        f"define internal {returned} @{symbol}({', '.join(parameters)}) noinline #0 {{\n{body}\n}}"
+    )
     return symbol
 
 
@@ -127,28 +129,28 @@ def _finish(asm: Assembler, inner: Assembler, returned: str, parameters: Iterabl
 
 
 def emit_in_pieces(
-    asm: Assembler,
+    builder: KernelBuilder,
     written: Sequence[Node],
     reads: Mapping[Node, Sequence[Node]],
     kept: Iterable[Node],
-    values: dict[Node, Value],
+    values: dict[Node, NodeValue],
     emit: EmitNode,
 ) -> None:
     """Writes nodes in order, runs of them that need nothing of the kernel as functions of their own.
 
     `reads` says which nodes each needs the values of, `kept` which are needed afterwards: those are in `values` then.
     """
-    frame = _Frame(asm, values, reads, written, set(kept))
+    frame = _Frame(builder, values, reads, written, set(kept))
     for first, last in _runs(written):
         if last - first == 1:
             node = written[first]
             frame.fetch(reads[node])
-            values[node] = emit(asm, node, values)
+            values[node] = emit(builder, node, values)
         else:
             frame.run(written[first:last], emit)
         frame.release(last)
     frame.fetch(kept)
-    asm.entry.append(f"  {frame.pointer} = alloca [{max(frame.size, 1)} x i8], align {_ALIGNMENT}")
+    builder.entry.append(f"  {frame.memory.text} = alloca [{max(frame.size, 1)} x i8], align {_ALIGNMENT}")
 
 
 def _runs(written: Sequence[Node]) -> Iterable[tuple[int, int]]:
@@ -173,18 +175,17 @@ _Slot = tuple[int, Scalar, int]  # where in the frame, what, for how many lanes
 class _Frame:
     """Memory through which pieces hand on values; what is no longer read makes room for others."""
 
-    asm: Assembler
-    values: dict[Node, Value]  # those that the caller has in registers
+    builder: KernelBuilder
+    values: dict[Node, NodeValue]  # those that the caller has in registers
     reads: Mapping[Node, Sequence[Node]]
     written: Sequence[Node]
     kept: set[Node]
     size: int = 0
-    pointer: str = ""
-    slots: dict[Node, tuple[Value, list[_Slot | None]]] = field(default_factory=dict)
+    slots: dict[Node, tuple[NodeValue, list[_Slot | None]]] = field(default_factory=dict)
     free: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.pointer = self.asm.name("frame")
+        self.memory = Register(self.builder.name("frame"), pointer, 1)
         self.last: dict[Node, int] = {}
         for place, node in enumerate(self.written):
             for operand in self.reads[node]:
@@ -198,27 +199,27 @@ class _Frame:
     def run(self, nodes: Sequence[Node], emit: EmitNode) -> None:
         """A piece as a function, and a call of it."""
         own = set(nodes)
-        inner = self.asm.beside()
-        local: dict[Node, Value] = {}
+        inner = self.builder.beside()
+        local: dict[Node, NodeValue] = {}
         end = self.released + len(nodes)
         for node in nodes:
             for operand in self.reads[node]:
                 if operand not in own and operand not in local:
-                    self._store(self.asm, self.pointer, operand, self.values)
-                    local[operand] = self._load(inner, "%frame", operand)
+                    self._store(self.builder, self.memory, operand, self.values)
+                    local[operand] = self._load(inner, _FRAME, operand)
             local[node] = emit(inner, node, local)
         for node in nodes:
             if node in self.kept or self.last.get(node, -1) >= end:
-                self._store(inner, "%frame", node, local)
+                self._store(inner, _FRAME, node, local)
         inner.line("ret void")
-        symbol = _finish(self.asm, inner, "void", ["ptr %frame"])
-        self.asm.line(f"call void @{symbol}(ptr {self.pointer})")
+        symbol = _finish(self.builder, inner, "void", [_FRAME.typed])
+        self.builder.line(f"call void @{symbol}({self.memory.typed})")
 
     def fetch(self, nodes: Iterable[Node]) -> None:
         """Loads what the caller needs in registers."""
         for node in nodes:
             if node not in self.values:
-                self.values[node] = self._load(self.asm, self.pointer, node)
+                self.values[node] = self._load(self.builder, self.memory, node)
 
     def release(self, end: int) -> None:
         """The nodes before this place have been written: what only they read makes room."""
@@ -229,7 +230,7 @@ class _Frame:
                         self.free.setdefault(_room(slot[1], slot[2]), []).append(slot[0])
         self.released = end
 
-    def _store(self, asm: Assembler, pointer: str, node: Node, values: Mapping[Node, Value]) -> None:
+    def _store(self, builder: KernelBuilder, memory: Register, node: Node, values: Mapping[Node, NodeValue]) -> None:
         if node in self.slots:
             return
         value = values[node]
@@ -239,21 +240,19 @@ class _Frame:
                 slots.append(None)
                 continue
             slot = self._slot(register)
-            place = asm.raw(f"getelementptr i8, ptr {pointer}, i64 {slot[0]}")
-            asm.line(f"store {register.typed}, ptr {place}, align {_ALIGNMENT}")
+            builder.store(register, builder.advance(memory, builder.constant(slot[0], i64)), _ALIGNMENT)
             slots.append(slot)
         self.slots[node] = value, slots
 
-    def _load(self, asm: Assembler, pointer: str, node: Node) -> Value:
+    def _load(self, builder: KernelBuilder, memory: Register, node: Node) -> NodeValue:
         value, slots = self.slots[node]
         registers = []
         for register, slot in zip(registers_of(value), slots, strict=True):
             if slot is None:
                 registers.append(register)
                 continue
-            place = asm.raw(f"getelementptr i8, ptr {pointer}, i64 {slot[0]}")
-            text = f"load {llvm_type(register.type, register.lanes)}, ptr {place}, align {_ALIGNMENT}"
-            registers.append(asm.make(text, register.type, register.lanes))
+            address = builder.advance(memory, builder.constant(slot[0], i64))
+            registers.append(builder.load(address, register.type, register.lanes, _ALIGNMENT))
         return rebuild_value(value, registers)
 
     def _slot(self, register: Register) -> _Slot:

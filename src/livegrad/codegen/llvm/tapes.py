@@ -9,36 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from livegrad.codegen.llvm.builder import Assembler
 from livegrad.codegen.llvm.counted_loops import counted_loop
-from livegrad.codegen.llvm.registers import Register, TapeReference, Value, llvm_memory
-from livegrad.codegen.llvm.vector_memory import load_vector, memory_type, store_vector, to_memory
+from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.registers import NodeValue, Register, TapeReference, pointer
+from livegrad.codegen.llvm.vector_memory import load_vector, memory_type, store_element, store_vector
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Type, bool_, components, i64
 from livegrad.ir.walk import functions_in, nodes_of, toposort
-from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.tape import tape_add, tape_set, tape_sum
+from livegrad.passes.in_place_loops import LOOPS, first_carried, written_operands
 from livegrad.schedule.loops.cost_model import byte_size
 
 _WRITES = (tape_set, tape_add, tape_sum)
 _SLOT_ALIGNMENT = 64
-Select = Callable[[Assembler, Register, Value, Value], Value]
+Select = Callable[[KernelBuilder, Register, NodeValue, NodeValue], NodeValue]
 
 
 def _written_operands(node: Node) -> list[int]:
-    """Which operands of a node it changes in place: the tape that it writes to, or those that a loop carries."""
+    """Which operands of a node it changes in place: the tapes and tensors that it writes to, or that a loop carries."""
     if node.op in _WRITES:
         return [0]
-    if node.op not in (for_loop, while_loop):
-        return []
-    first = 1 if node.op is for_loop else 0
-    places = range(first, first + node.attribute("carried"))
-    return [place for place in places if isinstance(node.operands[place].type, Tape)]
+    tensors = list(written_operands(node))
+    if node.op not in LOOPS:
+        return tensors
+    places = range(first_carried(node), first_carried(node) + node.attribute("carried"))
+    return [place for place in places if place in tensors or isinstance(node.operands[place].type, Tape)]
 
 
 def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node, int]]]:
-    """Operands first, and every other use of a tape before the write to it.
+    """Operands first, and every other use of a tape or tensor before the write to it.
 
     Where a tape is written in several ways, the second value names the writers (and operands) that take a copy.
     """
@@ -108,57 +108,56 @@ def slot_bytes(type: Type, lanes: int) -> int:
     return max(-(-total // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT, _SLOT_ALIGNMENT)
 
 
-def _slot(asm: Assembler, tape: TapeReference, index: Register) -> str:
-    asm.uses_tapes = True
+def _slot(builder: KernelBuilder, tape: TapeReference, index: Register) -> Register:
+    builder.uses_tapes = True
     if not index.uniform:
         raise CompileError("a tape is indexed by a loop's own index only")
-    size = slot_bytes(tape.element, asm.lanes)
-    return asm.raw(f"call ptr @lg_tape_slot(ptr %arena, i64 {tape.header.text}, i64 {index.text}, i64 {size})")
+    size = slot_bytes(tape.element, builder.lanes)
+    call = f"call ptr @lg_tape_slot(ptr %arena, {tape.header.typed}, {index.typed}, i64 {size})"
+    return builder.make(call, pointer, 1)
 
 
-def _write(asm: Assembler, pointer: str, type: Type, value: Value) -> None:
+def _write(builder: KernelBuilder, slot: Register, type: Type, value: NodeValue) -> None:
     offset = 0
     for leaf, part in zip(_leaves(type), _flat(value), strict=True):
-        place = asm.raw(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        address = builder.advance(slot, builder.constant(offset, i64))
         if isinstance(part, TapeReference):
-            asm.line(f"store i64 {part.header.text}, ptr {place}, align 8")
-        elif asm.lanes == 1:
-            asm.line(f"store {to_memory(asm, part).typed}, ptr {place}, align {byte_size(part.type)}")
+            builder.store(part.header, address, 8)
+        elif builder.lanes == 1:
+            store_element(builder, address, part)
         else:
-            store_vector(asm, place, asm.widen(part, asm.lanes), asm.mask)
-        offset += _leaf_bytes(leaf, asm.lanes)
+            store_vector(builder, address, builder.widen(part, builder.lanes), builder.mask)
+        offset += _leaf_bytes(leaf, builder.lanes)
 
 
-def _flat(value: Value) -> list[Register | TapeReference]:
+def _flat(value: NodeValue) -> list[Register | TapeReference]:
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in _flat(part)]
     assert isinstance(value, Register | TapeReference)
     return [value]
 
 
-def _read(asm: Assembler, pointer: str, type: Type) -> Value:
-    parts: list[Value] = []
+def _read(builder: KernelBuilder, slot: Register, type: Type) -> NodeValue:
+    parts: list[NodeValue] = []
     offset = 0
     for leaf in _leaves(type):
-        place = asm.raw(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        parts.append(_read_leaf(asm, place, leaf))
-        offset += _leaf_bytes(leaf, asm.lanes)
+        address = builder.advance(slot, builder.constant(offset, i64))
+        parts.append(_read_leaf(builder, address, leaf))
+        offset += _leaf_bytes(leaf, builder.lanes)
     return _shaped(type, parts)
 
 
-def _read_leaf(asm: Assembler, place: str, leaf: Scalar | Tape) -> Value:
+def _read_leaf(builder: KernelBuilder, address: Register, leaf: Scalar | Tape) -> NodeValue:
     if isinstance(leaf, Tape):
-        name = asm.name("tape")
-        asm.lines.append(f"  {name} = load i64, ptr {place}, align 8")
-        return TapeReference(Register(name, i64, 1), leaf.element)
-    if asm.lanes == 1:
+        return TapeReference(builder.load(address, i64, align=8), leaf.element)
+    if builder.lanes == 1:
         held = memory_type(leaf)
-        loaded = asm.make(f"load {llvm_memory(leaf)}, ptr {place}, align {byte_size(leaf)}", held, 1)
-        return asm.make(f"trunc i8 {loaded.text} to i1", leaf, 1) if leaf.kind == "bool" else loaded
-    return load_vector(asm, place, leaf, None)
+        loaded = builder.load(address, held, align=byte_size(leaf))
+        return builder.convert("trunc", loaded, leaf) if leaf.kind == "bool" else loaded
+    return load_vector(builder, address, leaf, None)
 
 
-def _shaped(type: Type, parts: list[Value]) -> Value:
+def _shaped(type: Type, parts: list[NodeValue]) -> NodeValue:
     if isinstance(type, Scalar | Tape):
         return parts.pop(0)
     return tuple(_shaped(member, parts) for member in components(type))
@@ -167,113 +166,111 @@ def _shaped(type: Type, parts: list[Value]) -> Value:
 # --- ops -------------------------------------------------------------------------------------------------------------
 
 
-def emit_new(asm: Assembler, node: Node, operands: list[Value]) -> Value:
-    asm.uses_tapes = True
+def emit_new(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
+    builder.uses_tapes = True
     assert isinstance(node.type, Tape)
-    name = asm.name("tape")
-    asm.lines.append(f"  {name} = call i64 @lg_tape_new(ptr %arena)")
-    return TapeReference(Register(name, i64, 1), node.type.element)
+    return TapeReference(builder.make("call i64 @lg_tape_new(ptr %arena)", i64, 1), node.type.element)
 
 
-def ensured(asm: Assembler, tape: TapeReference) -> TapeReference:
+def ensured(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
     """Returns the tape, or an empty one if it was read from a slot that was never set."""
-    asm.uses_tapes = True
-    name = asm.name("tape")
-    asm.lines.append(f"  {name} = call i64 @lg_tape_ensure(ptr %arena, i64 {tape.header.text})")
-    return TapeReference(Register(name, i64, 1), tape.element)
+    builder.uses_tapes = True
+    header = builder.make(f"call i64 @lg_tape_ensure(ptr %arena, {tape.header.typed})", i64, 1)
+    return TapeReference(header, tape.element)
 
 
-def copied(asm: Assembler, tape: TapeReference) -> TapeReference:
+def copied(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
     """Returns an independent copy of a tape."""
-    asm.uses_tapes = True
-    size = slot_bytes(tape.element, asm.lanes)
-    name = asm.name("tape")
-    asm.lines.append(f"  {name} = call i64 @lg_tape_copy(ptr %arena, i64 {tape.header.text}, i64 {size})")
-    return TapeReference(Register(name, i64, 1), tape.element)
+    builder.uses_tapes = True
+    size = slot_bytes(tape.element, builder.lanes)
+    header = builder.make(f"call i64 @lg_tape_copy(ptr %arena, {tape.header.typed}, i64 {size})", i64, 1)
+    return TapeReference(header, tape.element)
 
 
-def emit_set(asm: Assembler, node: Node, tape: TapeReference, index: Register, value: Value) -> Value:
-    tape = ensured(asm, tape)
-    _write(asm, _slot(asm, tape, index), tape.element, value)
+def emit_set(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register, value: NodeValue) -> NodeValue:
+    tape = ensured(builder, tape)
+    _write(builder, _slot(builder, tape, index), tape.element, value)
     return tape
 
 
-def emit_get(asm: Assembler, node: Node, tape: TapeReference, index: Register) -> Value:
-    return _read(asm, _slot(asm, tape, index), tape.element)
+def emit_get(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register) -> NodeValue:
+    return _read(builder, _slot(builder, tape, index), tape.element)
 
 
-def emit_add(asm: Assembler, node: Node, tape: TapeReference, index: Register, value: Value) -> Value:
-    tape = ensured(asm, tape)
-    pointer = _slot(asm, tape, index)
-    known = _read(asm, pointer, tape.element)
-    _write(asm, pointer, tape.element, _sum(asm, tape.element, known, value))
+def emit_add(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register, value: NodeValue) -> NodeValue:
+    tape = ensured(builder, tape)
+    slot = _slot(builder, tape, index)
+    known = _read(builder, slot, tape.element)
+    _write(builder, slot, tape.element, _sum(builder, tape.element, known, value))
     return tape
 
 
-def _sum(asm: Assembler, type: Type, first: Value, second: Value) -> Value:
+def _sum(builder: KernelBuilder, type: Type, first: NodeValue, second: NodeValue) -> NodeValue:
     if isinstance(first, Register) and isinstance(second, Register):
-        return asm.apply("fadd" if first.type.kind == "float" else "add", first.type, first, second)
+        return builder.apply("fadd" if first.type.kind == "float" else "add", first.type, first, second)
     if isinstance(first, TapeReference) and isinstance(second, TapeReference):
-        return _merged(asm, first, second)
+        return _merged(builder, first, second)
     assert isinstance(first, tuple)
     assert isinstance(second, tuple)
-    return tuple(_sum(asm, t, a, b) for t, a, b in zip(components(type), first, second, strict=True))
+    return tuple(_sum(builder, t, a, b) for t, a, b in zip(components(type), first, second, strict=True))
 
 
-def emit_sum(asm: Assembler, node: Node, first: TapeReference, second: TapeReference) -> Value:
-    return _merged(asm, first, second)
+def emit_sum(builder: KernelBuilder, node: Node, first: TapeReference, second: TapeReference) -> NodeValue:
+    return _merged(builder, first, second)
 
 
-def _merged(asm: Assembler, into: TapeReference, other: TapeReference) -> TapeReference:
+def _merged(builder: KernelBuilder, into: TapeReference, other: TapeReference) -> TapeReference:
     """Adds every slot of one tape into another, in a loop over the slots that there are."""
-    into = ensured(asm, into)
-    most = asm.make(f"call i64 @lg_tape_capacity(i64 {other.header.text})", i64, 1)
+    into = ensured(builder, into)
+    most = builder.make(f"call i64 @lg_tape_capacity(i64 {other.header.text})", i64, 1)
 
     def add_slot(index: Register, carried: list[Register]) -> list[Register]:
         # Inactive lanes hold zeros or values of their own: all lanes are added alike.
-        with asm.under(None):
-            value = _read(asm, _slot(asm, other, index), other.element)
-            pointer = _slot(asm, into, index)
-            known = _read(asm, pointer, into.element)
-            _write(asm, pointer, into.element, _sum(asm, into.element, known, value))
+        with builder.under(None):
+            value = _read(builder, _slot(builder, other, index), other.element)
+            slot = _slot(builder, into, index)
+            known = _read(builder, slot, into.element)
+            _write(builder, slot, into.element, _sum(builder, into.element, known, value))
         return []
 
-    counted_loop(asm, asm.constant(0, i64), most, 1, [], add_slot)
+    counted_loop(builder, builder.constant(0, i64), most, 1, [], add_slot)
     return into
 
 
 def chosen(
-    asm: Assembler, condition: Register, then: TapeReference, otherwise: TapeReference, select: Select
+    builder: KernelBuilder, condition: Register, then: TapeReference, otherwise: TapeReference, select: Select
 ) -> TapeReference:
     """Merges two tapes that lanes select between, so that every lane finds what it wrote.
 
     `select` merges the contents of the slots lane by lane.
     """
     if condition.uniform:
-        return TapeReference(asm.select(condition, then.header, otherwise.header), then.element)
-    asm.uses_tapes = True
-    first, second = (asm.make(f"call i64 @lg_tape_capacity(i64 {t.header.text})", i64, 1) for t in (then, otherwise))
-    empty = asm.apply("icmp eq", bool_, first, asm.constant(0, i64))
-    only = asm.select(empty, otherwise.header, then.header)
-    written = asm.apply("icmp ne", bool_, asm.apply("mul", i64, first, second), asm.constant(0, i64))
-    differ = asm.apply("icmp ne", bool_, then.header, otherwise.header)
-    merge, join = asm.label("merge"), asm.label("join")
-    before = asm.block
-    asm.branch(asm.apply("and", bool_, written, differ), merge, join)
-    asm.begin(merge)
-    merged = copied(asm, then)
+        return TapeReference(builder.select(condition, then.header, otherwise.header), then.element)
+    builder.uses_tapes = True
+    first, second = (
+        builder.make(f"call i64 @lg_tape_capacity(i64 {t.header.text})", i64, 1) for t in (then, otherwise)
+    )
+    empty = builder.apply("icmp eq", bool_, first, builder.constant(0, i64))
+    only = builder.select(empty, otherwise.header, then.header)
+    written = builder.apply("icmp ne", bool_, builder.apply("mul", i64, first, second), builder.constant(0, i64))
+    differ = builder.apply("icmp ne", bool_, then.header, otherwise.header)
+    merge, join = builder.label("merge"), builder.label("join")
+    before = builder.block
+    builder.branch(builder.apply("and", bool_, written, differ), merge, join)
+    builder.begin(merge)
+    merged = copied(builder, then)
 
     def choose_slot(index: Register, carried: list[Register]) -> list[Register]:
-        with asm.under(None):
-            other = _read(asm, _slot(asm, otherwise, index), then.element)
-            pointer = _slot(asm, merged, index)
-            own = _read(asm, pointer, then.element)
-            _write(asm, pointer, then.element, select(asm, condition, own, other))
+        with builder.under(None):
+            other = _read(builder, _slot(builder, otherwise, index), then.element)
+            slot = _slot(builder, merged, index)
+            own = _read(builder, slot, then.element)
+            _write(builder, slot, then.element, select(builder, condition, own, other))
         return []
 
-    counted_loop(asm, asm.constant(0, i64), second, 1, [], choose_slot)
-    after = asm.block
-    asm.jump(join)
-    asm.begin(join)
-    header = asm.make(f"phi i64 [ {merged.header.text}, %{after} ], [ {only.text}, %{before} ]", i64, 1)
+    counted_loop(builder, builder.constant(0, i64), second, 1, [], choose_slot)
+    after = builder.block
+    builder.jump(join)
+    builder.begin(join)
+    header = builder.phi(i64, 1, [(merged.header, after), (only, before)])
     return TapeReference(header, then.element)

@@ -1,9 +1,9 @@
-"""Loads and stores of vectors: contiguous, spread with a stride, or gathered by offsets."""
+"""Loads and stores of elements and vectors: contiguous, or gathered by offsets. Booleans take a byte in memory."""
 
 from __future__ import annotations
 
-from livegrad.codegen.llvm.builder import Assembler, intrinsic_suffix
-from livegrad.codegen.llvm.registers import Register, llvm_memory, llvm_type
+from livegrad.codegen.llvm.builder import Builder
+from livegrad.codegen.llvm.registers import Register, llvm_memory
 from livegrad.ir.types import Scalar, bool_, u8
 from livegrad.schedule.loops.cost_model import byte_size
 from livegrad.schedule.plan import ALIGNMENT
@@ -14,83 +14,68 @@ def memory_type(type: Scalar) -> Scalar:
     return u8 if type.kind == "bool" else type
 
 
-def from_memory(asm: Assembler, value: Register, type: Scalar) -> Register:
+def from_memory(builder: Builder, value: Register, type: Scalar) -> Register:
     if type.kind != "bool":
         return value
-    return asm.apply("icmp ne", bool_, value, asm.constant(0, u8))
+    return builder.apply("icmp ne", bool_, value, builder.constant(0, u8))
 
 
-def to_memory(asm: Assembler, value: Register) -> Register:
+def to_memory(builder: Builder, value: Register) -> Register:
     if value.type.kind != "bool":
         return value
-    return asm.convert("zext", value, u8)
+    return builder.convert("zext", value, u8)
 
 
-def element_pointer(asm: Assembler, pointer: str, type: Scalar, index: Register) -> str:
-    return asm.raw(f"getelementptr {llvm_memory(type)}, ptr {pointer}, i64 {index.text}")
+def element_address(builder: Builder, base: Register, type: Scalar, index: Register) -> Register:
+    return builder.advance(base, index, llvm_memory(type))
 
 
-def load_uniform(asm: Assembler, pointer: str, type: Scalar) -> Register:
-    held = memory_type(type)
-    align = byte_size(type)
-    loaded = asm.make(f"load {llvm_memory(type)}, ptr {pointer}, align {align}, !invariant.load !0", held, 1)
-    return from_memory(asm, loaded, type)
+def load_element(builder: Builder, address: Register, type: Scalar) -> Register:
+    return from_memory(builder, builder.load(address, memory_type(type), align=byte_size(type)), type)
 
 
-def load_vector(asm: Assembler, pointer: str, type: Scalar, mask: Register | None, lanes: int = 0) -> Register:
-    """Lanes (as many as the assembler has, if not told) from consecutive elements; only those of the mask are read."""
-    held, lanes = memory_type(type), lanes or asm.lanes
-    vector, align = llvm_type(held, lanes), byte_size(type)
+def load_uniform(builder: Builder, address: Register, type: Scalar) -> Register:
+    """An element that nothing writes while the kernel runs."""
+    loaded = builder.load(address, memory_type(type), align=byte_size(type), flags=", !invariant.load !0")
+    return from_memory(builder, loaded, type)
+
+
+def store_element(builder: Builder, address: Register, value: Register) -> None:
+    builder.store(to_memory(builder, value), address, byte_size(value.type))
+
+
+def load_vector(builder: Builder, address: Register, type: Scalar, mask: Register | None, lanes: int = 0) -> Register:
+    """Lanes (as many as the builder has, if not told) from consecutive elements; only those of the mask are read."""
+    held, lanes = memory_type(type), lanes or builder.lanes
     if mask is None:
-        text = f"load {vector}, ptr {pointer}, align {align}"
-        return from_memory(asm, asm.make(text, held, lanes), type)
-    suffix = intrinsic_suffix(held, lanes)
-    asm.declarations.add(f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, <{lanes} x i1>, {vector})")
-    arguments = f"ptr align {align} {pointer}, {mask.typed}, {vector} zeroinitializer"
-    text = f"call {vector} @llvm.masked.load.{suffix}.p0({arguments})"
-    return from_memory(asm, asm.make(text, held, lanes), type)
+        return from_memory(builder, builder.load(address, held, lanes, byte_size(type)), type)
+    return from_memory(builder, builder.masked_load(address, held, mask, byte_size(type)), type)
 
 
 def store_vector(
-    asm: Assembler, pointer: str, value: Register, mask: Register | None, past_caches: bool = False
+    builder: Builder, address: Register, value: Register, mask: Register | None, non_temporal: bool = False
 ) -> None:
-    """Lanes to consecutive elements; past the caches if all are there, they fill lines, and begin at one."""
-    held = to_memory(asm, value)
-    align = byte_size(value.type)
-    if mask is None:
-        how = f"align {ALIGNMENT}, !nontemporal !1" if past_caches else f"align {align}"
-        asm.line(f"store {held.typed}, ptr {pointer}, {how}")
-        return
-    vector, suffix = llvm_type(held.type, held.lanes), intrinsic_suffix(held.type, held.lanes)
-    asm.declarations.add(f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, <{held.lanes} x i1>)")
-    asm.line(f"call void @llvm.masked.store.{suffix}.p0({held.typed}, ptr align {align} {pointer}, {mask.typed})")
+    """Lanes to consecutive elements; a non-temporal store has all lanes, fills cache lines and begins at one."""
+    held = to_memory(builder, value)
+    if mask is not None:
+        builder.masked_store(held, address, mask, byte_size(value.type))
+    elif non_temporal:
+        builder.store(held, address, ALIGNMENT, ", !nontemporal !1")
+    else:
+        builder.store(held, address, byte_size(value.type))
 
 
-def gather(asm: Assembler, pointer: str, type: Scalar, offsets: Register, mask: Register | None) -> Register:
+def gather(builder: Builder, base: Register, type: Scalar, offsets: Register, mask: Register | None) -> Register:
     """Lanes from elements at these offsets."""
-    held, lanes = memory_type(type), offsets.lanes
-    vector, suffix = llvm_type(held, lanes), intrinsic_suffix(held, lanes)
-    pointers = asm.raw(f"getelementptr {llvm_memory(type)}, ptr {pointer}, {offsets.typed}")
-    asm.declarations.add(
-        f"declare {vector} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr>, <{lanes} x i1>, {vector})"
-    )
-    active = mask or asm.widen(asm.constant(True, bool_), lanes)
-    places = f"<{lanes} x ptr> align {byte_size(type)} {pointers}"
-    arguments = f"{places}, {active.typed}, {vector} zeroinitializer"
-    text = f"call {vector} @llvm.masked.gather.{suffix}.v{lanes}p0({arguments})"
-    return from_memory(asm, asm.make(text, held, lanes), type)
+    addresses = element_address(builder, base, type, offsets)
+    active = mask or builder.widen(builder.constant(True, bool_), offsets.lanes)
+    loaded = builder.masked_load(addresses, memory_type(type), active, byte_size(type))
+    return from_memory(builder, loaded, type)
 
 
-def scatter(asm: Assembler, pointer: str, value: Register, offsets: Register, mask: Register | None) -> None:
+def scatter(builder: Builder, base: Register, value: Register, offsets: Register, mask: Register | None) -> None:
     """Lanes to elements at these offsets."""
-    held = to_memory(asm, asm.widen(value, asm.lanes))
-    vector, suffix = llvm_type(held.type, asm.lanes), intrinsic_suffix(held.type, asm.lanes)
-    pointers = asm.raw(f"getelementptr {llvm_memory(value.type)}, ptr {pointer}, {offsets.typed}")
-    asm.declarations.add(
-        f"declare void @llvm.masked.scatter.{suffix}.v{asm.lanes}p0({vector}, <{asm.lanes} x ptr>, <{asm.lanes} x i1>)"
-    )
-    active = mask or asm.widen(asm.constant(True, bool_), asm.lanes)
-    asm.line(
-        f"call void @llvm.masked.scatter.{suffix}.v{asm.lanes}p0({held.typed}, "
-        f"<{asm.lanes} x ptr> align {byte_size(value.type)} {pointers}, {active.typed})"
-    )
+    held = to_memory(builder, builder.widen(value, builder.lanes))
+    addresses = element_address(builder, base, value.type, offsets)
+    active = mask or builder.widen(builder.constant(True, bool_), builder.lanes)
+    builder.masked_store(held, addresses, active, byte_size(value.type))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import UsageError
-from livegrad.runtime.cpu.native.object_cache import CacheSettings, CacheStats, ObjectCache
+from livegrad.runtime.object_cache import CacheSettings, CacheStats, ObjectCache
 
 _FORMAT = b"context result 1"
 _LENGTH = struct.Struct("<q")

@@ -77,9 +77,7 @@ class Derivative:
         kept = [_supplied(arguments, place) for place in given]
         types = [argument.type for argument in found.arguments]
         lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
-        if self.mode == "bwd_diff":
-            what = f"`{self.__name__}` takes the differential of the result last"
-            require_differential_value(types[-1], kept[-1], what, any(lifted[:-1]))
+        self._require_seed(types[-1], kept[-1], any(lifted[:-1]))
         if key is not None and not any(lifted):
             run = execute_function(found.function)
             self._known_calls[key] = KnownCall(run, given, types, found.result, found.is_current)
@@ -89,9 +87,16 @@ class Derivative:
         """The call as tensors of a graph: they are computed when they are read, and have derivatives themselves."""
         found, given = resolve(self, abstract_arguments(self, arguments, abstract_lazily), call_span())
         kept = [_supplied(arguments, place) for place in given]
+        self._require_seed(found.arguments[-1].type, kept[-1], lifted=not isinstance(kept[-1], list | tuple))
         pairs = zip(found.arguments, kept, strict=True)
         lazy = [LazyArgument(argument.name, argument.type, value) for argument, value in pairs]
         return call_lazily(found.function, lazy, found.result)
+
+    def _require_seed(self, type: FrontType, value: Any, lifted: bool) -> None:
+        """Refuses what is no differential of the result, where that is the last argument."""
+        if self.mode == "bwd_diff":
+            what = f"`{self.__name__}` takes the differential of the result last"
+            require_differential_value(type, value, what, lifted)
 
     def _overloads(self) -> int:
         return len(base_of(self).overloads)

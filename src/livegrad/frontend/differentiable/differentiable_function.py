@@ -10,10 +10,11 @@ from typing import Any
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.diagnostics.explain_calls import explain_calls
 from livegrad.frontend.differentiable.custom_derivatives import each_kept, with_rules
+from livegrad.frontend.differentiable.decorated import is_decorated
 from livegrad.frontend.differentiable.flow_check import check_derivative_flow
 from livegrad.frontend.differentiable.generics import check_generic, types_of_generic
 from livegrad.frontend.differentiable.plain_function import PlainFunction
-from livegrad.frontend.differentiable.struct import make_struct
+from livegrad.frontend.differentiable.struct import StructType, make_struct
 from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.dispatch import call_span
@@ -122,7 +123,7 @@ def differentiable(target: Any) -> Any:
     8.0
     """
     if isinstance(target, type):
-        return make_struct(target, _frame_of_definition())
+        return target if is_decorated(target, StructType) else make_struct(target, _frame_of_definition())
     if isinstance(target, CapturedFunction):
         target = target.python_function
     if isinstance(target, property) and target.fset is None:

@@ -32,6 +32,8 @@ def require_differential_value(type: FrontType, value: Any, what: str, lifted: b
 
 
 def _name(value: Any) -> str:
+    if isinstance(value, np.ndarray) and not isinstance(value, VectorValue):
+        return f"an array of {value.dtype} with shape {value.shape}"
     try:
         return describe(type_of_value(value))
     except TypeError:
@@ -82,7 +84,9 @@ def _is_number(type: ir.Scalar | ir.Vector | ir.Matrix, value: Any, lifted: bool
         array = np.asarray(value)
     except ValueError:  # a list of lists of different lengths
         return False
-    if array.dtype.kind not in "biufc" or array.shape[array.ndim - len(own) :] != own:
+    scalar = ir.scalar_of(type)
+    assert scalar is not None
+    if not np.can_cast(array.dtype, scalar.dtype, "same_kind") or array.shape[array.ndim - len(own) :] != own:
         return False
     # A vector is one value, not one for each of its components, unless that is how the function is called.
     return array.ndim == len(own) or lifted or not isinstance(value, VectorValue | list | tuple)

@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any, TypeVar
 
 from livegrad.diagnostics import shown
+from livegrad.frontend.differentiable.decorated import is_decorated
 from livegrad.frontend.differentiable.interface import InterfaceDifferential, InterfaceType
 from livegrad.frontend.differentiable.protocol import Differentiable
 from livegrad.frontend.differentiable.struct import STRUCT_BASES, StructType
@@ -208,6 +209,8 @@ def interface(cls: type) -> type:
     """
     if not isinstance(cls, type):
         raise FunctionError("LG109", f"{shown(cls)} is not a class", help="decorate a class")
+    if is_decorated(cls, InterfaceType):
+        return cls
     made = InterfaceType(cls)
     for name, method in vars(cls).items():
         if isinstance(method, CapturedFunction) and not name.startswith("__"):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
+from livegrad.diagnostics import CallError, caller_origin
 from livegrad.frontend.differentiable.differentials import TaggedType
 from livegrad.frontend.differentiable.fitting import require_differential_value
 from livegrad.frontend.differentiable.protocol import require_differential
@@ -71,7 +72,11 @@ class Pair(Instance):
     def __class_getitem__(cls, primal: Any) -> PairType | OpenAnnotation:
         if isinstance(primal, TypeVar):
             return OpenAnnotation(f"Pair[{primal.__name__}]")
-        return pair_type(plain_type(primal))
+        try:
+            return pair_type(plain_type(primal))
+        except TypeError as error:
+            what = "`Pair` takes a type in brackets"
+            raise CallError(what, where=caller_origin(), expected="for example Pair[float]", help=str(error)) from None
 
     def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
         """What is known of a pair from Python: a pair of what its primal is."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from livegrad.diagnostics import LivegradError, TextOrigin
+from livegrad.diagnostics import LivegradError, TextOrigin, caller_origin
 
 # Every code with its title; docs/diagnostics.md explains each.
 CODES = {
@@ -100,7 +100,8 @@ class FunctionError(LivegradError):
         self.code = code
         self.span = span
         self.path = tuple(path)
-        super().__init__(what, where=None if span is None else span.origin, expected=expected, found=found, help=help)
+        where = caller_origin() if span is None else span.origin
+        super().__init__(what, where=where, expected=expected, found=found, help=help)
 
     def _message(self) -> str:
         place = "" if self.where is None else f" ({self.where})"

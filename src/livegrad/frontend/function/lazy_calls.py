@@ -13,10 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_values import Value, is_lossless
-from livegrad.frontend.function.dispatch import abstract_argument, apply_mapped, call_span, points_of, run_now
+from livegrad.frontend.function.dispatch import (
+    abstract_argument,
+    apply_mapped,
+    call_span,
+    cast_array,
+    is_lifted,
+    points_of,
+    run_now,
+)
 from livegrad.frontend.function.function_types import (
     NONE,
     ArrayType,
@@ -144,13 +152,13 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
                 help="convert it with astype",
             )  # fmt: skip
         return cast(node, type=scalar)
-    if isinstance(type, RecordType) and holds_tensor(value):
+    if isinstance(type, RecordType) and (holds_tensor(value) or is_lifted(type, value)):
         return _struct_node(value, type, name)
     if isinstance(value, np.ndarray) and not isinstance(type, Composite):
         scalar, own = ir.scalar_of(type), 0 if isinstance(type, ir.Scalar) else len(ir.components(type))
         assert scalar is not None
         if value.ndim > (0 if not own else (1 if isinstance(type, ir.Vector) else 2)):
-            return wrap_array(np.ascontiguousarray(value, scalar.dtype)).node
+            return wrap_array(np.ascontiguousarray(cast_array(value, scalar))).node
     if isinstance(type, TensorType):
         return wrap_array(type.to_argument(value)).node
     return _constant(to_argument(type, value), ir_of(type))
@@ -209,10 +217,23 @@ def _value_of(node: Node) -> Any:
 
 def _constant(value: Any, type: ir.Type) -> Node:
     if isinstance(type, ir.Scalar):
-        plain = np.asarray(value).item()
+        plain = _require_number(value, type)
         return constant(float(plain) if type.kind == "float" else plain, type)
     parts = np.asarray(value).reshape(-1) if isinstance(type, ir.Vector | ir.Matrix) else value
     return make(*[_constant(part, own) for part, own in zip(parts, ir.components(type), strict=True)], type=type)
+
+
+def _require_number(value: Any, type: ir.Scalar) -> Any:
+    number = np.asarray(value)
+    if number.ndim or number.dtype.kind not in _FITTING_KINDS[type.kind]:
+        raise UsageError(
+            "an argument of the wrong type", where=caller_origin(), expected=describe(type), found=shown(value)
+        )
+    return number.item()
+
+
+# For a kind of scalars, the kinds of NumPy that fit it; whether a number is in the range, `constant` says.
+_FITTING_KINDS = {"bool": "b", "signed": "biu", "unsigned": "biu", "float": "biuf", "complex": "biufc"}
 
 
 def _wrapped(node: Node, type: FrontType, lifted: bool) -> Any:

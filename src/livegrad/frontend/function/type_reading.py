@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
-from livegrad.diagnostics import CallError, caller_origin
+from livegrad.diagnostics import CallError, caller_origin, shown
 from livegrad.frontend.function.function_types import (
     NONE,
     ArrayType,
@@ -63,6 +63,34 @@ def _size(parameter: Any) -> int:
     return get_args(parameter)[0] if get_origin(parameter) is Literal else parameter
 
 
+_EXAMPLES = {
+    "vec": "vec[float, 3]",
+    "mat": "mat[float, 2, 2]",
+    "array": "array[float, 4]",
+    "tensor": "tensor[float, 2]",
+}
+
+
+def _read_brackets(family: str, parameters: Any) -> tuple[FrontType, list[int]]:
+    """The element type and the sizes in the brackets of a family."""
+    element, *rest = parameters if isinstance(parameters, tuple) else (parameters,)
+    sizes = [*map(_size, rest)]
+    fits = len(sizes) == (2 if family == "mat" else 1) and all(size.__class__ is int and size >= 0 for size in sizes)
+    try:
+        inner = plain_type(element)
+    except TypeError:
+        fits, inner = False, NONE
+    if fits and (family == "array" or isinstance(inner, ir.Scalar)):
+        return inner, sizes
+    made_of = "a type" if family == "array" else "a type of numbers"
+    raise CallError(
+        f"`{family}` takes {made_of} and {'two whole numbers' if family == 'mat' else 'a whole number'} in brackets",
+        where=caller_origin(),
+        expected=f"for example {_EXAMPLES[family]}",
+        found=f"{family}[{', '.join(map(shown, (element, *sizes)))}]",
+    )
+
+
 class _TensorFamily:
     """`tensor[element, rank]` as an annotation of a parameter that is read by index.
 
@@ -79,10 +107,8 @@ class _TensorFamily:
         raise CallError(what, where=caller_origin(), help="lg.asarray(...) makes a tensor of data")
 
     def __getitem__(self, parameters: tuple[Any, int]) -> TensorPattern:
-        element, (rank,) = parameters[0], map(_size, parameters[1:])
-        inner = plain_type(element)
-        if not isinstance(inner, ir.Scalar):
-            raise TypeError("a tensor is made of scalars")
+        inner, (rank,) = _read_brackets("tensor", parameters)
+        assert isinstance(inner, ir.Scalar)
         return TensorPattern(inner, rank)
 
 
@@ -107,17 +133,15 @@ class _Family:
         sized = {"vec": "lg.vec3(...)", "mat": "lg.mat3(...)", "array": "lg.asarray(...) makes a tensor of data"}[
             self.name
         ]
-        what = f"`{self.name}` is a family of types, such as {self.name}[float, 3]"
+        what = f"`{self.name}` is a family of types, such as {_EXAMPLES[self.name]}"
         raise CallError(what, where=caller_origin(), help=sized)
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> Any:
-        element, sizes = parameters[0], [*map(_size, parameters[1:])]
-        inner = plain_type(element)
+        inner, sizes = _read_brackets(self.name, parameters)
         text = f"{self.name}[{describe(inner)}, {', '.join(map(str, sizes))}]"
         if self.name == "array":
             return ArrayType(inner, *sizes)
-        if not isinstance(inner, ir.Scalar):
-            raise TypeError(f"{self.name} is made of scalars")
+        assert isinstance(inner, ir.Scalar)
         made = ir.Vector(inner, *sizes) if self.name == "vec" else ir.Matrix(inner, *sizes)
         return ShapedConstructor(made, text)
 

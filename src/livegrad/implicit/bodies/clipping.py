@@ -1,4 +1,4 @@
-"""Clips parts at their bounds: a field may continue beyond them, a body does not.
+"""Clips parts at their bounds, and fits bounds to them: a field may continue beyond them, a body does not.
 
 Meshing, slicing and rendering use the clipped part.
 """
@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from livegrad import ops
+from livegrad.diagnostics import caller_origin
 from livegrad.implicit.bodies.part import Part
-from livegrad.implicit.bodies.pruning import fit_bounds, require_part
+from livegrad.implicit.bodies.pruning import Bounded, tight_bounds
+from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
@@ -22,6 +24,35 @@ from livegrad.ir.types import f32, scalar_of
 from livegrad.ops.aggregate import members_of
 
 _PROBES = 256
+
+
+def require_part(part: Any) -> None:
+    """Raises where what meshes, pictures and slices are to be made of is no part."""
+    if not isinstance(part, Part):
+        raise AssemblyError(
+            "not a part",
+            where=caller_origin(),
+            expected="a Part",
+            found=type(part).__name__,
+            help="`shape.part(bounds)` makes one of a shape, `lg.shapes.from_function(f)` a shape of a function, "
+            "`lg.parts(assembly)` gives those of a file",
+        )
+
+
+def fit_bounds(part: Part) -> Part:
+    """Returns the part with tight bounds; the domain in a file is often much larger than the body.
+
+    An empty part keeps its bounds.
+
+    >>> import livegrad as lg
+    >>> ball = lg.shapes.sphere(1.0).part(((-50, -50, -50), (50, 50, 50)))
+    >>> bool((fit_bounds(ball).high < 2.0).all())
+    True
+    """
+    require_part(part)
+    bounds = Bounded(part.function, part.arguments, part.element.dtype)
+    low, high = tight_bounds(bounds, part.low, part.high)
+    return replace(part, low=low, high=high)
 
 
 def clipped(part: Part) -> Part:

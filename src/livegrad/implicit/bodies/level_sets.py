@@ -19,7 +19,6 @@ from livegrad.implicit.distances.beam_distance import BeamTables, beam_distance
 from livegrad.implicit.distances.distance_call import distance_call
 from livegrad.implicit.distances.mesh_distance import MeshTables
 from livegrad.implicit.nodes.assembly import Assembly, require_assembly
-from livegrad.implicit.nodes.checks import used_functions
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.resources import (
     IDENTITY,
@@ -33,6 +32,7 @@ from livegrad.implicit.nodes.resources import (
     VolumeData,
 )
 from livegrad.implicit.nodes.to_ir import Converted, NodePath, convert
+from livegrad.implicit.nodes.used_part import built_outputs
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
@@ -74,7 +74,7 @@ def parts(
         )
     bodies = {number for number, resource in assembly.resources.items() if _is_body(resource)}
     _require_few(assembly, bodies)
-    ready = ready_to_convert(assembly, used_functions(assembly), exact)
+    ready = ready_to_convert(assembly, built_outputs(assembly), exact)
     settings: dict[str, Any] = {"exact": exact, "element": element}
     found: list[Part] = []
     for item in assembly.items:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from livegrad.compiler import lower
 from livegrad.implicit.bodies.batches import in_batches
-from livegrad.implicit.bodies.part import Part, by_coordinates, gradients_over_points, over_points
+from livegrad.implicit.bodies.point_functions import by_coordinates, gradients_over_points, over_points
 from livegrad.implicit.distances.distance_call import distance_rules
 from livegrad.implicit.nodes.exact_gradient import SMALLEST_LENGTH
 from livegrad.ir.node import Function
@@ -142,16 +142,18 @@ def is_inside(
     return found
 
 
-def surface_normals(part: Part, coordinates: Sequence[NDArray[Any]], masks: Masks | None) -> NDArray[Any]:
-    """The normals of a part at points of its surface, as they are without masks; those are as for `is_inside`."""
+def surface_normals(
+    function: Function, arguments: Sequence[Any], coordinates: Sequence[NDArray[Any]], masks: Masks | None
+) -> NDArray[Any]:
+    """The normals of a body at points of its surface, as they are without masks; those are as for `is_inside`."""
     if masks is None:
-        return in_batches(gradients_over_points(part.function), coordinates, part.arguments)[0]
-    value, *slopes = in_batches(_masked_gradients(part.function), (*coordinates, *masks), part.arguments)
+        return in_batches(gradients_over_points(function), coordinates, arguments)[0]
+    value, *slopes = in_batches(_masked_gradients(function), (*coordinates, *masks), arguments)
     gradient = np.stack(slopes, -1)
     length = np.linalg.norm(gradient, axis=-1, keepdims=True)
     has_direction = length > SMALLEST_LENGTH
     found = np.where(has_direction, gradient / np.where(has_direction, length, 1), 0)
     unknown = np.flatnonzero(np.isnan(value) | ~has_direction[:, 0])
     if len(unknown):
-        found[unknown] = surface_normals(part, [axis[unknown] for axis in coordinates], None)
+        found[unknown] = surface_normals(function, arguments, [axis[unknown] for axis in coordinates], None)
     return found

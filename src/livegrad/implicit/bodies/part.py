@@ -6,9 +6,8 @@ with points returns values; meshing, slicing and rendering take a part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,26 +18,25 @@ from livegrad.diagnostics import caller_origin, shown
 from livegrad.implicit.bodies.batches import in_batches
 from livegrad.implicit.bodies.parameter_gradient import slopes_over_points
 from livegrad.implicit.bodies.part_tensors import values_at
+from livegrad.implicit.bodies.point_functions import by_coordinates, gradients_over_points, over_points
+from livegrad.implicit.bodies.pruning import Bounded
+from livegrad.implicit.bodies.sampled_volume import sampled_volume
 from livegrad.implicit.nodes.assembly import Assembly, require_assembly
-from livegrad.implicit.nodes.checks import call_order
 from livegrad.implicit.nodes.contents import FunctionName
 from livegrad.implicit.nodes.errors import AssemblyError
-from livegrad.implicit.nodes.exact_gradient import exact_gradient
 from livegrad.implicit.nodes.lower_gradient import gradient_nodes, lower_function_gradient
+from livegrad.implicit.nodes.node_graph import AnyFunction
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import require_reach
 from livegrad.implicit.nodes.shape_arguments import box_corners
 from livegrad.implicit.nodes.to_ir import NodePath, convert
+from livegrad.implicit.nodes.used_part import Outputs, require_outputs, used_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
 from livegrad.ir.types import Scalar, Vector, f32, scalar_of
-from livegrad.ops.aggregate import make_vector
-from livegrad.ops.control import map_over
-from livegrad.runtime.cpu import DerivedFunction
 from livegrad.tensors.handle import Tensor
 
-_PLASTIC = 1.2207440846057596  # the root of x**4 = x + 1
 Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -104,20 +102,16 @@ class Part:
         return self.low.copy(), self.high.copy()
 
     def volume(self, samples: int = 1 << 20) -> float:
-        """Estimates the volume of the part from points spread evenly over its bounds.
+        """Estimates the volume of the part, from points near its surface and boxes that are certainly inside.
 
         Compare it with `TriangleMesh.volume`: if the mesh has much less volume, it lost thin walls.
 
         >>> from livegrad.implicit.bodies import shapes
-        >>> round(shapes.sphere(1.0).part(((-1, -1, -1), (1, 1, 1))).volume(), 2)
+        >>> round(shapes.sphere(1.0).part(((-50, -50, -50), (50, 50, 50))).volume(), 2)
         4.19
         """
-        # A Kronecker sequence: its error falls with the number of points, that of random points with its root.
-        index = np.arange(samples, dtype=np.float64)
-        shares = [np.modf(0.5 + index * _PLASTIC**-power)[0] for power in (1, 2, 3)]
-        ends = zip(shares, self.low, self.high, strict=True)
-        places = [(low + share * (high - low)).astype(self.element.dtype) for share, low, high in ends]
-        return float((self.evaluate(*places) < 0).mean() * np.prod(self.high - self.low))
+        bounds = Bounded(self.function, self.arguments, self.element.dtype)
+        return sampled_volume(bounds, self.low, self.high, samples)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -262,39 +256,6 @@ class Part:
         return x, y, z, array.shape[:-1]
 
 
-@lru_cache(maxsize=256)
-def over_points(function: Function) -> Any:
-    """A function of a position as native code over arrays of x, y and z; the other arguments are shared."""
-    return DerivedFunction(function, "points", _over_points)
-
-
-@lru_cache(maxsize=256)
-def gradients_over_points(function: Function) -> Any:
-    """A function's normal, gradient and its length, as native code over arrays of x, y and z."""
-    return DerivedFunction(function, "gradients", lambda source: _over_points(_gradient_function(source)))
-
-
-def _over_points(function: Function) -> Function:
-    return map_over(by_coordinates(function), (True, True, True, *[False] * (len(function.parameters) - 1)))
-
-
-def by_coordinates(function: Function) -> Function:
-    """A function of a position as one of its three coordinates: arrays of numbers load faster than of triples."""
-    element = scalar_of(function.parameter_types[0])
-    assert element is not None
-    coordinates = [input_node(Key(axis), element) for axis in "xyz"]
-    others = [input_node(Key("argument"), type) for type in function.parameter_types[1:]]
-    value = ops.call(make_vector(*coordinates), *others, function=function)
-    number = len(function.results)
-    results = [value] if number == 1 else [ops.get(value, index=index) for index in range(number)]
-    return make_function(function.name, [*coordinates, *others], results)
-
-
-def _gradient_function(function: Function) -> Function:
-    inputs = [input_node(Key("argument"), type) for type in function.parameter_types]
-    return make_function(f"{function.name}.gradient", inputs, exact_gradient(function, inputs, 0))
-
-
 def part_of_function(
     assembly: Assembly,
     name: FunctionName,
@@ -317,9 +278,8 @@ def part_of_function(
     <part ball in (-2, -2, -2) to (2, 2, 2), r=1.5>
     """
     require_assembly(assembly)
-    lowered = ready_to_convert(assembly, [assembly.function(name).id], exact)
-    function = lowered.function(assembly.function(name).id)
-    output = channel or next((port for port, type in function.outputs.items() if type is PortType.SCALAR), None)
+    function = assembly.function(name)
+    output = channel or first_scalar_output(function)
     vectors = [port for port, type in function.inputs.items() if type is PortType.VECTOR]
     position = "pos" if "pos" in vectors else (vectors[0] if len(vectors) == 1 else None)
     if output is None or position is None:
@@ -328,6 +288,7 @@ def part_of_function(
             where=caller_origin(),
             expected="a vector input `pos` and a scalar output",
         )
+    lowered = ready_to_convert(assembly, {function.id: [output]}, exact)
     paths = _paths(lowered, function.id, parameters)
     converted = convert(
         lowered, function.id, outputs=[output], parameters=list(paths.values()), exact=exact, element=element
@@ -350,6 +311,11 @@ def part_of_function(
     return Part(made, arguments, low, high, function.name, labels, table_names=converted.table_names)
 
 
+def first_scalar_output(function: AnyFunction) -> str | None:
+    """The output that is a field, where nobody chooses one."""
+    return next((port for port, type in function.outputs.items() if type is PortType.SCALAR), None)
+
+
 def _shown(value: Any) -> str:
     """A number with the digits that people read; whatever else a parameter may be as it shows itself."""
     is_number = isinstance(value, int | float | np.number) or (isinstance(value, np.ndarray) and not value.shape)
@@ -360,11 +326,10 @@ def _shape(type: Any) -> tuple[int, ...]:
     return (type.size,) if isinstance(type, Vector) else ((4, 4) if not isinstance(type, Scalar) else ())
 
 
-def ready_to_convert(assembly: Assembly, roots: Iterable[int], exact: bool) -> Assembly:
-    """The assembly with the functions that these need, without gradient nodes unless those are to be exact."""
-    needed = call_order(assembly, list(roots))
-    if needed is not None:  # what calls itself is refused by name later
-        assembly = replace(assembly, functions={number: assembly.functions[number] for number in needed})
+def ready_to_convert(assembly: Assembly, outputs: Outputs, exact: bool) -> Assembly:
+    """The assembly with what these outputs need, without gradient nodes unless those are to be exact."""
+    require_outputs(assembly, outputs)
+    assembly = used_part(assembly, outputs)
     if exact or next(gradient_nodes(assembly), None) is None:
         return assembly
     return lower_function_gradient(assembly, on_problem="raise").assembly

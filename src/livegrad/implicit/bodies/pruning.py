@@ -7,7 +7,7 @@ Meshing, slicing and rendering get the lattice blocks that they must evaluate, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from livegrad import ops
 from livegrad.diagnostics import caller_origin
 from livegrad.implicit.bodies.batches import in_batches
 from livegrad.implicit.bodies.masking import Masks, everything, is_inside, masked_bounds, number_of_words, spread
-from livegrad.implicit.bodies.part import Part, by_coordinates
+from livegrad.implicit.bodies.point_functions import by_coordinates
 from livegrad.implicit.distances.distance_call import distance_rules
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.ir.digest import function_digest
@@ -275,43 +275,22 @@ class _Level:
         return found
 
 
-def require_part(part: Any) -> None:
-    """Raises where what meshes, pictures and slices are to be made of is no part."""
-    if not isinstance(part, Part):
-        raise AssemblyError(
-            "not a part",
-            where=caller_origin(),
-            expected="a Part",
-            found=type(part).__name__,
-            help="`shape.part(bounds)` makes one of a shape, `lg.shapes.from_function(f)` a shape of a function, "
-            "`lg.parts(assembly)` gives those of a file",
-        )
-
-
-def fit_bounds(part: Part) -> Part:
-    """Returns the part with tight bounds; the domain in a file is often much larger than the body.
-
-    An empty part keeps its bounds.
-
-    >>> import livegrad as lg
-    >>> ball = lg.shapes.sphere(1.0).part(((-50, -50, -50), (50, 50, 50)))
-    >>> bool((fit_bounds(ball).high < 2.0).all())
-    True
-    """
-    require_part(part)
+def tight_bounds(
+    bounds: Bounded, low: NDArray[np.float64], high: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Corners close around where the function is negative between two corners; those themselves where it never is."""
     for side in (32, 64):
-        margin = (part.high - part.low) * 1e-3
-        cell = (part.high - part.low + 2 * margin) / side
-        lattice = Lattice(part.low - margin, cell, (side, side, side), 1)
-        found = find_blocks(bounded(part.function, part.arguments, part.element.dtype), lattice)
+        margin = (high - low) * 1e-3
+        lattice = Lattice(low - margin, (high - low + 2 * margin) / side, (side, side, side), 1)
+        found = find_blocks(bounds, lattice)
         boxes = [(found.crossed, 1), *found.inside]
         firsts = [first.min(0) for first, _ in boxes if len(first)]
         if not firsts:
-            return part
+            break
         lasts = [(first + width).max(0) for first, width in boxes if len(first)]
-        low, high = lattice.corner(np.min(firsts, 0)), lattice.corner(np.minimum(np.max(lasts, 0), side))
-        part = replace(part, low=np.maximum(low, part.low), high=np.minimum(high, part.high))
-    return part
+        starts, ends = lattice.corner(np.min(firsts, 0)), lattice.corner(np.minimum(np.max(lasts, 0), side))
+        low, high = np.maximum(starts, low), np.minimum(ends, high)
+    return low, high
 
 
 def _in_pieces(

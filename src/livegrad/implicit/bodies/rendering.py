@@ -184,7 +184,7 @@ def _shaded(
         masks = masks_at(lattice, found, column, row, hits.front[column, row])
         places = front + (back - front) * halved(bounds, front, back, masks)[:, None]
         coordinates = bounds.coordinates(list(places.T))
-        normals = surface_normals(part, coordinates, masks).astype(np.float64)
+        normals = surface_normals(part.function, part.arguments, coordinates, masks).astype(np.float64)
         painted = part.colors(np.stack(coordinates, -1))
         paint = color if painted is None else srgb_encoded(painted.astype(np.float64))
         picture[column, row] = _lit(paint, normals, frame)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.implicit.bodies.batches import in_batches
-from livegrad.implicit.bodies.clipping import close_body
+from livegrad.implicit.bodies.clipping import close_body, require_part
 from livegrad.implicit.bodies.masking import is_inside, spread
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.pruning import (
@@ -22,7 +22,6 @@ from livegrad.implicit.bodies.pruning import (
     Lattice,
     Progress,
     find_blocks,
-    require_part,
     silent,
 )
 from livegrad.implicit.meshing.feature_size import cell_size, require_to_be_seen

@@ -15,6 +15,8 @@ from livegrad.diagnostics import TextOrigin
 from livegrad.implicit.formats.atomic import write_atomically
 from livegrad.implicit.formats.errors import FormatError, unreadable
 
+_ENCRYPTED = 1  # a bit of an entry's flags
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -28,7 +30,8 @@ class Limits:
     package_bytes: int = 1 << 30
     parts: int = 65536
     depth: int = 64
-    elements: int = 1 << 24
+    elements: int = 1 << 21  # of a document, but for rows: each takes half a kilobyte
+    rows: int = 1 << 24  # vertices and triangles
     samples: int = 1 << 27  # of an image stack
 
 
@@ -78,13 +81,15 @@ class Package:
             raise FormatError(f"`{self.name}` has no part `{name}`")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise FormatError(f"part `{name}` of `{self.name}` is packed in a way that no 3MF file may use")
+        if entry.flag_bits & _ENCRYPTED:
+            raise FormatError(f"part `{name}` of `{self.name}` is encrypted, which no part of a 3MF file may be")
         limit = min(self.limits.part_bytes, self.limits.package_bytes - self.read_so_far)
         try:
             with self._archive.open(entry) as part:
                 # Not by the size that the directory states: that is what the file says of itself.
                 data = part.read(limit + 1)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
-            # A ValueError is a name that is no text; a RuntimeError one that is encrypted or packed in an unknown way.
+            # A ValueError is a name that is no text; a RuntimeError one that is packed in an unknown way.
             raise FormatError(f"part `{name}` of `{self.name}` is damaged: {error}") from None
         if len(data) > limit:
             raise FormatError(f"part `{name}` of `{self.name}` is too large", expected=f"at most {limit} bytes")

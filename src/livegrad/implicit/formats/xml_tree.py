@@ -6,8 +6,9 @@ The 3MF reader walks it. Rows of vertices and triangles are stored as plain numb
 from __future__ import annotations
 
 import xml.parsers.expat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from livegrad.diagnostics import TextOrigin
 from livegrad.implicit.formats.errors import FormatError
@@ -16,7 +17,19 @@ from livegrad.implicit.formats.package import Limits
 _ROWS = {"vertex": ("x", "y", "z"), "triangle": ("v1", "v2", "v3")}
 
 
-@dataclass
+_NO_PREFIXES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class Rows:
+    """Vertices or triangles as plain text: their numbers, and what they have besides."""
+
+    numbers: list[tuple[str, ...]] = field(default_factory=list)
+    properties: set[tuple[str | None, ...]] = field(default_factory=set)  # pid, p1, p2, p3 of rows that have any
+    attributes: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class Element:
     """One element: namespace and name, attributes (those without a namespace by their bare name), children, line."""
 
@@ -27,10 +40,23 @@ class Element:
     file: str
     children: list[Element] = field(default_factory=list)
     text: str = ""
-    rows: list[tuple[str, ...]] = field(default_factory=list)
-    row_properties: set[tuple[str | None, ...]] = field(default_factory=set)  # pid, p1, p2, p3 of rows that have any
-    row_attributes: set[str] = field(default_factory=set)  # what rows have besides
-    prefixes: dict[str, str] = field(default_factory=dict)  # of the root: namespaces by prefix
+    table: Rows | None = None  # vertices or triangles
+    prefixes: Mapping[str, str] = field(default_factory=lambda: _NO_PREFIXES)  # of the root: namespaces by prefix
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The numbers of the vertices or triangles in it."""
+        return [] if self.table is None else self.table.numbers
+
+    @property
+    def row_properties(self) -> set[tuple[str | None, ...]]:
+        """What the rows refer to: pid, p1, p2, p3, of those that have any."""
+        return set() if self.table is None else self.table.properties
+
+    @property
+    def row_attributes(self) -> set[str]:
+        """The names of all attributes of rows that have more than their numbers."""
+        return set() if self.table is None else self.table.attributes
 
     @property
     def place(self) -> TextOrigin:
@@ -86,7 +112,7 @@ class _Parser:
     def __init__(self, file: str, limits: Limits) -> None:
         self.file = file
         self.limits = limits
-        self.count = 0
+        self.count = self.rows = 0
         self.open: list[Element] = []
         self.root: Element | None = None
         self.parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
@@ -127,24 +153,16 @@ class _Parser:
         return TextOrigin(self.file, self.parser.CurrentLineNumber)
 
     def start(self, qualified: str, attributes: dict[str, str]) -> None:
-        self.count += 1
-        if self.count > self.limits.elements:
-            raise FormatError("too many elements", where=self.here(), expected=f"at most {self.limits.elements}")
         if len(self.open) >= self.limits.depth:
             raise FormatError("elements nested too deeply", where=self.here(), expected=f"{self.limits.depth} levels")
         namespace, _, name = qualified.rpartition(" ")
-        row = _ROWS.get(name) if "/core/" in namespace else None
-        if row is not None and self.open:
-            parent = self.open[-1]
-            try:
-                parent.rows.append(tuple([attributes[key] for key in row]))
-            except KeyError as error:
-                raise FormatError(f"<{name}>: attribute {error} is missing", where=self.here()) from None
-            if len(attributes) > len(row):
-                parent.row_properties.add(tuple([attributes.get(key) for key in ("pid", "p1", "p2", "p3")]))
-                parent.row_attributes.update(attributes)
-            self.open.append(parent)
+        keys = _ROWS.get(name) if "/core/" in namespace else None
+        if keys is not None and self.open:
+            self.row(self.open[-1], name, keys, attributes)
             return
+        self.count += 1
+        if self.count > self.limits.elements:
+            raise FormatError("too many elements", where=self.here(), expected=f"at most {self.limits.elements}")
         made = Element(namespace, name, attributes, self.parser.CurrentLineNumber, self.file)
         if self.open:
             self.open[-1].children.append(made)
@@ -152,6 +170,22 @@ class _Parser:
             self.root = made
             made.prefixes = self.prefixes
         self.open.append(made)
+
+    def row(self, parent: Element, name: str, keys: tuple[str, ...], attributes: dict[str, str]) -> None:
+        self.rows += 1
+        if self.rows > self.limits.rows:
+            raise FormatError(f"too many rows of <{name}>", where=self.here(), expected=f"at most {self.limits.rows}")
+        if parent.table is None:
+            parent.table = Rows()
+        table = parent.table
+        try:
+            table.numbers.append(tuple([attributes[key] for key in keys]))
+        except KeyError as error:
+            raise FormatError(f"<{name}>: attribute {error} is missing", where=self.here()) from None
+        if len(attributes) > len(keys):
+            table.properties.add(tuple([attributes.get(key) for key in ("pid", "p1", "p2", "p3")]))
+            table.attributes.update(attributes)
+        self.open.append(parent)
 
     def end(self, qualified: str) -> None:
         self.open.pop()

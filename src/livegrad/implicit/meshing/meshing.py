@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from livegrad.diagnostics import caller_origin
+from livegrad.diagnostics import caller_origin, warn_caller
 from livegrad.implicit.bodies.clipping import close_body
 from livegrad.implicit.bodies.masking import is_inside, spread
 from livegrad.implicit.bodies.part import Part
@@ -27,7 +27,7 @@ from livegrad.implicit.meshing.dual_vertices import (
 )
 from livegrad.implicit.meshing.feature_size import cell_size, require_to_be_seen
 from livegrad.implicit.meshing.thin_walls import find_cells, warn_of_losses
-from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.errors import AssemblyError, PartWarning
 from livegrad.implicit.nodes.resources import TriangleMesh
 
 _BLOCK = 8
@@ -47,7 +47,7 @@ def mesh(
     """Meshes the surface of a part. The mesh is closed and resolves features as large as `feature_size`.
 
     The default feature size is a fiftieth of the part, or less if its walls are thinner. A `PartWarning` reports a mesh
-    whose volume differs from that of the part, estimated by sampling.
+    that is empty, or whose volume differs from that of the part, estimated by sampling.
 
     Cells are half of the feature size, and triangles are no further than that from the surface. Where the surface is
     flat within `tolerance` (by default a thirty-second of a feature), cells are merged into large triangles; a
@@ -77,6 +77,7 @@ def mesh(
     crossed = _crossed_cells(part, cells.lattice, cells.found, most_triangles, progress)
     if not len(crossed.cells):
         require_to_be_seen(part, bounds, part.low, part.high, float(cells.lattice.cell[0]))
+        warn_caller(f"part `{part.name}` has no body within its bounds: the mesh is empty", PartWarning)
         return TriangleMesh(np.empty((0, 3)), np.empty((0, 3), np.int64), part.name)
     progress("finding vertices", 0.6)
     faces = faces_of(crossed)

@@ -20,7 +20,8 @@ IsInside = Callable[[Points], NDArray[np.bool_]]  # of points with as many coord
 
 _AT_ONCE = 1 << 14
 _ENOUGH = 3000  # points inside: two in a hundred is their error
-_MOST = 1 << 19
+_TRIES = 1 << 19  # at points, however few are inside
+_CLOSER = 16  # times as many where that error decides whether something was lost
 _THIN = 0.75  # cells to both sides: who is outside by then is in a wall that cells do not hold
 _LITTLE = 0.05  # of the size that may be in such walls before cells become finer
 _WRONG = 0.05  # of the size that a result may be off before that is told
@@ -44,6 +45,7 @@ class Cells:
     lattice: Lattice
     found: Found
     sampled: Sampled
+    inside: IsInside
 
 
 def find_cells(
@@ -66,13 +68,16 @@ def find_cells(
         sampled = sample(inside, lattice, found)
         next_cells = len(found.crossed) * (2 * lattice.block) ** (len(lattice.shape) - 1)
         if not halvings or sampled.thin <= _LITTLE or next_cells > _MOST_CELLS:
-            return Cells(lattice, found, sampled)
+            return Cells(lattice, found, sampled, inside)
         halvings -= 1
         cell /= 2
 
 
-def sample(inside: IsInside, lattice: Lattice, found: Found) -> Sampled:
-    """The size of what is inside, by boxes that are inside for certain and by points at random in crossed blocks."""
+def sample(inside: IsInside, lattice: Lattice, found: Found, enough: int = _ENOUGH) -> Sampled:
+    """The size of what is inside, by boxes that are inside for certain and by points at random in crossed blocks.
+
+    Points are tried until `enough` of them are inside, or too many are not.
+    """
     axes = len(lattice.shape)
     block = float(np.prod(lattice.block * lattice.cell))
     certain = block * sum(len(first) * width**axes for first, width in found.inside)
@@ -80,7 +85,7 @@ def sample(inside: IsInside, lattice: Lattice, found: Found) -> Sampled:
         return Sampled(certain, 0.0, 0.0)
     generator = np.random.default_rng(0)
     tried = hits = thin = 0
-    while hits < _ENOUGH and tried < _MOST:
+    while hits < enough and tried < _TRIES * enough // _ENOUGH:
         blocks = found.crossed[generator.integers(len(found.crossed), size=_AT_ONCE)]
         places = (blocks + generator.random(blocks.shape)) * lattice.block
         points = lattice.origin + places * lattice.cell
@@ -105,11 +110,18 @@ def _number_in_walls(inside: IsInside, points: Points, steps: NDArray[np.float64
 def warn_of_losses(what: str, unit: str, found: float, cells: Cells) -> None:
     """Warns where the size of a mesh or of contours is not that of the part."""
     sampled = cells.sampled
-    if abs(found - sampled.size) <= _WRONG * sampled.size + 4.0 * sampled.error:
+    if abs(found - sampled.size) > _WRONG * sampled.size and not _differs(found, sampled):
+        sampled = sample(cells.inside, cells.lattice, cells.found, _CLOSER * _ENOUGH)
+    if not _differs(found, sampled):
         return
     cell = float(cells.lattice.cell[0])
     warn_caller(
-        f"the {what} has {unit} {found:.4g}, the part {sampled.size:.4g} by sampling: its walls are thinner than cells "
-        f"of {cell:.3g}; ask for a feature_size below {2 * cell:.3g}",
+        f"the {what} has {unit} {found:.4g}, the part {sampled.size:.4g} by sampling: its walls or details are smaller "
+        f"than cells of {cell:.3g}; ask for a feature_size below {2 * cell:.3g}",
         PartWarning,
     )
+
+
+def _differs(found: float, sampled: Sampled) -> bool:
+    """Whether a size is another than the sampled one, beyond what chance explains."""
+    return abs(found - sampled.size) > _WRONG * sampled.size + 4.0 * sampled.error

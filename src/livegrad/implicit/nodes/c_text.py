@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from livegrad.codegen.c import CUDA, OPENCL, Dialect, function_source
-from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.assembly import Assembly, require_assembly
 from livegrad.implicit.nodes.contents import FunctionName
 from livegrad.implicit.nodes.lower_gradient import lower_function_gradient
 from livegrad.implicit.nodes.to_ir import convert
+from livegrad.implicit.nodes.used_part import used_part
 from livegrad.ir.types import Scalar, f32
 
 
@@ -45,5 +46,8 @@ def to_cuda(assembly: Assembly, name: FunctionName, *, exact: bool = False, elem
 
 
 def _to_c(dialect: Dialect, assembly: Assembly, name: FunctionName, exact: bool, element: Scalar) -> str:
-    ready = assembly if exact else lower_function_gradient(assembly, on_problem="raise").assembly
+    require_assembly(assembly)
+    function = assembly.function(name)
+    used = used_part(assembly, {function.id: function.outputs})
+    ready = used if exact else lower_function_gradient(used, on_problem="raise").assembly
     return function_source(convert(ready, name, exact=exact, element=element).function, dialect)

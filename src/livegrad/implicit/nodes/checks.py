@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from livegrad.implicit.nodes.errors import Problem
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode
 from livegrad.implicit.nodes.node_types import CALLING_TYPES, GRADIENT_TYPES, MESH_TYPES
 from livegrad.implicit.nodes.ports import INPUTS, PortType, Reference, Source, type_of_literal
-from livegrad.implicit.nodes.resources import BeamLattice, Components, LevelSet, TriangleMesh, VolumeData
+from livegrad.implicit.nodes.resources import BeamLattice, TriangleMesh
 
 if TYPE_CHECKING:
     from livegrad.implicit.nodes.contents import AssemblyContents
@@ -170,53 +170,20 @@ def call_order(assembly: AssemblyContents, roots: list[int]) -> list[int] | None
     return order
 
 
-def problems_in_the_way(assembly: AssemblyContents, roots: Iterable[int] | None = None) -> tuple[Problem, ...]:
-    """What keeps functions (those of built objects) from running: contradictions anywhere, and what they leave open.
-
-    A function that nothing uses may be unfinished: someone is still writing it.
-    """
-    used = used_functions(assembly) if roots is None else set(call_order(assembly, list(roots)) or roots)
-    others = {number: function for number, function in assembly.functions.items() if number not in used}
-    ours = {number: assembly.functions[number] for number in used}
-    elsewhere = [problem for problem in _own_problems(assembly, others) if not problem.unfinished]
-    return (*_own_problems(assembly, ours), *elsewhere, *_call_cycles(assembly))
-
-
-def used_functions(assembly: AssemblyContents) -> set[int]:
-    """The functions that the objects to build need, with all that those call."""
-    pending = [item.object for item in assembly.items]
-    seen: set[int] = set()
-    while pending:
-        number = pending.pop()
-        if number in seen:
-            continue
-        seen.add(number)
-        match assembly.resources.get(number):
-            case Components(members=members):
-                pending.extend(member for member, _ in members)
-            case LevelSet(function=function, volume_data=volume):
-                pending.extend([function] if volume is None else [function, volume])
-            case TriangleMesh(volume_data=int() as volume):
-                pending.append(volume)
-            case VolumeData(channels=channels):
-                pending.extend(channel.function for channel in channels)
-            case None if number in assembly.functions:
-                pending.extend(callees(assembly, assembly.functions[number]))
-    return seen & assembly.functions.keys()
-
-
 def problems(assembly: AssemblyContents) -> tuple[Problem, ...]:
     """Everything that keeps an assembly from running."""
-    return (*_own_problems(assembly, assembly.functions), *_call_cycles(assembly))
+    return (*own_problems(assembly, assembly.functions), *call_cycles(assembly))
 
 
-def _own_problems(assembly: AssemblyContents, functions: Mapping[int, AnyFunction]) -> Iterator[Problem]:
+def own_problems(assembly: AssemblyContents, functions: Mapping[int, AnyFunction]) -> Iterator[Problem]:
+    """Everything that is wrong in some functions, each by itself."""
     for function in functions.values():
         if isinstance(function, GraphFunction):
             yield from function_problems(assembly, function)
 
 
-def _call_cycles(assembly: AssemblyContents) -> Iterator[Problem]:
+def call_cycles(assembly: AssemblyContents) -> Iterator[Problem]:
+    """The functions that call themselves, directly or through others."""
     if call_order(assembly, list(assembly.functions)) is None:
         for function in assembly.functions.values():
             for number in dict.fromkeys(callees(assembly, function)):

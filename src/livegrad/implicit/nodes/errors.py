@@ -22,7 +22,7 @@ class AssemblyError(LivegradError):
 
 
 class PartWarning(UserWarning):
-    """A mesh or slice is incomplete, because walls of the part are thinner than the requested feature size.
+    """A mesh or slice lacks something: the part has no body, or walls thinner than the requested feature size.
 
     >>> issubclass(PartWarning, UserWarning)
     True

@@ -27,6 +27,7 @@ from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, Graph
 from livegrad.implicit.nodes.node_types import GRADIENT_TYPES, MESH_TYPES, VALUE_TYPES
 from livegrad.implicit.nodes.ports import INPUTS, Literal, PortType, Reference, Source
 from livegrad.implicit.nodes.resources import BeamLattice, ImageStack, TriangleMesh
+from livegrad.implicit.nodes.used_part import require_outputs, used_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
@@ -85,17 +86,21 @@ def convert(
 ) -> Converted:
     """A function of an assembly, with all that it calls, in the value IR.
 
-    Constants among `parameters` become arguments. `outputs` chooses and orders the results.
+    Constants among `parameters` become arguments. `outputs` chooses and orders the results; what they do not need may
+    be unfinished.
     """
     require_assembly(assembly)
     function = assembly.function(name)
+    chosen = tuple(function.outputs) if outputs is None else tuple(outputs)
+    require_outputs(assembly, {function.id: chosen})
+    assembly = used_part(assembly, {function.id: chosen})
     order = call_order(assembly, [function.id])
     if order is None:
         raise AssemblyError(f"the calls of function `{function.name}` form a cycle", where=caller_origin())
     conversion = _Conversion(assembly, tuple(parameters), exact, element)
     for number in order:
         conversion.add(assembly.functions[number])
-    return conversion.finish(function, tuple(function.outputs) if outputs is None else tuple(outputs))
+    return conversion.finish(assembly.functions[function.id], chosen)
 
 
 @dataclass
@@ -138,13 +143,6 @@ class _Conversion:
     def finish(self, function: AnyFunction, outputs: tuple[str, ...]) -> Converted:
         made, extra = self.done[function.id]
         names = list(function.outputs)
-        unknown = [name for name in outputs if name not in names]
-        if unknown:
-            raise AssemblyError(
-                f"function `{function.name}` has no output `{unknown[0]}`",
-                where=caller_origin(),
-                expected="one of " + ", ".join(names),
-            )
         unused = [path for path in self.order if path not in extra.parameters]
         if unused:
             raise AssemblyError(

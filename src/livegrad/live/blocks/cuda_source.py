@@ -17,6 +17,7 @@ from typing import Any
 
 from livegrad.diagnostics import TextOrigin, UsageError, caller_origin
 from livegrad.ir.types import SCALARS, Scalar, Tensor, Type
+from livegrad.live.blocks.source_files import stamp_of
 from livegrad.live.blocks.watch import follow
 from livegrad.live.engine import Engine
 from livegrad.live.graph.description import Block, InputSpec, Specialized
@@ -121,9 +122,9 @@ def watch_cuda(engine: Engine, path: str | Path, *, name: str | None = None) -> 
     <block twice(x) -> result>
     """
     file = Path(path)
+    files = {own: stamp_of(own) for own in (file, file.with_suffix(".json"))}
     made = load_cuda_block(file, name=name)
-    files = [file, file.with_suffix(".json")]
-    follow(engine, made, lambda: files, lambda: load_body(file, name))
+    follow(made, lambda: files, lambda: load_body(file, name))
     return engine.add(made)
 
 

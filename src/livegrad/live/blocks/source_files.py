@@ -1,7 +1,7 @@
 """Reloads Python files and the user modules that they import. Called by `watch`.
 
-In: a path and the name of a function. Out: that function, and the files it depends on. If a file fails, all modules
-stay unchanged.
+In: a path and the name of a function. Out: that function, and the files it depends on, as they were when they ran. If a
+file fails, all modules stay unchanged.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import linecache
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from importlib.util import decode_source
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from livegrad.diagnostics import TextOrigin
 from livegrad.diagnostics.errors import PACKAGE_DIRECTORY
@@ -42,49 +46,88 @@ def stamp_of(path: Path) -> Stamp | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
+@dataclass(frozen=True)
+class _Run:
+    """The last run of a module: its file as it was then, and the load of a watched file that it was part of."""
+
+    stamp: Stamp | None
+    load: int
+
+
+_runs: WeakKeyDictionary[ModuleType, _Run] = WeakKeyDictionary()  # of users' modules, whichever watched file ran them
+_loads = count()
+
+
 class SourceFile:
     """A file with a function, and the user's modules that it imports, directly or not."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._stamp: Stamp | None = None  # when it was last run
         self._helpers: list[str] = []  # modules by name
-        self._stamps: dict[str, Stamp | None] = {}  # of modules, those of before too, when they were last run
+        self._unloaded: set[str] = set()  # modules that it names and that nobody has imported, by name
+        self._found: dict[Path, Stamp | None] = {}  # the user's files that it imported first, also those that failed
 
-    def files(self) -> list[Path]:
-        """The file and those of the modules it imports."""
-        helpers = (_file_of(sys.modules.get(name)) for name in self._helpers)
-        return [self.path, *(file for file in helpers if file is not None)]
+    def files(self) -> dict[Path, Stamp | None]:
+        """The file and those of the modules it imports, as they were when they ran; None: nobody knows."""
+        late = [name for name in self._unloaded if name in sys.modules]  # imported inside of functions, since
+        files = dict(self._found)
+        for module in map(sys.modules.get, (*self._helpers, *late)):
+            file = _file_of(module)
+            if module is not None and file is not None:
+                files[file] = _runs[module].stamp if module in _runs else None
+        return {self.path: self._stamp, **files}
 
     def load(self, name: str) -> Callable[..., Any]:
         """The function `name` of the file, run anew; modules whose files changed are run anew first."""
         names: dict[str, Any] = {"__name__": self.path.stem, "__file__": str(self.path)}
-        with _importable(self.path.parent):
+        self._stamp, load = stamp_of(self.path), next(_loads)  # before it is read: it may be saved again meanwhile
+        with _importable(self.path.parent) as found:
             # Of the file as it is now: it may import a module again that was saved while the file did not.
-            needed = _helpers_of(_parse(self.path), "")
+            needed, _ = _helpers_of(_parse(self.path), "")
             # If one of them does not run, its next save is waited for.
             self._helpers = list(dict.fromkeys([*self._helpers, *needed]))
-            with _restored_on_failure(self._helpers):
-                self._run_changed(needed)
-                self._helpers = _helpers_of(_run(self.path, names), "")
-                self._stamps |= {helper: _stamp_of_module(helper) for helper in self._helpers}
+            try:
+                with _restored_on_failure(self._helpers):
+                    runs = self._run_changed(needed, load)
+                    self._helpers, self._unloaded = _helpers_of(_run(self.path, names), "")
+            finally:
+                self._found = {path: stamp for path, stamp in found.values() if _is_users(path)}
+            _runs.update(runs)
+            for helper in self._helpers:
+                module = sys.modules[helper]
+                if module not in _runs:  # imported first by this load
+                    stamp = found[helper][1] if helper in found else stamp_of(Path(str(module.__file__)))
+                    _runs[module] = _Run(stamp, load)
         if not callable(names.get(name)):
             own = [key for key, value in names.items() if callable(value) and not key.startswith("_")]
             what, expected = f"`{self.path.name}` has no function `{name}`", ", ".join(own) or None
             raise GraphError(what, expected=None if expected is None else f"one of {expected}", help=RUNS_ON)
         return names[name]
 
-    def _run_changed(self, helpers: list[str]) -> None:
-        """Modules in the order in which they depend on each other; one that imports a changed one is run too."""
-        changed: set[str] = set()
+    def _run_changed(self, helpers: Iterable[str], load: int) -> dict[ModuleType, _Run]:
+        """Modules in the order in which they depend on each other; one that imports a changed one is run too.
+
+        Gives the runs, which count when all have ended well. Another watched file may have run some of them.
+        """
+        runs: dict[ModuleType, _Run] = {}
+        before: dict[ModuleType, int] = {}  # the loads of modules that come earlier
         for helper in helpers:
             module = sys.modules.get(helper)
             file = _file_of(module)
-            if module is None or file is None or helper not in self._stamps:
-                continue  # one that is new here was imported as it is
-            imported = _imports(_parse(file), module.__package__ or "")
-            if stamp_of(file) != self._stamps[helper] or changed & set(imported):
-                changed.add(helper)
-                _run(file, module.__dict__)  # in place: other modules that imported it see the new code
+            if module is None or file is None:
+                continue
+            known, stamp = _runs.get(module), stamp_of(file)
+            if known is None and helper not in self._unloaded:  # imported by others, as it is
+                known = runs[module] = _Run(stamp, load)
+            else:
+                imported = map(sys.modules.get, _imports(_parse(file), module.__package__ or ""))
+                newest = max((before[one] for one in imported if one in before), default=-1)
+                if known is None or stamp != known.stamp or newest > known.load:
+                    _run(file, module.__dict__)  # in place: other modules that imported it see the new code
+                    known = runs[module] = _Run(stamp, load)
+            before[module] = known.load
+        return runs
 
 
 def _run(path: Path, names: dict[str, Any]) -> ast.Module:
@@ -121,18 +164,17 @@ def _parse(path: Path) -> ast.Module:
 def _file_of(module: ModuleType | None) -> Path | None:
     """The source of a module that is the user's own, not Python's, a library's or ours."""
     file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or not file.endswith(".py") or getattr(module, "__name__", "") == "__main__":
+    if not isinstance(file, str) or getattr(module, "__name__", "") == "__main__":
         return None
-    return None if os.path.realpath(file).startswith(_NOT_THE_USERS) else Path(file)
+    return Path(file) if _is_users(Path(file)) else None
 
 
-def _stamp_of_module(name: str) -> Stamp | None:
-    file = _file_of(sys.modules.get(name))
-    return None if file is None else stamp_of(file)
+def _is_users(file: Path) -> bool:
+    return file.suffix == ".py" and not os.path.realpath(file).startswith(_NOT_THE_USERS)
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
-    """The modules that a file names in its import statements, as far as they are loaded."""
+    """The modules that a file names in its import statements, and what may be one."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             named = [alias.name for alias in node.names]
@@ -144,11 +186,11 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
             continue
         for name in named:
             parts = name.split(".")
-            yield from (module for end in range(1, len(parts) + 1) if (module := ".".join(parts[:end])) in sys.modules)
+            yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
 
 
-def _helpers_of(tree: ast.Module, package: str) -> list[str]:
-    """The user's modules that a file imports, directly or not, each after those that it imports."""
+def _helpers_of(tree: ast.Module, package: str) -> tuple[list[str], set[str]]:
+    """The user's modules that a file imports, directly or not, each after those that it imports; and unloaded ones."""
     found: dict[str, None] = {}
     entered: set[str] = set()
 
@@ -156,24 +198,40 @@ def _helpers_of(tree: ast.Module, package: str) -> list[str]:
         for name in _imports(tree, package):
             module = sys.modules.get(name)
             file = _file_of(module)
-            if name not in entered and module is not None and file is not None:
+            if name not in entered:
                 entered.add(name)
-                visit(_parse(file), module.__package__ or "")
-                found[name] = None
+                if module is not None and file is not None:
+                    visit(_parse(file), module.__package__ or "")
+                    found[name] = None
 
     visit(tree, package)
-    return list(found)
+    return list(found), {name for name in entered if name not in sys.modules}
+
+
+class _ImportNotes:
+    """A finder that finds nothing: it notes the files of modules as they are before Python imports them."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[Path, Stamp | None]] = {}  # by module
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin is not None:
+            self.files[name] = Path(spec.origin), stamp_of(Path(spec.origin))
 
 
 @contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """Modules beside the file can be imported, as when Python runs the file."""
-    entry = str(folder.resolve())
+def _importable(folder: Path) -> Iterator[dict[str, tuple[Path, Stamp | None]]]:
+    """Modules beside the file can be imported, as when Python runs the file. Gives the files that are imported."""
+    entry, notes = str(folder.resolve()), _ImportNotes()
     sys.path.insert(0, entry)
+    sys.meta_path.insert(0, notes)
     try:
-        yield
+        yield notes.files
     finally:
-        sys.path.remove(entry)
+        # By identity: the file may have edited them, and an equal entry is another's.
+        sys.path[:] = [place for place in sys.path if place is not entry]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not notes]
 
 
 @contextmanager

@@ -7,11 +7,11 @@ reported in the frame and in `block.debug` until the file is saved again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
+from livegrad.diagnostics import LivegradError, TextOrigin, UsageError, caller_origin, shown
 from livegrad.live.blocks.bodies import block, replace_body
 from livegrad.live.blocks.source_files import RUNS_ON, SourceFile, Stamp, stamp_of
 from livegrad.live.engine import Engine
@@ -46,7 +46,7 @@ def watch(
         )
     source = SourceFile(Path(path))
     made = block(_first_load(source, function), name=name or function, outputs=outputs)
-    follow(engine, made, source.files, lambda: replace_body(made, source.load(function)))
+    follow(made, source.files, lambda: _next_body(made, source.load(function)))
     return engine.add(made)
 
 
@@ -61,34 +61,45 @@ def _first_load(source: SourceFile, function: str) -> Callable[..., Any]:
         raise
 
 
-def follow(engine: Engine, target: Block, files: Callable[[], Sequence[Path]], load: Callable[[], Body]) -> None:
-    """Gives a block what `load` makes of its files whenever one of them changes, from when it is added on."""
-    target.watch = FileWatch(engine, target, files, load)
+def _next_body(target: Block, function: Callable[..., Any]) -> Body:
+    """What a block computes from now on. A function that no block can have is wrong where it is written."""
+    try:
+        return replace_body(target, function)
+    except UsageError as error:
+        code = getattr(function, "__code__", None)
+        error.move_to(error.where if code is None else TextOrigin(code.co_filename, code.co_firstlineno))
+        raise
+
+
+def follow(target: Block, files: Callable[[], Mapping[Path, Stamp | None]], load: Callable[[], Body]) -> None:
+    """Gives a block what `load` makes of its files whenever one of them changes, from when it is added on.
+
+    `files` are as they were when they were last loaded.
+    """
+    target.watch = FileWatch(target, files, load)
 
 
 class FileWatch:
     """The files of one block, and their errors."""
 
     def __init__(
-        self, engine: Engine, target: Block, files: Callable[[], Sequence[Path]], load: Callable[[], Body]
+        self, target: Block, files: Callable[[], Mapping[Path, Stamp | None]], load: Callable[[], Body]
     ) -> None:
         self.block = target
         self.error: LivegradError | None = None
-        self._engine, self._files, self._load = engine, files, load
-        self._seen = self._stamps()
-
-    def _stamps(self) -> dict[Path, Stamp | None]:
-        return {path: stamp_of(path) for path in self._files()}
+        self._files, self._load = files, load
+        self._seen = dict(files())
 
     def poll(self) -> None:
         """Edits the block if a file has changed since the last time."""
-        stamps = self._stamps()
-        if stamps == self._seen:
+        stamps = {path: stamp_of(path) for path in self._files()}
+        graph = self.block.home
+        if stamps == self._seen or graph is None:
             return
         try:
-            self._engine.edit(self.block, self._load())
+            graph.edit(self.block, self._load())
             self.error = None
         except LivegradError as error:
             self.error = error
         # Marked as seen only now: what was interrupted is tried again. It may import other modules than before.
-        self._seen = {path: stamps.get(path, stamp) for path, stamp in self._stamps().items()}
+        self._seen = {path: stamps.get(path, stamp) for path, stamp in self._files().items()}

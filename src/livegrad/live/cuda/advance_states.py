@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from livegrad.runtime.cuda.cuda_graph import ExecutableGraph, GraphBuilder
 from livegrad.runtime.cuda.device_memory import DeviceMemory
-from livegrad.runtime.cuda.live_graph import ExecutableGraph, GraphBuilder
 
 if TYPE_CHECKING:
     from livegrad.live.cuda.executable import CudaExecutable

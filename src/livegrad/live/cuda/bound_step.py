@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from livegrad.codegen.cuda.launch import Word
+from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.live.compile.live_plan import BlockStep, BufferOperand, Operand
 from livegrad.live.cuda.captured_graphs import CapturedGraph
 from livegrad.live.cuda.live_numbers import Place, place_for
@@ -24,7 +24,7 @@ from livegrad.runtime.cuda.libraries.capture import Captured
 from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch, SerialisedLibraryCall
 from livegrad.schedule.plan import Buffer
 
-_FIRST_TRACE_BYTES = 2048
+_FIRST_TAPE_BYTES = 2048
 _MOST_TAPE_BYTES = 1 << 34  # of one step, all threads together
 
 
@@ -56,7 +56,7 @@ class BoundStep:
     scratch: dict[int, DeviceMemory] = field(default_factory=dict)
     shared: dict[int, tuple[DeviceMemory, DeviceMemory]] = field(default_factory=dict)  # of blocks that share rows
     tapes: DeviceMemory | None = None
-    tape_bytes: int = _FIRST_TRACE_BYTES
+    tape_bytes: int = _FIRST_TAPE_BYTES
     values: dict[Any, Any] = field(default_factory=dict)  # of the host's calls: copies, and what is no array
     uses_cells: bool = False  # reads numbers from memory
     status: int = 0  # address of the first of its status words: one for each item, then one for tapes without room
@@ -141,16 +141,19 @@ class BoundStep:
             for number, item in enumerate(self.code.items):
                 if isinstance(item, SerialisedLaunch):
                     self._make_scratch(number, item)
-        if self.code.remembers:
+        if self.code.uses_tapes:
             self.tapes = self._make_tapes()
         for number, (item, function) in enumerate(zip(self.code.items, self.code.functions, strict=True)):
             if isinstance(item, SerialisedLaunch):
-                launch = Launch(function, item.grid, item.threads, len(item.words), self.code.separate)
+                launch = Launch(function, item.grid, item.threads, len(item.slots), self.code.separate)
                 self.launches.append(launch)
-                for index, word in enumerate(item.words):
-                    self._fill(launch, index, word, number, around)
+                for index, slot in enumerate(item.slots):
+                    if isinstance(slot, int):
+                        launch.slots[index] = slot
+                    else:
+                        self._fill(launch, index, slot, number, around)
             elif isinstance(item, SerialisedLibraryCall):
-                operands = [self._address(word, around) for word in item.operands]
+                operands = [self._address(slot, around) for slot in item.operands]
                 recorded = Captured(item.call, operands, self._address(item.result, around)).capture()
                 self.launches.append(CapturedGraph(recorded, ()))
             else:
@@ -166,20 +169,18 @@ class BoundStep:
             self.shared[number] = DeviceMemory(kernel.partial_bytes), counters
 
     def _make_tapes(self) -> DeviceMemory:
-        workers = max(kernel.workers for kernel in self.code.kernels if kernel.remembers)
+        workers = max(kernel.workers for kernel in self.code.kernels if kernel.uses_tapes)
         wanted = workers * self.tape_bytes
         if wanted > _MOST_TAPE_BYTES:
             raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
         return DeviceMemory(wanted)
 
-    def _fill(self, launch: Launch, index: int, word: Word, number: int, around: Surroundings) -> None:
-        match word.kind:
+    def _fill(self, launch: Launch, index: int, slot: ArgumentSlot, number: int, around: Surroundings) -> None:
+        match slot.kind:
             case "external":
-                value = self.slot_address(word.slot, around) + word.value
-            case "number":
-                value = word.value
+                value = self.external_address(slot.buffer, around) + slot.offset
             case "scratch":
-                value = self.scratch[word.slot].address
+                value = self.scratch[slot.buffer].address
             case "status":
                 value = self.status + 8 * number
             case "full":
@@ -191,19 +192,19 @@ class BoundStep:
             case "interrupt":
                 value = interrupt_address()
             case "partials" | "counters":
-                value = self.shared[number][word.kind == "counters"].address
+                value = self.shared[number][slot.kind == "counters"].address
             case "value":
-                self._fill_number(launch, index, self.step.operands[self.code.slots[word.slot]], around)
+                self._fill_number(launch, index, self.step.operands[self.code.slots[slot.buffer]], around)
                 return
             case _:
-                value = self._address(word, around)
-        launch.words[index] = value
+                value = self._address(slot, around)
+        launch.slots[index] = value
 
-    def _address(self, word: Word, around: Surroundings) -> int:
-        if word.kind == "arena":
+    def _address(self, slot: ArgumentSlot, around: Surroundings) -> int:
+        if slot.kind == "arena":
             assert self.arena is not None
-            return self.arena.address + word.value
-        return self.slot_address(word.slot, around) + word.value
+            return self.arena.address + slot.offset
+        return self.external_address(slot.buffer, around) + slot.offset
 
     def _fill_number(self, launch: Launch, index: int, operand: Operand, around: Surroundings) -> None:
         place = place_for(launch, index, operand.type)
@@ -212,11 +213,11 @@ class BoundStep:
         if value is not None:
             place.put(as_word(value))
 
-    def slot_address(self, slot: int, around: Surroundings) -> int:
-        """Where an argument or a result is."""
-        position = self.code.slots.get(slot)
+    def external_address(self, buffer: int, around: Surroundings) -> int:
+        """The address of an argument or a result, by the number of its buffer."""
+        position = self.code.slots.get(buffer)
         if position is None:
-            return around.address(self.step.results[self.code.results[slot]])
+            return around.address(self.step.results[self.code.results[buffer]])
         operand = self.step.operands[position]
         if isinstance(operand, BufferOperand):
             return around.address(operand.key)
@@ -227,7 +228,7 @@ class BoundStep:
         """Where a buffer of the step's own plan is."""
         base = buffer.base
         if base.lifetime == "external":
-            return self.slot_address(base.number, around)
+            return self.external_address(base.number, around)
         assert self.arena is not None
         return self.arena.address + self.code.plan.places[base]
 
@@ -238,11 +239,13 @@ class BoundStep:
         self.status = address
         for number, (item, launch) in enumerate(zip(self.code.items, self.launches, strict=True)):
             if isinstance(launch, Launch) and isinstance(item, SerialisedLaunch):
-                for index, word in enumerate(item.words):
-                    if word.kind == "status":
-                        launch.words[index] = address + 8 * number
-                    elif word.kind == "full":
-                        launch.words[index] = address + 8 * len(self.code.items)
+                for index, slot in enumerate(item.slots):
+                    if isinstance(slot, int):
+                        continue
+                    if slot.kind == "status":
+                        launch.slots[index] = address + 8 * number
+                    elif slot.kind == "full":
+                        launch.slots[index] = address + 8 * len(self.code.items)
         return self.kernel_launches()
 
     def grow_tapes(self) -> list[Launch]:
@@ -256,10 +259,10 @@ class BoundStep:
             raise
         changed = []
         for item, launch in zip(self.code.items, self.launches, strict=True):
-            if isinstance(launch, Launch) and isinstance(item, SerialisedLaunch) and item.remembers:
-                for index, word in enumerate(item.words):
-                    if word.kind in ("tapes", "tape_bytes"):
-                        launch.words[index] = self.tapes.address if word.kind == "tapes" else self.tape_bytes
+            if isinstance(launch, Launch) and isinstance(item, SerialisedLaunch) and item.uses_tapes:
+                for index, slot in enumerate(item.slots):
+                    if not isinstance(slot, int) and slot.kind in ("tapes", "tape_bytes"):
+                        launch.slots[index] = self.tapes.address if slot.kind == "tapes" else self.tape_bytes
                 changed.append(launch)
         return changed
 

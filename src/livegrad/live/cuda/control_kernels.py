@@ -141,4 +141,4 @@ def _launch(source: str, symbol: str, names: tuple[str, ...], words: dict[str, i
 
 def _fill(launch: Launch, names: tuple[str, ...], words: dict[str, Any]) -> None:
     for name, value in words.items():
-        launch.words[names.index(name)] = value
+        launch.slots[names.index(name)] = value

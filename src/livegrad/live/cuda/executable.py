@@ -26,12 +26,13 @@ from livegrad.live.cuda.bind_steps import Around, Fresh, bind_step, buffers_for,
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.buffers import Buffers, wait_for_writer, write_array
 from livegrad.live.cuda.captured_graphs import CapturedGraph
-from livegrad.live.cuda.device_readings import DeviceReading
 from livegrad.live.cuda.host_work import HostWork
 from livegrad.live.cuda.in_place import find_in_place
 from livegrad.live.cuda.ledger import Ledger
+from livegrad.live.cuda.live_graph import LiveGraph, notify
 from livegrad.live.cuda.live_numbers import LiveNumbers
 from livegrad.live.cuda.missing_features import calls_that_cannot_run, run_without, steps_that_cannot_run
+from livegrad.live.cuda.pinned import DeviceReading
 from livegrad.live.cuda.program import Program
 from livegrad.live.cuda.program_builder import ProgramBuilder
 from livegrad.live.cuda.reports import report_of
@@ -41,9 +42,9 @@ from livegrad.live.cuda.update_steps import swap_step, update_executable
 from livegrad.live.executor import Failure, Profile, RunReport
 from livegrad.live.graph.sources import ForeignArray, Numbers
 from livegrad.ops.context import FeatureLevel
+from livegrad.runtime.cuda.cuda_graph import ChangeRefused
 from livegrad.runtime.cuda.device_memory import DeviceMemory, download
 from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
-from livegrad.runtime.cuda.live_graph import ChangeRefused, ExecutableGraph, notify
 
 _MOST_PROGRAMS = 64
 _ProgramKey = tuple[tuple[str, ...], Profile, frozenset[str]]  # its steps, what is measured, calls that are refused
@@ -336,7 +337,7 @@ class CudaExecutable:
             return None
         program, buffers = known[1], self.buffers
         graph, report = program.parts[0], program.report
-        if not program.plain or program.externals or len(program.parts) > 1 or not isinstance(graph, ExecutableGraph):
+        if not program.plain or program.externals or len(program.parts) > 1 or not isinstance(graph, LiveGraph):
             return None
 
         def start() -> RunReport | None:

@@ -16,8 +16,8 @@ import numpy as np
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
 from livegrad.live.compile.live_plan import Operand, operand_key
 from livegrad.live.cuda.buffers import HeldBuffer, write_array, zeroed
+from livegrad.live.cuda.live_graph import notify
 from livegrad.runtime.cuda.cuda_graph import Launch
-from livegrad.runtime.cuda.live_graph import notify
 
 # What `struct` calls a number; other types go by NumPy.
 _FORMS = {"f32": "<f", "f64": "<d", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q",

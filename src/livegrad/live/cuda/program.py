@@ -13,9 +13,9 @@ from typing import Any
 from livegrad.diagnostics import LivegradError
 from livegrad.live.compile.live_plan import LivePlan
 from livegrad.live.cuda.bound_step import BoundStep
+from livegrad.live.cuda.live_graph import LiveGraph
 from livegrad.live.executor import Failure, Profile, RunReport
 from livegrad.runtime.cuda.driver import checked, device, driver
-from livegrad.runtime.cuda.live_graph import ExecutableGraph
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class Program:
     """Graphs and calls of the host, in order."""
 
     steps: tuple[str, ...]
-    parts: list[ExecutableGraph | HostPart] = field(default_factory=list)
+    parts: list[LiveGraph | HostPart] = field(default_factory=list)
     profile: Profile = False
     watched: bool = False
     counted: bool = False
@@ -73,8 +73,8 @@ class Program:
     nested: list[Program] = field(default_factory=list)  # of regions that the host runs
 
     @property
-    def graphs(self) -> Iterator[ExecutableGraph]:
-        return (part for part in self.parts if isinstance(part, ExecutableGraph))
+    def graphs(self) -> Iterator[LiveGraph]:
+        return (part for part in self.parts if isinstance(part, LiveGraph))
 
     def look_for_watched(self, bound: Mapping[str, BoundStep]) -> None:
         """Finds whether a run may end with something to tell; after an edit, it is found anew."""
@@ -84,14 +84,14 @@ class Program:
     def start(self, stream: Any) -> list[Failure]:
         """Starts everything; what a call of the host raises is the failure of its step, and the rest goes on."""
         parts = self.parts
-        if len(parts) == 1 and self.timing is None and parts[0].__class__ is ExecutableGraph:
+        if len(parts) == 1 and self.timing is None and parts[0].__class__ is LiveGraph:
             parts[0].start(stream)  # type: ignore[union-attr]
             return []
         failures: list[Failure] = []
         if self.timing is not None:
             checked(driver.cuEventRecord(self.timing.first, stream))
         for part in parts:
-            if isinstance(part, ExecutableGraph):
+            if isinstance(part, LiveGraph):
                 part.start(stream)
             elif all(failure.step != part.owner for failure in failures):
                 try:

@@ -5,7 +5,7 @@ In: the stale steps, bound to memory. Out: a `Program`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -26,11 +26,12 @@ from livegrad.live.compile.live_plan import (
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.captured_graphs import CapturedGraph
 from livegrad.live.cuda.control_kernels import append_launch, control_launch, time_launch
-from livegrad.live.cuda.node_order import Order
+from livegrad.live.cuda.live_graph import LiveGraph
 from livegrad.live.cuda.program import HostPart, Program, Timing, externals_of
+from livegrad.live.cuda.touched_buffers import accessed_buffers, written_inside
 from livegrad.live.executor import Profile, RunReport
-from livegrad.runtime.cuda.cuda_graph import Launch
-from livegrad.runtime.cuda.live_graph import ExecutableGraph, GraphBuilder
+from livegrad.runtime.cuda.cuda_graph import GraphBuilder, Launch
+from livegrad.runtime.cuda.dependencies import DependencyTracker
 
 
 class Parts(Protocol):
@@ -54,10 +55,10 @@ class Parts(Protocol):
 
 @dataclass(eq=False)
 class _Scope:
-    """A graph under construction and the order of its nodes."""
+    """A graph under construction and the dependencies of its nodes."""
 
     builder: GraphBuilder
-    order: Order = field(default_factory=Order)
+    tracker: DependencyTracker = field(default_factory=DependencyTracker)
 
     def add(
         self,
@@ -66,9 +67,8 @@ class _Scope:
         writes: Sequence[Any],
         also: Iterable[int] = (),
     ) -> int:
-        node = make(sorted(self.order.before(reads, writes).union(also)))
-        self.order.note(node, reads, writes)
-        return node
+        """Adds a node that waits for the earlier uses of what it reads and writes, and for the nodes in `also`."""
+        return make(sorted(self.tracker.add(len(self.builder), reads, writes).union(also)))
 
 
 class ProgramBuilder:
@@ -130,7 +130,7 @@ class ProgramBuilder:
         """Ends the graph under construction."""
         scope, self._scope = self._scope, None
         if scope is not None and len(scope.builder):
-            self.program.parts.append(ExecutableGraph(scope.builder))
+            self.program.parts.append(LiveGraph(scope.builder))
         elif scope is not None:
             scope.builder.drop()
 
@@ -183,11 +183,11 @@ class ProgramBuilder:
             if self._sharing:
                 reads, writes = self._resources(reads), self._resources(writes)
             if isinstance(launch, CapturedGraph):
-                before = own.order.follow(len(builder.nodes), reads, (*writes, _LIBRARIES))
+                before = own.tracker.add(len(builder.nodes), reads, (*writes, _LIBRARIES))
                 before.update(nodes[n] for n in code.before[number] if n in nodes)
                 nodes[number] = builder.child(bound.node_name(number), launch.graph, before)
             else:
-                before = own.order.follow(len(builder.nodes), reads, writes)
+                before = own.tracker.add(len(builder.nodes), reads, writes)
                 if nodes:
                     before.update(nodes[n] for n in code.before[number] if n in nodes)
                 nodes[number] = builder.kernel(launch, before)
@@ -268,15 +268,14 @@ class ProgramBuilder:
         reads = [step.control.key] if isinstance(step.control, BufferOperand) else []
         ready = ("condition", step.key)
         self._launch(own, first, reads, index, [ready])
-        inside = self._resources(_touched_inside(step))
+        inside = self._resources(written_inside(step))
         if self._calls_libraries(step):
             inside.append(_LIBRARIES)
         if scope is not None:
             inside.append(_CONDITIONALS)
         outside = self._resources(o.key for o in step.all_operands() if isinstance(o, BufferOperand))
-        before = own.order.before([*outside, ready], inside)
-        node, bodies = own.builder.conditional(_NODES[step.kind], condition, len(step.bodies), sorted(before))
-        own.order.note(node, [*outside, ready], inside)
+        before = own.tracker.add(len(own.builder), [*outside, ready], inside)
+        _, bodies = own.builder.conditional(_NODES[step.kind], condition, len(step.bodies), sorted(before))
         for body, builder in zip(step.bodies, bodies, strict=True):
             inner = _Scope(builder)
             for one in body:
@@ -381,9 +380,8 @@ class ProgramBuilder:
     def _mark(self, step: Step, make: Callable[[_Scope, Iterable[int]], int], scope: _Scope | None = None) -> None:
         """A node before everything that a step does, or after it: it counts as a writer of what the step touches."""
         own = self._open(scope)
-        touched = self._resources(_touched(step))
-        node = make(own, sorted(own.order.before([], touched)))
-        own.order.note(node, [], touched)
+        touched = self._resources(accessed_buffers(step))
+        own.add(lambda before: make(own, before), [], touched)
 
 
 _KERNELS: dict[str, tuple[str, str | None]] = {
@@ -398,21 +396,3 @@ _LIBRARIES = ("libraries",)  # their calls share memory of their own, so they ta
 # ever (seen on an H200 with driver 580 in one of 700 random graphs; never where they were in order).
 _CONDITIONALS = ("conditionals",)
 _NODES: dict[str, Any] = {"if": "if", "if_else": "if", "switch": "switch", "while": "while", "for": "while"}
-
-
-def _touched(step: Step) -> Iterator[str]:
-    """Every buffer that a step reads or writes."""
-    yield from (operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand))
-    yield from step.results
-    if isinstance(step, RegionStep):
-        yield from _touched_inside(step)
-
-
-def _touched_inside(step: RegionStep) -> list[str]:
-    """What a region writes: its results, what it carries, and everything that its bodies compute."""
-    found = [*step.results, *(one.carry for one in step.carried)]
-    if step.index is not None:
-        found.append(step.index)
-    for inner in step.inner_steps():
-        found += _touched_inside(inner) if isinstance(inner, RegionStep) else inner.results
-    return list(dict.fromkeys(found))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from livegrad.codegen.cuda.launch import Word
+from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.diagnostics import CompileError, TextOrigin
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, Tensor, Type
@@ -35,9 +35,9 @@ def make_source_code(step: BlockStep, kernel: CudaKernel) -> StepCode:
     function = load_kernel(kernel)
     _require_layout(kernel, function)
     arguments, results = _buffers(kernel)
-    words = tuple(_word(kernel, argument, arguments, results) for argument in kernel.arguments)
+    slots = tuple(_slot(argument, arguments, results) for argument in kernel.arguments)
     grid = max(1, -(-kernel.points // kernel.threads))
-    serialised = SerialisedLaunch(0, kernel.name, b"", words, grid, kernel.threads, 0, (), 0, 0, False, False, ())
+    serialised = SerialisedLaunch(0, kernel.name, b"", slots, grid, kernel.threads, 0, (), 0, 0, False, False, ())
     plan = Plan(kernel.name, (), (*arguments, *results), arguments, results, {}, 0, Function(kernel.name, (), ()))
     read = tuple(arguments[a.number] for a in kernel.arguments if a.kind == "input")
     slots = {buffer.number: position for position, buffer in enumerate(arguments)}
@@ -59,14 +59,14 @@ def _buffer(number: int, type: Type, name: str) -> Buffer:
     return Buffer(number, name, type, (), "external")
 
 
-def _word(kernel: CudaKernel, argument: KernelArgument, arguments: Any, results: Any) -> Word:
+def _slot(argument: KernelArgument, arguments: Any, results: Any) -> int | ArgumentSlot:
     buffer: Buffer = (results if argument.kind.startswith("output") else arguments)[argument.number]
     match argument.kind:
         case "number":
-            return Word("value", buffer.number)
+            return ArgumentSlot("value", buffer.number)
         case "input" | "output":
-            return Word("external", buffer.number, 0)
-    return Word("number", 0, buffer.size if argument.axis is None else buffer.shape[argument.axis])
+            return ArgumentSlot("external", buffer.number)
+    return buffer.size if argument.axis is None else buffer.shape[argument.axis]
 
 
 # --- code ------------------------------------------------------------------------------------------------------------

@@ -58,12 +58,12 @@ class StepCode:
     @cached_property
     def is_watched(self) -> bool:
         """Whether a run may end with something to tell."""
-        return any(kernel.sites or kernel.remembers for kernel in self.kernels)
+        return any(kernel.sites or kernel.uses_tapes for kernel in self.kernels)
 
     @cached_property
-    def remembers(self) -> bool:
-        """Whether a loop in it keeps what its reverse reads."""
-        return any(kernel.remembers for kernel in self.kernels)
+    def uses_tapes(self) -> bool:
+        """Whether a loop in it stores residuals for its backward pass."""
+        return any(kernel.uses_tapes for kernel in self.kernels)
 
     @cached_property
     def takes_memory(self) -> bool:

@@ -25,7 +25,7 @@ def regions_of(steps: Iterable[Step]) -> Iterator[RegionStep]:
 
 
 def own_buffers(step: Step) -> Iterator[str]:
-    """The buffers whose addresses are in nodes that are no launches of bound steps: of regions, appends and copies."""
+    """The buffers whose addresses are in nodes other than launches of bound steps: of regions, appends and copies."""
     if isinstance(step, CapturedStep):
         yield from (operand.key for operand in step.operands if isinstance(operand, BufferOperand))
     if isinstance(step, AppendStep):
@@ -41,3 +41,21 @@ def own_buffers(step: Step) -> Iterator[str]:
                 yield operand.key
         for inner in step.inner_steps():
             yield from own_buffers(inner)
+
+
+def accessed_buffers(step: Step) -> Iterator[str]:
+    """Every buffer that a step reads or writes."""
+    yield from (operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand))
+    yield from step.results
+    if isinstance(step, RegionStep):
+        yield from written_inside(step)
+
+
+def written_inside(step: RegionStep) -> list[str]:
+    """The buffers that a region writes: its results, loop variables, and everything that its bodies compute."""
+    written = [*step.results, *(variable.carry for variable in step.carried)]
+    if step.index is not None:
+        written.append(step.index)
+    for inner in step.inner_steps():
+        written += written_inside(inner) if isinstance(inner, RegionStep) else inner.results
+    return list(dict.fromkeys(written))

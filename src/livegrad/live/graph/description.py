@@ -147,7 +147,7 @@ class Block(GradientSource):
     appends: bool = False
     home: Graph | None = None  # the graph that it is in
     is_read: bool = False  # somebody has read one of its results
-    watch: Watch | None = None  # follows files, from when the block is added to an engine on
+    watch: Watch | None = None  # follows files while the block is in an engine
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
         require_body(body)
@@ -186,6 +186,10 @@ class Block(GradientSource):
     def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
         """The inner graphs, with the path component for the names of their blocks."""
         return iter(())
+
+    def pins_behind(self, name: str) -> Sequence[Pin]:
+        """The inner inputs that get what an input is given."""
+        return ()
 
     def default_of(self, name: str) -> Any:
         """The default of an input; None if it must be connected or set."""
@@ -353,6 +357,10 @@ class Composite(Block):
     def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
         yield "", self.graph
 
+    def pins_behind(self, name: str) -> Sequence[Pin]:
+        inner = (pin.block.inputs.get(pin.name) for pin in self.inner_inputs.get(name, ()))
+        return [pin for pin in inner if pin is not None and pin.block.home is self.graph]
+
     def default_of(self, name: str) -> Any:
         return None
 
@@ -489,6 +497,9 @@ class Graph:
             )
         self._require_room_for(block)
         self.journal.write("structure", Place(self, (block,)), "added")
+        if self.journal.is_engines:  # before it is there: an interrupt leaves no block whose file nobody watches
+            watches = (own.watch for own in with_inner_blocks(block) if own.watch is not None)
+            self.journal.watches += [watch for watch in watches if watch not in self.journal.watches]
         block.home = self
         for label, inner in block.inner_graphs():
             inner.journal = self.journal
@@ -593,8 +604,7 @@ class Graph:
         if old is None:
             default = target.block.default_of(target.name)
             like = None if default is None else setting_of(default)
-        # A float that the block cannot take must not make floats of the integers that correct it.
-        fresh = setting_of(value, None if target.block.debug.refused else like)
+        fresh = setting_of(value, _number_held(target) if value.__class__ is int else None)
         known = old if before is not None else like
         fresh.line = known.line if known is not None and known.given == fresh.given else object()
         if old is None or (old.is_number != fresh.is_number):
@@ -691,6 +701,30 @@ class Graph:
         self._require(pin.block)
         if pin.direction != "input" or pin.block.inputs.get(pin.name) is not pin:
             raise UsageError(f"`{pin}` is not an input", where=caller_origin())
+
+
+def _number_held(target: Pin) -> Setting | None:
+    """The number that an input holds: it was given, it is the default, or all inputs behind it hold floats.
+
+    None where a block does not run as it is described: a float that it cannot take must not make floats of the integers
+    that correct it.
+    """
+    held: list[Setting] = []
+    waiting = [(target, False)]  # with whether something nearer decides
+    while waiting:
+        pin, is_decided = waiting.pop()
+        block = pin.block
+        if block.debug.refused:
+            return None
+        source = None if block.home is None else block.home.sources.get(pin)
+        default = block.default_of(pin.name)
+        if not is_decided and isinstance(source, Setting) and source.is_number:
+            held.append(source)
+            is_decided = True
+        elif not is_decided and default is not None:
+            held.append(setting_of(default))
+        waiting += [(inner, is_decided) for inner in block.pins_behind(pin.name)]
+    return held[0] if held and all(one.value.__class__ is float for one in held) else None
 
 
 def with_inner_blocks(block: Block) -> Iterator[Block]:

@@ -103,6 +103,7 @@ class Journal:
     posting: Any = field(default_factory=RLock, repr=False)  # held for a moment only, and after `lock`
     lock: Any = field(default_factory=RLock, repr=False)
     observer: Observer | None = field(default=None, repr=False)
+    watches: list[Any] = field(default_factory=list, repr=False)  # of blocks that follow something outside
     structural: int = field(default=0, repr=False)  # how many edits of the structure there have been
     is_engines: bool = field(default=False, repr=False)  # whether frames take its edits
     _crowded: int = field(default=MANY, init=False, repr=False)  # so many edits are merged

@@ -6,7 +6,7 @@ Compiled to a `RegionStep`. The pins of a region are those that its bodies expos
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
@@ -76,11 +76,8 @@ class Region(Composite):
             outputs = [name for name in outputs if name != "condition"]
         super()._make_pins(inputs, outputs)
 
-    @property
-    def limits(self) -> Mapping[str, int]:  # type: ignore[override]
-        """Those of the blocks inside."""
-        inner = (block for _, graph in self.inner_graphs() for block in graph.blocks.values())
-        return {f"{block.name}.{name}": most for block in inner for name, most in block.limits.items()}
+    def pins_behind(self, name: str) -> Sequence[Pin]:
+        return [pin for body in self.bodies.values() for pin in body.pins_behind(name)]
 
     def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
         for label, body in self.bodies.items():

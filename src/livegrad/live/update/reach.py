@@ -10,12 +10,14 @@ from collections.abc import Iterable
 
 from livegrad.live.compile.flatten import SeveralPlaces
 from livegrad.live.graph.description import Block, Composite, Graph, Pin, Place
-from livegrad.live.graph.journal import Entry
+from livegrad.live.graph.journal import Entry, Journal
 from livegrad.live.graph.regions import Region
 
 
-def blocks_reached(entries: Iterable[Entry]) -> dict[Block, bool]:
+def blocks_reached(journal: Journal, entries: Iterable[Entry]) -> dict[Block, bool]:
     """The blocks that have a node of their own, or had one, and that edits have changed or fed otherwise.
+
+    Graphs with another journal have left the engine, and other threads may be editing them: they are not looked into.
 
     True: it came, went or has other pins, and its readers may not read it any more. Raises `SeveralPlaces` if one of
     them is in a composite that is used more than once.
@@ -33,9 +35,9 @@ def blocks_reached(entries: Iterable[Entry]) -> dict[Block, bool]:
             for block in subject.blocks:
                 found[block] = None  # as what it was
                 placed.add(block)
-                _note_inside(block, found)  # as what it is
+                _note_inside(block, found, journal)  # as what it is
         else:
-            _note_inside(subject, found)
+            _note_inside(subject, found, journal)
     nodes = (block for block in found if isinstance(block, Region) or not isinstance(block, Composite))
     return {block: block in placed for block in nodes}
 
@@ -53,7 +55,7 @@ def outermost_region(graph: Graph) -> Region | None:
     return found
 
 
-def _note_inside(block: Block, found: dict[Block, None]) -> None:
+def _note_inside(block: Block, found: dict[Block, None], journal: Journal) -> None:
     """The region around a block, or the block, or all that is inside of a composite."""
     region = None if block.home is None else outermost_region(block.home)
     if region is not None:
@@ -63,7 +65,7 @@ def _note_inside(block: Block, found: dict[Block, None]) -> None:
     while waiting:
         own = waiting.pop()
         found[own] = None
-        if isinstance(own, Composite) and not isinstance(own, Region):
+        if isinstance(own, Composite) and not isinstance(own, Region) and own.graph.journal is journal:
             if len(own.graph.uses) > 1:
                 raise SeveralPlaces
             waiting += own.graph.blocks.values()

@@ -80,7 +80,7 @@ def _flatten(graph: Graph, known: Compilation, running: LivePlan, entries: Seque
     """The nodes of the blocks that edits reach, and of those that read from what went or has other outputs now."""
     network, edited = known.network, Edited()
     structural = any(entry.kind == "structure" for entry in entries)
-    reached, states = blocks_reached(entries), _states_by_next(running)
+    reached, states = blocks_reached(graph.journal, entries), _states_by_next(running)
     waiting, seen = list(reached), set(reached)
     for block in waiting:  # which grows
         if len(seen) > _MOST_REACHED:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.compiler import Compilation
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.line_sites import Places, name_place
@@ -21,7 +22,7 @@ from livegrad.ops.control import cond, switch
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.ops.tape import tape_set, tape_stack, tape_unstack
-from livegrad.runtime.cpu.accumulate import AccumulatingCall
+from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.runtime.cpu.branches import BranchCall
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.host_steps import computed_in_parts
@@ -34,14 +35,13 @@ from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.matmul import PRODUCT_KERNELS
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
-from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan, Word
+from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.tape_rows import Rows
 from livegrad.runtime.cpu.tensor_loops import LoopCall
 from livegrad.runtime.cpu.tiers import Code
 from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.reference import apply_node
-from livegrad.schedule.accumulating import accumulates
-from livegrad.schedule.plan import Buffer, HostStep, InPlaceLoop, ObjectSlot, Plan, RowLoop, Slot
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 
 Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
 
@@ -129,30 +129,30 @@ class CompiledPlan:
     def _kernel_call(self, kernel: SerialisedKernel) -> KernelCall:
         native, status = code_of(kernel, self._codes), array("q", [CLEAN])
         members = list(map(self._kernel_call, kernel.members))
-        addresses = [word if isinstance(word, int) else self._address(word, status, members) for word in kernel.words]
-        block = ArgumentBlock.holding(addresses)
-        for index, word in enumerate(kernel.words):
-            if not isinstance(word, int) and word.kind == "external":
-                self._patches.setdefault(word.slot, []).append((block.ints, index, word.value))
+        values = [slot if isinstance(slot, int) else self._address(slot, status, members) for slot in kernel.slots]
+        block = ArgumentBlock.holding(values)
+        for index, slot in enumerate(kernel.slots):
+            if not isinstance(slot, int) and slot.kind == "external":
+                self._patches.setdefault(slot.buffer, []).append((block.ints, index, slot.offset))
         return KernelCall(kernel, native, block, status, members)
 
-    def _address(self, word: Word, status: array[int], members: Sequence[KernelCall]) -> int:
-        """What a word of an argument block holds; 0 for the arrays of a run, whose addresses come with it."""
-        match word.kind:
+    def _address(self, slot: ArgumentSlot, status: array[int], members: Sequence[KernelCall]) -> int:
+        """The address in an argument slot; 0 for the arrays of a run, whose addresses come with it."""
+        match slot.kind:
             case "arena":
-                return self._arena_start + word.value
+                return self._arena_start + slot.offset
             case "scratch":
-                return self._scratch[word.slot].ctypes.data
+                return self._scratch[slot.buffer].ctypes.data
             case "cell":
-                return self._cells[word.slot].ctypes.data + word.value
+                return self._cells[slot.buffer].ctypes.data + slot.offset
             case "status":
                 return status.buffer_info()[0]
             case "interrupt":
                 return interrupt_flag_address()
             case "code":
-                return members[word.slot].record[0]
+                return members[slot.buffer].record[0]
             case "block":
-                return members[word.slot].record[3]
+                return members[slot.buffer].record[3]
         return 0
 
     @property
@@ -231,9 +231,7 @@ def _address_of(array: np.ndarray[Any, Any], /) -> int:
 
 def host_call(step: HostStep, owner: Memory) -> Call:
     """A step of the host, ready to run: a loop runs the plan of its body directly."""
-    if isinstance(step.loop, InPlaceLoop):
-        return AccumulatingCall(step, step.loop, owner, lambda plan: CompiledPlan.from_plan(plan, owner.run_nested))
-    if isinstance(step.loop, RowLoop):
+    if step.loop is not None:
         return LoopCall(step, step.loop, owner, host_call)
     if step.op in (cond, switch):
         return BranchCall(step, owner, lambda branch: _branch_plan(branch, owner))
@@ -258,7 +256,7 @@ class HostCall:
         step = self.step
         node = step.function.results[0]
         given = [self._value(slot, values) for slot in step.operands]
-        if accumulates(node):  # the step is more than one op: it runs as the function that it is
+        if writes_in_place(node):  # the step is more than one op: it runs as the function that it is
             values[step.result] = self._owner.run_nested(step.function, *[_own_copy(value) for value in given])
             return
         operands = [_seen(operand, given) for operand in node.operands]

@@ -18,9 +18,9 @@ from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, compile_function, run_function
-from livegrad.runtime.cpu.native.object_cache import default_cache
 from livegrad.runtime.cpu.serialised_plan import decode, encode, serialised_plan_key
 from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.runtime.object_cache import default_cache
 
 _MOST_PLANS = 32  # of one function: each has memory of its own
 _Forms = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]  # dtype and shape of each argument

@@ -9,42 +9,48 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from livegrad.diagnostics import KernelCheckError, LivegradError
 from livegrad.ir.node import Function
-from livegrad.ir.types import Scalar, Tensor, shape_of
+from livegrad.ir.types import Matrix, Scalar, Tensor, Vector, shape_of
 from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.passes.flatten_signature import assemble_value, leaf_types
 from livegrad.runtime.reference import evaluate
 
 _MOST_ELEMENTS = 1_000_000
 _MOST_IN_LOOPS = 10_000  # node by node and point by point
-_REPORTED = re.compile(r"index out of range for axis (\d+)")
-_FOUND = re.compile(r"index (-?\d+) is out of range for axis (\d+) of size (\d+)")
+_REPORTED = re.compile(r"index out of range for (axis \d+|\d+ members)")
+_FOUND = re.compile(r"index (-?\d+) is out of range for (axis \d+|(\d+) members)(?: of size (\d+))?")
 
 
 def name_index(error: LivegradError, function: Function | None, arguments: Sequence[Any]) -> None:
     """Has an error of an index say which it was, and what sizes allow."""
     reported = _REPORTED.match(error.what)
-    if reported is None or function is None or error.found is not None or not _is_quick(function):
+    if reported is None or function is None or error.found is not None or not _is_quick(function, arguments):
         return
+    supply = iter(arguments)
     try:
-        evaluate(function, *arguments)
+        evaluate(function, *[assemble_value(supply, type) for type in function.parameter_types])
     except KernelCheckError as again:
         found = _FOUND.match(again.what)
         if found is not None and found[2] == reported[1] and _is_same_line(again, error):
-            index, size = int(found[1]), int(found[3])
+            index, size = int(found[1]), int(found[3] or found[4])
             error.expected = f"0 to {size - 1}" if size else "nothing, for there are no elements"
             error.found = f"{index}" if index >= 0 else f"{index} after counting from the end"
             error.move_to(error.where)
 
 
-def _is_quick(function: Function) -> bool:
-    if not all(isinstance(type, Tensor | Scalar) for type in function.parameter_types):
+def _is_quick(function: Function, arguments: Sequence[Any]) -> bool:
+    leaves = [leaf for type in function.parameter_types for leaf in leaf_types(type)]
+    if not all(isinstance(leaf, Tensor | Scalar | Vector | Matrix) for leaf in leaves):
         return False
+    longest = max(map(np.size, arguments), default=1)  # for sizes that are known only when the function is called
     total, every = 0, reachable_functions([function])
     for node in (node for inner in every for node in nodes_of(inner)):
         elements = 1
         for size in shape_of(node.type):
-            elements *= size if isinstance(size, int) else _MOST_ELEMENTS
+            elements *= size if isinstance(size, int) else longest
         total += elements
     return total <= (_MOST_ELEMENTS if len(every) == 1 else _MOST_IN_LOOPS)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot
 from livegrad.codegen.check_sites import place_sites
 from livegrad.codegen.llvm.kernel_module import KernelText, emit_kernel
 from livegrad.compiler import lower_loops, tile_loops
@@ -23,9 +24,8 @@ from livegrad.runtime.cpu.native.convolution import Convolution, arrange_convolu
 from livegrad.runtime.cpu.native.llvm_jit import host_target, object_key
 from livegrad.runtime.cpu.native.matmul import Launches, arrange, arrange_rows
 from livegrad.runtime.cpu.native.matmul import library as product_library
-from livegrad.runtime.cpu.native.object_cache import ObjectCache, default_cache
 from livegrad.runtime.cpu.row_chains import ChainBuilder, row_tile
-from livegrad.runtime.cpu.serialised_plan import SerialisedArray, SerialisedKernel, SerialisedPlan, Word, emitter_stamp
+from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.cpu.tiers import (
     BaselineCompiler,
@@ -39,12 +39,15 @@ from livegrad.runtime.cpu.tiers import (
     load_code,
 )
 from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.runtime.object_cache import ObjectCache, default_cache
+from livegrad.runtime.serialised import emitter_stamp, serialise_signature
 from livegrad.schedule.loops.nest import LoopNest, RowTile, for_cpu
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
+from livegrad.schedule.target import Target
 
 ALIGNMENT = 64
 _MOST_KERNELS = 2048
-_STATUS, _INTERRUPT = Word("status", 0, 0), Word("interrupt", 0, 0)
+_STATUS, _INTERRUPT = ArgumentSlot("status", 0, 0), ArgumentSlot("interrupt", 0, 0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ class Compiling:
     They may come as soon as they are scheduled (`begin`), long before there is a plan.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target = CPU) -> None:
+        self._target = target
         self._choice: CodeChoice = code_choice()
         self._baseline = BaselineCompiler(verified=self._choice == "quick")  # no other tier follows
         self._new: dict[tuple[Any, ...], CompiledKernel] = {}
@@ -86,7 +90,7 @@ class Compiling:
     def begin(self, step: KernelStep) -> None:
         """Has a step's kernel compiled, in the form in which it runs by itself: nearly always, a chain has the same."""
         if id(step) not in self._begun:
-            nest = lower_loops(for_cpu(step, CPU, host_target().vector_bytes))
+            nest = lower_loops(for_cpu(step, self._target, host_target().vector_bytes))
             self._begun[id(step)] = step, ReadyStep(nest, self.add(nest))
 
     def ready(self, step: KernelStep, rows: RowTile | None) -> ReadyStep:
@@ -98,7 +102,7 @@ class Compiling:
         if begun is not None and not begun.nest.reordered:
             nest = tile_loops(begun.nest, rows)
         else:
-            nest = lower_loops(for_cpu(step, CPU, host_target().vector_bytes, rows))
+            nest = lower_loops(for_cpu(step, self._target, host_target().vector_bytes, rows))
         return ReadyStep(nest, self.add(nest))
 
     def add(self, nest: LoopNest) -> CompiledKernel:
@@ -162,7 +166,8 @@ def _source(nest: LoopNest, choice: CodeChoice) -> Source:
     """The baseline module of a kernel, and the key of its code: that text, the lanes and the emitter decide it."""
     baseline = emit_kernel(nest, quick=True)
     stays = "quick" if choice == "quick" else "better"  # soon, if not at once
-    key = object_key("\n".join([emitter_stamp(), stays, str(nest.lanes), str(nest.non_temporal), baseline.text]), 0)
+    decisions = [str(nest.lanes), str(nest.vector.streams), str(nest.non_temporal)]  # which the baseline leaves out
+    key = object_key("\n".join([emitter_stamp(), stays, *decisions, baseline.text]), 0)
     return Source(key, baseline, lambda: _optimized_module(nest), default_cache(), nest.lanes * 4)
 
 
@@ -282,17 +287,17 @@ class PlanSerialiser:
             used = made[1]
         self.building = None
         slot = self.scratch.setdefault(chain, len(self.scratch))
-        whole, self.chain_scratch[chain] = builder.serialise(members, Word("scratch", slot, 0))
+        whole, self.chain_scratch[chain] = builder.serialise(members, ArgumentSlot("scratch", slot, 0))
         self.workspace = max(self.workspace, used)
         return (*before, whole)
 
     def _kernel(self, step: KernelStep) -> SerialisedKernel:
         ready = self.steps[id(step)]
         nest, code = ready.nest, ready.code
-        values = self._words(nest)
-        words = tuple([values[name] for name in code.text.words])
+        values = self._argument_slots(nest)
         items, text = nest.rows, code.text
-        return SerialisedKernel(code.key, words, items.extent, items.grain, text.interruptible, text.sites)
+        slots = tuple([values[name] for name in text.slots])
+        return SerialisedKernel(code.key, slots, items.extent, items.grain, text.interruptible, text.sites)
 
     def _product(
         self, step: HostStep, element: str, launches: Launches, used: int
@@ -301,16 +306,16 @@ class PlanSerialiser:
         start = rounded(self.plan.arena_bytes) + used
         between = rounded(launches.workspace)
         self.product_scratch = max(self.product_scratch, launches.scratch)
-        left, right = (self._place(buffer, 0) for buffer, _ in product_operands(step))
+        left, right = (self._buffer_slot(buffer) for buffer, _ in product_operands(step))
         if step.op is convolve:
             left, right = right, left  # the kernels are the left operand
         assert isinstance(step.result, Buffer)
         places = {
-            "left": left, "right": right, "out": self._place(step.result, 0),
-            "workspace": Word("arena", 0, start), "between": Word("arena", 0, start + between),
+            "left": left, "right": right, "out": self._buffer_slot(step.result),
+            "workspace": ArgumentSlot("arena", 0, start), "between": ArgumentSlot("arena", 0, start + between),
         }  # fmt: skip
         if launches.scratch:
-            places["scratch"] = Word("scratch", self.scratch.setdefault(None, len(self.scratch)), 0)
+            places["scratch"] = ArgumentSlot("scratch", self.scratch.setdefault(None, len(self.scratch)), 0)
         made = tuple(
             SerialisedKernel(
                 b"", tuple([places.get(w, 0) if isinstance(w, str) else w for w in launch.words]),
@@ -320,38 +325,34 @@ class PlanSerialiser:
         )  # fmt: skip
         return made, used + between + rounded(launches.between)
 
-    def _words(self, nest: LoopNest) -> dict[str, int | Word]:
-        """What each word that a kernel may take holds."""
+    def _argument_slots(self, nest: LoopNest) -> dict[str, int | ArgumentSlot]:
+        """Every slot that a kernel may take, by name."""
         step, sizes = nest.step, nest.dimensions
-        words: dict[str, int | Word] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": nest.rows.step}
-        words |= {"chunk": step.chunk, "scratch": _scratch_bytes(nest)}
-        words |= {f"domain{d}": size for d, size in enumerate(sizes.domain)}
-        words |= {f"inner{d}": size for d, size in enumerate(sizes.inner)}
+        slots: dict[str, int | ArgumentSlot] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": nest.rows.step}
+        slots |= {"chunk": step.chunk, "scratch": _scratch_bytes(nest)}
+        slots |= {f"domain{d}": size for d, size in enumerate(sizes.domain)}
+        slots |= {f"inner{d}": size for d, size in enumerate(sizes.inner)}
         for role, views, strides in (("read", step.reads, sizes.reads), ("output", step.outputs, sizes.outputs)):
-            for number, (view, own) in enumerate(zip(views, strides, strict=True)):
+            for number, (view, view_strides) in enumerate(zip(views, strides, strict=True)):
                 name = f"{role}{number}"
-                words[name] = self._place(view.buffer, view.offset)
-                for d, stride in enumerate(own):
-                    words[f"{name}.stride{d}"] = stride
+                slots[name] = self._buffer_slot(view.buffer, view.offset)
+                for d, stride in enumerate(view_strides):
+                    slots[f"{name}.stride{d}"] = stride
         for number, buffer in enumerate(step.wholes):
-            words[f"whole{number}"] = self._place(buffer, 0)
-            words |= {f"whole{number}.extent{d}": size for d, size in enumerate(buffer.shape)}
-            words |= {f"whole{number}.stride{d}": stride for d, stride in enumerate(buffer.strides)}
+            slots[f"whole{number}"] = self._buffer_slot(buffer)
+            slots |= {f"whole{number}.extent{d}": size for d, size in enumerate(buffer.shape)}
+            slots |= {f"whole{number}.stride{d}": stride for d, stride in enumerate(buffer.strides)}
         for number, view in enumerate(step.uniforms):
-            words[f"uniform{number}"] = self._place(view.buffer, view.offset)
-        return words
+            slots[f"uniform{number}"] = self._buffer_slot(view.buffer, view.offset)
+        return slots
 
-    def _place(self, buffer: Buffer, offset: int) -> Word:
+    def _buffer_slot(self, buffer: Buffer, offset: int = 0) -> ArgumentSlot:
         base = buffer.base
-        shift = offset * buffer.element.dtype.itemsize
         if self.building is not None and base in self.building.chain.private:
-            return self.building.place(base, shift)
+            return self.building.private_slot(base, offset * buffer.element.dtype.itemsize)
         if base.lifetime == "region":
-            return Word("scratch", self.scratch.setdefault(base, len(self.scratch)), 0)
-        if base.lifetime == "graph":
-            return Word("arena", 0, self.plan.places[base] + shift)
-        is_cell = base.shape == () and base in self.plan.arguments
-        return Word("cell" if is_cell else "external", base.number, shift)
+            return ArgumentSlot("scratch", self.scratch.setdefault(base, len(self.scratch)))
+        return buffer_slot(buffer, self.plan, offset)
 
 
 def rounded(size: int) -> int:
@@ -384,16 +385,12 @@ def serialise_plan(
             steps.append(builder.chain(starts[number]))
         else:
             steps.append(() if number in inside else builder.kernels(step))
-    arguments, results = (
-        tuple(SerialisedArray(s.number, s.element, s.shape) if isinstance(s, Buffer) else None for s in slots)
-        for slots in (plan.arguments, plan.results)
-    )
     kernels = tuple(kernel for step in steps if step is not None for kernel in step)
     arena_bytes = rounded(plan.arena_bytes) + builder.workspace if builder.workspace else plan.arena_bytes
     counts = [None if step is None else len(step) for step in steps]
     scratch = tuple(_scratch_size(builder, owner) for owner in builder.scratch)
     codes = {own.code.key: own.code.native for own in builder.steps.values()}
-    return SerialisedPlan(kernels, arguments, results, arena_bytes, scratch), counts, codes
+    return SerialisedPlan(*serialise_signature(plan), arena_bytes, kernels, scratch), counts, codes
 
 
 def _scratch_size(builder: PlanSerialiser, owner: Buffer | RowChain | None) -> int:

@@ -18,7 +18,7 @@ from livegrad.passes.flatten_signature import leaf_types
 from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
 from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
-from livegrad.runtime.cpu.native.loop_kernel import PLACE, iterations_library
+from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, runtime
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
@@ -132,22 +132,22 @@ class LoopBody:
 
     def _record(self, kernel: SerialisedKernel, number: int, addresses: Mapping[Any, int], side: int) -> _Record:
         native = code_of(kernel, self._codes)
-        block = ArgumentBlock.holding([word if isinstance(word, int) else 0 for word in kernel.words])
+        block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
         status = self.statuses.buffer_info()[0] + 8 * number
         bases = {"arena": self._arena.ctypes.data, "status": status, "interrupt": interrupt_flag_address()}
         moving = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
-        for index, word in enumerate(kernel.words):
-            if isinstance(word, int):
+        for index, slot in enumerate(kernel.slots):
+            if isinstance(slot, int):
                 continue
-            if word.kind == "scratch":
-                block.ints[index] = self._scratch[word.slot].ctypes.data
-            elif word.kind not in ("external", "cell"):
-                block.ints[index] = bases[word.kind] + word.value
-            elif word.slot in addresses:
-                block.ints[index] = addresses[word.slot] + word.value
+            if slot.kind == "scratch":
+                block.ints[index] = self._scratch[slot.buffer].ctypes.data
+            elif slot.kind not in ("external", "cell"):
+                block.ints[index] = bases[slot.kind] + slot.offset
+            elif slot.buffer in addresses:
+                block.ints[index] = addresses[slot.buffer] + slot.offset
             else:
-                words = self.row_words[side] if word.slot in moving else self.fixed_words
-                words.setdefault(word.slot, []).append((block, index, word.value))
+                patches = self.row_words[side] if slot.buffer in moving else self.fixed_words
+                patches.setdefault(slot.buffer, []).append((block, index, slot.offset))
         native.wait()
         return native.addresses[kernel.symbol], kernel.total, kernel.grain, block
 
@@ -218,7 +218,7 @@ class NativeIterations:
         self._kept = records  # the argument blocks, whose addresses are in the table
         self._tables = [array("q", _words_of(own)) for own in records]
         self._moves = [array("q"), array("q")]
-        self._block = ArgumentBlock(len(PLACE))
+        self._block = ArgumentBlock(len(SLOT_INDEX))
         self._invoke = invoker().invoke_interruptible
         self._set(
             run=runtime().code.addresses["pool_run"],
@@ -234,7 +234,7 @@ class NativeIterations:
 
     def _set(self, **words: int) -> None:
         for name, value in words.items():
-            self._block.ints[PLACE[name]] = value
+            self._block.ints[SLOT_INDEX[name]] = value
 
     def move(self, sides: Sequence[Sequence[Move]]) -> None:
         """Takes the addresses that change from iteration to iteration."""
@@ -250,7 +250,7 @@ class NativeIterations:
         if self._invoke(iterations_library().addresses["run_iterations"], 1, 1, self._block.address):
             raise KeyboardInterrupt
         self._body.check()
-        return self._block.ints[PLACE["done"]]
+        return self._block.ints[SLOT_INDEX["done"]]
 
 
 def _words_of(records: Sequence[_Record]) -> list[int]:

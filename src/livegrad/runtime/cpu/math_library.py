@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable
 
 from livegrad.codegen.llvm.baseline_lanes import is_lane_function, lane_definition
-from livegrad.codegen.llvm.math_calls import MathRequest
+from livegrad.codegen.llvm.kernel_builder import MathRequest
 from livegrad.codegen.llvm.vector_math import math_function_name, math_functions
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel, host_target
 from livegrad.runtime.fork import renew_lock_after_fork

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.runtime.cpu.matmul_steps import native_product
 from livegrad.runtime.cpu.native.chain_kernel import HEADER, LIBRARY, MEMBER, PATCH
 from livegrad.runtime.cpu.native.matmul import goes_by_rows
 from livegrad.runtime.cpu.native.pool import default_threads
-from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, Word
+from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
 from livegrad.schedule.loops.cost_model import (
     FEWEST_TILES,
     LEAST_TILE_ROWS,
@@ -66,16 +67,18 @@ class ChainBuilder:
     chain: RowChain
     block: RowTile
 
-    def place(self, buffer: Buffer, shift: int) -> Word:
-        """Where a kernel finds a private buffer, so many bytes behind its start."""
-        return Word("private", buffer.number, shift)
+    def private_slot(self, buffer: Buffer, offset: int) -> ArgumentSlot:
+        """The slot for an address in a private buffer, by its offset in bytes."""
+        return ArgumentSlot("private", buffer.number, offset)
 
-    def serialise(self, members: Sequence[tuple[SerialisedKernel, int]], scratch: Word) -> tuple[SerialisedKernel, int]:
+    def serialise(
+        self, members: Sequence[tuple[SerialisedKernel, int]], scratch: ArgumentSlot
+    ) -> tuple[SerialisedKernel, int]:
         """The chain as one kernel, from its members with their items of a block; and the bytes a worker needs."""
         offset, copies = 0, []
         for kernel, _ in members:
             copies.append(offset)
-            offset += 8 * len(kernel.words)
+            offset += 8 * len(kernel.slots)
         regions: dict[int, int] = {}
         offset = _lines(offset)
         for buffer in sorted(self.chain.private, key=lambda buffer: buffer.number):
@@ -83,22 +86,23 @@ class ChainBuilder:
             offset = _lines(offset + self._step(buffer))
         steps = {buffer.number: self._step(buffer) for buffer in self.chain.private}
         patches = [
-            (copy + 8 * index, regions[word.slot] + word.value, steps[word.slot])
+            (copy + 8 * index, regions[slot.buffer] + slot.offset, steps[slot.buffer])
             for (kernel, _), copy in zip(members, copies, strict=True)
-            for index, word in enumerate(kernel.words)
-            if isinstance(word, Word) and word.kind == "private"
+            for index, slot in enumerate(kernel.slots)
+            if isinstance(slot, ArgumentSlot) and slot.kind == "private"
         ]
-        words: list[int | Word] = [len(members), len(patches), scratch, offset]
-        assert len(words) == len(HEADER)
+        slots: list[int | ArgumentSlot] = [len(members), len(patches), scratch, offset]
+        assert len(slots) == len(HEADER)
         for number, ((kernel, items), copy) in enumerate(zip(members, copies, strict=True)):
-            own = (Word("code", number, 0), Word("block", number, 0), len(kernel.words), items, kernel.total, copy)
-            assert len(own) == len(MEMBER)
-            words += own
+            code, block = ArgumentSlot("code", number), ArgumentSlot("block", number)
+            member = (code, block, len(kernel.slots), items, kernel.total, copy)
+            assert len(member) == len(MEMBER)
+            slots += member
         for patch in patches:
             assert len(patch) == len(PATCH)
-            words += patch
+            slots += patch
         inner = tuple(_without_private(kernel) for kernel, _ in members)
-        made = SerialisedKernel(b"", tuple(words), self.block.count, 1, False, (), LIBRARY, "run_chain", inner)
+        made = SerialisedKernel(b"", tuple(slots), self.block.count, 1, False, (), LIBRARY, "run_chain", inner)
         return made, offset
 
     def _step(self, buffer: Buffer) -> int:
@@ -108,8 +112,8 @@ class ChainBuilder:
 
 def _without_private(kernel: SerialisedKernel) -> SerialisedKernel:
     """The addresses of private memory are put in by the chain, for each block."""
-    words = [0 if isinstance(word, Word) and word.kind == "private" else word for word in kernel.words]
-    return replace(kernel, words=tuple(words))
+    slots = [0 if isinstance(slot, ArgumentSlot) and slot.kind == "private" else slot for slot in kernel.slots]
+    return replace(kernel, slots=tuple(slots))
 
 
 def _lines(size: int) -> int:

@@ -30,10 +30,10 @@ from livegrad.runtime.cpu.native.llvm_jit import (
     load_image,
     suitable_speed,
 )
-from livegrad.runtime.cpu.native.object_cache import ObjectCache
 from livegrad.runtime.cpu.native.trampolines import give_back, take_trampoline
 from livegrad.runtime.cpu.native.unlocked_compile import compile_freely
 from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.runtime.object_cache import ObjectCache
 
 CodeChoice = Literal["both", "good", "quick"]
 _SYMBOL = "kernel"

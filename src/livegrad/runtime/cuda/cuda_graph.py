@@ -1,41 +1,50 @@
-"""CUDA Graphs of plans. In: kernel launches with their dependencies. Out: one executable graph, which can be updated in
-place.
+"""CUDA Graphs, built node by node. In: nodes with their dependencies. Out: an executable graph, updated in place.
 
-`plan.py` builds one for each sequence of kernels between two host steps.
+`GraphBuilder` adds nodes, `ExecutableGraph` runs them. `device_plan.py` builds one graph for each sequence of kernels
+between two host steps; `live.cuda` builds one for each set of stale steps.
 """
 
 from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Hashable, Iterable
+from typing import Any, Literal
 
-from livegrad.runtime.cuda.driver import checked, device, driver
-from livegrad.runtime.cuda.libraries.capture import Captured
+from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
+
+ConditionKind = Literal["if", "while", "switch"]
+_CONDITIONS = {
+    "if": "CU_GRAPH_COND_TYPE_IF",
+    "while": "CU_GRAPH_COND_TYPE_WHILE",
+    "switch": "CU_GRAPH_COND_TYPE_SWITCH",
+}
+
+
+class ChangeRefused(DeviceError):
+    """The driver refuses a change of an instantiated graph. The graph has to be built again."""
 
 
 class Launch:
-    """One launch of a kernel: its function, its grid, and the words of its arguments, which may change."""
+    """One launch of a kernel: its function, its grid, and its argument slots, which may change."""
 
-    __slots__ = ("__weakref__", "_pointers", "bytes", "graphs", "grid", "parameters", "threads", "words")
+    __slots__ = ("__weakref__", "_pointers", "bytes", "graphs", "grid", "parameters", "slots", "threads")
 
-    def __init__(self, function: Any, grid: int, threads: int, words: int, separate: bool = False) -> None:
-        self.graphs: list[Any] = []  # those that have it, and must be told of changes
-        self.renew(function, grid, threads, words, separate)
+    def __init__(self, function: Any, grid: int, threads: int, slots: int, separate: bool = False) -> None:
+        self.graphs: list[Any] = []  # live graphs with a node for this launch, which are notified of changes
+        self.renew(function, grid, threads, slots, separate)
 
-    def renew(self, function: Any, grid: int, threads: int, words: int, separate: bool = False) -> None:
-        """Another function in place of this one, with words of its own, all zero.
+    def renew(self, function: Any, grid: int, threads: int, slots: int, separate: bool = False) -> None:
+        """Replaces the function. All argument slots are new, and zero.
 
-        The words are one parameter of the function, or each of them is a parameter (`separate`).
+        The slots are one parameter of the function together, or one parameter each (`separate`).
         """
         self.grid, self.threads = grid, threads
-        self.words = array("q", bytes(8 * max(words, 1)))
-        self.bytes = memoryview(self.words).cast("B")
-        # Kept alive: the driver reads the words through these whenever the parameters are set.
-        first = self.words.buffer_info()[0]
-        self._pointers = array("Q", range(first, first + (8 * words if separate else 8), 8))
+        self.slots = array("q", bytes(8 * max(slots, 1)))
+        self.bytes = memoryview(self.slots).cast("B")
+        # Kept alive: the driver reads the slots through these pointers whenever the parameters are set.
+        first = self.slots.buffer_info()[0]
+        self._pointers = array("Q", range(first, first + (8 * slots if separate else 8), 8))
         parameters = driver.CUDA_KERNEL_NODE_PARAMS()
         parameters.func = function
         parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = grid, 1, 1
@@ -46,73 +55,141 @@ class Launch:
         self.parameters = parameters
 
 
-@dataclass
-class GraphCounters:
-    """What was done with a graph: how often it was built and launched, and how many nodes were changed in place."""
+class GraphBuilder:
+    """A graph under construction, or the body of a conditional node in one. Nodes are referred to by index."""
 
-    built: int = 0
-    launched: int = 0
-    nodes_updated: int = 0
+    def __init__(self, graph: Any = None, root: GraphBuilder | None = None) -> None:
+        self.root = root or self
+        self.context = device().context
+        self.graph = checked(driver.cuGraphCreate(0)) if graph is None else graph
+        self.nodes: list[Any] = []
+        if root is None:
+            self.launches: list[tuple[Launch, Any]] = []  # those of bodies too
+            self.children: list[tuple[Hashable, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def _append(self, node: Any) -> int:
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def _handles(self, indices: Iterable[int]) -> list[Any]:
+        return [self.nodes[index] for index in indices]
+
+    def kernel(self, launch: Launch, before: Iterable[int] = ()) -> int:
+        """Adds a kernel launch. `before` has the nodes that it waits for."""
+        nodes = self.nodes
+        handles = [nodes[index] for index in before]
+        answer = driver.cuGraphAddKernelNode(self.graph, handles, len(handles), launch.parameters)
+        if answer[0]:
+            checked(answer)
+        node = answer[1]
+        self.root.launches.append((launch, node))
+        nodes.append(node)
+        return len(nodes) - 1
+
+    def memset(self, address: int, bytes: int, before: Iterable[int] = (), value: int = 0) -> int:
+        """Adds a node that fills memory with one byte value."""
+        handles = self._handles(before)
+        width = 4 if bytes % 4 == 0 and address % 4 == 0 else 1
+        parameters = driver.CUDA_MEMSET_NODE_PARAMS()
+        parameters.dst, parameters.elementSize, parameters.width, parameters.height = address, width, bytes // width, 1
+        parameters.value, parameters.pitch = value * (0x01010101 if width == 4 else 1), 0
+        node = driver.cuGraphAddMemsetNode(self.graph, handles, len(handles), parameters, self.context)
+        return self._append(checked(node))
+
+    def copy(self, target: int, source: int, bytes: int, before: Iterable[int] = ()) -> int:
+        """Adds a copy of device memory."""
+        handles = self._handles(before)
+        parameters = driver.CUDA_MEMCPY3D()
+        parameters.srcMemoryType = parameters.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        parameters.srcDevice, parameters.dstDevice = source, target
+        parameters.WidthInBytes, parameters.Height, parameters.Depth = bytes, 1, 1
+        node = driver.cuGraphAddMemcpyNode(self.graph, handles, len(handles), parameters, self.context)
+        return self._append(checked(node))
+
+    def event(self, event: Any, before: Iterable[int] = ()) -> int:
+        """Adds a node that records an event."""
+        handles = self._handles(before)
+        return self._append(checked(driver.cuGraphAddEventRecordNode(self.graph, handles, len(handles), event)))
+
+    def child(self, name: Hashable, graph: Any, before: Iterable[int] = ()) -> int:
+        """Adds a copy of a graph as one node. `ExecutableGraph.change_child` finds it by its name."""
+        handles = self._handles(before)
+        node = checked(driver.cuGraphAddChildGraphNode(self.graph, handles, len(handles), graph))
+        self.root.children.append((name, node))
+        return self._append(node)
+
+    def condition(self) -> Any:
+        """A new handle, which a kernel sets to say whether, which or how often bodies of a conditional node run."""
+        return checked(driver.cuGraphConditionalHandleCreate(self.graph, self.context, 0, 0))
+
+    def conditional(
+        self, kind: ConditionKind, condition: Any, bodies: int, before: Iterable[int] = ()
+    ) -> tuple[int, list[GraphBuilder]]:
+        """Adds a conditional node; returns it and its empty bodies. The second body of an `if` is its else branch."""
+        handles = self._handles(before)
+        parameters = driver.CUgraphNodeParams()
+        parameters.type = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+        parameters.conditional.handle = condition
+        parameters.conditional.type = getattr(driver.CUgraphConditionalNodeType, _CONDITIONS[kind])
+        parameters.conditional.size = bodies
+        parameters.conditional.ctx = self.context
+        node = checked(driver.cuGraphAddNode(self.graph, handles, None, len(handles), parameters))
+        graphs = [parameters.conditional.phGraph_out[index] for index in range(bodies)]
+        return self._append(node), [GraphBuilder(graph, self.root) for graph in graphs]
+
+    def drop(self) -> None:
+        """Destroys a graph that will not be instantiated."""
+        driver.cuGraphDestroy(self.graph)
 
 
-@dataclass
-class Graph:
-    """Launches in order, each with the numbers of those that must have ended before it starts."""
+class ExecutableGraph:
+    """An instantiated graph. `changed` has the launches whose nodes are updated before the next start."""
 
-    launches: Sequence[Launch | Captured]
-    dependencies: Sequence[Sequence[int]]
-    counters: GraphCounters = field(default_factory=GraphCounters)
-    _nodes: list[Any] = field(default_factory=list)
-    _executable: Any = None
-    _cleaning: list[weakref.finalize[..., Any]] = field(default_factory=list)
+    def __init__(self, builder: GraphBuilder) -> None:
+        try:
+            self._handle = checked(driver.cuGraphInstantiate(builder.graph, 0))
+        except DeviceError:
+            builder.drop()
+            raise
+        # The graph that it was built from stays too: its nodes name those of the executable graph.
+        self._finalizer = weakref.finalize(self, _destroy, self._handle, builder.graph, device().context_number)
+        self._finalizer.atexit = False
+        self._nodes = dict(builder.launches)
+        self.children = dict(builder.children)
+        self.size = len(self._nodes)
+        self.changed: dict[Launch, None] = {}  # launches with other argument slots, or another function
 
-    def build(self) -> None:
-        """Makes the graph node by node and instantiates it."""
-        assert driver is not None
-        device()
-        graph = checked(driver.cuGraphCreate(0))
-        nodes: list[Any] = []
-        for launch, numbers in zip(self.launches, self.dependencies, strict=True):
-            before = [nodes[number] for number in numbers]
-            if isinstance(launch, Captured):
-                child = launch.capture()
-                nodes.append(checked(driver.cuGraphAddChildGraphNode(graph, before, len(before), child)))
-                checked(driver.cuGraphDestroy(child))  # the node has a copy
-            else:
-                nodes.append(checked(driver.cuGraphAddKernelNode(graph, before, len(before), launch.parameters)))
-        executable = checked(driver.cuGraphInstantiate(graph, 0))
-        for old in self._cleaning:
-            old()
-        self._nodes, self._executable, self._cleaning = nodes, executable, []
-        self.counters.built += 1
-        for destroy, handle in ((driver.cuGraphExecDestroy, self._executable), (driver.cuGraphDestroy, graph)):
-            cleaning = weakref.finalize(self, destroy, handle)
-            cleaning.atexit = False
-            self._cleaning.append(cleaning)
+    def change_child(self, name: Hashable, graph: Any) -> None:
+        """Replaces a child graph by a copy of another. The driver refuses one with another structure."""
+        status, *_ = driver.cuGraphExecChildGraphNodeSetParams(self._handle, self.children[name], graph)
+        if int(status):
+            raise ChangeRefused(str(status))
 
-    def update(self, number: int) -> None:
-        """Hands the present words of a launch to the executable graph."""
-        assert driver is not None
-        node, launch = self._nodes[number], self.launches[number]
-        if isinstance(launch, Captured):
-            child = launch.capture()
-            status, *_ = driver.cuGraphExecChildGraphNodeSetParams(self._executable, node, child)
-            checked(driver.cuGraphDestroy(child))
-            if int(status):
-                self.build()  # the library chose other kernels for other addresses
-        else:
-            checked(driver.cuGraphExecKernelNodeSetParams(self._executable, node, launch.parameters))
-        self.counters.nodes_updated += 1
+    def start(self, stream: Any) -> int:
+        """Updates the changed nodes and launches the graph, without waiting. Returns the number of updated nodes."""
+        changed = len(self.changed)
+        if changed:
+            handle, nodes = self._handle, self._nodes
+            for launch in self.changed:
+                answer = driver.cuGraphExecKernelNodeSetParams(handle, nodes[launch], launch.parameters)
+                if answer[0]:
+                    raise ChangeRefused(str(answer[0]))
+            self.changed.clear()
+        answer = driver.cuGraphLaunch(self._handle, stream)
+        if answer[0]:
+            checked(answer)
+        return changed
 
-    def launch(self) -> None:
-        """Starts the whole graph; does not wait for it."""
-        assert driver is not None
-        found = device()
-        if self._executable is None:
-            self.build()
-        checked(driver.cuGraphLaunch(self._executable, found.stream))
-        self.counters.launched += 1
+    def close(self) -> None:
+        """Destroys the graph. The driver waits until a running one has ended."""
+        self._nodes = {}
+        self._finalizer()
 
-    @property
-    def is_built(self) -> bool:
-        return self._executable is not None
+
+def _destroy(executable: Any, graph: Any, context_number: int) -> None:
+    if device().context_number == context_number:
+        driver.cuGraphExecDestroy(executable)
+        driver.cuGraphDestroy(graph)

@@ -1,59 +1,78 @@
-"""Dependencies between launches. In: ordered steps. Out: the indices of each step's predecessors.
+"""Dependencies between graph nodes. In: what each node reads and writes, in program order. Out: its predecessors.
 
-Two steps are ordered if one writes what the other reads or writes; buffers that share bytes of the arena count as one.
-All others may run concurrently.
+Two nodes are ordered if one writes what the other reads or writes; all others may run concurrently. `plan_dependencies`
+orders the launches of a plan, `live.cuda.program_builder` the nodes of a live graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from livegrad.schedule.plan import Buffer, Plan, Step
 
+# A buffer, a range of bytes that buffers share, or anything else that nodes must not use at the same time.
+Resource = Hashable
 
-def dependencies(
-    steps: Sequence[Step], plan: Plan, one_by_one: Sequence[int] = (), in_turn: Sequence[int] = ()
-) -> list[list[int]]:
-    """For each step the numbers of earlier ones that must have ended.
 
-    Those `one_by_one` share memory for tapes, those `in_turn` the memory of a library.
+class DependencyTracker:
+    """The last writer of each resource, and the nodes that have read it since.
+
+    >>> tracker = DependencyTracker()
+    >>> tracker.add(0, writes=["a"]), tracker.add(1, reads=["a"]), tracker.add(2, reads=["a"], writes=["b"])
+    (set(), {0}, {0})
+    >>> sorted(tracker.add(3, writes=["a"])), sorted(tracker.add(4, reads=["a", "b"]))
+    ([0, 1, 2], [2, 3])
     """
-    overlaps = _overlaps(plan)
-    writer: dict[Buffer, int] = {}
-    readers: dict[Buffer, list[int]] = {}
-    found: list[list[int]] = []
-    for number, step in enumerate(steps):
+
+    def __init__(self) -> None:
+        self._writer: dict[Resource, int] = {}
+        self._readers: dict[Resource, list[int]] = {}
+
+    def add(self, node: int, reads: Iterable[Resource] = (), writes: Iterable[Resource] = ()) -> set[int]:
+        """Adds a node; returns the nodes that must end before it starts."""
         before: set[int] = set()
-        inputs, results = dict.fromkeys(step.inputs), dict.fromkeys(step.results)
-        for buffer in inputs:
-            before.update(writer[other] for other in overlaps.get(buffer, (buffer,)) if other in writer)
-        for buffer in results:
-            for other in overlaps.get(buffer, (buffer,)):
-                before.update(readers.get(other, ()))
-                if other in writer:
-                    before.add(writer[other])
-        for sharing in (one_by_one, in_turn):
-            if number in sharing:
-                before.update([other for other in sharing if other < number][-1:])
-        before.discard(number)
-        for buffer in inputs:
-            readers.setdefault(buffer, []).append(number)
-        for buffer in results:
-            writer[buffer] = number
-        found.append(sorted(before))
-    return found
+        writer, readers = self._writer, self._readers
+        for resource in reads:
+            if resource in writer:
+                before.add(writer[resource])
+            if resource in readers:
+                readers[resource].append(node)
+            else:
+                readers[resource] = [node]
+        for resource in writes:
+            if resource in writer:
+                before.add(writer[resource])
+            if resource in readers:
+                before.update(readers.pop(resource))
+            writer[resource] = node
+        before.discard(node)  # it may read what it writes
+        return before
 
 
-def _overlaps(plan: Plan) -> dict[Buffer, tuple[Buffer, ...]]:
-    """For each buffer of the arena those that share bytes with it, itself among them."""
-    ordered = sorted(plan.places, key=lambda buffer: plan.places[buffer])
-    found: dict[Buffer, list[Buffer]] = {buffer: [buffer] for buffer in ordered}
-    open_: list[tuple[int, Buffer]] = []
-    for buffer in ordered:
-        start = plan.places[buffer]
-        open_ = [(end, other) for end, other in open_ if end > start]
-        for _, other in open_:
-            found[buffer].append(other)
-            found[other].append(buffer)
-        open_.append((start + buffer.reserved_bytes, buffer))
-    return {buffer: tuple(others) for buffer, others in found.items()}
+def plan_dependencies(
+    steps: Sequence[Step], plan: Plan, exclusive: Mapping[int, Resource] | None = None
+) -> list[tuple[int, ...]]:
+    """For each step of a plan, the indices of the earlier steps that must end before it starts.
+
+    `exclusive` has resources besides buffers that one step at a time may use, by the indices of the steps.
+    """
+    ranges, tracker = _byte_ranges(plan), DependencyTracker()
+    predecessors = []
+    for index, step in enumerate(steps):
+        reads, writes = _resources(step.inputs, ranges), _resources(step.results, ranges)
+        if exclusive is not None and index in exclusive:
+            writes.append(exclusive[index])
+        predecessors.append(tuple(sorted(tracker.add(index, reads, writes))))
+    return predecessors
+
+
+def _resources(buffers: Iterable[Buffer], ranges: Mapping[Buffer, Sequence[Resource]]) -> list[Resource]:
+    return [resource for buffer in dict.fromkeys(buffers) for resource in ranges.get(buffer, (buffer,))]
+
+
+def _byte_ranges(plan: Plan) -> dict[Buffer, range]:
+    """The arena is cut wherever a buffer begins or ends: for each buffer, the numbers of the ranges that it covers."""
+    extents = {buffer: (start, start + buffer.reserved_bytes) for buffer, start in plan.places.items()}
+    cuts = sorted({end for extent in extents.values() for end in extent})
+    return {buffer: range(bisect_left(cuts, start), bisect_left(cuts, end)) for buffer, (start, end) in extents.items()}

@@ -8,65 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.codegen.cuda.launch import Word, word_value
+from livegrad.codegen.argument_slots import ArgumentSlot
+from livegrad.codegen.cuda.launch import slot_value
 from livegrad.diagnostics import KernelCheckError, LivegradError
 from livegrad.ir.line_sites import Places, name_place
 from livegrad.runtime.cpu.compiled_plan import HostCall
-from livegrad.runtime.cpu.serialised_plan import SerialisedArray
-from livegrad.runtime.cuda.cuda_graph import Graph, Launch
 from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, download, upload
 from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
 from livegrad.runtime.cuda.interrupt import interrupt_address, wait_interruptibly
-from livegrad.runtime.cuda.libraries.capture import Captured
-from livegrad.runtime.cuda.modules import loaded_code
-from livegrad.runtime.cuda.nvrtc import load_compiled
-from livegrad.runtime.cuda.serialised_device_plan import (
-    SerialisedDevicePlan,
-    SerialisedGraph,
-    SerialisedLaunch,
-    SerialisedLibraryCall,
-    serialise_plan,
-)
+from livegrad.runtime.cuda.plan_graph import PlanGraph, PlanLaunch
+from livegrad.runtime.cuda.serialised_device_plan import SerialisedDevicePlan, SerialisedGraph, serialise_plan
+from livegrad.runtime.serialised import SerialisedArray
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 
 _CLEAN = (1 << 64) - 1
-_FIRST_TRACE_BYTES = 2048
+_FIRST_TAPE_BYTES = 2048
 _MOST_TAPE_BYTES = 1 << 34  # all threads together
-
-
-class _Step:
-    """A launch of the plan, and where its words come from: those of a kernel, or the addresses of a library's call."""
-
-    def __init__(self, serialised: SerialisedLaunch | SerialisedLibraryCall) -> None:
-        self.serialised, self.number = serialised, serialised.number
-        self.partials = self.counters = None
-        if isinstance(serialised, SerialisedLibraryCall):
-            serialised.call.prepare()
-            self.words: tuple[Word, ...] = (*serialised.operands, serialised.result)
-            self.launch: Launch | Captured = Captured(serialised.call, [0] * len(serialised.operands), 0)
-            self.kernel: SerialisedLaunch | None = None
-            return
-        code = load_compiled(serialised.code)
-        if code is None:
-            raise DeviceError(f"the code of `{serialised.name}` is gone from the cache", help="run it again")
-        self.words, self.kernel = serialised.words, serialised
-        self.launch = Launch(loaded_code(code, "kernel"), serialised.grid, serialised.threads, len(serialised.words))
-        if serialised.counters:
-            self.partials, self.counters = DeviceMemory(serialised.partial_bytes), DeviceMemory(4 * serialised.counters)
-            self.counters.clear()  # blocks set them to zero again themselves
-
-    def set(self, index: int, value: int) -> bool:
-        """Sets a word; whether that changed anything."""
-        if isinstance(self.launch, Launch):
-            if self.launch.words[index] == value:
-                return False
-            self.launch.words[index] = value
-            return True
-        if index < len(self.launch.operands):
-            changed, self.launch.operands[index] = self.launch.operands[index] != value, value
-        else:
-            changed, self.launch.result = self.launch.result != value, value
-        return changed
 
 
 class CudaPlan:
@@ -82,25 +39,25 @@ class CudaPlan:
         self._line_of_mark = places
         self._lock = threading.RLock()
         device()
-        self._steps = [_Step(launch) for launch in serialised.launches]
+        self._steps = [PlanLaunch(launch) for launch in serialised.launches]
         self._kernels = [step for step in self._steps if step.kernel is not None]
         self._arena = DeviceMemory(serialised.arena_bytes)
         self._status_host = np.full(serialised.steps + 1, _CLEAN, np.uint64)  # the last word: a tape found no room
         self._status = DeviceMemory(self._status_host.nbytes)
         self._status.upload(self._status_host)
-        self._watched = any(k.sites or k.remembers for k in serialised.kernels)
+        self._watched = any(k.sites or k.uses_tapes for k in serialised.kernels)
         self._polls = any(k.polls for k in serialised.kernels)
         self._own: dict[int, DeviceMemory] = {}  # for arrays of the host, made when the first comes
         self._bound: dict[int, int] = {}
         self._values: dict[int, int] = {}
         self._numbers: dict[int, Any] = {}  # Python's own, which do not change: the same one needs no setting again
         self._foreign: dict[int, Any] = {}  # kept until the next run: the device may still read it
-        self._tape_bytes = _FIRST_TRACE_BYTES
+        self._tape_bytes = _FIRST_TAPE_BYTES
         self._tapes: DeviceMemory | None = None
         self._scratch = self._make_scratch()
-        self._users: dict[int, list[tuple[_Step, int]]] = {}
-        self._stale: set[int] = set()
-        self._fill_words()
+        self._users: dict[int, list[tuple[PlanLaunch, int, ArgumentSlot]]] = {}  # slots by buffer
+        self._stale: set[PlanLaunch] = set()
+        self._fill_slots()
         self.segments = self._make_segments()
 
     @classmethod
@@ -117,25 +74,26 @@ class CudaPlan:
                 sizes[number] = max(sizes.get(number, 0), wanted)
         return {number: DeviceMemory(size) for number, size in sizes.items()}
 
-    def _fill_words(self) -> None:
+    def _fill_slots(self) -> None:
         for step in self._steps:
-            for index, word in enumerate(step.words):
-                if word.kind in ("external", "cell", "value"):
-                    self._users.setdefault(word.slot, []).append((step, index))
-                self._set_word(step, index, word)
+            for index, slot in enumerate(step.slots):
+                if isinstance(slot, int):
+                    step.set(index, slot)
+                    continue
+                if slot.kind in ("external", "cell", "value"):
+                    self._users.setdefault(slot.buffer, []).append((step, index, slot))
+                self._set_slot(step, index, slot)
 
-    def _set_word(self, step: _Step, index: int, word: Word) -> None:
-        if step.set(index, self._word_value(step, word)):
-            self._stale.add(step.number)
+    def _set_slot(self, step: PlanLaunch, index: int, slot: ArgumentSlot) -> None:
+        if step.set(index, self._slot_value(step, slot)):
+            self._stale.add(step)
 
-    def _word_value(self, step: _Step, word: Word) -> int:
-        match word.kind:
-            case "number":
-                return word.value
+    def _slot_value(self, step: PlanLaunch, slot: ArgumentSlot) -> int:
+        match slot.kind:
             case "arena":
-                return self._arena.address + word.value
+                return self._arena.address + slot.offset
             case "scratch":
-                return self._scratch[word.slot].address
+                return self._scratch[slot.buffer].address
             case "status":
                 return self._status.address + 8 * step.number
             case "full":
@@ -147,30 +105,31 @@ class CudaPlan:
             case "interrupt":
                 return interrupt_address()
             case "partials" | "counters":
-                memory = step.partials if word.kind == "partials" else step.counters
+                memory = step.partials if slot.kind == "partials" else step.counters
                 assert memory is not None
                 return memory.address
             case "value":
-                return self._values.get(word.slot, 0)
-        return self._bound.get(word.slot, 0) + word.value
+                return self._values.get(slot.buffer, 0)
+        return self._bound.get(slot.buffer, 0) + slot.offset
 
     def _tape_memory(self) -> DeviceMemory:
-        wanted = max(kernel.workers for kernel in self.serialised.kernels if kernel.remembers) * self._tape_bytes
+        wanted = max(kernel.workers for kernel in self.serialised.kernels if kernel.uses_tapes) * self._tape_bytes
         if wanted > _MOST_TAPE_BYTES:
             raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
         if self._tapes is None or self._tapes.size < wanted:
             self._tapes = DeviceMemory(wanted)
         return self._tapes
 
-    def _make_segments(self) -> list[Graph | HostCall]:
+    def _make_segments(self) -> list[PlanGraph | HostCall]:
         """Graphs of launches that follow one another, and the host's steps between them."""
         by_number = {step.number: step for step in self._steps}
-        segments: list[Graph | HostCall] = []
-        self._places: dict[int, tuple[Graph, int]] = {}
+        segments: list[PlanGraph | HostCall] = []
+        self._graphs: dict[int, PlanGraph] = {}  # by step
         for segment in self.serialised.segments:
             if isinstance(segment, SerialisedGraph):
-                graph = Graph([by_number[made.number].launch for made in segment.launches], segment.dependencies)
-                self._places.update({made.number: (graph, place) for place, made in enumerate(segment.launches)})
+                numbers = [launch.number for launch in segment.launches]
+                graph = PlanGraph([by_number[number].launch for number in numbers], segment.dependencies)
+                self._graphs.update(dict.fromkeys(numbers, graph))
                 segments.append(graph)
             else:
                 assert self.plan is not None
@@ -181,8 +140,8 @@ class CudaPlan:
         return segments
 
     @property
-    def graphs(self) -> list[Graph]:
-        return [segment for segment in self.segments if isinstance(segment, Graph)]
+    def graphs(self) -> list[PlanGraph]:
+        return [segment for segment in self.segments if isinstance(segment, PlanGraph)]
 
     @property
     def step_counts(self) -> tuple[int, int]:
@@ -237,9 +196,9 @@ class CudaPlan:
             # A tape found no room: nothing of this run counts. Again, with twice as much.
             self._tape_bytes *= 2
             for step in self._steps:
-                for index, word in enumerate(step.words):
-                    if word.kind in ("tapes", "tape_bytes"):
-                        self._set_word(step, index, word)
+                for index, slot in enumerate(step.slots):
+                    if not isinstance(slot, int) and slot.kind in ("tapes", "tape_bytes"):
+                        self._set_slot(step, index, slot)
             self._run_segments(dict(values))
         return self._last_values
 
@@ -268,7 +227,7 @@ class CudaPlan:
             memory = self._own_memory(array)
             self._rebind(array.number, memory.address)
             memory.upload(np.ascontiguousarray(argument, array.element.dtype))
-        if array.shape == () and any(s.words[i].kind == "value" for s, i in self._users.get(array.number, [])):
+        if array.shape == () and any(slot.kind == "value" for _, _, slot in self._users.get(array.number, ())):
             # The kernel takes the number itself, with its arguments.
             number = np.empty((), array.element.dtype)
             download(self._bound[array.number], number)
@@ -290,31 +249,29 @@ class CudaPlan:
         self._numbers[array.number] = argument if isinstance(argument, bool | int | float) else None
         self._rebind(array.number, self._own_memory(array).address)
         self._set_value(array, number)
-        users = self._users.get(array.number, [])
-        if any(step.words[index].kind != "value" for step, index in users) or self._has_host_steps:
+        users = self._users.get(array.number, ())
+        if any(slot.kind != "value" for _, _, slot in users) or self._has_host_steps:
             self._own_memory(array).upload(number)
 
     def _set_value(self, array: SerialisedArray, number: np.ndarray[Any, Any]) -> None:
         if array.element.dtype.itemsize <= 8:
-            self._values[array.number] = word_value(number)
-            for step, index in self._users.get(array.number, []):
-                if step.words[index].kind == "value":
-                    self._set_word(step, index, step.words[index])
+            self._values[array.number] = slot_value(number)
+            for step, index, slot in self._users.get(array.number, ()):
+                if slot.kind == "value":
+                    self._set_slot(step, index, slot)
 
     def _rebind(self, number: int, address: int) -> None:
         if self._bound.get(number) != address:
             self._bound[number] = address
-            for step, index in self._users.get(number, []):
-                self._set_word(step, index, step.words[index])
+            for step, index, slot in self._users.get(number, ()):
+                self._set_slot(step, index, slot)
 
     def _run_segments(self, values: dict[Any, Any]) -> None:
-        for number in self._stale:
-            graph, place = self._places[number]
-            if graph.is_built:
-                graph.update(place)
+        for step in self._stale:
+            self._graphs[step.number].change(step.launch)
         self._stale.clear()
         for segment in self.segments:
-            if isinstance(segment, Graph):
+            if isinstance(segment, PlanGraph):
                 segment.launch()
                 if self._polls:
                     wait_interruptibly()

@@ -15,8 +15,8 @@ from typing import Any
 
 from livegrad.diagnostics import CompileError
 from livegrad.ir.lru import LruCache
-from livegrad.runtime.cpu.native.object_cache import default_cache
 from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.runtime.object_cache import default_cache
 
 try:
     nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")

@@ -6,43 +6,48 @@ file.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from livegrad.codegen.argument_slots import ArgumentSlot, Slots, buffer_slot, decode_slots
 from livegrad.codegen.check_sites import Site, decode_sites, encode_sites
 from livegrad.codegen.cuda.kernel import KernelText, emit_kernel
-from livegrad.codegen.cuda.launch import Bound, Word, bind
-from livegrad.ir.types import SCALARS
+from livegrad.codegen.cuda.launch import Bound, bind
 from livegrad.ops.movement import permute
-from livegrad.runtime.cpu.serialised_plan import SerialisedArray, compiler_stamp
-from livegrad.runtime.cuda.dependencies import dependencies
+from livegrad.runtime.cuda.dependencies import plan_dependencies
 from livegrad.runtime.cuda.libraries import LIBRARY_CALLS, LibraryCall
 from livegrad.runtime.cuda.nvrtc import compile_with_key, load_compiled
+from livegrad.runtime.serialised import (
+    SerialisedArrays,
+    SerialisedExecutable,
+    decode_executable,
+    encode_executable,
+    executable_key,
+    serialise_signature,
+)
 from livegrad.schedule.loops.device import remembers
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan
 
 
 @dataclass(frozen=True)
 class SerialisedLaunch:
-    """One launch of a kernel: its code by key, its words, how many threads run it, and the memory it takes."""
+    """One launch of a kernel: its code by key, its argument slots, how many threads run it, and the memory it takes."""
 
     number: int  # of the step
     name: str
     code: bytes
-    words: tuple[Word, ...]
+    slots: Slots
     grid: int
     threads: int
     workers: int
     scratch: tuple[tuple[int, int], ...]  # (buffer, bytes for all workers)
     partial_bytes: int
     counters: int
-    remembers: bool
-    polls: bool
+    uses_tapes: bool
+    polls: bool  # whether it has a loop that may have to be interrupted
     sites: tuple[Site, ...]
 
 
@@ -52,8 +57,8 @@ class SerialisedLibraryCall:
 
     number: int
     call: LibraryCall
-    operands: tuple[Word, ...]
-    result: Word
+    operands: tuple[ArgumentSlot, ...]
+    result: ArgumentSlot
 
 
 @dataclass(frozen=True)
@@ -65,20 +70,17 @@ class SerialisedHostStep:
 
 @dataclass(frozen=True)
 class SerialisedGraph:
-    """Launches that run as one graph, and for each the places of those before it."""
+    """Launches that run as one graph, and for each the indices of those that must end before it starts."""
 
     launches: tuple[SerialisedLaunch | SerialisedLibraryCall, ...]
     dependencies: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class SerialisedDevicePlan:
-    """A whole plan: graphs, and steps of the host between them."""
+class SerialisedDevicePlan(SerialisedExecutable):
+    """A whole plan: graphs, and host steps between them."""
 
     segments: tuple[SerialisedGraph | SerialisedHostStep, ...]
-    arguments: tuple[SerialisedArray | None, ...]  # None: no array, but an object of the host
-    results: tuple[SerialisedArray | None, ...]
-    arena_bytes: int
     steps: int
 
     @property
@@ -103,8 +105,9 @@ def serialise_plan(plan: Plan, architecture: str, ieee: bool = False) -> Seriali
 
     def close() -> None:
         if waiting:
-            order = dependencies([step for step, _ in waiting], plan, *_sharing([made for _, made in waiting]))
-            segments.append(SerialisedGraph(tuple(made for _, made in waiting), tuple(map(tuple, order))))
+            steps, launches = zip(*waiting, strict=True)
+            before = plan_dependencies(steps, plan, _exclusive_resources(launches))
+            segments.append(SerialisedGraph(launches, tuple(before)))
             waiting.clear()
 
     for number, step in enumerate(plan.steps):
@@ -117,17 +120,18 @@ def serialise_plan(plan: Plan, architecture: str, ieee: bool = False) -> Seriali
             close()
             segments.append(SerialisedHostStep(number))
     close()
-    sides = [
-        tuple(SerialisedArray(s.number, s.element, s.shape) if isinstance(s, Buffer) else None for s in slots)
-        for slots in (plan.arguments, plan.results)
-    ]
-    return SerialisedDevicePlan(tuple(segments), sides[0], sides[1], plan.arena_bytes, len(plan.steps))
+    return SerialisedDevicePlan(*serialise_signature(plan), plan.arena_bytes, tuple(segments), len(plan.steps))
 
 
-def _sharing(launches: list[SerialisedLaunch | SerialisedLibraryCall]) -> tuple[list[int], list[int]]:
-    """Launches that share memory which is no buffer of the plan: that of tapes, and the libraries' own."""
-    remembering = [n for n, made in enumerate(launches) if isinstance(made, SerialisedLaunch) and made.remembers]
-    return remembering, [n for n, made in enumerate(launches) if isinstance(made, SerialisedLibraryCall)]
+def _exclusive_resources(launches: Sequence[SerialisedLaunch | SerialisedLibraryCall]) -> dict[int, str]:
+    """The launches that share memory which is not a buffer of the plan: the memory of tapes, and of the libraries."""
+    shared = {}
+    for index, launch in enumerate(launches):
+        if isinstance(launch, SerialisedLibraryCall):
+            shared[index] = "libraries"
+        elif launch.uses_tapes:
+            shared[index] = "tapes"
+    return shared
 
 
 def _emitted_kernels(plan: Plan, architecture: str, ieee: bool) -> dict[int, tuple[Bound, KernelText, bytes]]:
@@ -160,7 +164,7 @@ def _serialise_launch(number: int, step: KernelStep, bound: Bound, text: KernelT
         number,
         step.kernel.name,
         code,
-        tuple(bound.words[name] for name in text.words),
+        tuple([bound.slots[name] for name in text.words]),
         bound.grid,
         bound.threads,
         bound.workers,
@@ -179,87 +183,67 @@ def _serialise_library_call(number: int, step: HostStep, plan: Plan) -> Serialis
     call = make(step) if make is not None else None
     if call is None or not isinstance(step.result, Buffer):
         return None
-    return SerialisedLibraryCall(
-        number, call, tuple(_place(s, plan) for s in _operand_slots(step)), _place(step.result, plan)
-    )
+    operands = tuple(buffer_slot(buffer, plan) for buffer in _operand_buffers(step))
+    return SerialisedLibraryCall(number, call, operands, buffer_slot(step.result, plan))
 
 
-def _operand_slots(step: HostStep) -> list[Buffer]:
-    """Where each operand of the step's op lies: the same slot may be several of them, or be seen transposed."""
+def _operand_buffers(step: HostStep) -> list[Buffer]:
+    """The buffer of each operand of the step's op; several operands may have the same one, or a transposed view."""
     nodes = [node.operands[0] if node.op is permute else node for node in step.function.results[0].operands]
     slots = [step.operands[node.attribute("index")] for node in nodes]
     return [slot for slot in slots if isinstance(slot, Buffer)]
-
-
-def _place(buffer: Buffer, plan: Plan) -> Word:
-    base = buffer.base
-    return Word("arena", 0, plan.places[base]) if base.lifetime == "graph" else Word("external", base.number, 0)
 
 
 # --- on disk ---------------------------------------------------------------------------------------------------------
 
 
 def serialised_plan_key(digest: bytes, sizes: Mapping[str, int], architecture: str, ieee: bool) -> bytes:
-    """What names a serialised plan in the cache: the function, its sizes, the device's kind and this very compiler."""
-    parts = ["cuda", digest.hex(), json.dumps(sorted(sizes.items())), architecture, str(ieee), compiler_stamp()]
-    return hashlib.sha256("\n".join(parts).encode()).digest()
+    """The key of a serialised plan in the disk cache: the function, its sizes, the device's kind and this compiler."""
+    return executable_key(digest, sizes, "cuda", architecture, str(ieee))
 
 
 def encode(serialised: SerialisedDevicePlan) -> bytes | None:
-    """The serialised plan as JSON; None for one that the host or a library takes part in."""
-    if (
-        any(isinstance(segment, SerialisedHostStep) for segment in serialised.segments)
-        or None in serialised.arguments + serialised.results
-    ):
-        return None
+    """The serialised plan as JSON; None if it has host steps, library calls or arguments that are not arrays."""
     graphs = []
     for segment in serialised.segments:
-        assert isinstance(segment, SerialisedGraph)
-        launches = []
-        for made in segment.launches:
-            if isinstance(made, SerialisedLibraryCall):
-                return None
-            words = [[word.kind, word.slot, word.value] for word in made.words]
-            sites = encode_sites(made.sites)
-            numbers = [made.grid, made.threads, made.workers, made.partial_bytes, made.counters]
-            flags = [made.remembers, made.polls]
-            launches.append([made.number, made.name, made.code.hex(), words, numbers, made.scratch, flags, sites])
-        graphs.append([launches, segment.dependencies])
-    arrays = [
-        [[a.number, a.element.name, a.shape] for a in side if a] for side in (serialised.arguments, serialised.results)
-    ]
-    return json.dumps([graphs, *arrays, serialised.arena_bytes, serialised.steps]).encode()
+        if isinstance(segment, SerialisedHostStep):
+            return None
+        kernels = [launch for launch in segment.launches if isinstance(launch, SerialisedLaunch)]
+        if len(kernels) < len(segment.launches):
+            return None
+        graphs.append([list(map(_encode_launch, kernels)), segment.dependencies])
+    if None in serialised.arguments + serialised.results:
+        return None
+    return encode_executable(serialised, [graphs, serialised.steps])
 
 
 def decode(data: bytes) -> SerialisedDevicePlan | None:
-    """The serialised plan from JSON; None when this is none, or when code that it names is no longer there."""
-    try:
-        graphs, arguments, results, arena_bytes, steps = json.loads(data)
-        segments = tuple(
-            SerialisedGraph(tuple(map(_launch, launches)), tuple(map(tuple, before))) for launches, before in graphs
-        )
-        sides = [tuple(SerialisedArray(n, SCALARS[e], tuple(s)) for n, e, s in side) for side in (arguments, results)]
-    except (ValueError, KeyError, TypeError):
+    """The serialised plan from JSON; None if the data is invalid, or if code that it names is no longer there."""
+    serialised = decode_executable(data, _decode_plan)
+    if serialised is None or any(load_compiled(kernel.code) is None for kernel in serialised.kernels):
         return None
-    serialised = SerialisedDevicePlan(segments, sides[0], sides[1], arena_bytes, steps)
-    return serialised if all(load_compiled(made.code) is not None for made in serialised.kernels) else None
+    return serialised
 
 
-def _launch(data: list[Any]) -> SerialisedLaunch:
-    number, name, code, words, (grid, threads, workers, partial, counters), scratch, (keeps, polls), sites = data
-    found = decode_sites(sites)
-    return SerialisedLaunch(
-        number,
-        name,
-        bytes.fromhex(code),
-        tuple(Word(*word) for word in words),
-        grid,
-        threads,
-        workers,
-        tuple((number, size) for number, size in scratch),
-        partial,
-        counters,
-        keeps,
-        polls,
-        found,
+def _decode_plan(
+    arguments: SerialisedArrays, results: SerialisedArrays, arena_bytes: int, code: Any
+) -> SerialisedDevicePlan:
+    graphs, steps = code
+    segments = tuple(
+        SerialisedGraph(tuple(map(_decode_launch, launches)), tuple(map(tuple, before))) for launches, before in graphs
     )
+    return SerialisedDevicePlan(arguments, results, arena_bytes, segments, steps)
+
+
+def _encode_launch(launch: SerialisedLaunch) -> dict[str, Any]:
+    return vars(launch) | {"code": launch.code.hex(), "sites": encode_sites(launch.sites)}
+
+
+def _decode_launch(fields: dict[str, Any]) -> SerialisedLaunch:
+    decoded = {
+        "code": bytes.fromhex(fields["code"]),
+        "slots": decode_slots(fields["slots"]),
+        "scratch": tuple((buffer, size) for buffer, size in fields["scratch"]),
+        "sites": decode_sites(fields["sites"]),
+    }
+    return SerialisedLaunch(**(fields | decoded))

@@ -13,6 +13,8 @@ from functools import lru_cache
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar
 from livegrad.ir.walk import nodes_of
+from livegrad.ops.elementwise import div
+from livegrad.ops.transcendental import sqrt
 
 # --- the machine ------------------------------------------------------------------------------------------------------
 
@@ -122,13 +124,14 @@ FEWEST_TILES, TILES_A_THREAD = 4, 2  # so that threads which are late find less 
 
 # --- interleaving -----------------------------------------------------------------------------------------------------
 
-INTERLEAVE_DISTANCE = 24  # operations by which the second half of the lanes is behind; 12 are as good
-INTERLEAVE_ALIVE = 7  # values of a half that are scheduled at once; 5 and 6 are nearly as good, 8 are not
-# Fewer divisions and roots are no trouble; with more of them, the divider alone sets the pace.
+INTERLEAVE_DELAY = 24  # operations by which the second half of the lanes is behind; 12 are as good
+INTERLEAVE_LIVE = 7  # live values of a half; 5 and 6 are nearly as good, 8 are not
+DIVISIONS = frozenset({div, sqrt})  # what the divider computes, one after the other
+# Fewer of them do not matter; with more, the divider is the bottleneck in any order.
 FEWEST_DIVISIONS, DIVISION_IN = 4, 12
 # Operations: below, iterations overlap by themselves; above, nothing was measured.
 SHORTEST_INTERLEAVED, LONGEST_INTERLEAVED = 100, 450
-MOST_INTERLEAVED_ALIVE = register_count(WIDEST_VECTOR) // 4  # values: each takes four registers
+MOST_INTERLEAVED_LIVE = register_count(WIDEST_VECTOR) // 4  # values of four registers each; more would be spilled
 
 # --- CUDA devices -----------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,9 @@
-"""Divergence analysis: which values of a kernel differ between lanes, and whether control flow diverges.
+"""Divergence analysis: which values differ between lanes, and whether control flow may.
 
-Only divergent values need vector registers, and determine how many lanes fit.
+In: a function and which of its parameters differ, or a loop nest. Only
+divergent values need vector registers: `vectorise.py` asks for their types to choose how many lanes fit, and
+`masked_control.py` asks which values of a loop diverge before it writes the loop. CUDA needs no such analysis, because
+its lanes are threads.
 """
 
 from __future__ import annotations
@@ -9,67 +12,175 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, inner_types
+from livegrad.ir.types import Scalar, Type, inner_types
 from livegrad.ir.walk import functions_in, nodes_of
+from livegrad.ops.control import call, cond, for_loop, switch, while_loop
 from livegrad.ops.elementwise import add
+from livegrad.ops.tape import tape_get
+from livegrad.passes.regions import carried_flags
 from livegrad.schedule.indexed_writes import indices_of
 from livegrad.schedule.kernel import Source, Stage
 from livegrad.schedule.loops.nest import LoopNest
-from livegrad.schedule.loops.uniform_values import varying_types_of
 
 
-def varying_scalars(nest: LoopNest) -> set[Scalar]:
-    """The types of a kernel's numbers that differ between lanes.
+@lru_cache(maxsize=4096)
+def may_diverge(function: Function) -> bool:
+    """Whether some op checks its operands, as conversions are said to do, or holds functions of its own."""
+    return bool(functions_in(function)) or any(node.op.checked for node in nodes_of(function))
 
-    The indices of neighbours do not count: one address serves all lanes.
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def divergent_results(function: Function, divergent: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Which results differ between lanes, given which parameters do."""
+    values = _divergent_values(function, divergent)
+    return tuple(values[result] for result in function.results)
+
+
+def _divergent_values(function: Function, divergent: tuple[bool, ...]) -> dict[Node, bool]:
+    values: dict[Node, bool] = dict(zip(function.parameters, divergent, strict=True))
+    for node in nodes_of(function):
+        if node not in values:
+            values[node] = _diverges(node, tuple(values[operand] for operand in node.operands))
+    return values
+
+
+def _diverges(node: Node, operands: tuple[bool, ...]) -> bool:
+    """One answer for a whole aggregate: a tuple diverges if any member does."""
+    if node.op is tape_get:
+        return True
+    if node.op is call:
+        return any(divergent_results(node.attribute("function"), operands))
+    if node.op is for_loop:
+        return operands[0] or any(divergent_state(node, operands[1:], operands[0]))
+    if node.op is while_loop:
+        return any(divergent_while_state(node, operands))
+    return any(operands)
+
+
+def divergent_state(node: Node, operands: tuple[bool, ...], exits_diverge: bool) -> tuple[bool, ...]:
+    """Which carried values of a loop differ between lanes; all of them when lanes leave it at different iterations."""
+    carried = node.attribute("carried")
+    body: Function = node.attribute("body")
+    initial = (True,) * carried if exits_diverge else operands[:carried]
+    return carried_flags(initial, lambda state: divergent_results(body, (False, *state, *operands[carried:])))
+
+
+def divergent_while_state(node: Node, operands: tuple[bool, ...]) -> tuple[bool, ...]:
+    """`divergent_state` of a while loop, whose condition decides when lanes leave it."""
+    carried = node.attribute("carried")
+    state = divergent_state(node, operands, False)
+    (exits_diverge,) = divergent_results(node.attribute("condition"), (*state, *operands[carried:]))
+    return divergent_state(node, operands, exits_diverge)
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def divergent_types(node: Node, operands: tuple[bool, ...]) -> frozenset[Type]:
+    """The types of what differs between lanes in a node's value, given which operands do, and in its functions."""
+    if not node.functions:
+        return frozenset((node.type,))
+    inside = zip(node.functions, _parameters_inside(node, operands), strict=True)
+    types = [_divergent_types_in(function, parameters) for function, parameters in inside]
+    return frozenset(_value_types(node, operands)).union(*types)
+
+
+@lru_cache(maxsize=4096)
+def _divergent_types_in(function: Function, divergent: tuple[bool, ...]) -> frozenset[Type]:
+    values = _divergent_values(function, divergent)
+    types = [
+        divergent_types(node, tuple([values[operand] for operand in node.operands]))
+        for node in nodes_of(function)
+        if values[node]
+    ]
+    return frozenset().union(*types)
+
+
+def _value_types(node: Node, operands: tuple[bool, ...]) -> list[Type]:
+    """Of a loop, the types of those carried values that differ; they are in registers of their own."""
+    if node.op not in (for_loop, while_loop):
+        return [node.type]
+    counted = node.op is for_loop
+    state = divergent_state(node, operands[1:], operands[0]) if counted else divergent_while_state(node, operands)
+    types = node.attribute("body").result_types
+    return [type for type, diverges in zip(types, state, strict=True) if diverges]
+
+
+def _parameters_inside(node: Node, operands: tuple[bool, ...]) -> list[tuple[bool, ...]]:
+    """Which parameters of each function of a node differ between lanes."""
+    if node.op is call:
+        return [operands]
+    if node.op in (cond, switch):
+        return [operands[1:] for _ in node.functions]
+    if node.op is for_loop:
+        state = divergent_state(node, operands[1:], operands[0])
+        return [(False, *state, *operands[1 + len(state) :])]
+    if node.op is while_loop:
+        state = divergent_while_state(node, operands)
+        captured = operands[len(state) :]
+        both = {node.attribute("condition"): (*state, *captured), node.attribute("body"): (False, *state, *captured)}
+        return [both[function] for function in node.functions]
+    return [(True,) * len(function.parameters) for function in node.functions]
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def divergent_scalars(nest: LoopNest) -> set[Scalar]:
+    """The types of a kernel's scalars that differ between lanes.
+
+    The indices of consecutive elements do not count: one address serves all lanes.
     """
     kernel, reads, lane, along = nest.kernel, nest.dimensions.reads, nest.lane, not nest.across
     moving = [bool(strides[lane]) if 0 <= lane < len(strides) else False for strides in reads]
-    found = {port.element for port in kernel.outputs}
-    found |= {port.element for port, moves in zip(kernel.reads, moving, strict=True) if moves}
+    scalars = {port.element for port in kernel.outputs}
+    scalars |= {port.element for port, moves in zip(kernel.reads, moving, strict=True) if moves}
     for stage in kernel.stages:
         if stage.level == "row" and along:
             continue  # once for all lanes
-        for node, operands in _varying_nodes(stage, along, moving, lane):
-            types = varying_types_of(node, operands)
-            found |= {scalar for type in types for scalar in inner_types(type) if isinstance(scalar, Scalar)}
-    return found
+        for node, operands in _divergent_nodes(stage, along, moving, lane):
+            types = divergent_types(node, operands)
+            scalars |= {scalar for type in types for scalar in inner_types(type) if isinstance(scalar, Scalar)}
+    return scalars
 
 
-def _varying_nodes(stage: Stage, along: bool, moving: Sequence[bool], lane: int) -> list[tuple[Node, tuple[bool, ...]]]:
-    """The nodes of which lanes have values of their own, each with which of its operands differ."""
-    order = nodes_of(stage.body)
-    parameters = stage.body.parameters
-    source = dict(zip(parameters[len(parameters) - len(stage.sources) :], stage.sources, strict=True))
-    differs: dict[Node, bool] = {}
+def _divergent_nodes(
+    stage: Stage, along: bool, moving: Sequence[bool], lane: int
+) -> list[tuple[Node, tuple[bool, ...]]]:
+    """The nodes of which lanes need values of their own, each with which of its operands differ."""
+    body, order = stage.body, nodes_of(stage.body)
+    carried = len(body.parameters) - len(stage.sources)
+    sources = [_source_diverges(source, along, moving, lane) for source in stage.sources]
+    diverges = _divergent_values(body, (*[True] * carried, *sources))
+    indices = {
+        node
+        for node, source in zip(body.parameters[carried:], stage.sources, strict=True)
+        if source == Source("index", lane)
+    }
     for node in order:
-        own = source.get(node)
-        if own is not None:
-            differs[node] = _source_differs(own, along, moving, lane)
-        else:
-            differs[node] = node in parameters or any(differs[operand] for operand in node.operands)
-    places = {node for node, own in source.items() if own == Source("index", lane)}
-    for node in order:
-        if node.op is add and sum(operand in places for operand in node.operands) == 1:
-            places |= {node} if sum(differs[operand] for operand in node.operands) == 1 else set()
-    numbers = _used_as_numbers(stage.body, places, differs)
-    varying = [node for node in order if differs[node] and node in numbers]
-    return [(node, tuple([differs[operand] for operand in node.operands])) for node in varying]
+        if node.op is add and sum(operand in indices for operand in node.operands) == 1:
+            indices |= {node} if sum(diverges[operand] for operand in node.operands) == 1 else set()
+    needed = _needed_in_every_lane(body, indices, diverges)
+    nodes = [node for node in order if diverges[node] and node in needed]
+    return [(node, tuple([diverges[operand] for operand in node.operands])) for node in nodes]
 
 
-def _used_as_numbers(body: Function, places: set[Node], differs: dict[Node, bool]) -> set[Node]:
-    """The nodes of which every lane's value is needed: of places that lanes count up, lane 0's may do."""
-    numbers = set(body.results)
+def _needed_in_every_lane(body: Function, indices: set[Node], diverges: dict[Node, bool]) -> set[Node]:
+    """The nodes of which every lane's value is needed: of consecutive indices, lane 0's may do."""
+    needed = set(body.results)
     for node in reversed(nodes_of(body)):
-        indices = indices_of(node)
-        if indices and indices[-1] in places and not any(differs[index] for index in indices[:-1]):
-            numbers.update(node.operands[:-1])
-        elif node not in places or node in numbers:
-            numbers.update(node.operands)
-    return numbers
+        own = indices_of(node)
+        if own and own[-1] in indices and not any(diverges[index] for index in own[:-1]):
+            needed.update(node.operands[:-1])
+        elif node not in indices or node in needed:
+            needed.update(node.operands)
+    return needed
 
 
-def _source_differs(source: Source, along: bool, moving: Sequence[bool], lane: int) -> bool:
+def _source_diverges(source: Source, along: bool, moving: Sequence[bool], lane: int) -> bool:
     match source.kind:
         case "index":
             return source.number == lane
@@ -78,9 +189,3 @@ def _source_differs(source: Source, along: bool, moving: Sequence[bool], lane: i
         case "row":
             return not along
     return False
-
-
-@lru_cache(maxsize=4096)
-def has_divergence(function: Function) -> bool:
-    """Whether some op checks its operands, as conversions are said to do, or holds functions of its own."""
-    return bool(functions_in(function)) or any(node.op.checked for node in nodes_of(function))

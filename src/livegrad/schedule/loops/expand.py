@@ -1,6 +1,7 @@
 """The loop pass that expands ops for which the target has no code into simpler ones.
 
-It runs last: the passes before it decide by the ops that the program has.
+The passes before it decide by the ops that the program has; `interleave_lanes` comes after it and decides by those that
+have code.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from math import prod
 from livegrad.schedule.kernel import Source, Stage
 from livegrad.schedule.loops.cost_model import FEW_LANES, LONGEST_FOLD, LONGEST_KEPT, MANY_ROWS, SHORT_ROW, SWEPT_CHUNK
 from livegrad.schedule.loops.dimensions import NEAR, Dimensions
-from livegrad.schedule.loops.divergence import has_divergence
+from livegrad.schedule.loops.divergence import may_diverge
 from livegrad.schedule.loops.nest import LoopNest
 from livegrad.schedule.plan import KernelStep, View
 
@@ -24,7 +24,7 @@ def interchange_transposed(nest: LoopNest) -> LoopNest:
     if not nest.across or nest.tile is not None or step.inner or not may_change_order(step):
         return nest
     # A failed check is reported by the number of its element, in the order of the domain.
-    if any(has_divergence(stage.body) for stage in kernel.stages):
+    if any(may_diverge(stage.body) for stage in kernel.stages):
         return nest
     if any(end.kind == "row" for stage in kernel.stages for end in (*stage.sources, *stage.sinks)):
         return nest
@@ -66,7 +66,7 @@ def has_transposed_reads(nest: LoopNest) -> bool:
     reads = [own for port, own in zip(kernel.reads, dimensions.reads, strict=True) if not port.scratch]
     far = [own for own in reads if own[-1] not in (0, 1, *NEAR)]
     fits = all(own[lane] in (0, 1, *NEAR) or own[-1] in (0, 1, *NEAR) for own in reads)
-    return bool(far) and fits and not any(has_divergence(stage.body) for stage in kernel.stages)
+    return bool(far) and fits and not any(may_diverge(stage.body) for stage in kernel.stages)
 
 
 def swept_dimension(dimensions: Dimensions) -> int | None:

@@ -38,7 +38,7 @@ class Loop(NamedTuple):
     step: int = 0  # points in an iteration (of an item or a chunk), or threads in a block; 0 while undecided
     grain: int = 0  # items that a thread takes at once
     tile: int = 0  # points that are transposed in registers together; 0: none
-    streams: int = 1  # interleaved groups of lanes
+    streams: int = 1  # parts of twice the lanes that may be interleaved (`codegen/llvm/interleaving.py`)
 
     @property
     def key(self) -> Loop:
@@ -255,6 +255,7 @@ class LoopNest:
             notes += [f"{role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
         for number, groups in enumerate(self.unrolled_lanes):
             notes += [f"stage {number}: {groups} groups of lanes at once"] if groups > 1 else []
+        notes += ["lanes: two halves may be interleaved"] if self.loops[-1].streams > 1 else []
         notes += [f"output {number}: non-temporal stores" for number in self.non_temporal]
         if not self.vector_bytes:
             notes += [f"indices: {self.index}", *(["registers: many, so fewer threads"] if self.heavy else [])]
@@ -305,6 +306,7 @@ class LoopPass:
 
     run: Callable[[LoopNest], LoopNest]
     by_tile: bool = False  # decides otherwise in a chain
+    optional: bool = False  # an optimisation that `Target.without` leaves out
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from livegrad.ops.control import for_loop, while_loop
 from livegrad.schedule.kernel import Kernel, Level, Port, Stage
 from livegrad.schedule.loops.cost_model import (
     CHEAP_POINT,
+    DIVISIONS,
     FEW_CARRIED,
     FEWEST_LANES,
     LANE_GROUPS,
@@ -33,13 +34,15 @@ from livegrad.schedule.loops.cost_model import (
     SHORT_COST,
     SHORT_LOOP,
     SHORT_ROW,
+    SINGLE,
     TILED_ROW,
+    WIDEST_VECTOR,
     branch_cost,
     byte_size,
     kernel_cost,
     register_count,
 )
-from livegrad.schedule.loops.divergence import has_divergence, varying_scalars
+from livegrad.schedule.loops.divergence import divergent_scalars, may_diverge
 from livegrad.schedule.loops.interchange import has_short_last_dimension, has_transposed_reads, may_change_order
 from livegrad.schedule.loops.nest import LoopNest
 from livegrad.schedule.plan import KernelStep, View
@@ -73,7 +76,7 @@ def _has_short_rows(nest: LoopNest) -> bool:
         return prod(step.domain) >= MANY_ROWS
     across = dimensions.domain[-1] if dimensions.domain else 1
     # A failed check names an element by its number in memory; lanes that go along rows know it.
-    checked = any(has_divergence(stage.body) for stage in step.kernel.stages)
+    checked = any(may_diverge(stage.body) for stage in step.kernel.stages)
     return points <= TILED_ROW and len(dimensions.inner) == 1 and across >= MANY_ROWS and not checked
 
 
@@ -127,10 +130,26 @@ def unroll_lane_loops(nest: LoopNest) -> LoopNest:
     """Writes several groups of lanes of a short body one after the other, with reductions of their own, to keep the
     processor's pipelines full."""
     stages = nest.kernel.stages
-    if nest.across or nest.lanes == 1 or any(has_divergence(stage.body) for stage in stages):
+    if nest.across or nest.lanes == 1 or any(may_diverge(stage.body) for stage in stages):
         return nest
     groups = [LANE_GROUPS if s.level == "point" and branch_cost(s.body) < CHEAP_POINT else 1 for s in stages]
     return nest.replace(unrolled_lanes=tuple(groups)) if max(groups) > 1 else nest
+
+
+def interleave_lanes(nest: LoopNest) -> LoopNest:
+    """Lets two halves of twice the lanes run one behind the other, if code generation finds that divisions hold up the
+    processor (`codegen/llvm/interleaving.py`)."""
+    kernel, points = nest.kernel, nest.points
+    in_two_registers = nest.lanes * SINGLE == 2 * nest.vector_bytes
+    if not nest.across or nest.vector_bytes != WIDEST_VECTOR or not in_two_registers:
+        return nest
+    if points is not None or nest.read_packs or nest.output_packs or kernel.wholes:
+        return nest
+    if len(kernel.stages) != 1 or kernel.stages[0].level != "row":
+        return nest
+    body = kernel.stages[0].body
+    divides = any(node.op in DIVISIONS for node in nodes_of(body))
+    return nest.change(nest.vector, streams=2) if divides and not may_diverge(body) else nest
 
 
 def lane_count(nest: LoopNest) -> int:
@@ -164,7 +183,7 @@ def _widest_varying(nest: LoopNest, every: Sequence[Node]) -> int:
     present = [port.element for port in kernel.reads] + [scalar for scalar in inner if isinstance(scalar, Scalar)]
     if stored and max(map(byte_size, present), default=0) <= stored:
         return stored
-    return max(map(byte_size, varying_scalars(nest)), default=4)
+    return max(map(byte_size, divergent_scalars(nest)), default=4)
 
 
 def _folds_across(nest: LoopNest) -> bool:

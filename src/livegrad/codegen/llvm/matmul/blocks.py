@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.matmul.matmul_tiles import Tile
 from livegrad.codegen.llvm.matmul.packing import padded_row
-from livegrad.codegen.llvm.vector_builder import Text, TileShapes
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
+from livegrad.codegen.llvm.matmul.tile_vectors import Slots
+from livegrad.codegen.llvm.registers import Register, pointer
+from livegrad.codegen.llvm.values import LlvmModule, Value, call, when
+from livegrad.ir.types import i64
 
 LINE = 64
 
@@ -19,38 +24,31 @@ LINE = 64
 class LeftBlock:
     """Where a block of rows of the left operand lies: in place, or packed."""
 
-    start: str
-    tile_row: str  # bytes from row to row between tiles of full height
-    row: str  # and within a tile
-    step: str  # from one inner element to the next
+    start: Value
+    tile_row: Value  # bytes from row to row between tiles of full height
+    row: Value  # and within a tile
+    step: Value  # from one inner element to the next
 
 
 def left_block(
-    text: Text, shapes: TileShapes, w: dict[str, str], source: str, scratch: str, rows: str, depth: str, height: int
+    shapes: TileShapes, w: Slots, source: Value, scratch: Value, rows: Value, depth: Value, height: int
 ) -> LeftBlock:
-    packs = text.value(f"icmp ne i64 {w['left_bytes']}, 0")
-    pack, done = text.label("pack"), text.label("packed")
-    text.line(f"br i1 {packs}, label %{pack}, label %{done}")
-    text.open(pack)
-    text.line(
-        f"call void @pack_block(ptr {source}, i64 {w['left_row']}, i64 {w['left_step']}, i64 {rows}, i64 {depth},"
-        f" ptr {scratch})"
-    )
-    text.line(f"br label %{done}")
-    text.open(done)
-    along = text.value(f"icmp eq i64 {w['left_step']}, {shapes.bytes}")
-    row_bytes = text.value(f"mul i64 {depth}, {shapes.bytes}")
-    padded = padded_row(text, shapes, depth)
+    packs = w["left_bytes"].compare("ne", 0)
+    with when(packs):
+        call("@pack_block", source, w["left_row"], w["left_step"], rows, depth, scratch)
+    contiguous = w["left_step"].equals(shapes.bytes)
+    row_bytes = depth * shapes.bytes
+    padded = padded_row(shapes, depth)
 
-    def chosen(in_rows: str, in_panels: str, in_place: str) -> str:
-        packed = text.value(f"select i1 {along}, i64 {in_rows}, i64 {in_panels}")
-        return text.value(f"select i1 {packs}, i64 {packed}, i64 {in_place}")
+    def choose(in_rows: Value | int, in_panels: Value | int, in_place: Value) -> Value:
+        packed = contiguous.select(depth.wrap(depth.register_of(in_rows)), in_panels)
+        return packs.select(packed, in_place)
 
     return LeftBlock(
-        text.value(f"select i1 {packs}, ptr {scratch}, ptr {source}"),
-        chosen(padded, row_bytes, w["left_row"]),
-        chosen(padded, str(shapes.bytes), w["left_row"]),
-        chosen(str(shapes.bytes), str(height * shapes.bytes), w["left_step"]),
+        packs.select(scratch, source),
+        choose(padded, row_bytes, w["left_row"]),
+        choose(padded, shapes.bytes, w["left_row"]),
+        choose(shapes.bytes, height * shapes.bytes, w["left_step"]),
     )
 
 
@@ -58,65 +56,50 @@ def left_block(
 class TileCall:
     """The arguments of a tile, except for its rows."""
 
-    words: dict[str, str]
+    slots: Slots
     left: LeftBlock
-    right: str  # the panel
-    right_panel: str  # bytes from panel to panel
-    right_step: str  # and from one inner element to the next
-    out: str
-    depth: str
-    width: str
-    adds: str
+    right: Value  # the panel
+    right_panel: Value  # bytes from panel to panel
+    right_step: Value  # and from one inner element to the next
+    out: Value
+    depth: Value
+    width: Value
+    adds: Value
 
 
-def table_of(tiles: Sequence[Tile]) -> str:
+def define_table(module: LlvmModule, tiles: Sequence[Tile]) -> None:
     """Tiles by falling height, with their functions."""
-    entries = ", ".join(f"{{ i64, ptr }} {{ i64 {tile.rows}, ptr @{tile.name} }}" for tile in tiles)
-    return f"@tiles = internal constant [{len(tiles)} x {{ i64, ptr }}] [{entries}]"
+    entries = ", ".join(f"{{ i64, ptr }} {{ i64 {tile.rows}, ptr {tile.symbol} }}" for tile in tiles)
+    module.definitions.append(f"@tiles = internal constant [{len(tiles)} x {{ i64, ptr }}] [{entries}]")
 
 
-def rows_of_tiles(text: Text, heights: Sequence[int], call: TileCall, rows: str, lines: int) -> None:
+def rows_of_tiles(heights: Sequence[int], tile: TileCall, rows: Value, lines: int) -> None:
     """All tiles of a panel: the highest there are, then lower ones for the rows that are left."""
-    w = call.words
-    before, head, tiles, tile, after, done = (
-        text.block, *(text.label(hint) for hint in ("heights", "tiles", "tile", "after", "done"))
-    )  # fmt: skip
-    number, row, left = f"%{head}.number", f"%{head}.row", f"%{head}.left"
-    text.go(head)
-    for name, kind, first in ((number, "i64", "0"), (row, "i64", "0"), (left, "ptr", call.left.start)):
-        following = f"{name}.next" if name == number else f"{name}.here"
-        text.line(f"{name} = phi {kind} [ {first}, %{before} ], [ {following}, %{after} ]")
-    some = text.value(f"icmp slt i64 {number}, {len(heights)}")
-    text.line(f"br i1 {some}, label %{tiles}.entry, label %{done}")
-    text.open(f"{tiles}.entry")
-    entry = text.moved("@tiles", (number, 16))
-    height = text.value(f"load i64, ptr {entry}")
-    function = text.value(f"load ptr, ptr {text.moved(entry, ('8', 1))}")
+    builder, w = rows.builder, tile.slots
+    zero = builder.constant(0, i64)
+    by_height = OpenLoop(builder, [zero, zero, tile.left.start.register])
+    number, row, left = (Value(builder, register) for register in by_height.carried)
+    builder.branch((number < len(heights)).register, by_height.body, by_height.done)
+    builder.begin(by_height.body)
+    entry = Value(builder, Register("@tiles", pointer, 1)) + number * 16
+    height = entry.load(i64)
+    function = (entry + 8).load(pointer)
     # The highest tiles begin a panel of the packed left operand each; lower ones lie below each other in the last.
-    is_first = text.value(f"icmp eq i64 {number}, 0")
-    row_bytes = text.value(f"select i1 {is_first}, i64 {call.left.tile_row}, i64 {call.left.row}")
-    move = text.value(f"mul i64 {row_bytes}, {height}")
-    text.go(tiles)
-    for name, kind in ((row, "i64"), (left, "ptr")):
-        text.line(f"{name}.here = phi {kind} [ {name}, %{tiles}.entry ], [ {name}.next, %{tile} ]")
-    text.line(f"{row}.next = add i64 {row}.here, {height}")
-    fits = text.value(f"icmp sle i64 {row}.next, {rows}")
-    text.line(f"br i1 {fits}, label %{tile}, label %{after}")
-    text.open(tile)
-    out = text.moved(call.out, (f"{row}.here", w["out_row"]))
+    row_bytes = number.equals(0).select(tile.left.tile_row, tile.left.row)
+    move = row_bytes * height
+    by_row = OpenLoop(builder, [row.register, left.register])
+    row, left = (Value(builder, register) for register in by_row.carried)
+    next_row = row + height
+    builder.branch((next_row <= rows).register, by_row.body, by_row.done)
+    builder.begin(by_row.body)
+    out = tile.out + row * w["out_row"]
     # Each of the first tiles asks for one line of every row of the panel that comes next: more at once would cost time.
-    line = text.value(f"udiv i64 {row}.here, {heights[0]}")
-    following = text.moved(call.right, (call.right_panel, 1), (line, LINE))
-    asks = text.value(f"icmp ult i64 {line}, {lines}")
-    ahead = text.value(f"select i1 {asks}, ptr {following}, ptr {call.right}")
-    text.line(
-        f"call void {function}(ptr {left}.here, i64 {call.left.row}, i64 {call.left.step}, ptr {call.right},"
-        f" i64 {call.right_step}, ptr {out}, i64 {w['out_row']}, i64 {call.depth}, i64 {call.width}, ptr {ahead},"
-        f" i1 {call.adds})"
-    )
-    text.line(f"{left}.next = getelementptr i8, ptr {left}.here, i64 {move}")
-    text.line(f"br label %{tiles}")
-    text.open(after)
-    text.line(f"{number}.next = add i64 {number}, 1")
-    text.line(f"br label %{head}")
-    text.open(done)
+    line = row // heights[0]
+    following = tile.right + tile.right_panel + line * LINE
+    ahead = line.compare("ult", lines).select(following, tile.right)
+    call(
+        function.text, left, tile.left.row, tile.left.step, tile.right, tile.right_step, out, w["out_row"], tile.depth,
+        tile.width, ahead, tile.adds,
+    )  # fmt: skip
+    by_row.close([next_row.register, (left + move).register])
+    by_height.close([(number + 1).register, row.register, left.register])

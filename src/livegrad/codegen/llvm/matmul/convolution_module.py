@@ -7,258 +7,252 @@ packs its panels with them, and runs the tiles of matrix products.
 
 from __future__ import annotations
 
+from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.matmul.blocks import TileCall, left_block, rows_of_tiles
-from livegrad.codegen.llvm.matmul.packing import turn_lines
-from livegrad.codegen.llvm.vector_builder import (
+from livegrad.codegen.llvm.matmul.packing import transpose_lines
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
+from livegrad.codegen.llvm.matmul.tile_vectors import (
+    OPERAND_SLOTS,
+    Slots,
     SpacedVectors,
-    Text,
-    TileShapes,
     column_masks,
-    kernel_text,
+    gather_vector,
     store_vector,
 )
-
-# Numbers of rows and columns are counted over up to four dimensions: the extents of all but the first, and distances.
-TABLE_WORDS = ("extent1", "extent2", "extent3", "step0", "step1", "step2", "step3")
-CONVOLVE_WORDS = (
-    "left", "right", "out", "rows", "columns",
-    "inner", "stretches", "depth",  # the inner dimension is stretches of so many; tiles sum over so many at once
-    "left_row", "left_step", "left_stretch", "left_group",  # in bytes, as all distances here
-    "right_group", "right_matrix", "out_row", "out_group", "out_matrix", "out_part",
-    "groups", "matrices", "part_blocks",  # blocks of the inner dimension that one part sums
-    "row_block", "row_blocks", "column_block", "column_blocks",
-    # So many lines or columns lie in a run, one or two elements apart: the table has one entry for each (0: no runs).
-    "line_run", "line_spacing", "column_run", "column_spacing",
-    *(f"line_{name}" for name in TABLE_WORDS), *(f"column_{name}" for name in TABLE_WORDS),
-    "scratch", "scratch_bytes", "left_bytes", "right_bytes", "line_bytes",
-)  # fmt: skip
-SPACINGS = (1, 2)  # of runs that are packed together
-_COUNT = "ptr %target, i64 %first, i64 %count, " + ", ".join(f"i64 %{name}" for name in TABLE_WORDS)
-_PACK = (
-    "ptr %image, ptr %lines, i64 %line_run, i64 %line_spacing, i64 %line_place, i64 %line_count,"
-    " ptr %columns, i64 %column_run, i64 %column_spacing, i64 %column_place, i64 %column_count, ptr %target"
+from livegrad.codegen.llvm.registers import pointer
+from livegrad.codegen.llvm.values import (
+    LlvmModule,
+    PoolKernel,
+    Procedure,
+    Value,
+    call,
+    counting,
+    integer,
+    largest,
+    smallest,
 )
+from livegrad.ir.types import i64
+
+# Rows and columns are counted over up to four dimensions: the extents of all but the first, and distances.
+TABLE_SLOTS = ("extent1", "extent2", "extent3", "step0", "step1", "step2", "step3")
+CONVOLVE_SLOTS = {
+    **OPERAND_SLOTS, "rows": i64, "columns": i64,
+    "inner": i64, "stretches": i64, "depth": i64,  # stretches of `inner`, of which tiles sum `depth` at once
+    "left_row": i64, "left_step": i64, "left_stretch": i64, "left_group": i64,  # in bytes, as all distances here
+    "right_group": i64, "right_matrix": i64, "out_row": i64, "out_group": i64, "out_matrix": i64, "out_part": i64,
+    "groups": i64, "matrices": i64, "part_blocks": i64,  # blocks of the inner dimension that one part sums
+    "row_block": i64, "row_blocks": i64, "column_block": i64, "column_blocks": i64,
+    # So many lines or columns lie in a run, one or two elements apart: the table has one entry for each (0: no runs).
+    "line_run": i64, "line_spacing": i64, "column_run": i64, "column_spacing": i64,
+    **{f"line_{name}": i64 for name in TABLE_SLOTS}, **{f"column_{name}": i64 for name in TABLE_SLOTS},
+    "scratch": pointer, "scratch_bytes": i64, "left_bytes": i64, "right_bytes": i64, "line_bytes": i64,
+}  # fmt: skip
+SPACINGS = (1, 2)  # of runs that are packed together
+_FILL_PARAMETERS = {"target": pointer, "first": i64, "count": i64, **dict.fromkeys(TABLE_SLOTS, i64)}
+_PACK_PARAMETERS = {
+    "image": pointer,
+    "lines": pointer, "line_run": i64, "line_spacing": i64, "line_place": i64, "line_count": i64,
+    "columns": pointer, "column_run": i64, "column_spacing": i64, "column_place": i64, "column_count": i64,
+    "target": pointer,
+}  # fmt: skip
 
 
-def convolve_kernel(name: str, shapes: TileShapes, vectors: int) -> list[str]:
+def convolve_kernel(module: LlvmModule, name: str, shapes: TileShapes, vectors: int) -> None:
     """The kernel and what it calls. Item i is a block of columns, of rows, of a group, of an image, of a part."""
-    text, wide, heights = Text(), shapes.panel(vectors), shapes.heights_of(vectors)
-    w = text.words(CONVOLVE_WORDS)
-    scratch = text.moved(w["scratch"], ("%worker", w["scratch_bytes"]))
-    panels = text.moved(scratch, (w["left_bytes"], 1))
-    lines = text.moved(panels, (w["right_bytes"], 1))
-    columns = text.moved(lines, (w["line_bytes"], 1))
-    blocks = _ceiling(text, w["inner"], w["depth"])
-    every_block = text.value(f"mul i64 {blocks}, {w['stretches']}")
-    with text.loop("%begin", "%end", 1) as item:
-        column_number, rest = _taken(text, item, w["column_blocks"])
-        row_number, rest = _taken(text, rest, w["row_blocks"])
-        group, rest = _taken(text, rest, w["groups"])
-        matrix, part = _taken(text, rest, w["matrices"])
-        first_row = text.value(f"mul i64 {row_number}, {w['row_block']}")
-        rows = text.least(w["row_block"], text.value(f"sub i64 {w['rows']}, {first_row}"))
-        first_column = text.value(f"mul i64 {column_number}, {w['column_block']}")
-        count = text.least(w["column_block"], text.value(f"sub i64 {w['columns']}, {first_column}"))
-        column_place = _fill_table(text, w, "column", columns, first_column, count)
-        left = text.moved(w["left"], (group, w["left_group"]), (first_row, w["left_row"]))
-        image = text.moved(w["right"], (group, w["right_group"]), (matrix, w["right_matrix"]))
-        out = text.moved(
-            w["out"], (part, w["out_part"]), (matrix, w["out_matrix"]), (group, w["out_group"]),
-            (first_row, w["out_row"]), (first_column, shapes.bytes),
-        )  # fmt: skip
-        first_block = text.value(f"mul i64 {part}, {w['part_blocks']}")
-        last_block = text.least(text.value(f"add i64 {first_block}, {w['part_blocks']}"), every_block)
-        with text.loop(first_block, last_block, 1) as block:
-            number, stretch = _taken(text, block, blocks)
-            inner = text.value(f"mul i64 {number}, {w['depth']}")
-            depth = text.least(w["depth"], text.value(f"sub i64 {w['inner']}, {inner}"))
-            adds = text.value(f"icmp ne i64 {block}, {first_block}")
-            line = text.value(f"add i64 {inner}, {text.value(f'mul i64 {stretch}, ' + w['inner'])}")
-            line_place = _fill_table(text, w, "line", lines, line, depth)
-            left_here = text.moved(left, (stretch, w["left_stretch"]), (inner, w["left_step"]))
-            packed = left_block(text, shapes, w, left_here, scratch, rows, depth, heights[0])
-            with text.loop("0", count, wide) as column:
-                width = text.least(text.value(f"sub i64 {count}, {column}"), str(wide))
-                place = text.value(f"add i64 {column_place}, {column}")
-                text.line(
-                    f"call void @pack_windows(ptr {image}, ptr {lines}, i64 {w['line_run']}, i64 {w['line_spacing']},"
-                    f" i64 {line_place}, i64 {depth}, ptr {columns}, i64 {w['column_run']},"
-                    f" i64 {w['column_spacing']}, i64 {place}, i64 {width}, ptr {panels})"
-                )
-                out_at = text.moved(out, (column, shapes.bytes))
-                call = TileCall(w, packed, panels, "0", str(wide * shapes.bytes), out_at, depth, width, adds)
-                rows_of_tiles(text, heights, call, rows, 0)
-    return [_fill_function(), _pack_windows(shapes, wide * shapes.bytes), kernel_text(name, text)]
+    wide, heights = shapes.panel(vectors), shapes.heights_of(vectors)
+    _define_fill_table(module)
+    _define_pack_windows(module, shapes, wide * shapes.bytes)
+    kernel = PoolKernel(module, name)
+    builder, w = kernel.builder, kernel.arguments(CONVOLVE_SLOTS)
+    scratch = w["scratch"] + kernel.worker * w["scratch_bytes"]
+    panels = scratch + w["left_bytes"]
+    lines = panels + w["right_bytes"]
+    columns = lines + w["line_bytes"]
+    blocks = _ceiling(w["inner"], w["depth"])
+    every_block = blocks * w["stretches"]
+    with counting(kernel.begin, kernel.end) as item:
+        column_number, rest = _split(item, w["column_blocks"])
+        row_number, rest = _split(rest, w["row_blocks"])
+        group, rest = _split(rest, w["groups"])
+        matrix, part = _split(rest, w["matrices"])
+        first_row = row_number * w["row_block"]
+        rows = smallest(w["row_block"], w["rows"] - first_row)
+        first_column = column_number * w["column_block"]
+        count = smallest(w["column_block"], w["columns"] - first_column)
+        column_place = _fill_table(w, "column", columns, first_column, count)
+        left = w["left"] + group * w["left_group"] + first_row * w["left_row"]
+        image = w["right"] + group * w["right_group"] + matrix * w["right_matrix"]
+        out = w["out"] + part * w["out_part"] + matrix * w["out_matrix"] + group * w["out_group"]
+        out = out + first_row * w["out_row"] + first_column * shapes.bytes
+        first_block = part * w["part_blocks"]
+        last_block = smallest(first_block + w["part_blocks"], every_block)
+        with counting(first_block, last_block) as block:
+            number, stretch = _split(block, blocks)
+            inner = number * w["depth"]
+            depth = smallest(w["depth"], w["inner"] - inner)
+            adds = block.compare("ne", first_block)
+            line_place = _fill_table(w, "line", lines, inner + stretch * w["inner"], depth)
+            left_here = left + stretch * w["left_stretch"] + inner * w["left_step"]
+            packed = left_block(shapes, w, left_here, scratch, rows, depth, heights[0])
+            with counting(0, count, wide) as column:
+                width = smallest(count - column, wide)
+                call(
+                    "@pack_windows", image, lines, w["line_run"], w["line_spacing"], line_place, depth, columns,
+                    w["column_run"], w["column_spacing"], column_place + column, width, panels,
+                )  # fmt: skip
+                out_here = out + column * shapes.bytes
+                none, step = integer(builder, 0), integer(builder, wide * shapes.bytes)
+                rows_of_tiles(heights, TileCall(w, packed, panels, none, step, out_here, depth, width, adds), rows, 0)
+    kernel.finish(exported=True)
 
 
-def _taken(text: Text, number: str, extent: str) -> tuple[str, str]:
-    """The index along an inner dimension, and the number of all that is outside of it."""
-    return text.value(f"urem i64 {number}, {extent}"), text.value(f"udiv i64 {number}, {extent}")
+def _split(number: Value, extent: Value) -> tuple[Value, Value]:
+    """The index along an inner dimension, and the index over all dimensions outside of it."""
+    return number % extent, number // extent
 
 
-def _ceiling(text: Text, a: str, b: str) -> str:
-    past = text.value(f"sub i64 {text.value(f'add i64 {a}, {b}')}, 1")
-    return text.value(f"udiv i64 {past}, {b}")
+def _ceiling(a: Value, b: Value) -> Value:
+    return (a + b - 1) // b
 
 
 # --- tables of distances ---------------------------------------------------------------------------------------------
 
 
-def _fill_table(text: Text, w: dict[str, str], role: str, table: str, first: str, count: str) -> str:
+def _fill_table(w: Slots, role: str, table: Value, first: Value, count: Value) -> Value:
     """Distances of the runs that hold `count` lines or columns; gives the place of the first in its run."""
     run = w[f"{role}_run"]
-    place, first_run = _taken(text, first, run)
-    runs = _ceiling(text, text.value(f"add i64 {place}, {count}"), run)
-    words = ", ".join(f"i64 {w[f'{role}_{name}']}" for name in TABLE_WORDS)
-    text.line(f"call void @fill_table(ptr {table}, i64 {first_run}, i64 {runs}, {words})")
+    place, first_run = _split(first, run)
+    runs = _ceiling(place + count, run)
+    call("@fill_table", table, first_run, runs, *[w[f"{role}_{name}"] for name in TABLE_SLOTS])
     return place
 
 
-def _fill_function() -> str:
-    """Counts over four dimensions, the last one fastest, and writes the distance of each number."""
-    text = Text()
-    indices, rest = [], "%first"
-    for extent in ("%extent3", "%extent2", "%extent1"):
-        index, rest = _taken(text, rest, extent)
+def _define_fill_table(module: LlvmModule) -> None:
+    """Counts over four dimensions, the last one fastest, and writes the distance of each point."""
+    function = Procedure(module, "fill_table", _FILL_PARAMETERS)
+    builder, p = function.builder, function.parameters
+    indices, rest = [], p["first"]
+    for extent in ("extent3", "extent2", "extent1"):
+        index, rest = _split(rest, p[extent])
         indices.append(index)
-    starts = [rest, *reversed(indices)]
-    before, head, body, done = text.block, *(text.label(hint) for hint in ("head", "body", "done"))
-    counters = [f"%{head}.i{axis}" for axis in range(4)]
-    text.go(head)
-    text.line(f"%{head}.n = phi i64 [ 0, %{before} ], [ %{head}.n.next, %{body} ]")
-    for counter, start in zip(counters, starts, strict=True):
-        text.line(f"{counter} = phi i64 [ {start}, %{before} ], [ {counter}.next, %{body} ]")
-    more = text.value(f"icmp slt i64 %{head}.n, %count")
-    text.line(f"br i1 {more}, label %{body}, label %{done}")
-    text.open(body)
-    products = [text.value(f"mul i64 {counter}, %step{axis}") for axis, counter in enumerate(counters)]
-    pairs = [text.value(f"add i64 {products[0]}, {products[1]}"), text.value(f"add i64 {products[2]}, {products[3]}")]
-    distance = text.value(f"add i64 {pairs[0]}, {pairs[1]}")
-    text.line(f"store i64 {distance}, ptr {text.moved('%target', (f'%{head}.n', 8))}")
-    carry = "1"
+    starts = [integer(builder, 0), rest, *reversed(indices)]
+    loop = OpenLoop(builder, [start.register for start in starts])
+    number, *counters = (Value(builder, register) for register in loop.carried)
+    builder.branch((number < p["count"]).register, loop.body, loop.done)
+    builder.begin(loop.body)
+    products = [counter * p[f"step{axis}"] for axis, counter in enumerate(counters)]
+    distance = (products[0] + products[1]) + (products[2] + products[3])
+    (p["target"] + number * 8).store(distance)
+    following: list[Value] = []
+    carry = integer(builder, 1)
     for axis in (3, 2, 1):
-        following = text.value(f"add i64 {counters[axis]}, {carry}")
-        full = text.value(f"icmp eq i64 {following}, %extent{axis}")
-        text.line(f"{counters[axis]}.next = select i1 {full}, i64 0, i64 {following}")
-        carry = text.value(f"zext i1 {full} to i64")
-    text.line(f"{counters[0]}.next = add i64 {counters[0]}, {carry}")
-    text.line(f"%{head}.n.next = add i64 %{head}.n, 1")
-    text.line(f"br label %{head}")
-    text.open(done)
-    text.line("ret void")
-    return "\n".join([f"define internal void @fill_table({_COUNT}) #0 {{", "start:", *text.lines, "}"])
+        next_index = counters[axis] + carry
+        full = next_index.equals(p[f"extent{axis}"])
+        following.append(full.select(integer(builder, 0), next_index))
+        carry = full.convert("zext", i64)
+    following.append(counters[0] + carry)
+    loop.close([(number + 1).register, *[own.register for own in reversed(following)]])
+    function.finish()
 
 
 # --- panels of windows -----------------------------------------------------------------------------------------------
 
 
-def _pack_windows(shapes: TileShapes, target_line: int) -> str:
-    """The function that packs a panel: by runs of columns, by turning runs of lines, or number by number."""
-    text = Text()
-    for role, write in (("column", _copy_runs), ("line", _turn_runs)):
+def _define_pack_windows(module: LlvmModule, shapes: TileShapes, target_line: int) -> None:
+    """The function that packs a panel: by runs of columns, by transposing runs of lines, or by gathering."""
+    function = Procedure(module, "pack_windows", _PACK_PARAMETERS)
+    builder, p = function.builder, function.parameters
+    for role, write in (("column", _copy_runs), ("line", _transpose_runs)):
         for spacing in SPACINGS:
-            here, other = text.label("runs"), text.label("other")
-            fits = text.value(f"icmp eq i64 %{role}_spacing, {spacing}")
-            text.line(f"br i1 {fits}, label %{here}, label %{other}")
-            text.open(here)
-            write(text, shapes, target_line, spacing)
-            text.line("ret void")
-            text.open(other)
-    _gather(text, shapes, target_line)
-    text.line("ret void")
-    return "\n".join([f"define internal void @pack_windows({_PACK}) #0 {{", "start:", *text.lines, "}"])
+            here, other = builder.label("runs"), builder.label("other")
+            builder.branch(p[f"{role}_spacing"].equals(spacing).register, here, other)
+            builder.begin(here)
+            write(shapes, p, target_line, spacing)
+            builder.line("ret void")
+            builder.begin(other)
+    _gather(shapes, p, target_line)
+    function.finish()
 
 
-def _entry(text: Text, table: str, number: str) -> str:
-    return text.value(f"load i64, ptr {text.moved(table, (number, 8))}")
+def _entry(table: Value, number: Value) -> Value:
+    return (table + number * 8).load(i64)
 
 
-def _runs(text: Text, role: str) -> tuple[str, str]:
-    """The numbers of the first run of a panel and of the one behind the last."""
-    first = text.value(f"udiv i64 %{role}_place, %{role}_run")
-    return first, _ceiling(text, text.value(f"add i64 %{role}_place, %{role}_count"), f"%{role}_run")
+def _runs(p: dict[str, Value], role: str) -> tuple[Value, Value]:
+    """The first run of a panel and the one behind the last."""
+    place, count, run = (p[f"{role}_{name}"] for name in ("place", "count", "run"))
+    return place // run, _ceiling(place + count, run)
 
 
-def _part_of_run(text: Text, role: str, run: str) -> tuple[str, str, str]:
-    """What a panel has of a run: the first number of the panel, how many, and the first's place in the run."""
-    start = text.value(f"sub i64 {text.value(f'mul i64 {run}, %{role}_run')}, %{role}_place")
-    first = text.most(start, "0")
-    last = text.least(text.value(f"add i64 {start}, %{role}_run"), f"%{role}_count")
-    return first, text.value(f"sub i64 {last}, {first}"), text.value(f"sub i64 {first}, {start}")
+def _part_of_run(p: dict[str, Value], role: str, run: Value) -> tuple[Value, Value, Value]:
+    """What a panel has of a run: the first element of the panel, how many, and the first's place in the run."""
+    start = run * p[f"{role}_run"] - p[f"{role}_place"]
+    first = largest(start, 0)
+    last = smallest(start + p[f"{role}_run"], p[f"{role}_count"])
+    return first, last - first, first - start
 
 
-def _copy_runs(text: Text, shapes: TileShapes, target_line: int, spacing: int) -> None:
+def _copy_runs(shapes: TileShapes, p: dict[str, Value], target_line: int, spacing: int) -> None:
     """Columns that lie in runs: whole vectors, and the last one under a mask."""
-    first_run, last_run = _runs(text, "column")
-    with text.loop(first_run, last_run, 1) as run:
-        first, count, place = _part_of_run(text, "column", run)
-        distance = _entry(text, "%columns", run)
-        source = text.moved("%image", (distance, 1), (place, spacing * shapes.bytes))
-        target = text.moved("%target", (first, shapes.bytes))
-        done = "0"
+    first_run, last_run = _runs(p, "column")
+    with counting(first_run, last_run) as run:
+        first, count, place = _part_of_run(p, "column", run)
+        source = p["image"] + _entry(p["columns"], run) + place * (spacing * shapes.bytes)
+        target = p["target"] + first * shapes.bytes
+        done = integer(run.builder, 0)
         for vectors in dict.fromkeys((target_line // shapes.vector_bytes, 2, 1)):
             unit = vectors * shapes.lanes
-            number = text.value(f"udiv i64 {text.value(f'sub i64 {count}, {done}')}, {unit}")
-            end = text.value(f"add i64 {done}, {text.value(f'mul i64 {number}, {unit}')}")
-            with text.loop(done, end, unit) as part:
-                _copy_lines(text, shapes, source, target, part, target_line, SpacedVectors(shapes, spacing), vectors)
+            end = done + (count - done) // unit * unit
+            with counting(done, end, unit) as part:
+                _copy_lines(shapes, p, source, target, part, target_line, SpacedVectors(shapes, spacing), vectors)
             done = end
-        with text.loop(done, count, shapes.lanes) as part:
-            some = SpacedVectors(shapes, spacing, text.value(f"sub i64 {count}, {part}")).prepared(text)
-            _copy_lines(text, shapes, source, target, part, target_line, some, 1)
+        with counting(done, count, shapes.lanes) as part:
+            some = SpacedVectors(shapes, spacing, count - part).prepared()
+            _copy_lines(shapes, p, source, target, part, target_line, some, 1)
 
 
 def _copy_lines(
-    text: Text, shapes: TileShapes, source: str, target: str, part: str, target_line: int, loads: SpacedVectors,
-    vectors: int,
+    shapes: TileShapes, p: dict[str, Value], source: Value, target: Value, part: Value, target_line: int,
+    loads: SpacedVectors, vectors: int,
 ) -> None:  # fmt: skip
-    start = text.moved(source, (part, loads.spacing * shapes.bytes))
-    goal = text.moved(target, (part, shapes.bytes))
-    with text.loop("0", "%line_count", 1) as line:
-        here = text.moved(start, (_entry(text, "%lines", line), 1))
-        there = text.moved(goal, (line, target_line))
+    start = source + part * (loads.spacing * shapes.bytes)
+    goal = target + part * shapes.bytes
+    with counting(0, p["line_count"]) as line:
+        here = start + _entry(p["lines"], line)
+        there = goal + line * target_line
         for number in range(vectors):
-            value = loads.load(text, here, number)
-            store_vector(text, shapes, value, there, number * shapes.vector_bytes, loads.mask)
+            store_vector(shapes, loads.load(here, number), there, number, loads.mask)
 
 
-def _turn_runs(text: Text, shapes: TileShapes, target_line: int, spacing: int) -> None:
-    """Lines that lie in runs: squares of them and as many columns are turned in registers."""
-    first_run, last_run = _runs(text, "line")
-    last = text.value("sub i64 %column_count, 1")
-    with text.loop("0", "%column_count", shapes.lanes) as part:
+def _transpose_runs(shapes: TileShapes, p: dict[str, Value], target_line: int, spacing: int) -> None:
+    """Lines that lie in runs: squares of them and as many columns are transposed in registers."""
+    first_run, last_run = _runs(p, "line")
+    last = p["column_count"] - 1
+    with counting(0, p["column_count"], shapes.lanes) as part:
         sources = []
         for lane in range(shapes.lanes):
             # Where there are fewer columns than lanes, the last one is read again.
-            column = text.least(text.value(f"add i64 {part}, {lane}"), last)
-            place = text.value(f"add i64 {column}, %column_place")
-            sources.append(text.moved("%image", (_entry(text, "%columns", place), 1)))
-        (mask,) = column_masks(text, shapes, text.value(f"sub i64 %column_count, {part}"), 1)
-        goal = text.moved("%target", (part, shapes.bytes))
-        with text.loop(first_run, last_run, 1) as run:
-            first, count, place = _part_of_run(text, "line", run)
-            distance = text.value(
-                f"add i64 {_entry(text, '%lines', run)}, {text.value(f'mul i64 {place}, {spacing * shapes.bytes}')}"
-            )
-            here = [text.moved(source, (distance, 1)) for source in sources]
-            there = text.moved(goal, (first, target_line))
-            turn_lines(text, shapes, here, count, there, str(target_line), mask, spacing)
+            place = smallest(part + lane, last) + p["column_place"]
+            sources.append(p["image"] + _entry(p["columns"], place))
+        (mask,) = column_masks(shapes, p["column_count"] - part, 1)
+        goal = p["target"] + part * shapes.bytes
+        with counting(first_run, last_run) as run:
+            first, count, place = _part_of_run(p, "line", run)
+            distance = _entry(p["lines"], run) + place * (spacing * shapes.bytes)
+            here = [source + distance for source in sources]
+            there = goal + first * target_line
+            transpose_lines(shapes, here, count, there, target_line, mask, spacing)
 
 
-def _gather(text: Text, shapes: TileShapes, target_line: int) -> None:
-    """Numbers that have no neighbours."""
-    vector, lanes = shapes.vector, shapes.lanes
-    with text.loop("0", "%column_count", lanes) as part:
-        (mask,) = column_masks(text, shapes, text.value(f"sub i64 %column_count, {part}"), 1)
-        entries = text.moved("%columns", (part, 8), ("%column_place", 8))
+def _gather(shapes: TileShapes, p: dict[str, Value], target_line: int) -> None:
+    """Elements that have no neighbours."""
+    with counting(0, p["column_count"], shapes.lanes) as part:
+        (mask,) = column_masks(shapes, p["column_count"] - part, 1)
+        entries = p["columns"] + part * 8 + p["column_place"] * 8
         # The table is followed by memory of its own: what the last vector reads behind it is never used.
-        distances = text.value(f"load <{lanes} x i64>, ptr {entries}, align 8")
-        goal = text.moved("%target", (part, shapes.bytes))
-        with text.loop("0", "%line_count", 1) as line:
-            here = text.moved("%image", (_entry(text, "%lines", line), 1))
-            places = text.value(f"getelementptr i8, ptr {here}, <{lanes} x i64> {distances}")
-            value = text.value(
-                f"call {vector} @llvm.masked.gather.{shapes.suffix}.v{lanes}p0(<{lanes} x ptr> {places},"
-                f" i32 {shapes.bytes}, <{lanes} x i1> {mask}, {vector} zeroinitializer)"
-            )
-            store_vector(text, shapes, value, text.moved(goal, (line, target_line)), 0, None)
+        distances = entries.load(i64, shapes.lanes, 8)
+        goal = p["target"] + part * shapes.bytes
+        with counting(0, p["line_count"]) as line:
+            here = p["image"] + _entry(p["lines"], line)
+            value = gather_vector(shapes, here, distances, mask)
+            store_vector(shapes, value, goal + line * target_line)

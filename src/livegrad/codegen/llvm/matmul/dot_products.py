@@ -7,128 +7,118 @@ times; only two rows if there are not enough registers. The summation order of a
 
 from __future__ import annotations
 
-from livegrad.codegen.llvm.vector_builder import (
-    BATCH_WORDS,
-    Text,
-    TileShapes,
+from livegrad.codegen.llvm.counted_loops import OpenLoop
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
+from livegrad.codegen.llvm.matmul.tile_vectors import (
+    BATCH_SLOTS,
+    OPERAND_SLOTS,
     column_masks,
     find_matrices,
-    kernel_text,
     load_vector,
     multiply_add,
 )
+from livegrad.codegen.llvm.registers import Register, pointer
+from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, Procedure, Value, call, counting, smallest
+from livegrad.ir.types import i64
 
-DOT_WORDS = (
-    "left", "right", "out", "rows", "columns", "inner", "left_row", "right_column", "out_row", "out_matrix",
-    "row_block", "row_blocks", "column_block", "column_blocks", *BATCH_WORDS,
-)  # fmt: skip
+DOT_SLOTS = {
+    **OPERAND_SLOTS,
+    "rows": i64, "columns": i64, "inner": i64, "left_row": i64, "right_column": i64, "out_row": i64, "out_matrix": i64,
+    "row_block": i64, "row_blocks": i64, "column_block": i64, "column_blocks": i64,
+    **BATCH_SLOTS,
+}  # fmt: skip
 _WIDTHS = (4, 1)
-_PARAMETERS = "ptr %left, i64 %left_row, ptr %right, i64 %right_column, ptr %out, i64 %out_row, i64 %inner"
+_PARAMETERS = {
+    "left": pointer, "left_row": i64, "right": pointer, "right_column": i64, "out": pointer, "out_row": i64,
+    "inner": i64,
+}  # fmt: skip
 
 
-def dot_kernel(shapes: TileShapes) -> list[str]:
+def dot_kernel(module: LlvmModule, shapes: TileShapes) -> None:
     """The kernel and its tiles: item i is a block of rows and of columns of a matrix."""
-    text = Text()
-    w = text.words(DOT_WORDS)
-    with text.loop("%begin", "%end", 1) as item:
-        number = text.value(f"urem i64 {item}, {w['column_blocks']}")
-        rest = text.value(f"udiv i64 {item}, {w['column_blocks']}")
-        row_number = text.value(f"urem i64 {rest}, {w['row_blocks']}")
-        matrix = text.value(f"udiv i64 {rest}, {w['row_blocks']}")
-        left, right = find_matrices(text, w, matrix)
-        out = text.moved(w["out"], (matrix, w["out_matrix"]))
-        column = text.value(f"mul i64 {number}, {w['column_block']}")
-        last_column = text.least(text.value(f"add i64 {column}, {w['column_block']}"), w["columns"])
-        first_row = text.value(f"mul i64 {row_number}, {w['row_block']}")
-        last_row = text.least(text.value(f"add i64 {first_row}, {w['row_block']}"), w["rows"])
+    for height in shapes.dot_heights:
         for width in _WIDTHS:
-            column_end = _whole_end(text, column, last_column, width)
-            with text.loop(column, column_end, width) as own_column:
-                right_at = text.moved(right, (own_column, w["right_column"]))
+            _define_tile(module, shapes, height, width)
+    kernel = PoolKernel(module, "dot")
+    w = kernel.arguments(DOT_SLOTS)
+    with counting(kernel.begin, kernel.end) as item:
+        number, rest = item % w["column_blocks"], item // w["column_blocks"]
+        row_number, matrix = rest % w["row_blocks"], rest // w["row_blocks"]
+        left, right = find_matrices(w, matrix)
+        out = w["out"] + matrix * w["out_matrix"]
+        column = number * w["column_block"]
+        last_column = smallest(column + w["column_block"], w["columns"])
+        first_row = row_number * w["row_block"]
+        last_row = smallest(first_row + w["row_block"], w["rows"])
+        for width in _WIDTHS:
+            column_end = _whole_end(column, last_column, width)
+            with counting(column, column_end, width) as own_column:
+                right_here = right + own_column * w["right_column"]
                 row = first_row
                 for height in shapes.dot_heights:
-                    row_end = _whole_end(text, row, last_row, height)
-                    with text.loop(row, row_end, height) as own_row:
-                        left_at = text.moved(left, (own_row, w["left_row"]))
-                        out_at = text.moved(out, (own_row, w["out_row"]), (own_column, shapes.bytes))
-                        text.line(
-                            f"call void @dot_{height}x{width}(ptr {left_at}, i64 {w['left_row']}, ptr {right_at},"
-                            f" i64 {w['right_column']}, ptr {out_at}, i64 {w['out_row']}, i64 {w['inner']})"
-                        )
+                    row_end = _whole_end(row, last_row, height)
+                    with counting(row, row_end, height) as own_row:
+                        left_here = left + own_row * w["left_row"]
+                        out_here = out + own_row * w["out_row"] + own_column * shapes.bytes
+                        call(
+                            f"@dot_{height}x{width}", left_here, w["left_row"], right_here, w["right_column"], out_here,
+                            w["out_row"], w["inner"],
+                        )  # fmt: skip
                     row = row_end
             column = column_end
-    tiles = [_tile(shapes, height, width) for height in shapes.dot_heights for width in _WIDTHS]
-    return [*tiles, kernel_text("dot", text)]
+    kernel.finish(exported=True)
 
 
-def _whole_end(text: Text, first: str, last: str, unit: int) -> str:
+def _whole_end(first: Value, last: Value, unit: int) -> Value:
     """Where whole units from `first` on end."""
-    count = text.value(f"sub i64 {last}, {first}")
-    return text.value(f"add i64 {first}, {text.value(f'and i64 {count}, {-unit}')}")
+    return first + ((last - first) & -unit)
 
 
-def _tile(shapes: TileShapes, height: int, width: int) -> str:
-    """Scalar products of some rows and columns: whole vectors, then what is left under a mask."""
-    text, count = Text(), height * width
-    lefts = [text.moved("%left", ("%left_row", row)) if row else "%left" for row in range(height)]
-    rights = [text.moved("%right", ("%right_column", column)) if column else "%right" for column in range(width)]
-    whole = text.value(f"and i64 %inner, {-shapes.lanes}")
-    before, head, body, after = text.block, *(text.label(hint) for hint in ("head", "body", "after"))
-    place, sums = f"%{head}.place", [f"%{head}.sum{number}" for number in range(count)]
-    text.go(head)
-    text.line(f"{place} = phi i64 [ 0, %{before} ], [ {place}.next, %{body} ]")
-    for own in sums:
-        text.line(f"{own} = phi {shapes.vector} [ zeroinitializer, %{before} ], [ {own}.next, %{body} ]")
-    text.line(f"br i1 {text.value(f'icmp slt i64 {place}, {whole}')}, label %{body}, label %{after}")
-    text.open(body)
-    _add_products(text, shapes, (lefts, rights), place, None, sums, [f"{own}.next" for own in sums])
-    text.line(f"{place}.next = add i64 {place}, {shapes.lanes}")
-    text.line(f"br label %{head}")
-    text.open(after)
-    masks = column_masks(text, shapes, text.value(f"sub i64 %inner, {whole}"), 1)
-    ends = [f"{own}.end" for own in sums]
-    _add_products(text, shapes, (lefts, rights), whole, masks, sums, ends)
+def _define_tile(module: LlvmModule, shapes: TileShapes, height: int, width: int) -> None:
+    """Dot products of some rows and columns: whole vectors, then what is left under a mask."""
+    function = Procedure(module, f"dot_{height}x{width}", _PARAMETERS)
+    builder, p = function.builder, function.parameters
+    lefts = [p["left"] + p["left_row"] * row if row else p["left"] for row in range(height)]
+    rights = [p["right"] + p["right_column"] * column if column else p["right"] for column in range(width)]
+    whole = p["inner"] & -shapes.lanes
+    zero = builder.zero(shapes.type, shapes.lanes)
+    loop = OpenLoop(builder, [builder.constant(0, i64), *[zero] * (height * width)])
+    place, *sums = (Value(builder, register) for register in loop.carried)
+    builder.branch((place < whole).register, loop.body, loop.done)
+    builder.begin(loop.body)
+    following = _add_products(shapes, lefts, rights, place, None, sums)
+    loop.close([(place + shapes.lanes).register, *[own.register for own in following]])
+    (mask,) = column_masks(shapes, p["inner"] - whole, 1)
+    sums = _add_products(shapes, lefts, rights, whole, mask, sums)
     for row in range(height):
-        out = text.moved("%out", ("%out_row", row)) if row else "%out"
-        for vector, size in _totals(text, shapes, ends[row * width : (row + 1) * width]):
-            text.line(f"store <{size} x {shapes.element}> {vector}, ptr {out}, align {shapes.bytes}")
-            out = text.moved(out, (str(size * shapes.bytes), 1))
-    text.line("ret void")
-    head_line = f"define internal void @dot_{height}x{width}({_PARAMETERS}) #1 {{"
-    return "\n".join([head_line, "start:", *text.lines, "}"])
+        out = p["out"] + p["out_row"] * row if row else p["out"]
+        for total in _totals(shapes, sums[row * width : (row + 1) * width]):
+            builder.store(total, out.register, shapes.bytes)
+            out = out + total.lanes * shapes.bytes
+    function.finish(attributes="#1")
 
 
 def _add_products(
-    text: Text, shapes: TileShapes, pointers: tuple[list[str], list[str]], place: str, masks: list[str] | None,
-    sums: list[str], results: list[str],
-) -> None:  # fmt: skip
-    lefts, rights = (
-        [load_vector(text, shapes, text.moved(pointer, (place, shapes.bytes)), 0, masks) for pointer in side]
-        for side in pointers
+    shapes: TileShapes, lefts: list[Value], rights: list[Value], place: Value, mask: Value | None, sums: list[Value]
+) -> list[Value]:
+    loaded_lefts, loaded_rights = (
+        [load_vector(shapes, address + place * shapes.bytes, mask=mask) for address in side] for side in (lefts, rights)
     )
-    names = iter(zip(sums, results, strict=True))
-    for left in lefts:
-        for right in rights:
-            multiply_add(text, shapes, left, right, *next(names))
+    pairs = [(left, right) for left in loaded_lefts for right in loaded_rights]
+    return [multiply_add(shapes, *pair, own) for pair, own in zip(pairs, sums, strict=True)]
 
 
-def _totals(text: Text, shapes: TileShapes, vectors: list[str]) -> list[tuple[str, int]]:
+def _totals(shapes: TileShapes, values: list[Value]) -> list[Register]:
     """The totals of the lanes of each vector, in vectors of so many. Neighbours are added first, whether the lanes of
     two vectors fit into one or not: a total does not depend on how many are made at once."""
-    size, each = shapes.lanes, shapes.lanes  # lanes of a vector, and how many of them belong to one total
+    builder, vectors = values[0].builder, [value.register for value in values]
+    each = shapes.lanes  # how many lanes belong to one total
     while each > 1:
-        pairs = list(zip(vectors[::2], vectors[1::2], strict=True)) if len(vectors) > 1 else [(vectors[0], "poison")]
+        pairs = list(zip(vectors[::2], vectors[1::2], strict=True)) if len(vectors) > 1 else [(vectors[0], None)]
         vectors = []
-        smaller = size if len(pairs[0]) == 2 and pairs[0][1] != "poison" else size // 2
-        kind = f"<{size} x {shapes.element}>"
         for first, second in pairs:
-            halves = [
-                text.value(
-                    f"shufflevector {kind} {first}, {kind} {second},"
-                    f" <{smaller} x i32> <{', '.join(f'i32 {2 * lane + odd}' for lane in range(smaller))}>"
-                )
-                for odd in (0, 1)
-            ]
-            vectors.append(text.value(f"fadd <{smaller} x {shapes.element}> {halves[0]}, {halves[1]}"))
-        size, each = smaller, each // 2
-    return [(vector, size) for vector in vectors]
+            lanes = range(0, first.lanes if second is None else 2 * first.lanes, 2)
+            even, odd = (builder.shuffle(first, [lane + own for lane in lanes], second) for own in (0, 1))
+            vectors.append(builder.apply("fadd", shapes.type, even, odd))
+        each //= 2
+    return vectors

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from livegrad.codegen.llvm.matmul.dot_products import DOT_WORDS
-from livegrad.codegen.llvm.matmul.matmul_module import MULTIPLY_WORDS
-from livegrad.codegen.llvm.matmul.packing import PACK_WORDS, ROW_PADDING, SUM_WORDS
+from livegrad.codegen.llvm.matmul.dot_products import DOT_SLOTS
+from livegrad.codegen.llvm.matmul.matmul_module import MULTIPLY_SLOTS
+from livegrad.codegen.llvm.matmul.packing import PACK_SLOTS, ROW_PADDING, SUM_SLOTS
 from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, Place, Product
-from livegrad.codegen.llvm.vector_builder import TileShapes
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 
 # Inner elements that a tile sums at once, by sizes alone, for it decides how sums are rounded: of a packed operand as
 # many as the second-level cache holds panels of; of one that is read in place fewer, because each is on another page,
@@ -50,7 +50,7 @@ def dot(product: Product, shapes: TileShapes, along: bool, rows_of_item: int | N
         "column_block": column_block, "column_blocks": column_blocks,
     }  # fmt: skip
     total = product.matrices * row_blocks * column_blocks
-    return Launches((Launch("dot", tuple([values[name] for name in DOT_WORDS]), total, grain),))
+    return Launches((Launch("dot", tuple([values[name] for name in DOT_SLOTS]), total, grain),))
 
 
 def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) -> Launches:
@@ -60,7 +60,7 @@ def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) 
     copies = copies_of(product, matrix)
     copy = pack(
         "right", "workspace", lines=product.columns, columns=product.inner, matrices=copies.matrices, shapes=shapes,
-        vectors=4, source=copies.source.turned, step=line, panel=shapes.panel(4) * shapes.bytes, matrix=matrix,
+        vectors=4, source=copies.source.transposed, step=line, panel=shapes.panel(4) * shapes.bytes, matrix=matrix,
     )  # fmt: skip
     packed = Operand(shapes.bytes, line, copies.matrix, copies.outer)
     run = dot(product._replace(right=packed), shapes, True, rows_of_item).steps[0]
@@ -119,7 +119,7 @@ def pack(
         "packed_step": step, "packed_panel": panel, "packed_matrix": matrix, "panel": wide, "panels": panels,
     }  # fmt: skip
     grain = max(1, (1 << 15) // max(1, lines * wide))
-    return Launch("pack", tuple([values[name] for name in PACK_WORDS]), panels * matrices, grain)
+    return Launch("pack", tuple([values[name] for name in PACK_SLOTS]), panels * matrices, grain)
 
 
 class Items(NamedTuple):
@@ -159,7 +159,7 @@ def multiply(
         "left_bytes": left_bytes, "right_bytes": right_bytes,
     }  # fmt: skip
     total = product.matrices * row_blocks * column_blocks
-    run = Launch(f"multiply_{vectors}", tuple([values[name] for name in MULTIPLY_WORDS]), total, items.grain)
+    run = Launch(f"multiply_{vectors}", tuple([values[name] for name in MULTIPLY_SLOTS]), total, items.grain)
     return Launches((run,), 0, left_bytes + right_bytes)
 
 
@@ -236,4 +236,4 @@ def sum_of_parts(count: int, size: int, shapes: TileShapes) -> Launch:
         "packed": "between", "out": "out", "parts": count, "part": size * shapes.bytes, "size": size,
         "block": SUM_BLOCK,
     }  # fmt: skip
-    return Launch("sum", tuple([values[name] for name in SUM_WORDS]), -(-size // SUM_BLOCK), 1)
+    return Launch("sum", tuple([values[name] for name in SUM_SLOTS]), -(-size // SUM_BLOCK), 1)

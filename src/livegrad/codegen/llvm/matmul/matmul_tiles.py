@@ -6,139 +6,128 @@ element per row and one load of each right vector.
 
 from __future__ import annotations
 
-from livegrad.codegen.llvm.vector_builder import (
-    Text,
-    TileShapes,
-    column_masks,
-    load_vector,
-    multiply_add,
-    splat,
-    store_vector,
-)
+from collections.abc import Iterator, Sequence
 
-_PARAMETERS = (
-    "ptr %left, i64 %left_row, i64 %left_step, ptr %right, i64 %right_step, ptr %out, i64 %out_row, i64 %depth,"
-    " i64 %columns, ptr %ahead, i1 %adds"
-)
+from livegrad.codegen.llvm.counted_loops import OpenLoop
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
+from livegrad.codegen.llvm.matmul.tile_vectors import column_masks, load_vector, multiply_add, store_vector, widen
+from livegrad.codegen.llvm.registers import pointer
+from livegrad.codegen.llvm.values import LlvmModule, Procedure, Value
+from livegrad.ir.types import bool_, i64
+
+_PARAMETERS = {
+    "left": pointer, "left_row": i64, "left_step": i64, "right": pointer, "right_step": i64, "out": pointer,
+    "out_row": i64, "depth": i64, "columns": i64, "ahead": pointer, "adds": bool_,
+}  # fmt: skip
+_ROWS_OF_A_POINTER = 3  # an address is a register plus once or twice another
+
+Masks = Sequence[Value | None]  # of the vectors of a row; None: all lanes
 
 
 class Tile:
     """One tile's function: sums over `depth` inner elements, stored to the result or added to it."""
 
-    def __init__(self, shapes: TileShapes, rows: int, vectors: int) -> None:
+    def __init__(self, module: LlvmModule, shapes: TileShapes, rows: int, vectors: int) -> None:
         self.shapes, self.rows, self.vectors = shapes, rows, vectors
-        self.name = f"tile_{rows}x{vectors}"
-        self.text = Text()
+        self.function = Procedure(module, f"tile_{rows}x{vectors}", _PARAMETERS)
+        self.builder, self.parameters = self.function.builder, self.function.parameters
+        self._write()
 
-    def function(self) -> str:
-        text, shapes = self.text, self.shapes
-        self._fetch_result()
+    @property
+    def symbol(self) -> str:
+        return f"@{self.function.name}"
+
+    def _write(self) -> None:
+        builder, p = self.builder, self.parameters
+        self._prefetch_result()
         # Apart, because a masked load takes one of the units that multiply, or a register for its mask.
-        whole = text.value(f"icmp sge i64 %columns, {shapes.panel(self.vectors)}")
-        text.line(f"br i1 {whole}, label %whole, label %part")
-        text.open("whole")
-        sums = self._sums(None)
-        text.line("br i1 %adds, label %add, label %store")
-        text.open("add")
-        added = self._added(sums, None)
-        self._store(added, None)
-        text.open("store")
-        self._store(sums, None)
-        text.open("part")
-        self._part()
-        return "\n".join([f"define internal void @{self.name}({_PARAMETERS}) #1 {{", "start:", *text.lines, "}"])
+        whole = p["columns"] >= self.shapes.panel(self.vectors)
+        builder.branch(whole.register, "whole", "part")
+        builder.begin("whole")
+        every = [None] * self.vectors
+        sums = self._sums(every)
+        builder.branch(p["adds"].register, "add", "store")
+        builder.begin("add")
+        self._store(self._added(sums, every), every)
+        builder.line("ret void")
+        builder.begin("store")
+        self._store(sums, every)
+        builder.line("ret void")
+        builder.begin("part")
+        self._write_part()
+        self.function.finish(attributes="#1")
 
-    def _part(self) -> None:
+    def _write_part(self) -> None:
         """A tile with fewer columns than it has room for."""
-        text, lanes = self.text, self.shapes.lanes
-        masks = column_masks(text, self.shapes, "%columns", self.vectors)
+        masks = column_masks(self.shapes, self.parameters["columns"], self.vectors)
         sums = self._sums(masks)
-        flag = text.value(f"insertelement <{lanes} x i1> poison, i1 %adds, i64 0")
-        flags = f"<{lanes} x i1> {flag}, <{lanes} x i1> poison, <{lanes} x i32> zeroinitializer"
-        every = text.value(f"shufflevector {flags}")
+        adds = widen(self.shapes, self.parameters["adds"])
         # Where nothing is to be added this is 0, which changes nothing: no sum is -0.
-        self._store(self._added(sums, [text.value(f"and <{lanes} x i1> {mask}, {every}") for mask in masks]), masks)
+        self._store(self._added(sums, [mask & adds for mask in masks]), masks)
 
-    def _fetch_result(self) -> None:
+    def _prefetch_result(self) -> None:
         """Asks for the memory that the sums go to: it arrives while they are computed."""
-        text, pointer = self.text, "%out"
-        for row in range(self.rows):
-            if row:
-                pointer = text.value(f"getelementptr i8, ptr {pointer}, i64 %out_row")
+        for row in self._rows():
             for offset in range(0, self.vectors * self.shapes.vector_bytes, 64):
-                at = text.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-                text.line(f"call void @llvm.prefetch.p0(ptr {at}, i32 1, i32 3, i32 1)")
+                self.builder.prefetch((row + offset).register, write=True, locality=3)
 
-    def _sums(self, masks: list[str] | None) -> list[str]:
+    def _sums(self, masks: Masks) -> list[Value]:
         """The loop along the inner dimension."""
-        text, count = self.text, self.rows * self.vectors
-        # Three rows to a pointer: one address is a register and once or twice another.
-        bases = [text.moved("%left", ("%left_row", row)) if row else "%left" for row in range(0, self.rows, 3)]
-        before, loop, after = text.block, text.label("loop"), text.label("after")
-        text.line(f"br label %{loop}")
-        text.open(loop)
-        mark = text.label("s")
-        sums = [f"%{mark}.{number}" for number in range(count)]
-        lefts = [f"%{mark}.left{number}" for number in range(len(bases))]
-        right, ahead, left_count = f"%{mark}.right", f"%{mark}.ahead", f"%{mark}.k"
-        following = [
-            *((s, self.shapes.vector, "zeroinitializer", s + ".next") for s in sums),
-            *((p, "ptr", base, p + ".next") for p, base in zip(lefts, bases, strict=True)),
-            (right, "ptr", "%right", right + ".next"),
-            (ahead, "ptr", "%ahead", ahead + ".next"),
-            (left_count, "i64", "%depth", left_count + ".next"),
+        builder, p, count = self.builder, self.parameters, self.rows * self.vectors
+        bases = [
+            p["left"] + p["left_row"] * row if row else p["left"] for row in range(0, self.rows, _ROWS_OF_A_POINTER)
         ]
-        for name, kind, first, last in following:
-            text.line(f"{name} = phi {kind} [ {first}, %{before} ], [ {last}, %{loop} ]")
+        zero = Value(builder, builder.zero(self.shapes.type, self.shapes.lanes))
+        carried = [*[zero] * count, *bases, p["right"], p["ahead"], p["depth"]]
+        loop = OpenLoop(builder, [value.register for value in carried])
+        *carried, right, ahead, remaining = (Value(builder, register) for register in loop.carried)
+        sums, lefts = carried[:count], carried[count:]
         # LLVM would make one pointer of them all, moved from row to row, and each load wait for the move before. It
         # cannot where it does not know that the distance is always the same.
-        distance = text.value('call i64 asm "", "=r,0"(i64 %left_row)')
-        twice = text.value(f"shl i64 {distance}, 1")
-        columns = [load_vector(text, self.shapes, right, number, masks) for number in range(self.vectors)]
-        text.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
-        opaque = [text.value(f'call ptr asm "", "=r,0"(ptr {pointer})') for pointer in lefts]
+        distance = self._opaque(p["left_row"])
+        twice = distance << 1
+        columns = [load_vector(self.shapes, right, number, masks[number]) for number in range(self.vectors)]
+        builder.prefetch(ahead.register, write=False, locality=2)
+        rows = [self._opaque(left) for left in lefts]
         for row in range(self.rows):
-            pointer = opaque[row // 3]
-            if row % 3:
-                pointer = text.value(f"getelementptr i8, ptr {pointer}, i64 {distance if row % 3 == 1 else twice}")
-            left = splat(text, self.shapes, text.value(f"load {self.shapes.element}, ptr {pointer}"))
-            for number in range(self.vectors):
-                own = sums[row * self.vectors + number]
-                multiply_add(text, self.shapes, left, columns[number], own, own + ".next")
-        for pointer, seen in zip(lefts, opaque, strict=True):
-            text.line(f"{pointer}.next = getelementptr i8, ptr {seen}, i64 %left_step")
-        text.line(f"{right}.next = getelementptr i8, ptr {right}, i64 %right_step")
-        text.line(f"{ahead}.next = getelementptr i8, ptr {ahead}, i64 %right_step")
-        text.line(f"{left_count}.next = sub i64 {left_count}, 1")
-        more = text.value(f"icmp ne i64 {left_count}.next, 0")
-        text.line(f"br i1 {more}, label %{loop}, label %{after}")
-        text.open(after)
-        return [own + ".next" for own in sums]
+            base, number = divmod(row, _ROWS_OF_A_POINTER)
+            address = rows[base] + (distance, twice)[number - 1] if number else rows[base]
+            left = widen(self.shapes, address.load(self.shapes.type))
+            for column in range(self.vectors):
+                own = row * self.vectors + column
+                sums[own] = multiply_add(self.shapes, left, columns[column], sums[own])
+        following = [row + p["left_step"] for row in rows]
+        following += [right + p["right_step"], ahead + p["right_step"], remaining - 1]
+        more = following[-1].compare("ne", 0)
+        loop.close([value.register for value in (*sums, *following)], more.register)
+        return sums
 
-    def _added(self, sums: list[str], masks: list[str] | None) -> list[str]:
+    def _opaque(self, value: Value) -> Value:
+        """The same value, of which LLVM knows nothing."""
+        type = value.typed.split()[0]
+        return value.wrap(self.builder.make(f'call {type} asm "", "=r,0"({value.typed})', value.type, 1))
+
+    def _added(self, sums: list[Value], masks: Masks) -> list[Value]:
         """The sums with what is in the result already. All of it is read before anything is written: rows of many
-        products are as far apart as pages are, and a load that follows a store to the same place of another page waits.
+        products are as far apart as pages are, and a load waits for a store to the same offset in another page.
         """
         results = []
-        for pointer, row in self._rows():
+        for row, address in enumerate(list(self._rows())):
             for number in range(self.vectors):
-                before = load_vector(self.text, self.shapes, pointer, number, masks)
-                own = sums[row * self.vectors + number]
-                results.append(self.text.value(f"fadd {self.shapes.vector} {before}, {own}"))
+                before = load_vector(self.shapes, address, number, masks[number])
+                results.append(before + sums[row * self.vectors + number])
         return results
 
-    def _store(self, sums: list[str], masks: list[str] | None) -> None:
-        size = self.shapes.vector_bytes
-        for pointer, row in self._rows():
+    def _store(self, sums: list[Value], masks: Masks) -> None:
+        for row, address in enumerate(list(self._rows())):
             for number in range(self.vectors):
-                mask = None if masks is None else masks[number]
                 own = sums[row * self.vectors + number]
-                store_vector(self.text, self.shapes, own, pointer, number * size, mask)
-        self.text.line("ret void")
+                store_vector(self.shapes, own, address, number, masks[number])
 
-    def _rows(self) -> list[tuple[str, int]]:
+    def _rows(self) -> Iterator[Value]:
         """Where the rows of the result begin."""
-        pointers = ["%out"]
+        address = self.parameters["out"]
+        yield address
         for _ in range(1, self.rows):
-            pointers.append(self.text.value(f"getelementptr i8, ptr {pointers[-1]}, i64 %out_row"))
-        return [(pointer, row) for row, pointer in enumerate(pointers)]
+            address = address + self.parameters["out_row"]
+            yield address

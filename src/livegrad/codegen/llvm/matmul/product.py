@@ -22,7 +22,7 @@ class Operand(NamedTuple):
     outer: int
 
     @property
-    def turned(self) -> Operand:
+    def transposed(self) -> Operand:
         return Operand(self.column, self.row, self.matrix, self.outer)
 
 

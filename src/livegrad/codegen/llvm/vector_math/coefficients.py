@@ -1,5 +1,5 @@
 """Polynomial coefficients, constant term first, for each function and element.
-In: nothing. Out: tables that the function modules hand to ``Assembler.polynomial``.
+In: nothing. Out: tables that the function modules hand to ``MathBuilder.polynomial``.
 Source: our own weighted minimax fits (Lawson's iteration on Chebyshev nodes, 60 digits in mpmath), the low
 coefficients rounded to the element first and the others fitted again around them."""
 

@@ -1,10 +1,12 @@
 """The two floating-point formats that the math functions are written for, and exact constants rounded to them.
 In: the element name that a caller asks for ("f32", "f64"). Out: the format's parameters and rounded constants.
-Called by the assembler and by every module of this package that writes a function."""
+Used by the math builder and by every module of this package that writes a function."""
 
 import struct
 from dataclasses import dataclass
 from fractions import Fraction
+
+from livegrad.ir.types import Scalar, f32, f64, i32, i64
 
 # Fifty-odd digits each: enough to be split over three float64 values.
 PI = Fraction("3.14159265358979323846264338327950288419716939937510582097494459230781640629")
@@ -16,11 +18,18 @@ LN_10 = Fraction("2.302585092994045684017991454684364207601101488628772976033327
 class Element:
     """An IEEE 754 binary format, described by what the bit-level steps need to know."""
 
-    name: str  # as in function names: "f32"
-    float_type: str  # as in LLVM IR: "float"
-    integer_type: str  # the integer of the same width: "i32"
-    width: int
+    type: Scalar
+    integer: Scalar  # of the same width
     mantissa_bits: int  # stored bits, without the implicit leading one
+
+    @property
+    def name(self) -> str:
+        """As in function names: "f32"."""
+        return self.type.name
+
+    @property
+    def width(self) -> int:
+        return self.type.bits
 
     @property
     def bias(self) -> int:
@@ -60,11 +69,7 @@ class Element:
         layout = ("<f", "<I") if self.name == "f32" else ("<d", "<Q")
         return struct.unpack(layout[1], struct.pack(layout[0], value))[0]
 
-    def literal(self, value: float) -> str:
-        """The constant in LLVM IR: for float32, too, the bits of the float64 that has the same value."""
-        return f"0x{struct.unpack('<Q', struct.pack('<d', self.round(value)))[0]:016X}"
 
-
-F32 = Element("f32", "float", "i32", 32, 23)
-F64 = Element("f64", "double", "i64", 64, 52)
+F32 = Element(f32, i32, 23)
+F64 = Element(f64, i64, 52)
 ELEMENTS = {element.name: element for element in (F32, F64)}

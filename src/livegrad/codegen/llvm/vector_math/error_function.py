@@ -1,10 +1,11 @@
 """erf.
-In: an assembler and the argument. Out: the value of the function, written as instructions.
-Called by ``library``."""
+In: a math builder and the argument. Out: the value of the function, written as instructions.
+Called by ``math_functions``."""
 
+from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math import coefficients
 from livegrad.codegen.llvm.vector_math.exponentials import exp_of_moderate
-from livegrad.codegen.llvm.vector_math.math_builder import Assembler, Value
+from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 
 # At the bound, erf rounds to 1.
 _SATURATION = {"f32": 4.0, "f64": 6.0}
@@ -12,7 +13,7 @@ _SATURATION = {"f32": 4.0, "f64": 6.0}
 _CENTRE = {"f32": 0.0, "f64": 2.5}
 
 
-def erf(a: Assembler, x: Value) -> Value:
+def erf(a: MathBuilder, x: Value) -> Value:
     magnitude = a.at_most(a.abs(x), _SATURATION[a.element.name])
     near_zero = a.polynomial(magnitude * magnitude, coefficients.ERF_SMALL[a.element.name])
     inner = a.fma(magnitude, near_zero, magnitude)

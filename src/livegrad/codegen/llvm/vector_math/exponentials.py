@@ -1,10 +1,11 @@
 """exp, exp2, expm1, sinh, cosh and tanh.
-In: an assembler and the argument. Out: the value of the function, written as instructions.
-Called by ``library``; ``error_function`` and ``powers`` use the parts without special cases."""
+In: a math builder and the argument. Out: the value of the function, written as instructions.
+Called by ``math_functions``; ``error_function`` and ``powers`` use the parts without special cases."""
 
+from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math import coefficients
 from livegrad.codegen.llvm.vector_math.element import LN_2
-from livegrad.codegen.llvm.vector_math.math_builder import Assembler, Value
+from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 from livegrad.codegen.llvm.vector_math.processor_features import scale_by_power
 
 # Beyond these exponents of two every result is zero or infinite, whatever the fraction.
@@ -12,7 +13,7 @@ _LEAST_EXPONENT = {"f32": -152.0, "f64": -1078.0}
 _GREATEST_EXPONENT = {"f32": 129.0, "f64": 1025.0}
 
 
-def exp(a: Assembler, x: Value) -> Value:
+def exp(a: MathBuilder, x: Value) -> Value:
     x = a.at_most(x, _GREATEST_EXPONENT[a.element.name] * float(LN_2))
     x = a.at_least(x, _LEAST_EXPONENT[a.element.name] * float(LN_2))
     n, n_bits = a.nearest_integer(x, a.element.round(1 / LN_2))
@@ -20,12 +21,12 @@ def exp(a: Assembler, x: Value) -> Value:
     return scale_by_power(a, a.polynomial(r, (1.0, 1.0, *coefficients.EXPM1[a.element.name])), n, n_bits)
 
 
-def exp2(a: Assembler, x: Value) -> Value:
+def exp2(a: MathBuilder, x: Value) -> Value:
     x = a.at_most(x, _GREATEST_EXPONENT[a.element.name])
     return exp2_of_sum(a, a.at_least(x, _LEAST_EXPONENT[a.element.name]), None)
 
 
-def exp2_of_sum(a: Assembler, x: Value, correction: Value | None) -> Value:
+def exp2_of_sum(a: MathBuilder, x: Value, correction: Value | None) -> Value:
     """2^(x + correction) for x within the exponent range and a correction that is tiny beside 1."""
     n, n_bits = a.nearest_integer(x, 1.0)
     r = x - n
@@ -34,7 +35,7 @@ def exp2_of_sum(a: Assembler, x: Value, correction: Value | None) -> Value:
     return scale_by_power(a, a.polynomial(r, (1.0, *coefficients.EXP2[a.element.name])), n, n_bits)
 
 
-def expm1(a: Assembler, x: Value) -> Value:
+def expm1(a: MathBuilder, x: Value) -> Value:
     # Below the lower bound the result rounds to -1.
     clamped = a.at_least(x, {"f32": -20.0, "f64": -40.0}[a.element.name])
     # Above the upper bound it is infinite, as it is just below; the exponent n must not pass bias + 1.
@@ -46,7 +47,7 @@ def expm1(a: Assembler, x: Value) -> Value:
     return a.select(a.abs(x) < a.element.smallest_normal * 2.0**a.element.mantissa_bits, x, result)
 
 
-def tanh(a: Assembler, x: Value) -> Value:
+def tanh(a: MathBuilder, x: Value) -> Value:
     # Above the upper bound the result rounds to 1.
     magnitude = a.at_most(a.abs(x), {"f32": 9.5, "f64": 20.0}[a.element.name])
     square = magnitude * magnitude
@@ -57,7 +58,7 @@ def tanh(a: Assembler, x: Value) -> Value:
     return a.copy_sign(a.select(magnitude < 0.5625, inner, outer), x)
 
 
-def sinh(a: Assembler, x: Value) -> Value:
+def sinh(a: MathBuilder, x: Value) -> Value:
     magnitude = a.abs(x)
     cosh_r_minus_1, sinh_r, half_cosh_n, half_sinh_n = _hyperbolic_parts(a, magnitude)
     # sinh(n·ln 2 + r) by the addition theorem; for n = 0 this is sinh(r) exactly.
@@ -66,25 +67,25 @@ def sinh(a: Assembler, x: Value) -> Value:
     return a.copy_sign(a.select(tiny, magnitude, result * 2.0), x)
 
 
-def cosh(a: Assembler, x: Value) -> Value:
+def cosh(a: MathBuilder, x: Value) -> Value:
     cosh_r_minus_1, sinh_r, half_cosh_n, half_sinh_n = _hyperbolic_parts(a, a.abs(x))
     return (a.fma(half_cosh_n, cosh_r_minus_1, half_sinh_n * sinh_r) + half_cosh_n) * 2.0
 
 
-def exp_of_moderate(a: Assembler, x: Value) -> Value:
+def exp_of_moderate(a: MathBuilder, x: Value) -> Value:
     """exp(x) where the result is a normal number."""
     fraction, power = _expm1_parts(a, x, exponent_offset=0)
     return a.fma(power, fraction, power)
 
 
-def _expm1_parts(a: Assembler, x: Value, exponent_offset: int) -> tuple[Value, Value]:
+def _expm1_parts(a: MathBuilder, x: Value, exponent_offset: int) -> tuple[Value, Value]:
     """p and s with exp(x) = (1 + p)·2^n and s = 2^(n + exponent_offset)."""
     n, power = a.nearest_power(x, a.element.round(1 / LN_2), exponent_offset)
     r = a.subtract_multiple(x, n, a.element.split(LN_2, 2))
     return a.fma(r * r, a.polynomial(r, coefficients.EXPM1[a.element.name]), r), power
 
 
-def _hyperbolic_parts(a: Assembler, magnitude: Value) -> tuple[Value, Value, Value, Value]:
+def _hyperbolic_parts(a: MathBuilder, magnitude: Value) -> tuple[Value, Value, Value, Value]:
     """cosh(r) - 1 and sinh(r), then half of cosh(n·ln 2) and of sinh(n·ln 2), where magnitude = n·ln 2 + r."""
     # Results are infinite from below the bound on; the exponent n must not pass bias + 2.
     magnitude = a.at_most(magnitude, (a.element.bias + 2.4) * float(LN_2))

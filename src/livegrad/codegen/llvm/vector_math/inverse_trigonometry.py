@@ -1,13 +1,14 @@
 """asin, acos, atan and atan2.
-In: an assembler and the arguments. Out: the value of the function, written as instructions.
-Called by ``library``."""
+In: a math builder and the arguments. Out: the value of the function, written as instructions.
+Called by ``math_functions``."""
 
+from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math import coefficients
 from livegrad.codegen.llvm.vector_math.element import PI
-from livegrad.codegen.llvm.vector_math.math_builder import Assembler, Value
+from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 
 
-def asin(a: Assembler, x: Value) -> Value:
+def asin(a: MathBuilder, x: Value) -> Value:
     magnitude = a.abs(x)
     is_outer, root, tail = _asin_parts(a, magnitude)
     high, low = a.element.split(PI / 2, 2)
@@ -18,7 +19,7 @@ def asin(a: Assembler, x: Value) -> Value:
     return a.copy_sign(result, x)
 
 
-def acos(a: Assembler, x: Value) -> Value:
+def acos(a: MathBuilder, x: Value) -> Value:
     is_outer, root, tail = _asin_parts(a, a.abs(x))
     is_negative = a.has_sign(x)
     # acos(x) = base - w - w·tail, with base π/2 inside; outside 0 for positive x and π for negative x.
@@ -30,7 +31,7 @@ def acos(a: Assembler, x: Value) -> Value:
     return base[0] - (w + a.fma(w, tail, -base[1]))
 
 
-def atan(a: Assembler, x: Value) -> Value:
+def atan(a: MathBuilder, x: Value) -> Value:
     magnitude = a.abs(x)
     is_steep = magnitude > 1.0
     ratio = a.select(is_steep, -1.0, magnitude) / a.select(is_steep, magnitude, 1.0)
@@ -38,7 +39,7 @@ def atan(a: Assembler, x: Value) -> Value:
     return a.copy_sign(_base_plus_atan(a, high, low, ratio), x)
 
 
-def atan2(a: Assembler, y: Value, x: Value) -> Value:
+def atan2(a: MathBuilder, y: Value, x: Value) -> Value:
     rise, run = a.abs(y), a.abs(x)
     is_steep = rise > run
     numerator = a.select(is_steep, run, rise)
@@ -57,7 +58,7 @@ def atan2(a: Assembler, y: Value, x: Value) -> Value:
     return a.copy_sign(_base_plus_atan(a, high, low, ratio), y)
 
 
-def _asin_parts(a: Assembler, magnitude: Value) -> tuple[Value, Value, Value]:
+def _asin_parts(a: MathBuilder, magnitude: Value) -> tuple[Value, Value, Value]:
     """Whether |x| > ½; the reduced argument w; t with asin(w) = w + w·t. NaN for |x| > 1."""
     is_outer = magnitude > 0.5
     square = a.select(is_outer, (1.0 - magnitude) * 0.5, magnitude * magnitude)
@@ -65,7 +66,7 @@ def _asin_parts(a: Assembler, magnitude: Value) -> tuple[Value, Value, Value]:
     return is_outer, root, a.polynomial(square, coefficients.ASIN[a.element.name]) * square
 
 
-def _base_plus_atan(a: Assembler, high: Value, low: Value, x: Value) -> Value:
+def _base_plus_atan(a: MathBuilder, high: Value, low: Value, x: Value) -> Value:
     """(high + low) + atan(x) for |x| <= 1."""
     square = x * x
     tail = a.polynomial(square, coefficients.ATAN[a.element.name]) * square

@@ -1,12 +1,13 @@
 """Payne–Hanek reduction: angles too large for Cody–Waite, taken modulo a quarter or half turn.
 In: a reduction, an element and a number of lanes. Out: the text of helper functions by symbol.
-``trigonometry`` calls the helpers in a rare branch; ``library`` adds their text, once each."""
+``trigonometry`` calls the helpers in a rare branch; ``math_functions`` adds their text, once each."""
 
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from string import Template
 
+from livegrad.codegen.llvm.registers import literal_text, llvm_element, llvm_type
 from livegrad.codegen.llvm.vector_math.element import F64, PI, Element
 
 # From this magnitude on, angles take the slow path. Below it three float64 parts of π suffice, and the multiple of the
@@ -149,11 +150,11 @@ def large_angles_text(reduction: AngleReduction, element: Element, lanes: int) -
             name=name,
             reduce_one=one,
             lanes=lanes,
-            float=element.float_type,
-            int=element.integer_type,
-            floats=f"<{lanes} x {element.float_type}>",
-            ints=f"<{lanes} x {element.integer_type}>",
-            large_angle=element.literal(LARGE_ANGLE),
+            float=llvm_element(element.type),
+            int=llvm_element(element.integer),
+            floats=llvm_type(element.type, lanes),
+            ints=llvm_type(element.integer, lanes),
+            large_angle=literal_text(LARGE_ANGLE, element.type),
         )
     return texts
 
@@ -174,8 +175,8 @@ def _reduce_one_text(reduction: AngleReduction, element: Element, name: str) -> 
     high, low = F64.split(PI / 2, 2)
     return _REDUCE_ONE.substitute(
         name=name,
-        float=element.float_type,
-        int=element.integer_type,
+        float=llvm_element(element.type),
+        int=llvm_element(element.integer),
         mantissa_bits=element.mantissa_bits,
         mantissa_mask=(1 << element.mantissa_bits) - 1,
         implicit_one=1 << element.mantissa_bits,
@@ -192,8 +193,8 @@ def _reduce_one_text(reduction: AngleReduction, element: Element, name: str) -> 
         # Where there is nothing to convert, an instruction that changes nothing.
         to_i32="trunc i64 %field to i32" if is_f64 else "add i32 %field, 0",
         from_double="fadd double %angle.64, -0.0" if is_f64 else "fptrunc double %angle.64 to float",
-        half_pi_high=F64.literal(high),
-        half_pi_low=F64.literal(low),
+        half_pi_high=literal_text(high, F64.type),
+        half_pi_low=literal_text(low, F64.type),
     )
 
 

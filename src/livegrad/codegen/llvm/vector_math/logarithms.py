@@ -1,13 +1,14 @@
 """log, log2, log10, log1p and the inverse hyperbolic functions asinh, acosh and atanh.
-In: an assembler and the argument. Out: the value of the function, written as instructions.
-Called by ``library``; ``powers`` uses the splitting of a number into mantissa and exponent."""
+In: a math builder and the argument. Out: the value of the function, written as instructions.
+Called by ``math_functions``; ``powers`` uses the splitting of a number into mantissa and exponent."""
 
 from fractions import Fraction
 from math import inf, nan, sqrt
 
+from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math import coefficients
 from livegrad.codegen.llvm.vector_math.element import F32, F64, LN_2, LN_10
-from livegrad.codegen.llvm.vector_math.math_builder import Assembler, Value
+from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 from livegrad.codegen.llvm.vector_math.processor_features import fix_logarithm, split_magnitude
 
 # A square above this bound absorbs a 1 that is added to it.
@@ -17,26 +18,26 @@ _SQUARE_ABSORBS_ONE = {"f32": 2.0**13, "f64": 2.0**28}
 _LEAST_MANTISSA = {"f32": 0.75, "f64": sqrt(0.5)}
 
 
-def log(a: Assembler, x: Value) -> Value:
+def log(a: MathBuilder, x: Value) -> Value:
     return _logarithm(a, x, base_logarithm=Fraction(1))
 
 
-def log2(a: Assembler, x: Value) -> Value:
+def log2(a: MathBuilder, x: Value) -> Value:
     return _logarithm(a, x, base_logarithm=LN_2)
 
 
-def log10(a: Assembler, x: Value) -> Value:
+def log10(a: MathBuilder, x: Value) -> Value:
     return _logarithm(a, x, base_logarithm=LN_10)
 
 
-def log1p(a: Assembler, x: Value) -> Value:
+def log1p(a: MathBuilder, x: Value) -> Value:
     result = _log_of_one_plus(a, x)
     result = a.select(x < inf, result, x)
     result = a.select(x.equals(0.0), x, result)
     return a.select(x <= -1.0, a.select(x.equals(-1.0), -inf, nan), result)
 
 
-def asinh(a: Assembler, x: Value) -> Value:
+def asinh(a: MathBuilder, x: Value) -> Value:
     magnitude = a.abs(x)
     is_large = magnitude > _SQUARE_ABSORBS_ONE[a.element.name]
     square = magnitude * magnitude
@@ -47,7 +48,7 @@ def asinh(a: Assembler, x: Value) -> Value:
     return a.copy_sign(result, x)
 
 
-def acosh(a: Assembler, x: Value) -> Value:
+def acosh(a: MathBuilder, x: Value) -> Value:
     is_large = x > _SQUARE_ABSORBS_ONE[a.element.name]
     beyond_one = x - 1.0
     argument = beyond_one + a.sqrt(beyond_one * (beyond_one + 2.0))
@@ -56,14 +57,14 @@ def acosh(a: Assembler, x: Value) -> Value:
     return a.select(x < 1.0, nan, result)
 
 
-def atanh(a: Assembler, x: Value) -> Value:
+def atanh(a: MathBuilder, x: Value) -> Value:
     magnitude = a.abs(x)
     result = _log_of_one_plus(a, (magnitude + magnitude) / (1.0 - magnitude)) * 0.5
     result = a.select(magnitude < 1.0, result, a.select(magnitude.equals(1.0), inf, nan))
     return a.copy_sign(result, x)
 
 
-def split_exponent(a: Assembler, x: Value) -> tuple[Value, Value]:
+def split_exponent(a: MathBuilder, x: Value) -> tuple[Value, Value]:
     """k and m with x = m·2^k and m near 1, for positive normal x; k is an integer."""
     bits = a.bits(x)
     least = a.element.bits_of(a.element.round(_LEAST_MANTISSA[a.element.name]))
@@ -71,11 +72,11 @@ def split_exponent(a: Assembler, x: Value) -> tuple[Value, Value]:
     return exponent, a.from_bits(bits - (exponent << a.element.mantissa_bits))
 
 
-def is_positive_normal(a: Assembler, x: Value) -> Value:
+def is_positive_normal(a: MathBuilder, x: Value) -> Value:
     return (x >= a.element.smallest_normal) & (x < inf)
 
 
-def split_any_exponent(a: Assembler, x: Value) -> tuple[Value, Value]:
+def split_any_exponent(a: MathBuilder, x: Value) -> tuple[Value, Value]:
     """As ``split_exponent``, but k is a float, and denormal and negative x are split too, by magnitude."""
     if a.avx512 and a.element is F32:
         return split_magnitude(a, x)
@@ -86,7 +87,7 @@ def split_any_exponent(a: Assembler, x: Value) -> tuple[Value, Value]:
     return a.small_integer_to_float(a.select(is_denormal, exponent - shift, exponent)), mantissa
 
 
-def split_usual_exponent(a: Assembler, x: Value, is_usual: Value) -> tuple[Value, Value]:
+def split_usual_exponent(a: MathBuilder, x: Value, is_usual: Value) -> tuple[Value, Value]:
     """As ``split_any_exponent``.
 
     ``is_usual`` must imply that x is positive and normal; where all lanes are, nothing is spent on the others."""
@@ -96,7 +97,7 @@ def split_usual_exponent(a: Assembler, x: Value, is_usual: Value) -> tuple[Value
     return exponent, mantissa
 
 
-def _logarithm(a: Assembler, x: Value, base_logarithm: Fraction) -> Value:
+def _logarithm(a: MathBuilder, x: Value, base_logarithm: Fraction) -> Value:
     if a.avx512 and a.element is F32:
         exponent, mantissa = split_any_exponent(a, x)
         return fix_logarithm(a, _combine(a, exponent, mantissa - 1.0, base_logarithm), x)
@@ -111,7 +112,7 @@ def _logarithm(a: Assembler, x: Value, base_logarithm: Fraction) -> Value:
     return a.when_any(~is_usual, (result,), replace)[0]
 
 
-def _combine(a: Assembler, exponent: Value, f: Value, base_logarithm: Fraction) -> Value:
+def _combine(a: MathBuilder, exponent: Value, f: Value, base_logarithm: Fraction) -> Value:
     """(exponent·log(2) + log(1 + f)) / base_logarithm, summed from the smallest term to the largest."""
     ln_2_high, ln_2_low = a.element.split(LN_2 / base_logarithm, 2)
     unit_high, unit_low = a.element.split(1 / base_logarithm, 2)
@@ -131,7 +132,7 @@ def _combine(a: Assembler, exponent: Value, f: Value, base_logarithm: Fraction) 
     return a.fma(exponent, ln_2_high, rest)
 
 
-def _log_of_one_plus(a: Assembler, x: Value, instead: Value | None = None, where: Value | None = None) -> Value:
+def _log_of_one_plus(a: MathBuilder, x: Value, instead: Value | None = None, where: Value | None = None) -> Value:
     """log(1 + x) for finite x > -1; in the lanes ``where``, log(2·instead)."""
     u = x + 1.0
     lost = x - (u - 1.0)  # what rounding took from the sum

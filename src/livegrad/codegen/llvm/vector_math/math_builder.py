@@ -1,173 +1,59 @@
-"""Writes the body of one function as LLVM IR text, with every value a scalar or a vector of a fixed number of lanes.
-In: Python expressions over ``Value``s. Out: instructions, and the intrinsics that they use.
-Called by the modules of this package that define functions; ``library`` turns the finished body into a definition."""
+"""What math functions are made of: bit patterns, exact sums and products, polynomials, branches that few lanes need.
+In: Python expressions over ``Value``s. Out: instructions, written by the one LLVM builder.
+Called by the modules of this package that define functions; ``math_functions`` turns the finished body into a
+definition."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Union
 
+from livegrad.codegen.llvm.builder import Builder
+from livegrad.codegen.llvm.counted_loops import OpenLoop
+from livegrad.codegen.llvm.registers import Register, llvm_type
+from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math.element import ELEMENTS, Element
+from livegrad.ir.types import Scalar, bool_, i32
 
-Operand = Union["Value", float, int]
-Values = tuple["Value", ...]
+Operand = Value | float
+Values = tuple[Value, ...]
 
 REGISTER_BITS = 512  # of AVX-512
-_ELEMENT_OF_KIND = {element.float_type: element for element in ELEMENTS.values()}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Value:
-    """An SSA value or constant. Arithmetic on it writes an instruction; Python numbers beside it become constants.
-
-    No instruction carries a fast-math flag: Cody–Waite reductions and error terms must survive the optimiser, and
-    results must not depend on the number of lanes."""
-
-    assembler: "Assembler"
-    text: str
-    kind: str  # the type of one lane: "float", "double", "i32", "i64" or "i1"
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind in _ELEMENT_OF_KIND
-
-    def _binary(self, float_opcode: str | None, integer_opcode: str | None, other: Operand) -> "Value":
-        opcode = float_opcode if self.is_float else integer_opcode
-        if opcode is None:
-            raise TypeError(f"{float_opcode or integer_opcode} takes no operands of type {self.kind}")
-        return self.assembler.instruction(opcode, self, self.assembler.operand(other, self.kind))
-
-    def _compare(self, float_predicate: str, integer_predicate: str, other: Operand) -> "Value":
-        opcode = f"fcmp {float_predicate}" if self.is_float else f"icmp {integer_predicate}"
-        return self.assembler.instruction(opcode, self, self.assembler.operand(other, self.kind), result_kind="i1")
-
-    def __add__(self, other: Operand) -> "Value":
-        return self._binary("fadd", "add", other)
-
-    def __sub__(self, other: Operand) -> "Value":
-        return self._binary("fsub", "sub", other)
-
-    def __rsub__(self, other: Operand) -> "Value":
-        return self.assembler.operand(other, self.kind) - self
-
-    def __mul__(self, other: Operand) -> "Value":
-        return self._binary("fmul", None, other)
-
-    def __truediv__(self, other: Operand) -> "Value":
-        return self._binary("fdiv", None, other)
-
-    def __rtruediv__(self, other: Operand) -> "Value":
-        return self.assembler.operand(other, self.kind) / self
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __neg__(self) -> "Value":
-        return self.assembler.instruction("fneg", self)
-
-    def __and__(self, other: Operand) -> "Value":
-        return self._binary(None, "and", other)
-
-    def __or__(self, other: Operand) -> "Value":
-        return self._binary(None, "or", other)
-
-    def __xor__(self, other: Operand) -> "Value":
-        return self._binary(None, "xor", other)
-
-    def __invert__(self) -> "Value":
-        return self ^ -1
-
-    def __lshift__(self, count: int) -> "Value":
-        return self._binary(None, "shl", count)
-
-    def __rshift__(self, count: int) -> "Value":
-        """Arithmetic: copies the sign."""
-        return self._binary(None, "ashr", count)
-
-    # Comparisons are ordered, that is, false where an operand is NaN; those of integers are signed.
-    def __lt__(self, other: Operand) -> "Value":
-        return self._compare("olt", "slt", other)
-
-    def __le__(self, other: Operand) -> "Value":
-        return self._compare("ole", "sle", other)
-
-    def __gt__(self, other: Operand) -> "Value":
-        return self._compare("ogt", "sgt", other)
-
-    def __ge__(self, other: Operand) -> "Value":
-        return self._compare("oge", "sge", other)
-
-    def equals(self, other: Operand) -> "Value":
-        return self._compare("oeq", "eq", other)
-
-
-class Assembler:
+class MathBuilder:
     """One function body being written. Its element type is the type of the function's arguments and result."""
 
     def __init__(self, element: Element, lanes: int, avx512: bool = False) -> None:
+        self.builder = Builder(lanes)
         self.element = element
         self.lanes = lanes
         # Instructions of AVX-512 work on whole registers; other numbers of lanes do without them.
         self.avx512 = avx512 and lanes % (REGISTER_BITS // element.width) == 0
-        self.lines: list[str] = []
-        self.declarations: set[str] = set()
         self.tables: dict[str, str] = {}  # constants in memory, by symbol
-        self._names = 0
-        self._block = "entry"
 
-    # Types and constants
-
-    def type_of(self, kind: str) -> str:
-        return kind if self.lanes == 1 else f"<{self.lanes} x {kind}>"
+    # Arguments and constants
 
     def argument(self, name: str) -> Value:
-        return Value(self, f"%{name}", self.element.float_type)
+        return self.value(Register(f"%{name}", self.element.type, self.lanes))
 
-    def operand(self, value: Operand, kind: str) -> Value:
-        if isinstance(value, Value):
-            if value.kind != kind:
-                raise TypeError(f"expected an operand of type {kind}, found {value.text} of type {value.kind}")
-            return value
-        if kind in _ELEMENT_OF_KIND:
-            scalar = _ELEMENT_OF_KIND[kind].literal(value)
-        elif kind == "i1":
-            scalar = "true" if value else "false"
-        else:
-            scalar = str(int(value))
-        return Value(self, scalar if self.lanes == 1 else f"splat ({kind} {scalar})", kind)
+    def value(self, register: Register) -> Value:
+        return Value(self.builder, register)
 
     def constant(self, value: float) -> Value:
-        return self.operand(value, self.element.float_type)
+        return self.value(self.builder.constant(value, self.element.type))
 
     def integer_constant(self, value: int) -> Value:
-        return self.operand(value, self.element.integer_type)
+        return self.value(self.builder.constant(value, self.element.integer))
 
     # Instructions
 
-    def new_name(self, prefix: str = "v") -> str:
-        self._names += 1
-        return f"{prefix}{self._names}"
-
-    def emit(self, right_hand_side: str, kind: str) -> Value:
-        name = self.new_name()
-        self.lines.append(f"  %{name} = {right_hand_side}")
-        return Value(self, f"%{name}", kind)
-
-    def instruction(self, opcode: str, first: Value, *rest: Value, result_kind: str | None = None) -> Value:
-        operands = ", ".join(value.text for value in (first, *rest))
-        return self.emit(f"{opcode} {self.type_of(first.kind)} {operands}", result_kind or first.kind)
-
-    def intrinsic(self, name: str, *arguments: Value) -> Value:
-        kind = arguments[0].kind
-        lane = _ELEMENT_OF_KIND[kind].name
-        symbol = f"@llvm.{name}.{lane if self.lanes == 1 else f'v{self.lanes}{lane}'}"
-        vector = self.type_of(kind)
-        self.declarations.add(f"declare {vector} {symbol}({', '.join([vector] * len(arguments))})")
-        return self.emit(f"call {vector} {symbol}({', '.join(f'{vector} {a.text}' for a in arguments)})", kind)
+    def intrinsic(self, name: str, x: Value, *others: Operand) -> Value:
+        registers = [x.register_of(other) for other in others]
+        return self.value(self.builder.intrinsic(name, x.type, x.register, *registers))
 
     def fma(self, x: Operand, y: Operand, z: Operand) -> Value:
         """x·y + z, rounded once."""
-        kind = next(value.kind for value in (x, y, z) if isinstance(value, Value))
-        return self.intrinsic("fma", *(self.operand(value, kind) for value in (x, y, z)))
+        some = next(value for value in (x, y, z) if isinstance(value, Value))
+        registers = [some.register_of(value) for value in (x, y, z)]
+        return self.value(self.builder.intrinsic("fma", some.type, *registers))
 
     def sqrt(self, x: Value) -> Value:
         return self.intrinsic("sqrt", x)
@@ -182,12 +68,10 @@ class Assembler:
         return self.intrinsic("copysign", magnitude, sign)
 
     def select(self, mask: Value, then: Operand, otherwise: Operand) -> Value:
-        kinds = [value.kind for value in (then, otherwise) if isinstance(value, Value)]
-        kind = kinds[0] if kinds else self.element.float_type
-        then, otherwise = self.operand(then, kind), self.operand(otherwise, kind)
-        vector = self.type_of(kind)
-        condition = f"{self.type_of('i1')} {mask.text}"
-        return self.emit(f"select {condition}, {vector} {then.text}, {vector} {otherwise.text}", kind)
+        if not isinstance(then, Value):
+            like = otherwise if isinstance(otherwise, Value) else self.constant(0.0)
+            then = self.value(like.register_of(then))
+        return mask.select(then, otherwise)
 
     def at_most(self, x: Value, bound: Operand) -> Value:
         """min(x, bound), but NaN where x is NaN; a compare and a select become one instruction."""
@@ -196,24 +80,19 @@ class Assembler:
     def at_least(self, x: Value, bound: Operand) -> Value:
         return self.select(x < bound, bound, x)
 
-    def convert(self, x: Value, kind: str) -> Value:
+    def convert(self, x: Value, type: Scalar) -> Value:
         """Between float formats, from an integer to a float, or from i64 to i32."""
         if x.is_float:
-            opcode = "fpext" if kind == "double" else "fptrunc"
-        else:
-            opcode = "trunc" if kind == "i32" else "sitofp"
-        return self.emit(f"{opcode} {self.type_of(x.kind)} {x.text} to {self.type_of(kind)}", kind)
+            return x.convert("fpext" if type.bits > x.type.bits else "fptrunc", type)
+        return x.convert("trunc" if type is i32 else "sitofp", type)
 
     # Bit patterns
 
     def bits(self, x: Value) -> Value:
-        return self._reinterpret(x, _ELEMENT_OF_KIND[x.kind].integer_type)
+        return x.convert("bitcast", ELEMENTS[x.type.name].integer)
 
     def from_bits(self, bits: Value) -> Value:
-        return self._reinterpret(bits, {"i32": "float", "i64": "double"}[bits.kind])
-
-    def _reinterpret(self, x: Value, kind: str) -> Value:
-        return self.emit(f"bitcast {self.type_of(x.kind)} {x.text} to {self.type_of(kind)}", kind)
+        return bits.convert("bitcast", ELEMENTS[f"f{bits.type.bits}"].type)
 
     def sign_of(self, x: Value) -> Value:
         """The sign bit alone, as an integer."""
@@ -229,13 +108,13 @@ class Assembler:
     def small_integer_to_float(self, x: Value) -> Value:
         """For magnitudes below 2^22: float64 goes through the rounding constant, since few CPUs convert i64."""
         if self.element.width == 32:
-            return self.convert(x, self.element.float_type)
+            return self.convert(x, self.element.type)
         magic = self.element.rounding_magic
         return self.from_bits(x + self.element.bits_of(magic)) - magic
 
     def nearest_integer(self, x: Value, scale: float) -> tuple[Value, Value]:
         """rint(x·scale) as a float, and as the low bits of an integer (the bits above them are not zero)."""
-        magic = _ELEMENT_OF_KIND[x.kind].rounding_magic
+        magic = ELEMENTS[x.type.name].rounding_magic
         shifted = self.fma(x, scale, magic)
         return shifted - magic, self.bits(shifted)
 
@@ -250,10 +129,10 @@ class Assembler:
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
         """The sum of coefficients[i]·x^i, by Horner's rule."""
-        result: Operand = coefficients[-1]
+        result = x.wrap(x.register_of(coefficients[-1]))
         for coefficient in reversed(coefficients[:-1]):
             result = self.fma(result, x, coefficient)
-        return self.operand(result, x.kind)
+        return result
 
     def polynomial_in_two_chains(self, x: Value, coefficients: Sequence[float]) -> Value:
         """Even and odd terms apart: measured 10 to 20 % faster for log and tan in float64 and pow in float32, where
@@ -281,81 +160,50 @@ class Assembler:
 
     # Control flow
 
-    def call_helper(self, name: str, argument: Value, result_kinds: Sequence[str]) -> Values:
-        """Calls a function that returns a structure; ``library`` adds its definition."""
-        results = ", ".join(self.type_of(kind) for kind in result_kinds)
-        packed = self.new_name("packed")
-        self.lines.append(
-            f"  %{packed} = call fastcc {{ {results} }} @{name}({self.type_of(argument.kind)} {argument.text})"
-        )
+    def call_helper(self, name: str, argument: Value, results: Sequence[Scalar]) -> Values:
+        """Calls a function that returns a structure; ``math_functions`` adds its definition."""
+        structure = f"{{ {', '.join([llvm_type(type, self.lanes) for type in results])} }}"
+        packed = self.builder.raw(f"call fastcc {structure} @{name}({argument.typed})")
         return tuple(
-            self.emit(f"extractvalue {{ {results} }} %{packed}, {index}", kind)
-            for index, kind in enumerate(result_kinds)
+            self.value(self.builder.make(f"extractvalue {structure} {packed}, {index}", type, self.lanes))
+            for index, type in enumerate(results)
         )
 
-    def any_lane(self, mask: Value) -> str:
-        return self._any(mask.text, self.lanes)
+    def any_lane(self, mask: Value) -> Value:
+        return self.value(self.builder.any_lane(mask.register))
 
-    def _any(self, mask: str, lanes: int) -> str:
-        if lanes == 1:
-            return mask
-        symbol = f"@llvm.vector.reduce.or.v{lanes}i1"
-        self.declarations.add(f"declare i1 {symbol}(<{lanes} x i1>)")
-        name = self.new_name("any")
-        self.lines.append(f"  %{name} = call i1 {symbol}(<{lanes} x i1> {mask})")
-        return f"%{name}"
-
-    def start_block(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-        self._block = label
-
-    def any_square_above(self, x: Value, bound: float) -> str:
+    def any_square_above(self, x: Value, bound: float) -> Value:
         """Whether x² is above the bound, or no number, in some lane; true, too, where squares of several add up to it.
 
         About one instruction for each register, where a comparison for each takes four: masks are joined one by one.
         """
-        if self.lanes <= REGISTER_BITS // self.element.width:
-            return self._any_at_least((x * x).text, x.kind, self.lanes, bound)
-        lanes = self.lanes // 2
-        vector = f"<{lanes} x {x.kind}>"
-        low, high = self._halves(x.text, x.kind, self.lanes)
-        square = self.emit(f"fmul {vector} {low}, {low}", x.kind).text
-        symbol = f"@llvm.fma.v{lanes}{self.element.name}"
-        self.declarations.add(f"declare {vector} {symbol}({vector}, {vector}, {vector})")
-        given = ", ".join(f"{vector} {value}" for value in (high, high, square))
-        total = self.emit(f"call {vector} {symbol}({given})", x.kind).text
-        while lanes > REGISTER_BITS // self.element.width:
-            halves = self._halves(total, x.kind, lanes)
-            lanes //= 2
-            total = self.emit(f"fadd <{lanes} x {x.kind}> {', '.join(halves)}", x.kind).text
-        return self._any_at_least(total, x.kind, lanes, bound)
-
-    def _halves(self, vector: str, kind: str, lanes: int) -> list[str]:
-        type = f"<{lanes} x {kind}>"
-        places = [", ".join(f"i32 {lane}" for lane in range(first, first + lanes // 2)) for first in (0, lanes // 2)]
-        taken = [f"{type} {vector}, {type} poison, <{lanes // 2} x i32> <{some}>" for some in places]
-        return [self.emit(f"shufflevector {operands}", kind).text for operands in taken]
-
-    def _any_at_least(self, vector: str, kind: str, lanes: int, bound: float) -> str:
-        limit = _ELEMENT_OF_KIND[kind].literal(bound)
-        type, limit = (kind, limit) if lanes == 1 else (f"<{lanes} x {kind}>", f"splat ({kind} {limit})")
-        return self._any(self.emit(f"fcmp uge {type} {vector}, {limit}", "i1").text, lanes)
+        builder, in_register = self.builder, REGISTER_BITS // self.element.width
+        if self.lanes <= in_register:
+            total = builder.apply("fmul", x.type, x.register, x.register)
+        else:
+            low, high = builder.halves(x.register)
+            total = builder.intrinsic("fma", x.type, high, high, builder.apply("fmul", x.type, low, low))
+        while total.lanes > in_register:
+            total = builder.apply("fadd", x.type, *builder.halves(total))
+        above = builder.apply("fcmp uge", bool_, total, builder.constant(bound, x.type))
+        return self.value(builder.any_lane(above))
 
     def when_any(self, mask: Value, usual: Values, replace: Callable[[], Values]) -> Values:
         """``usual``, or what ``replace`` writes in a block that runs only when the mask holds in some lane."""
         return self.when(self.any_lane(mask), usual, replace)
 
-    def when(self, condition: str, usual: Values, replace: Callable[[], Values]) -> Values:
-        """``usual``, or what ``replace`` writes in a block that runs only when the condition holds, an i1 in LLVM."""
-        rare, done, before = self.new_name("rare"), self.new_name("done"), self._block
-        self.lines.append(f"  br i1 {condition}, label %{rare}, label %{done}")
-        self.start_block(rare)
+    def when(self, condition: Value, usual: Values, replace: Callable[[], Values]) -> Values:
+        """``usual``, or what ``replace`` writes in a block that runs only when the condition holds for all lanes."""
+        builder = self.builder
+        rare, done, before = builder.label("rare"), builder.label("done"), builder.block
+        builder.branch(condition.register, rare, done)
+        builder.begin(rare)
         replaced = replace()
-        after = self._block
-        self.lines.append(f"  br label %{done}")
-        self.start_block(done)
+        after = builder.block
+        builder.jump(done)
+        builder.begin(done)
         return tuple(
-            self.emit(f"phi {self.type_of(u.kind)} [ {u.text}, %{before} ], [ {r.text}, %{after} ]", u.kind)
+            self.value(builder.phi(u.type, self.lanes, [(u.register, before), (r.register, after)]))
             for u, r in zip(usual, replaced, strict=True)
         )
 
@@ -363,19 +211,11 @@ class Assembler:
         self, state: Value, condition: Callable[[Value], Value], step: Callable[[Value], Value]
     ) -> Value:
         """Applies ``step``, which must not branch, to the lanes where ``condition`` holds, until it holds in none."""
-        loop, body, done = self.new_name("loop"), self.new_name("body"), self.new_name("done")
-        before, current, following = self._block, self.new_name("state"), self.new_name("next")
-        vector = self.type_of(state.kind)
-        self.lines.append(f"  br label %{loop}")
-        self.start_block(loop)
-        self.lines.append(f"  %{current} = phi {vector} [ {state.text}, %{before} ], [ %{following}, %{body} ]")
-        value = Value(self, f"%{current}", state.kind)
+        builder = self.builder
+        loop = OpenLoop(builder, [state.register])
+        value = self.value(loop.carried[0])
         active = condition(value)
-        self.lines.append(f"  br i1 {self.any_lane(active)}, label %{body}, label %{done}")
-        self.start_block(body)
-        stepped = step(value)
-        condition_text = f"{self.type_of('i1')} {active.text}"
-        self.lines.append(f"  %{following} = select {condition_text}, {vector} {stepped.text}, {vector} {value.text}")
-        self.lines.append(f"  br label %{loop}")
-        self.start_block(done)
+        builder.branch(self.any_lane(active).register, loop.body, loop.done)
+        builder.begin(loop.body)
+        loop.close([active.select(step(value), value).register])
         return value

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from livegrad.codegen.llvm.registers import llvm_type
+from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math import (
     error_function,
     exponentials,
@@ -23,9 +25,9 @@ from livegrad.codegen.llvm.vector_math.large_angles import (
     large_angles_declarations,
     large_angles_text,
 )
-from livegrad.codegen.llvm.vector_math.math_builder import Assembler, Value
+from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 
-_UNARY: Mapping[str, Callable[[Assembler, Value], Value]] = {
+_UNARY: Mapping[str, Callable[[MathBuilder, Value], Value]] = {
     "exp": exponentials.exp,
     "exp2": exponentials.exp2,
     "expm1": exponentials.expm1,
@@ -48,7 +50,7 @@ _UNARY: Mapping[str, Callable[[Assembler, Value], Value]] = {
     "cbrt": powers.cbrt,
     "erf": error_function.erf,
 }
-_BINARY: Mapping[str, Callable[[Assembler, Value, Value], Value]] = {
+_BINARY: Mapping[str, Callable[[MathBuilder, Value, Value], Value]] = {
     "atan2": inverse_trigonometry.atan2,
     "pow": powers.pow,
     "hypot": powers.hypot,
@@ -80,13 +82,13 @@ def math_functions(requests: Iterable[tuple[str, str, int]], avx512: bool = Fals
     texts: dict[str, str] = {}
     declarations: set[str] = set()
     for function, element_name, lanes in sorted(set(requests)):
-        assembler, text = _define(function, _element(element_name), lanes, avx512)
+        math, text = _define(function, _element(element_name), lanes, avx512)
         texts[math_function_name(function, element_name, lanes)] = text
-        texts |= assembler.tables
-        declarations |= assembler.declarations
+        texts |= math.tables
+        declarations |= math.builder.declarations
         if function in _ANGLE_REDUCTIONS:
-            texts |= large_angles_text(_ANGLE_REDUCTIONS[function], assembler.element, lanes)
-            declarations |= large_angles_declarations(assembler.element)
+            texts |= large_angles_text(_ANGLE_REDUCTIONS[function], math.element, lanes)
+            declarations |= large_angles_declarations(math.element)
     return MathText("\n".join(texts.values()), frozenset(declarations))
 
 
@@ -96,17 +98,17 @@ def _element(name: str) -> Element:
     return ELEMENTS[name]
 
 
-def _define(function: str, element: Element, lanes: int, avx512: bool) -> tuple[Assembler, str]:
-    assembler = Assembler(element, lanes, avx512)
+def _define(function: str, element: Element, lanes: int, avx512: bool) -> tuple[MathBuilder, str]:
+    math = MathBuilder(element, lanes, avx512)
     if function in _UNARY:
-        names, result = ("x",), _UNARY[function](assembler, assembler.argument("x"))
+        names, result = ("x",), _UNARY[function](math, math.argument("x"))
     elif function in _BINARY:
         names = ("x", "y")
-        result = _BINARY[function](assembler, assembler.argument("x"), assembler.argument("y"))
+        result = _BINARY[function](math, math.argument("x"), math.argument("y"))
     else:
         raise ValueError(f"no math function {function!r}; there are {', '.join(MATH_FUNCTIONS)}")
-    vector = assembler.type_of(element.float_type)
+    vector = llvm_type(element.type, lanes)
     header = f"define internal fastcc {vector} @{math_function_name(function, element.name, lanes)}"
     parameters = ", ".join(f"{vector} %{name}" for name in names)
-    body = "\n".join(["entry:", *assembler.lines, f"  ret {vector} {result.text}"])
-    return assembler, f"{header}({parameters}) noinline nounwind #1 {{\n{body}\n}}\n"
+    math.builder.line(f"ret {result.typed}")
+    return math, math.builder.function(f"{header}({parameters}) noinline nounwind #1") + "\n"

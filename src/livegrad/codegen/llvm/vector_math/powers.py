@@ -1,15 +1,16 @@
 """pow, cbrt and hypot.
-In: an assembler and the arguments. Out: the value of the function, written as instructions.
-Called by ``library``."""
+In: a math builder and the arguments. Out: the value of the function, written as instructions.
+Called by ``math_functions``."""
 
 from fractions import Fraction
 from math import inf, log2, nan
 
+from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math import coefficients
 from livegrad.codegen.llvm.vector_math.element import F32, LN_2
 from livegrad.codegen.llvm.vector_math.exponentials import exp2_of_sum
 from livegrad.codegen.llvm.vector_math.logarithms import is_positive_normal, split_any_exponent, split_exponent
-from livegrad.codegen.llvm.vector_math.math_builder import Assembler, Value
+from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 from livegrad.codegen.llvm.vector_math.processor_features import look_up, split_positive
 
 # Beyond this exponent of two every result is zero or infinite.
@@ -23,7 +24,7 @@ _LOG2_HIGH = tuple(round(-log2(c) * 2**15) / 2**15 for c in _RECIPROCALS)
 _LOG2_LOW = tuple(-log2(c) - high for c, high in zip(_RECIPROCALS, _LOG2_HIGH, strict=True))
 
 
-def pow(a: Assembler, x: Value, y: Value) -> Value:
+def pow(a: MathBuilder, x: Value, y: Value) -> Value:
     """2^(y·log2(x)), the exponent in two parts, for its error is the relative error of the result."""
     product, error, is_unusual = _usual_exponent(a, x, y)
 
@@ -37,7 +38,7 @@ def pow(a: Assembler, x: Value, y: Value) -> Value:
     return a.when(is_unusual, (exp2_of_sum(a, product, error),), replace)[0]
 
 
-def cbrt(a: Assembler, x: Value) -> Value:
+def cbrt(a: MathBuilder, x: Value) -> Value:
     magnitude = a.abs(x)
     # Tiny numbers are scaled by a cube, for the residual below would be denormal.
     shift = {"f32": 32, "f64": 200}[a.element.name]
@@ -55,7 +56,7 @@ def cbrt(a: Assembler, x: Value) -> Value:
     return a.copy_sign(a.select(is_regular, root, magnitude), x)
 
 
-def hypot(a: Assembler, x: Value, y: Value) -> Value:
+def hypot(a: MathBuilder, x: Value, y: Value) -> Value:
     x, y = a.abs(x), a.abs(y)
     is_infinite = x.equals(inf) | y.equals(inf)  # even beside a NaN
     larger = a.select(x > y, x, y)
@@ -72,7 +73,7 @@ def hypot(a: Assembler, x: Value, y: Value) -> Value:
     return a.select(is_infinite, inf, root * a.from_bits(exponent))
 
 
-def _usual_exponent(a: Assembler, x: Value, y: Value) -> tuple[Value, Value, str]:
+def _usual_exponent(a: MathBuilder, x: Value, y: Value) -> tuple[Value, Value, Value]:
     """y·log2(x) in two parts, and whether some lane is no positive normal number raised to a normal one."""
     if a.avx512 and a.element is F32:
         # What has no logarithm has a NaN or an infinity here, which shows in the product.
@@ -84,7 +85,7 @@ def _usual_exponent(a: Assembler, x: Value, y: Value) -> tuple[Value, Value, str
     return product, error, a.any_lane(~is_usual)
 
 
-def _times_log2(a: Assembler, exponent: Value, mantissa: Value, y: Value) -> tuple[Value, Value]:
+def _times_log2(a: MathBuilder, exponent: Value, mantissa: Value, y: Value) -> tuple[Value, Value]:
     """y·(exponent + log2(mantissa)) in two parts."""
     logarithm = _log2_by_table if a.element is F32 else _log2_in_two_parts
     high, low = logarithm(a, exponent, mantissa)
@@ -92,7 +93,7 @@ def _times_log2(a: Assembler, exponent: Value, mantissa: Value, y: Value) -> tup
     return product, a.fma(y, low, error)
 
 
-def _log2_by_table(a: Assembler, exponent: Value, mantissa: Value) -> tuple[Value, Value]:
+def _log2_by_table(a: MathBuilder, exponent: Value, mantissa: Value) -> tuple[Value, Value]:
     """exponent + log2(mantissa) for float32, to about 2^-32 of it.
 
     With c the reciprocal of a number near m, log2(m) = log2(1/c) + log2(1 + f), where f = m·c - 1 is exact and small.
@@ -112,7 +113,7 @@ def _log2_by_table(a: Assembler, exponent: Value, mantissa: Value) -> tuple[Valu
     return total, a.fma(square, second, first_sum - total) + rest
 
 
-def _log2_in_two_parts(a: Assembler, exponent: Value, mantissa: Value) -> tuple[Value, Value]:
+def _log2_in_two_parts(a: MathBuilder, exponent: Value, mantissa: Value) -> tuple[Value, Value]:
     """exponent + log2(mantissa) to about one and a half times the precision of the element.
 
     log2(m) = s·(c1 + s²·(c3 + s²·P(s²))) with s = (m - 1)/(m + 1); all but P is computed in two parts."""
@@ -139,7 +140,7 @@ def _log2_in_two_parts(a: Assembler, exponent: Value, mantissa: Value) -> tuple[
     return total, total_low + log_low
 
 
-def _pow_special_cases(a: Assembler, x: Value, y: Value, result: Value) -> Value:
+def _pow_special_cases(a: MathBuilder, x: Value, y: Value, result: Value) -> Value:
     """The table of C99's annex F, given the power of |x| for finite nonzero arguments."""
     base, magnitude = a.abs(x), a.abs(y)
     is_extreme = base.equals(0.0) | base.equals(inf) | magnitude.equals(inf)
@@ -161,7 +162,7 @@ def _pow_special_cases(a: Assembler, x: Value, y: Value, result: Value) -> Value
     return a.select(x.equals(1.0) | y.equals(0.0), 1.0, result)
 
 
-def _inverse_cbrt(a: Assembler, x: Value) -> Value:
+def _inverse_cbrt(a: MathBuilder, x: Value) -> Value:
     """x^(-1/3) to nearly full precision, for finite x far from underflow."""
     # Dividing the bit pattern by -3 gives a first guess, good to 4 %. Its upper bits suffice.
     dropped = a.element.mantissa_bits - 12

@@ -1,16 +1,17 @@
 """fmod, exact as in C.
-In: an assembler and the arguments. Out: the remainder, written as instructions with a loop.
-Called by ``library``."""
+In: a math builder and the arguments. Out: the remainder, written as instructions with a loop.
+Called by ``math_functions``."""
 
 from math import inf, nan
 
-from livegrad.codegen.llvm.vector_math.math_builder import Assembler, Value
+from livegrad.codegen.llvm.values import Value
+from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 
 # Two steps of this factor bring the greatest ratio of two numbers down to where their quotient does not overflow.
 _DIVISOR_STEP = {"f32": 2.0**76, "f64": 2.0**538}
 
 
-def fmod(a: Assembler, x: Value, y: Value) -> Value:
+def fmod(a: MathBuilder, x: Value, y: Value) -> Value:
     divisor = a.abs(y)
 
     def reduce_once(remainder: Value) -> Value:

@@ -13,6 +13,7 @@ from livegrad.diagnostics import TextOrigin
 from livegrad.implicit.formats.errors import FormatError
 from livegrad.implicit.formats.package import Package
 from livegrad.implicit.formats.threemf.namespaces import (
+    CONTENT_TYPES,
     IMAGE_TYPES,
     MODEL_RELATIONSHIP,
     MODEL_TYPE,
@@ -105,14 +106,17 @@ class Conventions:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _parse(self, part: str) -> Element:
+    def _parse(self, part: str, namespace: str) -> Element:
         file = f"{part.rpartition('/')[2]} in {self.package.name}"
-        return parse_xml(self.package.read(part), file, self.package.limits)
+        root = parse_xml(self.package.read(part), file, self.package.limits)
+        if root.namespace != namespace:
+            raise root.error("another namespace", expected=namespace, found=root.namespace[:120] or "none")
+        return root
 
     def _read_content_types(self) -> None:
         if not self.package.has("[Content_Types].xml"):
             raise FormatError(f"`{self.package.name}` has no content types", expected="a part `[Content_Types].xml`")
-        root = self._parse("[Content_Types].xml")
+        root = self._parse("[Content_Types].xml", CONTENT_TYPES)
         for element in root.children:
             by_ending = element.name == "Default"
             if not by_ending and element.name != "Override":
@@ -128,20 +132,20 @@ class Conventions:
             raise root.error("relationships have another content type", expected=RELATIONSHIPS_TYPE)
 
     def _read_relationships(self, rels: str) -> list[Relationship]:
-        root = self._parse(rels)
+        root = self._parse(rels, RELATIONSHIPS)
         found: list[Relationship] = []
         identifiers: set[str] = set()
+        kinds: set[tuple[str, str]] = set()  # what there may be one of: a type, or a type with a target
         for element in root.named("Relationship"):
             identifier = element.require("Id")
             if identifier in identifiers or not _ID.fullmatch(identifier):
                 raise element.error("an id that occurs twice, or that is none", found=identifier[:40])
             identifiers.add(identifier)
             relation = self._relationship(element, rels.rpartition("_rels/")[0])
-            if any(
-                relation.type == other.type and (relation.target == other.target or relation.type in _ONE_OF_A_KIND)
-                for other in found
-            ):
+            kind = (relation.type, "" if relation.type in _ONE_OF_A_KIND else relation.target)
+            if kind in kinds:
                 raise element.error("a duplicate relationship", found=relation.target[:80])
+            kinds.add(kind)
             found.append(relation)
         return found
 

@@ -11,7 +11,7 @@ from livegrad.diagnostics import warn_caller
 from livegrad.implicit.formats.errors import FormatError, FormatWarning
 from livegrad.implicit.formats.package import Limits, Package
 from livegrad.implicit.formats.threemf.merge import LENGTHS, renumber_function, renumber_resource, scaled_transform
-from livegrad.implicit.formats.threemf.namespaces import MODEL_RELATIONSHIP, UNITS, family
+from livegrad.implicit.formats.threemf.namespaces import CORE, MODEL_RELATIONSHIP, UNITS, family
 from livegrad.implicit.formats.threemf.opc import Conventions
 from livegrad.implicit.formats.threemf.positions import POSITIONS, with_positions
 from livegrad.implicit.formats.threemf.read_functions import read_image_function, read_implicit_function
@@ -33,7 +33,6 @@ from livegrad.implicit.formats.threemf.rules import (
 from livegrad.implicit.formats.threemf.schema import check_schema
 from livegrad.implicit.formats.xml_tree import Element, parse_xml
 from livegrad.implicit.nodes.assembly import Assembly
-from livegrad.implicit.nodes.checks import problems_in_the_way
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.node_graph import AnyFunction
 from livegrad.implicit.nodes.ports import PortType
@@ -48,6 +47,7 @@ from livegrad.implicit.nodes.resources import (
     TriangleMesh,
     VolumeData,
 )
+from livegrad.implicit.nodes.used_part import problems_in_the_way
 
 
 def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits | None = None) -> Assembly:
@@ -140,8 +140,10 @@ class _Reader:
 
     def _open(self, part: str) -> _Model:
         root = self._root(part)
-        if root.name != "model" or family(root.namespace) not in ("core", "other"):
-            raise root.error("not a 3MF model")
+        known = root.namespace == CORE or (not self.conforming and family(root.namespace) == "core")
+        if root.name != "model" or not known:
+            found = f"<{root.name}> of the namespace {root.namespace[:120] or 'none'}"
+            raise root.error("not a 3MF model", expected=f"<model> of the namespace {CORE}", found=found)
         unit = root.attributes.get("unit", "millimeter")
         if unit not in UNITS:
             raise root.error("unknown unit", expected=", ".join(UNITS), found=unit)

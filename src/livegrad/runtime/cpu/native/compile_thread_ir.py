@@ -7,8 +7,7 @@ jobs: waiting for it would take up to five milliseconds each time.
 import sys
 from string import Template
 
-from livegrad.runtime.cpu.native.pool_life_ir import KEEP_APART, TRUST_SCHEDULER
-from livegrad.runtime.cpu.native.pthread_ir import LOCKING
+from livegrad.runtime.cpu.native.pool_life_ir import KEEP_APART, LOCKING, TRUST_SCHEDULER
 
 JOB_WORDS = ("state", "is_verified", "text", "image", "is_left")
 WAITING, TAKEN, DONE = range(3)  # states

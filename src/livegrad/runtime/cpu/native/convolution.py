@@ -13,11 +13,11 @@ from itertools import pairwise
 from math import prod
 from typing import Literal, NamedTuple
 
-from livegrad.codegen.llvm.matmul.convolution_module import CONVOLVE_WORDS, SPACINGS
+from livegrad.codegen.llvm.matmul.convolution_module import CONVOLVE_SLOTS, SPACINGS
 from livegrad.codegen.llvm.matmul.launches import ONE_ITEM, pack, sum_of_parts
 from livegrad.codegen.llvm.matmul.packing import ROW_PADDING
 from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, Place
-from livegrad.codegen.llvm.vector_builder import TileShapes
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 from livegrad.runtime.cpu.native.matmul import best_tiles, shapes_for
 
 _DEPTH = 256  # lines that a tile sums at once: their panel and as many columns of the kernels stay close
@@ -177,7 +177,7 @@ class _Arranged:
             "left_bytes": left_bytes, "right_bytes": right_bytes, "line_bytes": line_bytes,
         }  # fmt: skip
         run = Launch(
-            f"convolve_{self.vectors}", tuple([values[name] for name in CONVOLVE_WORDS]), self.cut.items, self.cut.grain
+            f"convolve_{self.vectors}", tuple([values[name] for name in CONVOLVE_SLOTS]), self.cut.items, self.cut.grain
         )
         return run, scratch
 

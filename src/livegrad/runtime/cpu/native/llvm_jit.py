@@ -21,7 +21,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from livegrad.runtime.cpu.native.linker import load
-from livegrad.runtime.cpu.native.object_cache import ObjectCache, default_cache
+from livegrad.runtime.object_cache import ObjectCache, default_cache
 
 # What each speed does, and what it costs on float32 kernels of 32 lanes (Ice Lake, LLVM 22, on a machine in use):
 # processor time of `compile_kernel` and Mpoints/s on one thread, for 310 ops (least to most of 8 processes) and for

@@ -26,7 +26,8 @@ from livegrad.codegen.llvm.matmul.launches import (
 )
 from livegrad.codegen.llvm.matmul.matmul_module import module_text
 from livegrad.codegen.llvm.matmul.product import Launches, Operand, Product
-from livegrad.codegen.llvm.vector_builder import TileShapes, tile_shapes
+from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes, tile_shapes
+from livegrad.ir.types import f32, f64
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel, host_target
 
 # `pack` and `sum` prepare and end
@@ -36,7 +37,7 @@ PRODUCT_KERNELS = ("dot", *(f"{name}_{vectors}" for name in ("multiply", "convol
 # that all fall on the same lines of the cache.
 PACKED_FROM, PACKED_FROM_ALIASED = 512, 16
 WHOLE_PANELS = 1 << 20  # bytes of a right operand up to which it is packed as a whole, before the product
-TURNED = 1.25  # a turned product must be so much cheaper: it needs memory for itself, and is part of no chain of rows
+TRANSPOSED = 1.25  # a transposed product must be so much cheaper: it needs memory of its own and joins no row chain
 PARTS, LEAST_PART = (8, 6, 10, 7, 9, 5, 4), 512  # of a long inner dimension
 
 
@@ -45,7 +46,7 @@ def shapes_for(element: str) -> TileShapes:
     """The tiles for this processor."""
     host = host_target()
     many = host.vector_bytes == 64 or host.triple.startswith(("aarch64", "arm64"))
-    return tile_shapes({"float32": "float", "float64": "double"}[element], host.vector_bytes, many, host.has_fma)
+    return tile_shapes({"float32": f32, "float64": f64}[element], host.vector_bytes, many, host.has_fma)
 
 
 def library(element: str, kernel: str) -> NativeFunction:
@@ -69,8 +70,8 @@ def arrange(product: Product, shapes: TileShapes | None = None) -> Launches:
     shapes = shapes or shapes_for(product.element)
     product = _folded(product)
     if product.columns == 1 and product.rows > 1:
-        # A column is a row of the turned product, and lies in memory like one.
-        return _exchanged(arrange(_turned(product), shapes))
+        # A column is a row of the transposed product, and lies in memory like one.
+        return _exchanged(arrange(_transpose(product), shapes))
     parts = _parts(product)
     if parts > 1:
         return _in_parts(product, shapes, parts)
@@ -130,15 +131,15 @@ def _ways(product: Product, shapes: TileShapes) -> list[_Way]:
     ways = _direct_ways(product, shapes, product.left.column == shapes.bytes or product.inner == 1)
     if product.columns > 1 and product.rows > 1:
         back = 0.6 * product.rows * product.columns
-        turned = min(_turned_ways(product, shapes), key=_cost_of)
-        cost = TURNED * (back + turned.cost)
-        ways.append(_Way(cost, False, lambda _: _turned_back(product, shapes, turned)))
+        transposed = min(_transposed_ways(product, shapes), key=_cost_of)
+        cost = TRANSPOSED * (back + transposed.cost)
+        ways.append(_Way(cost, False, lambda _: _transpose_back(product, shapes, transposed)))
     return ways
 
 
-def _turned_ways(product: Product, shapes: TileShapes) -> list[_Way]:
-    turned = _turned(product)
-    return _direct_ways(turned, shapes, turned.left.column == shapes.bytes)
+def _transposed_ways(product: Product, shapes: TileShapes) -> list[_Way]:
+    transposed = _transpose(product)
+    return _direct_ways(transposed, shapes, transposed.left.column == shapes.bytes)
 
 
 def _direct_ways(product: Product, shapes: TileShapes, has_dots: bool) -> list[_Way]:
@@ -211,9 +212,9 @@ def _by_dots(product: Product, shapes: TileShapes) -> _Way:
     return _Way(cost, True, lambda row_block: dot(product, shapes, along, row_block))
 
 
-def _turned(product: Product) -> Product:
+def _transpose(product: Product) -> Product:
     """The same numbers as columns times rows."""
-    left, right = product.right.turned, product.left.turned
+    left, right = product.right.transposed, product.left.transposed
     return product._replace(rows=product.columns, columns=product.rows, left=left, right=right)
 
 
@@ -221,9 +222,9 @@ def _exchanged(launches: Launches) -> Launches:
     return launches._replace(steps=tuple([step.with_operands_exchanged() for step in launches.steps]))
 
 
-def _turned_back(product: Product, shapes: TileShapes, turned: _Way) -> Launches:
-    """The turned product into memory of its own, from where it is copied, turned again, to its place."""
-    found = _exchanged(turned.launches(None))
+def _transpose_back(product: Product, shapes: TileShapes, transposed: _Way) -> Launches:
+    """The transposed product into memory of its own, from where it is copied, transposed again, to its place."""
+    found = _exchanged(transposed.launches(None))
     rows, columns = product.rows, product.columns
     steps = tuple(step.with_places({"out": "between"}) for step in found.steps)
     back = pack(

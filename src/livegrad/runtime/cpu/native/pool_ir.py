@@ -22,8 +22,14 @@ from __future__ import annotations
 import signal
 from string import Template
 
-from livegrad.runtime.cpu.native.pool_life_ir import INTERRUPT, KEEP_APART, LIFE, SINGLE_THREADED, TRUST_SCHEDULER
-from livegrad.runtime.cpu.native.pthread_ir import LOCKING
+from livegrad.runtime.cpu.native.pool_life_ir import (
+    INTERRUPT,
+    KEEP_APART,
+    LIFE,
+    LOCKING,
+    SINGLE_THREADED,
+    TRUST_SCHEDULER,
+)
 
 MAX_THREADS = 512
 STACK_BYTES = 16 * 1024 * 1024  # a kernel of 3,000 operations may spill 400 KiB; a macOS thread has 512 KiB by default

@@ -1,7 +1,15 @@
 """The part of the thread pool's LLVM IR that starts, stops and resets its threads, and lets SIGINT set a flag.
 
-Templates that `pool_ir.py` fills in and joins to its own.
+Templates that `pool_ir.py` fills in and joins to its own; the compile thread locks and waits in the same way.
 """
+
+LOCKING = """declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_cond_broadcast(ptr)"""
 
 LIFE = """
 ; Called with @busy held. Signals stay blocked in the new threads, but for those that a fault raises in the thread

@@ -1,6 +1,6 @@
 """The disk cache of object code: a directory of verified files by key, shared between processes, of bounded size.
 
-Called by `compiler.py`. A cache that cannot be read or written caches nothing, and reports this only in `stats()`.
+A cache that cannot be read or written caches nothing, and reports this only in `stats()`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,234 @@
+"""Programs that optional optimisations should speed up: at least two for each, none the one that it was made for.
+
+Each is written once, for NumPy and for livegrad: `expected` runs it in float64 with NumPy, where gradients are by hand.
+A kind is `optimisation:program`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import livegrad as lg
+
+Array = np.ndarray[Any, Any]
+Program = Callable[..., Any]  # takes a library and arrays
+
+COLUMNS = 1024
+ITERATIONS = 24
+
+
+def repeat(lib: Any, count: Any, step: Callable[[Any, Any], Any], state: Any) -> Any:
+    if lib is lg:
+        return lg.fori_loop(0, count, step, state)
+    for index in range(int(count)):
+        state = step(index, state)
+    return state
+
+
+# --- fuse ---
+
+
+def polar(lib: Any, x: Any, y: Any) -> Any:
+    return lib.sqrt(x * x + y * y), lib.atan2(y, x)
+
+
+def moments(lib: Any, x: Any, y: Any) -> Any:
+    return lib.sum(x, axis=1), lib.sum(x * x, axis=1), lib.sum(x * y, axis=1)
+
+
+# --- interchange_elementwise_loops ---
+
+
+def logistic_map(lib: Any, x: Any, y: Any) -> Any:
+    return repeat(lib, ITERATIONS, lambda i, s: s * 0.9 + 0.1 / (1.0 + s * s) * y, x)
+
+
+def cube_roots(lib: Any, x: Any, y: Any) -> Any:
+    a = lib.abs(x) + 1.0
+    return repeat(lib, 6, lambda i, s: s - (s * s * s - a) / (3.0 * s * s), a)
+
+
+# --- unroll_small_matmuls ---
+
+
+def covariances(lib: Any, x: Any, y: Any) -> Any:
+    m = lib.reshape(x, (-1, 4, 2))
+    return lib.matrix_transpose(m) @ m
+
+
+def projections(lib: Any, x: Any, y: Any) -> Any:
+    return lib.reshape(x, (-1, 4, 4)) @ lib.reshape(y, (-1, 4, 4))[:, :, :1]
+
+
+# --- split_at_concatenations ---
+
+
+def advection(lib: Any, x: Any, y: Any) -> Any:
+    flat = lib.reshape(x, (-1,))
+    return flat - 0.3 * (flat - lib.roll(flat, 1)) + 0.1 * lib.roll(flat, -1)
+
+
+def clamped_differences(lib: Any, x: Any, y: Any) -> Any:
+    above, below = lib.concat([x[:1], x[:-1]], axis=0), lib.concat([x[1:], x[-1:]], axis=0)
+    return (below - above) * 0.5 + y
+
+
+# --- unguard_invariants: the number of iterations is known at run time only ---
+
+
+def decay(lib: Any, x: Any, y: Any, count: Any) -> Any:
+    return repeat(lib, count, lambda i, s: s * 0.5 + lib.sin(y), x)
+
+
+def drift(lib: Any, x: Any, y: Any, count: Any) -> Any:
+    return repeat(lib, count, lambda i, s: s + 0.1 * lib.sqrt(lib.abs(y) + 1.0), x)
+
+
+# --- thread_accumulators: gradients of nested loops that read a tensor by index ---
+
+
+def _loop_gradient(x: Any, term: Callable[[Any, Any], Any]) -> Any:
+    """The gradient, with respect to eight columns, of the sum of a term over all their elements, by nested loops."""
+    rows, columns = x.shape[0], 8
+
+    def total(values: Any) -> Any:
+        def row(i: Any, s: Any) -> Any:
+            return lg.fori_loop(0, columns, lambda j, t: t + term(values, i * columns + j), s)
+
+        return lg.fori_loop(0, rows, row, lg.sum(values) * 0.0)
+
+    return lg.grad(total)(lg.reshape(x[:, :columns], (-1,)))
+
+
+def sum_of_squares_gradient(lib: Any, x: Any, y: Any) -> Any:
+    if lib is not lg:
+        return 0.2 * x[:, :8].reshape(-1)
+    return _loop_gradient(x, lambda values, k: 0.1 * values[k] ** 2)
+
+
+def neighbours_gradient(lib: Any, x: Any, y: Any) -> Any:
+    if lib is not lg:
+        flat = x[:, :8].reshape(-1)
+        return 0.5 * (np.roll(flat, 1) + np.roll(flat, -1))
+    return _loop_gradient(x, lambda values, k: 0.5 * values[k] * values[(k + 1) % values.shape[0]])
+
+
+# --- push_transpose_through_matmul ---
+
+
+def transposed_product(lib: Any, x: Any, y: Any) -> Any:
+    return lib.matrix_transpose(x @ lib.matrix_transpose(y)[:, :256])
+
+
+def weight_gradient(lib: Any, x: Any, y: Any) -> Any:
+    if lib is not lg:
+        return 2.0 * np.matrix_transpose(x @ np.matrix_transpose(y[:256])) @ x
+    return lg.grad(lambda w: lg.sum((x @ lg.matrix_transpose(w)) ** 2))(y[:256])
+
+
+# --- share_row_reductions ---
+
+
+def rows_and_total(lib: Any, x: Any, y: Any) -> Any:
+    return lib.sum(lib.abs(x), axis=1), lib.sum(x * x)
+
+
+def maxima_and_mean(lib: Any, x: Any, y: Any) -> Any:
+    return lib.max(x, axis=1), lib.mean(x)
+
+
+# --- guard_padded_loads ---
+
+
+def joined_gradient(lib: Any, x: Any, y: Any) -> Any:
+    if lib is not lg:
+        return np.cos(x) - x * np.sin(x)
+    return lg.grad(lambda p: lg.sum(lg.concat([p[:3], p[3:]]) * lg.cos(p)))(x)
+
+
+def smoothness_gradient(lib: Any, x: Any, y: Any) -> Any:
+    if lib is not lg:
+        step = 2.0 * (x[:, 1:] - x[:, :-1])
+        return np.pad(step, ((0, 0), (1, 0))) - np.pad(step, ((0, 0), (0, 1)))
+    return lg.grad(lambda p: lg.sum((p[:, 1:] - p[:, :-1]) ** 2))(x)
+
+
+# --- write_in_place ---
+
+
+def cleared_total(lib: Any, x: Any, y: Any) -> Any:
+    result = lib.cumulative_sum(lib.reshape(x, (-1,)))
+    result[lib.astype(lib.floor(lib.abs(y[:, 0]) * 50.0), lib.int64)] = 0.5
+    return result
+
+
+def cleared_rows(lib: Any, x: Any, y: Any) -> Any:
+    result = lib.cumulative_sum(x, axis=1)
+    result[lib.astype(lib.floor(lib.abs(y[:8, 0]) * 5.0), lib.int64)] = 0.5
+    return result
+
+
+# --- tile_row_chains ---
+
+
+def two_layers(lib: Any, x: Any, y: Any) -> Any:
+    hidden = x @ y[:COLUMNS, :512]
+    return lib.maximum(hidden, hidden * 0.0) @ y[:512, :64]
+
+
+def kernel_regression(lib: Any, x: Any, y: Any) -> Any:
+    similar = x[:, :64] @ lib.matrix_transpose(y[:512, :64])
+    return lib.exp(similar * 0.01) @ y[:512, :32]
+
+
+# --- interleave_lanes: applies to processors with AVX-512 ---
+
+
+def rational_functions(lib: Any, x: Any, y: Any) -> Any:
+    total = x
+    for number in range(8):
+        top, bottom = x * 0.1, y * y
+        for power in range(4):
+            top, bottom = top * x + (number - power) * 0.05, bottom * 0.5 + (power + 0.1 * number + 1.0)
+        total = total * 0.5 + top / bottom
+    return total
+
+
+def saturated_polynomials(lib: Any, x: Any, y: Any) -> Any:
+    total = y
+    for number in range(6):
+        value = total * 0.1
+        for power in range(7):
+            value = value * x * 0.3 + (number + power) * 0.01
+        total = value / lib.sqrt(1.0 + value * value) + total * 0.5 * x
+    return total
+
+
+PROGRAMS: dict[str, tuple[Program, ...]] = {
+    "fuse": (polar, moments),
+    "guard_padded_loads": (joined_gradient, smoothness_gradient),
+    "unguard_invariants": (decay, drift),
+    "interchange_elementwise_loops": (logistic_map, cube_roots),
+    "unroll_small_matmuls": (covariances, projections),
+    "split_at_concatenations": (advection, clamped_differences),
+    "thread_accumulators": (sum_of_squares_gradient, neighbours_gradient),
+    "push_transpose_through_matmul": (transposed_product, weight_gradient),
+    "share_row_reductions": (rows_and_total, maxima_and_mean),
+    "write_in_place": (cleared_total, cleared_rows),
+    "tile_row_chains": (two_layers, kernel_regression),
+    "interleave_lanes": (rational_functions, saturated_polynomials),
+}
+KINDS = {f"{name}:{program.__name__}": program for name, programs in PROGRAMS.items() for program in programs}
+
+
+def inputs(kind: str, rows: int) -> tuple[Array, ...]:
+    """Two arrays of so many rows, and a number of iterations where that is an argument; the second has 1024 rows."""
+    generator = np.random.default_rng(0)
+    fewest = COLUMNS if kind.startswith(("tile_row_chains", "push_transpose")) else rows
+    arrays = tuple(generator.uniform(-1.0, 1.0, (count, COLUMNS)).astype(np.float32) for count in (rows, fewest))
+    return (*arrays, np.array(ITERATIONS // 4)) if kind.startswith("unguard_invariants") else arrays
+
+
+def expected(kind: str, arrays: tuple[Array, ...]) -> Any:
+    wide = [array.astype(np.float64) if array.dtype == np.float32 else array for array in arrays]
+    return KINDS[kind](np, *wide)

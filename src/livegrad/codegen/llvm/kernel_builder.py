@@ -1,0 +1,146 @@
+"""A builder for kernels: what is known while one is written, lane masks, checks, and calls of math functions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from livegrad.codegen.check_sites import Site
+from livegrad.codegen.llvm.builder import Builder
+from livegrad.codegen.llvm.registers import Register, llvm_element, llvm_type, pointer
+from livegrad.codegen.llvm.vector_math import math_function_name
+from livegrad.diagnostics import Place
+from livegrad.ir.types import bool_, f32, i64
+
+_MASKING_BYTES = 64  # processors with vectors of this size compute, load and store under masks at no extra cost
+
+MathRequest = tuple[str, str, int]  # a function of the math library: its name, element and lanes
+
+
+@dataclass
+class KernelBuilder(Builder):
+    """A kernel, or a function beside it, under construction."""
+
+    entry: list[str] = field(default_factory=list)  # what is computed once, before any loop
+    definitions: list[str] = field(default_factory=list)  # of functions beside the kernel
+    math: set[MathRequest] = field(default_factory=set)
+    sites: list[Site] = field(default_factory=list)
+    mask: Register | None = None  # None: every lane is active
+    element_index: Register | None = None  # the position of lane 0 in the kernel's domain, for reports
+    element_step: Register | None = None  # from lane to lane; None: one
+    quick: bool = False  # the baseline tier: LLVM's time counts more than the speed of the code
+    in_order: bool = False  # lanes scatter one after the other: two may have the same element
+    vector_bytes: int = 0  # of a register; 0: the baseline tier
+    uses_tapes: bool = False
+    polls: bool = False
+    comparisons: dict[str, tuple[str, Register, Register]] = field(default_factory=dict)  # opposite predicate, operands
+    subroutines: dict[Hashable, object] = field(default_factory=dict)  # functions beside the kernel, by what they are
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether instructions work under masks: those on vectors of this size do."""
+        return self.vector_bytes == _MASKING_BYTES
+
+    def beside(self) -> KernelBuilder:
+        """A builder for another function of the same module."""
+        return KernelBuilder(
+            self.lanes,
+            declarations=self.declarations,
+            math=self.math,
+            quick=self.quick,
+            vector_bytes=self.vector_bytes,
+            subroutines=self.subroutines,
+            definitions=self.definitions,
+        )
+
+    def allocate(self, type: str, hint: str = "p") -> Register:
+        """Memory on the stack, aligned to a cache line."""
+        name = self.name(hint)
+        self.entry.append(f"  {name} = alloca {type}, align 64")
+        return Register(name, pointer, 1)
+
+    @contextmanager
+    def before_loops(self) -> Iterator[None]:
+        """What is written here is computed once, before any loop."""
+        lines, self.lines = self.lines, self.entry
+        try:
+            yield
+        finally:
+            self.lines = lines
+
+    def widen(self, register: Register, lanes: int) -> Register:
+        """A register with one value for each lane.
+
+        The baseline tier loads constants from memory: LLVM takes ten times as long for an instruction with a constant
+        vector as operand.
+        """
+        if not (self.quick and register.literal) or register.lanes == lanes or register.type is bool_:
+            return super().widen(register, lanes)
+        element, vector = llvm_element(register.type), llvm_type(register.type, lanes)
+        name = f'@"{vector} {register.text}"'
+        self.declarations.add(f"{name} = private unnamed_addr constant {vector} splat ({element} {register.text})")
+        return self.load(Register(name, pointer, 1), register.type, lanes)
+
+    def call_math(self, function: str, *operands: Register) -> Register:
+        """One of our own math functions; half precision goes through single."""
+        operands = tuple(self.alike(*operands))
+        type = operands[0].type
+        if type.bits == 16:
+            wide = self.call_math(function, *(self.convert("fpext", operand, f32) for operand in operands))
+            return self.convert("fptrunc", wide, type)
+        lanes = operands[0].lanes
+        self.math.add((function, type.name, lanes))
+        arguments = ", ".join(operand.typed for operand in operands)
+        symbol = math_function_name(function, type.name, lanes)
+        return self.make(f"call fastcc {llvm_type(type, lanes)} @{symbol}({arguments})", type, lanes)
+
+    # --- masks and checks ---
+
+    def both(self, first: Register | None, second: Register) -> Register:
+        """The lanes of both masks; None is all of them."""
+        return second if first is None else self.apply("and", bool_, first, second)
+
+    @contextmanager
+    def under(self, mask: Register | None) -> Iterator[None]:
+        before, self.mask = self.mask, mask
+        try:
+            yield
+        finally:
+            self.mask = before
+
+    def report(self, bad: Register, message: str, origin: Place | None) -> None:
+        """Writes the site and the lowest element for which `bad` holds in an active lane to the status word."""
+        site = len(self.sites)
+        self.sites.append(Site(message, origin))
+        failed, done = self.label("failed"), self.label("checked")
+        if self.mask is not None:
+            if bad.uniform:  # whether any lane is active matters only if it is
+                look = self.label("look")
+                self.branch(bad, look, done)
+                self.begin(look)
+            bad = self.both(self.mask, bad)
+        self.branch(self.any_lane(bad), failed, done)
+        self.begin(failed)
+        lane = self._first_lane(bad)
+        if self.element_step is not None:
+            lane = self.apply("mul", i64, lane, self.element_step)
+        element = lane if self.element_index is None else self.apply("add", i64, self.element_index, lane)
+        shifted = self.apply("shl", i64, element, self.constant(16, i64))
+        word = self.apply("or", i64, shifted, self.constant(site, i64))
+        self.line(f"atomicrmw umin ptr %status, i64 {word.text} monotonic")
+        self.jump(done)
+        self.begin(done)
+
+    def _first_lane(self, mask: Register) -> Register:
+        if mask.uniform:
+            return self.constant(0, i64)
+        width = max(mask.lanes, 8)
+        bits = self.raw(f"bitcast {mask.typed} to i{mask.lanes}")
+        if mask.lanes < 8:
+            bits = self.raw(f"zext i{mask.lanes} {bits} to i8")
+        self.declarations.add(f"declare i{width} @llvm.cttz.i{width}(i{width}, i1)")
+        count = self.raw(f"call i{width} @llvm.cttz.i{width}(i{width} {bits}, i1 false)")
+        if width == 64:
+            return Register(count, i64, 1)
+        return self.make(f"{'zext' if width < 64 else 'trunc'} i{width} {count} to i64", i64, 1)

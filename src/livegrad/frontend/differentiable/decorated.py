@@ -1,0 +1,21 @@
+"""A class becomes a struct or an interface once: `differentiable` and `interface` ask before they change it."""
+
+from __future__ import annotations
+
+from livegrad.frontend.function.dispatch import call_span
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.frontend.function.function_types import Composite, RecordType
+
+
+def is_decorated(cls: type, kind: type[Composite]) -> bool:
+    """Whether a class has a type of this kind already. A class that has one of another kind is refused."""
+    known = vars(cls).get("__livegrad_type__")
+    if known is None or isinstance(known, kind):
+        return known is not None
+    raise FunctionError(
+        "LG109",
+        f"{cls.__name__} is a type of functions already",
+        call_span(),
+        found="a struct" if isinstance(known, RecordType) else "an interface",
+        help="decorate a class with either @differentiable or @interface",
+    )

@@ -1,0 +1,232 @@
+"""Finds loops that read and write tensors element by element: one kernel runs all iterations and writes in place.
+
+Used by `materialise` and `plan_passes`. In-place writes are equivalent if each version of a tensor is written once, and
+if everything that reads a version can run before that write. Other values without memory, such as tapes, are computed
+inside the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from livegrad.ir.leaves import constant_op, parameter_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Matrix, Scalar, Tensor, Tuple, Type, Vector, components, inner_types
+from livegrad.ir.walk import nodes_of, reachable_functions, toposort
+from livegrad.ops.aggregate import get
+from livegrad.ops.assignment import assign
+from livegrad.ops.control import cond, for_loop, map_, switch, while_loop
+from livegrad.ops.host import host_call
+from livegrad.ops.indexing import lookup, lookup_or, scatter_add
+
+LOOPS = (for_loop, while_loop)
+_READS = (lookup, lookup_or)
+_WRITES = (scatter_add, assign)
+_ELEMENTS = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
+
+
+class _NotInPlace(Exception):
+    """A function does something else with a tensor than to read and write elements, or needs an old version."""
+
+
+# --- loops of a plan -------------------------------------------------------------------------------------------------
+
+
+def writes_in_place(node: Node) -> bool:
+    """Whether a node is a loop over numbers that writes elements of tensors, and one kernel can compute all of it."""
+    if node.op not in LOOPS or not any(isinstance(type, Tensor) for type in components(node.type)):
+        return False
+    if not all(map(_can_be_carried, components(node.type))):
+        return False
+    return all(map(_is_native, _between(node))) and _keeps_tensors(node)
+
+
+def memory_below(node: Node) -> list[Node]:
+    """The values that must be in memory for such a loop."""
+    return [value for value in _below(node) if _is_storable(value)]
+
+
+def first_carried(loop: Node) -> int:
+    """Which operand of a loop is its first carried value."""
+    return 1 if loop.op is for_loop else 0
+
+
+def _between(node: Node) -> list[Node]:
+    """The values between a loop and memory, which its kernel computes."""
+    return [value for value in _below(node) if not _is_storable(value)]
+
+
+def _below(node: Node) -> list[Node]:
+    return toposort(node.operands, stop=_is_storable)
+
+
+def _is_storable(value: Node) -> bool:
+    return value.op is not constant_op and isinstance(value.type, Scalar | Vector | Matrix | Tensor)
+
+
+def _is_native(value: Node) -> bool:
+    """Whether a kernel can compute a value that is not an array."""
+    if value.op is parameter_op or value.op in (map_, host_call) or _holds_tensor(value.type) or _is_complex(value):
+        return False
+    return all(map(_only_reads, value.functions))
+
+
+def _holds_tensor(type: Type) -> bool:
+    return any(isinstance(inner, Tensor) for inner in inner_types(type))
+
+
+def _is_complex(value: Node) -> bool:
+    return any(isinstance(inner, Scalar) and inner.kind == "complex" for inner in inner_types(value.type))
+
+
+def _can_be_carried(type: Type) -> bool:
+    if isinstance(type, Tensor):
+        return type.element.name in _ELEMENTS and all(isinstance(size, int) for size in type.shape)
+    if isinstance(type, Scalar):
+        return type.kind != "complex" and type.name != "bf16"
+    return isinstance(type, Vector | Matrix) and all(map(_can_be_carried, components(type)))
+
+
+# --- versions of tensors inside a function ---------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _only_reads(function: Function) -> bool:
+    """Whether a function uses tensors only to read elements."""
+    return not any(
+        node.op in (map_, host_call)
+        or (isinstance(node.type, Tensor) and node.op is not parameter_op)
+        or _is_complex(node)
+        for inner in reachable_functions([function])
+        for node in nodes_of(inner)
+    )
+
+
+def _keeps_tensors(loop: Node) -> bool:
+    """Whether each tensor that a loop carries is, after an iteration, a version of itself."""
+    carried = loop.attribute("carried")
+    if loop.op is while_loop and not _only_reads(loop.attribute("condition")):
+        return False
+    body: Function = loop.attribute("body")
+    try:
+        sources = versions_returned(body)
+    except _NotInPlace:
+        return False
+    carries = [isinstance(type, Tensor) for type in body.result_types[:carried]]
+    return sources == tuple(1 + place if tensor else None for place, tensor in enumerate(carries))
+
+
+@lru_cache(maxsize=1024)
+def versions_returned(function: Function) -> tuple[int | None, ...]:
+    """For each result, the place of the tensor parameter that it is a version of; None for one that is no tensor.
+
+    Raises an error if the function cannot write its tensors in place.
+    """
+    source = {own: place for place, own in enumerate(function.parameters) if isinstance(own.type, Tensor)}
+    members: dict[Node, tuple[int | None, ...]] = {}
+    for node in nodes_of(function):
+        if node.op is parameter_op:
+            continue
+        if node.op is get and node.operands[0] in members:
+            place = members[node.operands[0]][node.attribute("index")]
+            if place is not None:
+                source[node] = place
+        elif node.op in _WRITES and not isinstance(node.operands[1].type, Tensor):
+            source[node] = source[node.operands[0]]
+        elif node.op in (*LOOPS, cond, switch) and _holds_tensor(node.type):
+            returned = [None if place is None else node.operands[place] for place in _written_through(node)]
+            places = tuple([None if operand is None else source[operand] for operand in returned])
+            if isinstance(node.type, Tensor):
+                source[node] = source[returned[0]]  # type: ignore[index]
+            members[node] = places
+        elif not _reads_elements(node, source):
+            raise _NotInPlace
+    _require_order(function, source)
+    return tuple([source.get(result) for result in function.results])
+
+
+def _reads_elements(node: Node, source: dict[Node, int]) -> bool:
+    """Whether a node gives no tensor, and uses tensors only to read elements, or through functions that do."""
+    if _holds_tensor(node.type) or node.op in (map_, host_call) or _is_complex(node):
+        return False
+    if not all(map(_only_reads, node.functions)):
+        return False
+    reads = node.op in _READS or bool(node.functions)
+    return reads or not any(operand in source for operand in node.operands)
+
+
+def written_operands(node: Node) -> tuple[int, ...]:
+    """The places of the operands that are tensors which a node of such a function writes."""
+    if node.op in _WRITES:
+        return (0,)
+    if node.op not in (*LOOPS, cond, switch) or not _holds_tensor(node.type):
+        return ()
+    return tuple([place for place in dict.fromkeys(_written_through(node)) if place is not None])
+
+
+def _written_through(node: Node) -> tuple[int | None, ...]:
+    """For each result of a loop or branch, the place of the operand that it is a version of."""
+    if node.op in LOOPS:
+        if not _keeps_tensors(node):
+            raise _NotInPlace
+        first, carried = first_carried(node), node.attribute("carried")
+        types = [operand.type for operand in node.operands[first : first + carried]]
+        return tuple([first + place if isinstance(type, Tensor) else None for place, type in enumerate(types)])
+    every = [versions_returned(branch) for branch in node.functions]
+    if any(sources != every[0] for sources in every):
+        raise _NotInPlace
+    return tuple([None if place is None else 1 + place for place in every[0]])
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def _require_order(function: Function, source: dict[Node, int]) -> None:
+    """Raises `_NotInPlace` unless each version is written once at most, after everything that reads it."""
+    writers: dict[Node, Node] = {}
+    for node in nodes_of(function):
+        for place in written_operands(node):
+            if node.operands[place] in writers or node.operands.count(node.operands[place]) > 1:
+                raise _NotInPlace
+            writers[node.operands[place]] = node
+    results = [result for result in function.results if result in source]
+    if len(set(results)) != len(results) or any(result in writers for result in results):
+        raise _NotInPlace
+    # What is written must be returned in the end: the caller expects all other tensors as they were.
+    if any(node.op is not parameter_op and node not in writers and node not in results for node in source):
+        raise _NotInPlace
+    taken = {(node.operands[0], node.attribute("index")) for node in source if node.op is get}
+    for node in set(writers.values()):
+        if isinstance(node.type, Tuple) and any(
+            isinstance(type, Tensor) and (node, index) not in taken for index, type in enumerate(components(node.type))
+        ):
+            raise _NotInPlace
+    if order_before_writes(function.results, writers) is None:
+        raise _NotInPlace
+
+
+def order_before_writes(results: Sequence[Node], writers: dict[Node, Node]) -> list[Node] | None:
+    """All nodes, operands first, and each user of a value before the node that overwrites it; None if there is no such
+    order."""
+    before: dict[Node, list[Node]] = {}
+    for node in toposort(results):
+        for operand in node.operands:
+            if operand in writers and writers[operand] is not node:
+                before.setdefault(writers[operand], []).append(node)
+    order: list[Node] = []
+    is_done: dict[Node, bool] = {}
+    pending: list[tuple[Node, bool]] = [(node, False) for node in reversed(results)]
+    while pending:
+        node, ready = pending.pop()
+        if ready:
+            is_done[node] = True
+            order.append(node)
+        elif node not in is_done:
+            is_done[node] = False
+            pending.append((node, True))
+            for other in (*reversed(before.get(node, ())), *reversed(node.operands)):
+                if is_done.get(other) is False:
+                    return None
+                pending.append((other, False))
+    return order

@@ -1,0 +1,339 @@
+"""The `lower_tapes` pass: the tapes of loops over numbers become tensors, written and read by index.
+
+For the CPU. A loop of bounded length stores the residuals of its derivative, or the outputs of a scan,
+on a tape at its own index. As elements of a tensor, one kernel writes them in place and another one reads them. Tapes
+inside tapes, of loops inside loops, are further dimensions of the same tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
+
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key, Node, make_node
+from livegrad.ir.propagate_lines import propagates_lines
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, i64, inner_types
+from livegrad.ir.walk import nodes_of, ops_in
+from livegrad.ops.aggregate import get, make, member
+from livegrad.ops.assignment import assign
+from livegrad.ops.control import for_loop
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast
+from livegrad.ops.rules import zero
+from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack
+from livegrad.passes.flatten_signature import leaf_types
+from livegrad.passes.in_place_loops import writes_in_place
+from livegrad.passes.integer_ranges import Ranges, range_of, ranges_inside
+from livegrad.passes.scalarise_loops import scalarise_loops
+
+_MOST_BYTES = 1 << 30  # of the tensors in place of one tape
+_MOST_TAPES = 32  # that are tried one by one
+
+
+class _NotLowered(Exception):
+    """A tape is not written or read at a loop's own index alone, or holds tensors."""
+
+
+def lower_tapes(function: Function) -> Function:
+    """The function with tensors for the tapes of loops over numbers."""
+    if ops_in(function).isdisjoint((tape_new, tape_unstack)):
+        return function
+    starts = [node for node in nodes_of(function) if _starts_tape(node)]
+    chosen = [start for start in starts[:_MOST_TAPES] if _lowered(function, {start}) is not None]
+    lowered = _lowered(function, set(chosen)) if chosen else None
+    return function if lowered is None else lowered
+
+
+def _starts_tape(node: Node) -> bool:
+    """Whether a node is a loop over tensors that starts tapes, or makes a tape of a tensor.
+
+    A loop over scalars keeps its tape: one kernel runs it and the loop that reads the tape.
+    """
+    if node.op is tape_unstack:
+        return True
+    return node.op is for_loop and _holds_tensor(node.type) and any(o.op is tape_new for o in node.operands)
+
+
+def _lowered(function: Function, chosen: Set[Node]) -> Function | None:
+    """The function without the tapes that these nodes start; None if a loop that uses one is not one over numbers."""
+    try:
+        lowered = scalarise_loops(_without_tapes(function, chosen))
+    except _NotLowered:
+        return None
+    before = {node for node in nodes_of(function) if node.op is for_loop}
+    loops = [n for n in nodes_of(lowered) if n.op is for_loop and n not in before and _holds_tensor(n.type)]
+    return lowered if all(map(writes_in_place, loops)) else None
+
+
+def _holds_tensor(type: Type) -> bool:
+    return any(isinstance(inner, Tensor) for inner in inner_types(type))
+
+
+def _holds_tape(type: Type) -> bool:
+    return any(isinstance(inner, Tape) for inner in inner_types(type))
+
+
+@propagates_lines
+def _without_tapes(function: Function, chosen: Set[Node]) -> Function:
+    values: dict[Node, _Value] = {parameter: parameter for parameter in function.parameters}
+    _Body(values, chosen).run(function)
+    results = [values[result] for result in function.results]
+    if not all(isinstance(result, Node) for result in results):
+        raise _NotLowered
+    return Function(function.name, function.parameters, tuple([r for r in results if isinstance(r, Node)]))
+
+
+@dataclass(frozen=True)
+class _LoweredTape:
+    """The tensors that hold the leaves of a tape, at indices that begin with `prefix`: those of the loops around it."""
+
+    element: Type
+    tensors: tuple[Node, ...]
+    prefix: tuple[Node, ...]
+
+
+_Value = Node | _LoweredTape | tuple["_Value", ...]  # a tuple: an aggregate with tapes inside
+
+
+# --- the tensors of a tape -------------------------------------------------------------------------------------------
+
+
+def _leaves(element: Type) -> Iterator[Scalar]:
+    """The numbers of one row of a tape, those of tapes inside it too."""
+    for leaf in leaf_types(element):
+        if isinstance(leaf, Tape):
+            yield from _leaves(leaf.element)
+        elif isinstance(leaf, Scalar):
+            yield leaf
+        elif isinstance(leaf, Tensor) and not leaf.shape:
+            yield leaf.element
+        else:
+            raise _NotLowered
+
+
+def _tape_types(loop: Node, number: int, ranges: Ranges) -> list[Tensor]:
+    """The types of the tensors for a tape that a loop starts empty and carries as its value of this number."""
+    body: Function = loop.attribute("body")
+    written = body.results[number]
+    if written.op is not tape_set or written.operands[:2] != (body.parameters[1 + number], body.parameters[0]):
+        raise _NotLowered
+    rows = range_of(loop.operands[0], ranges)
+    if rows is None:
+        raise _NotLowered
+    inside = ranges_inside(loop, rows, ranges)
+    types = [Tensor(type.element, (max(0, rows[1]), *type.shape)) for type in _row_types(written.operands[2], inside)]
+    if sum(type.element.bits // 8 * _size(type) for type in types) > _MOST_BYTES:
+        raise _NotLowered
+    return types
+
+
+def _size(type: Tensor) -> int:
+    total = 1
+    for extent in type.shape:
+        assert isinstance(extent, int)
+        total *= extent
+    return total
+
+
+def _row_types(value: Node, ranges: Ranges) -> list[Tensor]:
+    """The types of what a row of a tape holds, for a value that is stored there."""
+    if isinstance(value.type, Tape):
+        loop = value.operands[0] if value.op is get else value
+        if loop.op is not for_loop or loop.operands[1 + value.attribute("index")].op is not tape_new:
+            raise _NotLowered
+        return _tape_types(loop, value.attribute("index"), ranges)
+    if value.op is make:
+        return [type for operand in value.operands for type in _row_types(operand, ranges)]
+    if _holds_tape(value.type):
+        raise _NotLowered
+    return [Tensor(leaf, ()) for leaf in _leaves(value.type)]
+
+
+# --- functions over lowered tapes ------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Body:
+    """The nodes of one function, over values in which tapes are tensors."""
+
+    values: dict[Node, _Value]
+    chosen: Set[Node] = frozenset()  # the nodes whose tapes are lowered
+    # Which tape a loop fills that it starts empty: (the loop, its carried value) -> tape. Others have their own.
+    homes: dict[tuple[Node, int], _LoweredTape] = field(default_factory=dict)
+
+    def run(self, function: Function) -> None:
+        for node in nodes_of(function):
+            if node not in self.values:
+                with originating_from(node.origins):
+                    self.values[node] = self._value(node, [self.values[operand] for operand in node.operands])
+
+    def _value(self, node: Node, operands: Sequence[_Value]) -> _Value:
+        mixed = not all(isinstance(operand, Node) for operand in operands)
+        if node.op is for_loop and (mixed or node in self.chosen or any(loop is node for loop, _ in self.homes)):
+            return self._loop(node, operands)
+        if node.op is get and isinstance(operands[0], tuple):
+            return operands[0][node.attribute("index")]
+        if node.op is make and mixed:
+            return tuple(operands)
+        if node.op is tape_unstack and node in self.chosen and isinstance(operands[0], Node):
+            assert isinstance(node.type, Tape)
+            list(_leaves(node.type.element))
+            return _LoweredTape(node.type.element, (operands[0],), ())
+        if operands and isinstance(operands[0], _LoweredTape):
+            return self._tape(node, operands[0], operands[1:])
+        if mixed:
+            raise _NotLowered
+        return make_node(node.op, tuple([o for o in operands if isinstance(o, Node)]), node.attributes)
+
+    def _tape(self, node: Node, tape: _LoweredTape, operands: Sequence[_Value]) -> _Value:
+        if node.op is tape_stack:
+            (stacked,) = tape.tensors if len(tape.tensors) == 1 else (None,)
+            if tape.prefix or stacked is None or stacked.type is not node.type:
+                raise _NotLowered
+            return stacked
+        index = operands[0] if operands else None
+        if not isinstance(index, Node) or node.op not in (tape_get, tape_set):
+            raise _NotLowered
+        place = (*tape.prefix, index)
+        if node.op is tape_get:
+            return _read(tape.element, iter(tape.tensors), place)
+        return _LoweredTape(
+            tape.element, tuple(_write(operands[1], tape.element, iter(tape.tensors), place)), tape.prefix
+        )
+
+    # --- loops ---
+
+    def _loop(self, node: Node, operands: Sequence[_Value]) -> _Value:
+        carried, body = node.attribute("carried"), node.attribute("body")
+        iterations, *arguments = operands
+        arguments = [
+            self._start(node, number) if isinstance(argument, Node) and argument.op is tape_new else argument
+            for number, argument in enumerate(arguments)
+        ]
+        outside = [*map(_nodes, arguments[:carried]), *map(_nodes, arguments[carried:])]
+        prefixes = [n for a in arguments if isinstance(a, _LoweredTape) for n in a.prefix]
+        index = input_node(Key("index"), i64)
+        inputs = [[input_node(Key("leaf"), n.type) for n in nodes] for nodes in outside]
+        own_prefixes = [input_node(Key("prefix"), i64) for _ in prefixes]
+        inner = _Body({})
+        supply = iter(own_prefixes)
+        inner.values[body.parameters[0]] = index
+        for parameter, argument, nodes in zip(body.parameters[1:], arguments, inputs, strict=True):
+            inner.values[parameter] = _again(argument, nodes, supply)
+        inner.homes = _homes(body, carried, inner.values, index)
+        inner.run(body)
+        results = [n for result in body.results for n in _nodes(inner.values[result])]
+        flat = [n for nodes in inputs for n in nodes]
+        lowered = make_function(body.name, [index, *flat, *own_prefixes], results)
+        assert isinstance(iterations, Node)
+        loop = for_loop(
+            iterations,
+            *[n for nodes in outside for n in nodes],
+            *prefixes,
+            body=lowered,
+            carried=len(results),
+            reverse=node.attribute("reverse"),
+        )
+        ends = iter([get(loop, index=number) for number in range(len(results))])
+        return tuple([_ended(argument, ends) for argument in arguments[:carried]])
+
+    def _start(self, loop: Node, number: int) -> _LoweredTape:
+        """The tape that a loop starts empty: its home around the loop, or tensors of its own."""
+        home = self.homes.get((loop, number))
+        if home is not None:
+            return home
+        type = loop.operands[1 + number].type
+        assert isinstance(type, Tape)
+        return _LoweredTape(type.element, tuple([zero(own) for own in _tape_types(loop, number, {})]), ())
+
+
+def _nodes(value: _Value) -> list[Node]:
+    if isinstance(value, Node):
+        return [value]
+    if isinstance(value, _LoweredTape):
+        return list(value.tensors)
+    raise _NotLowered
+
+
+def _again(value: _Value, nodes: Sequence[Node], prefixes: Iterator[Node]) -> _Value:
+    """A value over other nodes."""
+    if isinstance(value, _LoweredTape):
+        return _LoweredTape(value.element, tuple(nodes), tuple([next(prefixes) for _ in value.prefix]))
+    return nodes[0]
+
+
+def _ended(value: _Value, ends: Iterator[Node]) -> _Value:
+    """A carried value after its loop."""
+    if isinstance(value, _LoweredTape):
+        return _LoweredTape(value.element, tuple([next(ends) for _ in value.tensors]), value.prefix)
+    return next(ends)
+
+
+def _homes(
+    body: Function, carried: int, values: dict[Node, _Value], index: Node
+) -> dict[tuple[Node, int], _LoweredTape]:
+    """For each tape that a loop inside fills and this body stores: the part of its own tape where it belongs."""
+    homes: dict[tuple[Node, int], _LoweredTape] = {}
+    for number in range(carried):
+        tape = values[body.parameters[1 + number]]
+        if not isinstance(tape, _LoweredTape):
+            continue
+        written = body.results[number]
+        if written.op is not tape_set:
+            continue
+        tensors = iter(tape.tensors)
+        for leaf in _stored_leaves(written.operands[2]):
+            if isinstance(leaf.type, Tape):
+                own = tuple([next(tensors) for _ in _leaves(leaf.type.element)])
+                place = (leaf.operands[0], leaf.attribute("index"))
+                if place in homes:
+                    raise _NotLowered
+                homes[place] = _LoweredTape(leaf.type.element, own, (*tape.prefix, index))
+            else:
+                for _ in _leaves(leaf.type):
+                    next(tensors)
+    return homes
+
+
+def _stored_leaves(value: Node) -> Iterator[Node]:
+    """The values that a row of a tape is made of: tapes, and values without tapes."""
+    if value.op is make:
+        for operand in value.operands:
+            yield from _stored_leaves(operand)
+    elif _holds_tape(value.type) and not (isinstance(value.type, Tape) and value.op is get):
+        raise _NotLowered
+    else:
+        yield value
+
+
+def _read(type: Type, tensors: Iterator[Node], place: tuple[Node, ...]) -> _Value:
+    """What a row of a tape holds."""
+    if isinstance(type, Tape):
+        return _LoweredTape(type.element, tuple([next(tensors) for _ in _leaves(type.element)]), place)
+    if isinstance(type, Scalar):
+        return lookup(next(tensors), *place)
+    if isinstance(type, Tensor):
+        return broadcast(lookup(next(tensors), *place), axes=(), shape=())
+    members = [_read(own, tensors, place) for own in components(type)]
+    nodes = [own for own in members if isinstance(own, Node)]
+    return make(*nodes, type=type) if len(nodes) == len(members) else tuple(members)
+
+
+def _write(value: _Value, type: Type, tensors: Iterator[Node], place: tuple[Node, ...]) -> list[Node]:
+    """The tensors of a tape after a value was stored in a row."""
+    if isinstance(type, Tape):
+        assert isinstance(value, _LoweredTape)
+        for _ in value.tensors:
+            next(tensors)
+        if value.prefix != place:
+            raise _NotLowered
+        return list(value.tensors)
+    if isinstance(type, Scalar | Tensor):
+        assert isinstance(value, Node)
+        number = lookup(value) if isinstance(type, Tensor) else value
+        return [assign(next(tensors), number, *place)]
+    parts = value if isinstance(value, tuple) else [member(value, i) for i in range(len(components(type)))]  # type: ignore[arg-type]
+    return [n for part, own in zip(parts, components(type), strict=True) for n in _write(part, own, tensors, place)]

@@ -1,0 +1,65 @@
+"""The steps of a loop that writes tensors in place: copies of the tensors it starts from, and one kernel.
+
+In: the stored results of a loop that `in_place_loops` accepts. Called by the plan pass `build_steps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Key, Node, make_node
+from livegrad.ir.types import Matrix, Scalar, Tensor, Vector, components
+from livegrad.ops.aggregate import get, member
+from livegrad.passes.in_place_loops import first_carried
+from livegrad.schedule.fuse import Group
+from livegrad.schedule.kernel import Port, Sink
+from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
+from livegrad.schedule.plan import Buffer, KernelStep, View, storage
+from livegrad.schedule.space import space_over
+from livegrad.schedule.special import build_copy
+from livegrad.schedule.work import KernelBuilder
+
+
+def build_loop(roots: Sequence[Node], stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> list[KernelStep]:
+    """The steps after which the buffers of the roots, results of one loop, hold them."""
+    (loop,) = {root.operands[0] for root in roots}
+    targets = {root.attribute("index"): stored[root] for root in roots}
+    operands, memory, copies = list(loop.operands), dict(stored), list[KernelStep]()
+    for index, type in enumerate(components(loop.type)):
+        if not isinstance(type, Tensor):
+            continue
+        place = first_carried(loop) + index
+        target = targets[index] = targets.get(index) or new_buffer("carried", *storage(type))
+        if stored.get(operands[place]) is not target:
+            copies.append(build_copy(operands[place], target, stored, new_buffer))
+        operands[place] = input_node(Key("carried"), type)
+        memory[operands[place]] = target
+    in_place = make_node(loop.op, tuple(operands), loop.attributes)
+    return [*copies, _kernel(in_place, targets, memory, new_buffer)]
+
+
+def _kernel(
+    loop: Node, targets: Mapping[int, Buffer], memory: Mapping[Node, Buffer], new_buffer: NewBuffer
+) -> KernelStep:
+    """The kernel of one point that runs the loop and stores its results."""
+    builder = KernelBuilder(Group("loop", space_over((), None), [loop]), memory)
+    step = StepBuilder(builder, memory, new_buffer)
+    stage = OpenStage("row")
+    value = builder.expressions.scalar(loop)
+    for index, target in targets.items():
+        result = get(value, index=index)
+        if isinstance(result.type, Tensor):
+            stage.add(result, Sink("whole", builder.expressions.wholes[target]))
+            continue
+        for offset, part in enumerate(_parts(result)):
+            stage.add(part, step.output(Port(target.element, "row"), View(target, offset, ())))
+    step.stages.append(stage)
+    return step.finish()
+
+
+def _parts(value: Node) -> list[Node]:
+    if isinstance(value.type, Scalar):
+        return [value]
+    assert isinstance(value.type, Vector | Matrix)
+    return [member(value, index) for index in range(len(components(value.type)))]

@@ -1,0 +1,212 @@
+"""What captured functions, their derivatives and their types refuse: at the caller's line, with what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+
+LOOSE: Any = lg  # without its types: a type checker would find these mistakes first
+
+
+class Thing:
+    """What nobody expects."""
+
+
+@lg.differentiable
+def scaled(x: float, n: int) -> float:
+    return x * float(n)
+
+
+@lg.differentiable
+def product(x: float, y: lg.f32) -> float:
+    return x * y
+
+
+@lg.differentiable
+def element(x: list[float], i: int) -> float:
+    return x[i]
+
+
+@lg.differentiable
+def component(v: lg.vec3, i: int) -> lg.f32:
+    return v[i]
+
+
+@lg.differentiable
+def total(x: list[float], n: int) -> float:
+    result = 0.0
+    for i in range(n):
+        result += x[i]
+    return result
+
+
+def refusal(call: Callable[[], Any]) -> lg.LivegradError:
+    """The error of a wrong call; it names this file."""
+    with pytest.raises(lg.LivegradError) as caught:
+        call()
+    assert "test_arguments_of_functions.py" in str(caught.value.where)
+    return caught.value
+
+
+ARRAYS: dict[str, Any] = {
+    "objects": np.array([Thing()]),
+    "texts": np.array(["a"]),
+    "complex numbers": np.array([1j]),
+}
+TENSOR = lg.asarray([1.0, 2.0])
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+@pytest.mark.parametrize("beside", [1.0, np.ones(2), TENSOR], ids=["number", "array", "tensor"])
+def test_an_array_of_another_kind_is_refused_whatever_lies_beside_it(array: str, beside: Any) -> None:
+    for call in (
+        lambda: product(beside, ARRAYS[array]),
+        lambda: lg.grad(product)(beside, ARRAYS[array]),
+        lambda: lg.bwd_diff(product)(beside, ARRAYS[array], 1.0),
+        lambda: lg.fwd_diff(product)(lg.pair(beside, beside), lg.pair(ARRAYS[array], 1.0)),
+    ):
+        assert refusal(call).what in ("an array of the wrong type", "a pair with the wrong differential")
+
+
+@pytest.mark.parametrize("beside", [1.0, np.ones(2), TENSOR], ids=["number", "array", "tensor"])
+def test_floats_are_never_cut_off_to_be_integers(beside: Any) -> None:
+    error = refusal(lambda: scaled(beside, np.array([1.5, 2.5])))
+    assert (error.expected, error.found) == ("i64", "float64")
+
+
+SEEDS: dict[str, Any] = {
+    "a class": Thing, "a thing": Thing(), "text": "a", "None": None, "a list": [1.0, 2.0], "1j": 1j,
+    "objects": ARRAYS["objects"], "complex numbers": ARRAYS["complex numbers"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_differential_of_the_result_is_checked_for_lazy_calls_too(seed: str) -> None:
+    for arguments in ((1.0, 2.0), (TENSOR, TENSOR)):
+        if seed == "a thing":
+            assert "has no type" in refusal(lambda given=arguments: lg.bwd_diff(product)(*given, SEEDS[seed])).what
+            continue
+        error = refusal(lambda given=arguments: lg.bwd_diff(product)(*given, SEEDS[seed]))
+        assert error.what == "`bwd_diff(product)` takes the differential of the result last"
+        assert error.expected == "float"
+
+
+def test_a_number_of_a_lazy_call_keeps_its_value_and_its_range() -> None:
+    assert scaled(TENSOR, 3).tolist() == [3.0, 6.0]
+    assert scaled(TENSOR, True).tolist() == [1.0, 2.0]
+    refusal(lambda: scaled(TENSOR, 1.5))
+    refusal(lambda: scaled(TENSOR, 2**70))
+
+
+# --- classes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_class_is_a_struct_or_an_interface() -> None:
+    @lg.differentiable
+    class Struct:
+        a: float
+
+    @lg.interface
+    class Interface:
+        pass
+
+    assert "found: a struct" in str(refusal(lambda: lg.interface(Struct)))
+    assert "found: an interface" in str(refusal(lambda: lg.differentiable(Interface)))
+    assert Struct(2.0).a == 2.0
+
+
+def test_a_class_that_is_decorated_twice_stays_as_it_is() -> None:
+    @lg.differentiable
+    class D:
+        d: float
+
+    @lg.differentiable
+    @lg.differentiable
+    class Own:
+        Differential = D
+        d: float
+
+    @lg.differentiable
+    def squared(own: Own) -> float:
+        return own.d * own.d
+
+    assert lg.bwd_diff(squared)(Own(3.0), 1.0)[0].d == 6.0
+
+    @lg.interface
+    @lg.interface
+    class Shape:
+        @lg.differentiable
+        def area(self) -> float: ...
+
+    @lg.differentiable
+    class Square(Shape):
+        side: float
+
+        @lg.differentiable
+        def area(self) -> float:
+            return self.side * self.side
+
+    @lg.differentiable
+    def doubled(shape: Shape) -> float:
+        return 2.0 * shape.area()
+
+    assert lg.bwd_diff(doubled)(Square(3.0), 1.0)[0].side == 12.0
+
+
+def test_an_interface_without_implementing_types_is_named_at_the_call() -> None:
+    @lg.interface
+    class Lonely:
+        pass
+
+    assert refusal(lambda: element(Lonely(), 0)).code in ("LG403", "LG201", "LG108")
+
+
+# --- types in brackets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda: LOOSE.vec[3], "for example vec[float, 3], found vec[3]"),
+        (lambda: LOOSE.vec[lg.f32], "for example vec[float, 3], found vec[f32]"),
+        (lambda: LOOSE.vec[lg.f32, "a"], "found vec[f32, 'a']"),
+        (lambda: LOOSE.vec[lg.f32, -1], "found vec[f32, -1]"),
+        (lambda: LOOSE.vec[lg.vec3, 3], "takes a type of numbers and a whole number"),
+        (lambda: LOOSE.mat[2, 2], "takes a type of numbers and two whole numbers in brackets"),
+        (lambda: LOOSE.mat[lg.f32, 2], "for example mat[float, 2, 2], found mat[f32, 2]"),
+        (lambda: LOOSE.array[float, 2.5], "for example array[float, 4]"),
+        (lambda: LOOSE.array[float, 2, 3], "takes a type and a whole number"),
+        (lambda: LOOSE.tensor[float], "for example tensor[float, 2]"),
+        (lambda: LOOSE.tensor[float, 1.5], "takes a type of numbers and a whole number"),
+        (lambda: LOOSE.Pair[3], "for example Pair[float]; 3 is not a type that functions support"),
+    ],
+)
+def test_a_type_in_brackets_says_what_it_takes(mistake: Any, said: str) -> None:
+    error = refusal(mistake)
+    assert isinstance(error, TypeError)
+    assert said in str(error).replace(f" ({error.where})", "")
+
+
+# --- indices ---------------------------------------------------------------------------------------------------------
+
+OUT_OF_RANGE: dict[str, tuple[Callable[[], Any], str]] = {
+    "a list": (lambda: element([1.0, 2.0], 7), "expected 0 to 1, found 7"),
+    "from the end": (lambda: element([1.0, 2.0], -3), "expected 0 to 1, found -1 after counting from the end"),
+    "a derivative": (lambda: lg.bwd_diff(element)([1.0, 2.0], 7, 1.0), "expected 0 to 1, found 7"),
+    "a vector": (lambda: component(lg.vec3(1.0), 3), "expected 0 to 2, found 3"),
+    "at many points": (lambda: element([1.0, 2.0], np.array([0, 1, 5])), "expected 0 to 1, found 5"),
+    "a loop": (lambda: total([1.0, 2.0], 4), "expected 0 to 1, found 2"),
+}
+
+
+@pytest.mark.parametrize("case", OUT_OF_RANGE)
+def test_an_index_out_of_the_range_of_a_list_is_named_with_what_its_length_allows(case: str) -> None:
+    call, said = OUT_OF_RANGE[case]
+    error = refusal(call)
+    assert isinstance(error, lg.KernelCheckError)
+    assert said in str(error)

@@ -1,0 +1,52 @@
+"""Descriptions whose dicts say when somebody looks through them without the lock: another thread may change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from livegrad.live.graph.description import Graph
+from livegrad.live.graph.journal import Postbox
+
+
+class _Guarded(dict[Any, Any]):
+    """The blocks or sources of one graph. To look up one of them needs no lock."""
+
+    graph: Graph
+
+    def _require_lock(self) -> None:
+        assert self.graph.journal.lock._is_owned(), "somebody looks through a description without its lock"
+
+    def __iter__(self) -> Iterator[Any]:
+        self._require_lock()
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        self._require_lock()
+        return super().keys()
+
+    def values(self) -> Any:
+        self._require_lock()
+        return super().values()
+
+    def items(self) -> Any:
+        self._require_lock()
+        return super().items()
+
+
+@contextmanager
+def guarded_descriptions() -> Iterator[None]:
+    """Graphs that are made meanwhile raise an AssertionError where somebody goes through them without the lock."""
+    start = Graph.__init__
+
+    def start_guarded(self: Graph, *arguments: Any) -> None:
+        blocks, sources = _Guarded(), _Guarded()
+        blocks.graph = sources.graph = self
+        start(self, *arguments)
+        self.blocks, self.sources = blocks, sources
+        self._postbox = Postbox(sources, self._give_posted, self)
+
+    with mock.patch.object(Graph, "__init__", start_guarded):
+        yield
