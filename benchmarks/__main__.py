@@ -4,8 +4,10 @@ import argparse
 import sys
 
 from benchmarks import context, engine, foundation, gradients, machine, page, parts, passes, report, tensors
-from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads, measure
-from benchmarks.worker import Workers
+from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads
+from benchmarks.loops import rows as loops
+from benchmarks.processes import measure_in_processes, measure_rows
+from benchmarks.requirements import SUITE_REQUIREMENTS
 from livegrad.runtime.cuda import reason_for_no_cuda
 
 SUITES = {
@@ -15,6 +17,7 @@ SUITES = {
     "foundation": foundation.rows,
     "gradients": gradients.rows,
     "implicit": parts.rows,
+    "loops": loops.rows,
     "passes": passes.rows,
     "tensors": tensors.rows,
 }
@@ -41,12 +44,26 @@ def choose(names: list[str], quick: bool) -> list[Benchmark]:
     return [row for row in every if not names or row.name in wanted]
 
 
-def measure_all(benchmarks: list[Benchmark], workers: Workers, effort: Effort) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    for benchmark in benchmarks:
-        outcomes.append(measure(benchmark, workers, effort))
-        print(report.table(outcomes[-1]), flush=True)
-    return outcomes
+def measure_all(benchmarks: list[Benchmark], effort: Effort) -> tuple[list[Outcome], dict[str, str]]:
+    """The outcome of each row, printed as soon as it is there, and the versions of the peers."""
+    once = [row for row in benchmarks if row.processes == 1]
+    often = [row for row in benchmarks if row.processes > 1]
+    outcomes, versions = measure_rows(once, effort, tell=report.table)
+    more, more_versions = measure_in_processes(often, effort) if often else ([], {})
+    for outcome in more:
+        print(report.table(outcome))
+    return outcomes + more, versions | more_versions
+
+
+def judge_suites(outcomes: list[Outcome]) -> list[str]:
+    """What is required of suites, for those whose rows were all measured."""
+    by_name = {outcome.benchmark.name: outcome for outcome in outcomes}
+    lines: list[str] = []
+    for suite in SUITE_REQUIREMENTS:
+        names = [row.name for row in SUITES[suite](False)]
+        if all(name in by_name for name in names):
+            lines += report.suite_lines(suite, [by_name[name] for name in names])
+    return lines
 
 
 def main() -> int:
@@ -60,17 +77,16 @@ def main() -> int:
         return 0
     limit_threads()
     effort = Effort(rounds=3, seconds=1.0) if arguments.quick else Effort(rounds=20, seconds=5.0)
-    workers = Workers()
-    try:
-        outcomes = measure_all(benchmarks, workers, effort)
-    finally:
-        workers.close()
+    outcomes, versions = measure_all(benchmarks, effort)
+    notes = judge_suites(outcomes)
+    print("\n".join(notes))
     if arguments.json:
         suite = "+".join(arguments.names or SUITES)
         more = engine.gpu_notes() if suite == "engine-gpu" and reason_for_no_cuda() is None else {}
-        path = report.write_json(suite, outcomes, machine.describe(workers.versions()), **more)
+        more |= {"notes": notes} if notes else {}
+        path = report.write_json(suite, outcomes, machine.describe(versions), **more)
         print(f"wrote benchmarks/results/{path.name}")
-    if arguments.check and (missed := report.missed(outcomes)):
+    if arguments.check and (missed := report.missed(outcomes) + [note for note in notes if "MISSED" in note]):
         print("\n".join(missed))
         return 1
     return 0

@@ -115,7 +115,7 @@ def build_warm_cache(problem: Problem) -> Run:
     compiled = CpuFunction(mapped(program(problem), 3))
     arguments = [*inputs(problem), *parameters(problem).tolist()]
     compiled(*arguments)
-    background_compiler.wait()
+    background_compiler.current.wait()
 
     def run() -> object:
         forget_kernels()

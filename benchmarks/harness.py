@@ -6,6 +6,7 @@ import gc
 import os
 import statistics
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from benchmarks import (
     engine_cuda_contenders,
     gradient_contenders,
     handwritten,
+    loop_contenders,
     parts_contenders,
     pass_contenders,
     sdf_cuda,
@@ -31,6 +33,7 @@ LOCAL = {
     "livegrad": contenders.BUILDERS
     | gradient_contenders.BUILDERS
     | tensor_contenders.BUILDERS
+    | loop_contenders.BUILDERS
     | context_contenders.BUILDERS["livegrad"]
     | engine_cpu_contenders.BUILDERS
     | engine_cuda_contenders.BUILDERS
@@ -59,6 +62,8 @@ class Benchmark:
     unit: str = ""
     calls: int = 1
     skip: str | None = None
+    processes: int = 1  # that measure the row one after another; their samples are joined
+    sample_seconds: float = 0.0  # if given, each contender makes as many calls in a sample as this takes
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,17 @@ class Outcome:
 
     def medians(self) -> dict[str, float]:
         return {name: result.median for name, result in self.results.items() if result.samples}
+
+
+def join_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
+    """What several processes found for one row: all samples, but none of a contender that failed in one of them."""
+    results: dict[str, Result] = {}
+    for name, first in outcomes[0].results.items():
+        parts = [outcome.results[name] for outcome in outcomes]
+        failed = next((part for part in parts if part.reason), None)
+        samples = [sample for part in parts for sample in part.samples]
+        results[name] = Result(reason=failed.reason) if failed else Result(samples, first.first_seconds)
+    return Outcome(outcomes[0].benchmark, results)
 
 
 class Sampler(Protocol):
@@ -151,16 +167,28 @@ def prepare(name: str, problem: Problem, workers: Workers, wanted: list[float]) 
     return sampler, first_seconds
 
 
-def interleave(samplers: dict[str, Sampler], results: dict[str, Result], calls: int, effort: Effort) -> None:
+def calls_a_sample(sampler: Sampler, benchmark: Benchmark) -> int:
+    """How many calls one sample makes; a contender whose call is quick is timed over many, if the row says so."""
+    if not benchmark.sample_seconds:
+        return benchmark.calls
+    seconds = sampler.sample(1)
+    if seconds < benchmark.sample_seconds:
+        seconds = sampler.sample(1)  # the first one after loading is slower
+    return max(1, int(benchmark.sample_seconds / seconds))
+
+
+def interleave(
+    samplers: dict[str, Sampler], results: dict[str, Result], calls: Mapping[str, int], effort: Effort
+) -> None:
     """Round after round, one sample of each contender that still has time."""
     for _ in range(effort.rounds):
         for name, sampler in samplers.items():
             result = results[name]
-            if result.reason or sum(result.samples) * calls >= effort.seconds:
+            if result.reason or sum(result.samples) * calls[name] >= effort.seconds:
                 continue
             time.sleep(SETTLE)
             try:
-                result.samples.append(sampler.sample(calls))
+                result.samples.append(sampler.sample(calls[name]))
             except Unavailable as reason:
                 result.reason = str(reason)
 
@@ -172,15 +200,17 @@ def measure(benchmark: Benchmark, workers: Workers, effort: Effort) -> Outcome:
     wanted = {problem: expected(problem, inputs(problem)) for problem in set(problems.values())}
     results = {name: Result() for name in benchmark.contenders}
     samplers: dict[str, Sampler] = {}
+    calls: dict[str, int] = {}
     for name, result in results.items():
         try:
             problem = problems[name]
             samplers[name], result.first_seconds = prepare(name, problem, workers, wanted[problem])
+            calls[name] = calls_a_sample(samplers[name], benchmark)
         except Unavailable as reason:
             result.reason = str(reason)
     # What is alive now, of this row and of rows before it, is not walked again by collections during the samples.
     gc.collect()
     gc.freeze()
-    interleave(samplers, results, benchmark.calls, effort)
+    interleave(samplers, results, calls, effort)
     gc.unfreeze()
     return Outcome(benchmark, results)

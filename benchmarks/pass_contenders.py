@@ -21,7 +21,7 @@ def build(problem: Problem, target: Target) -> Run:
     function = trace_call(lambda *tensors: program(lg, *tensors), types, program.__name__).function
     plan = CpuFunction(function).schedule(target=target)
     compiled = CompiledPlan.from_plan(plan, run_function, compiling=Compiling(target))
-    background_compiler.wait()
+    background_compiler.current.wait()
     return lambda: tuple(compiled.run(list(arrays)))
 
 

@@ -22,6 +22,7 @@ from benchmarks import (
 )
 from benchmarks.gradbench import expected as gradbench
 from benchmarks.gradbench.programs import PROGRAMS
+from benchmarks.loops import catalogue as loops
 
 Array = NDArray[Any]
 Run = Callable[[], Any]  # may have a `before`: what is done before each call and not timed
@@ -86,7 +87,7 @@ def points(count: int) -> tuple[Array, Array, Array]:
 
 
 def inputs(problem: Problem) -> tuple[Array, ...]:
-    """The arrays a run reads, in float32."""
+    """The arrays a run reads; in float32, except in the loops suite."""
     if problem.kind in context_document.KINDS:
         return ()  # contexts, not arrays
     if problem.kind in parts_expected.KINDS or problem.kind in problems_engine.KINDS:
@@ -95,6 +96,8 @@ def inputs(problem: Problem) -> tuple[Array, ...]:
         return workloads.inputs(problem.kind, problem.size)
     if problem.kind in pass_programs.KINDS:
         return pass_programs.inputs(problem.kind, problem.size)
+    if problem.kind in loops.KINDS:
+        return loops.inputs(problem.kind, problem.size)
     generator = np.random.default_rng(0)
     if problem.kind.startswith(SDF_CUDA):
         return tuple(np.tile(axis, -(-problem.size // TILE))[: problem.size] for axis in points(TILE))
@@ -172,6 +175,8 @@ def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
         return probe(workloads.expected(problem.kind, tuple(arrays)))
     if problem.kind in pass_programs.KINDS:
         return probe(pass_programs.expected(problem.kind, tuple(arrays)))
+    if problem.kind in loops.KINDS:
+        return probe(loops.expected(problem.kind, tuple(arrays)))
     if problem.kind in GRADBENCH:
         return expected_of_gradbench(problem)
     if problem.kind.startswith(SDF_CUDA):
@@ -231,6 +236,8 @@ def expected_of_sdf_cuda(problem: Problem, arrays: Sequence[Array]) -> list[floa
 def agrees(problem: Problem, actual: Sequence[float], wanted: Sequence[float]) -> bool:
     if problem.kind in GRADBENCH:
         return gradbench.agree(actual, wanted)
+    if problem.kind in loops.KINDS:
+        return loops.KINDS[problem.kind].agrees(actual, wanted)
     if problem.kind.startswith(SDF_CUDA) and problem.kind.endswith("by_parameter"):
         # Sums of millions of numbers of both signs: their error is one of the sum of magnitudes.
         return bool(np.allclose(actual, wanted, rtol=1e-3, atol=1e-5 * problem.size))

@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.harness import Benchmark, Outcome, Result
 from benchmarks.problems import PRIMAL
 from benchmarks.record import RESULTS, write_record
-from benchmarks.requirements import AtMost, Requirement, requirements_of
+from benchmarks.requirements import SUITE_REQUIREMENTS, AtMost, MeanAtLeast, Requirement, requirements_of
 
 OURS = ("livegrad", "livegrad_ieee", "handwritten", "memcpy", "adjoint")
 
@@ -71,6 +71,28 @@ def missed(outcomes: Sequence[Outcome]) -> list[str]:
             if outcome.benchmark.skip is None and (verdict is None or not verdict[1]):
                 found.append(f"{outcome.benchmark.name}: {requirement_line(requirement, outcome).strip()}")
     return found
+
+
+def worst_ratios(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """For each program, its speed over the fastest peer's at the size where that is lowest; zero if not measured."""
+    worst: dict[str, float] = {}
+    for outcome in outcomes:
+        program, _, _ = outcome.benchmark.name.rpartition("_")
+        peer, medians = best_peer(outcome), outcome.medians()
+        ratio = medians[peer] / medians["livegrad"] if peer and "livegrad" in medians else 0.0
+        worst[program] = min(ratio, worst.get(program, ratio))
+    return worst
+
+
+def suite_lines(suite: str, outcomes: Sequence[Outcome]) -> list[str]:
+    """The requirements of a whole suite, of which all rows were measured."""
+    ratios = worst_ratios(outcomes)
+    lines = []
+    for requirement in SUITE_REQUIREMENTS[suite]:
+        found, met = requirement.judge(ratios)
+        shown = f"{found:.2f} ×" if isinstance(requirement, MeanAtLeast) else f"{found:.0%}"
+        lines.append(f"{suite}, required: {requirement}: {'met' if met else 'MISSED'} ({shown})")
+    return lines
 
 
 def significant(value: float) -> float:

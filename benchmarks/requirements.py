@@ -1,11 +1,16 @@
 """What livegrad must reach, in one place: ratios of speed against contenders of the same run, and latencies.
 
+A requirement of a row is judged by the row's times, one of a suite by all of its programs, each at its worst size.
+
 Both are judged by medians of interleaved samples.
 
 `./bench --check` fails when one is missed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from benchmarks.loops.catalogue import PROGRAMS as LOOPS
 
 COMPILERS = ("jax", "torch", "numba")
 DIFFERENTIATORS = ("jax", "torch")
@@ -65,7 +70,37 @@ class RatioAtMost:
         return found, found <= self.ratio
 
 
+@dataclass(frozen=True)
+class ShareAtLeast:
+    """The share of a suite's programs that are at least `ratio` times as fast as the fastest peer."""
+
+    share: float
+    ratio: float
+
+    def __str__(self) -> str:
+        return f"at least {self.share:.0%} of the programs at {self.ratio:g} × the fastest peer or above"
+
+    def judge(self, ratios: Mapping[str, float]) -> tuple[float, bool]:
+        found = sum(ratio >= self.ratio for ratio in ratios.values()) / len(ratios)
+        return found, found >= self.share
+
+
+@dataclass(frozen=True)
+class MeanAtLeast:
+    """The geometric mean of how fast a suite's programs are, as multiples of the fastest peer."""
+
+    ratio: float
+
+    def __str__(self) -> str:
+        return f"a geometric mean of at least {self.ratio:g} × the fastest peer"
+
+    def judge(self, ratios: Mapping[str, float]) -> tuple[float, bool]:
+        found = math.prod(ratio ** (1.0 / len(ratios)) for ratio in ratios.values())  # zero where one is not measured
+        return found, found >= self.ratio
+
+
 Requirement = AtLeast | AtMost | RatioAtMost
+SuiteRequirement = ShareAtLeast | MeanAtLeast
 
 TENSOR_ROWS = (
     "chain", "reductions", "softmax_tensors", "layer_norm", "attention", "attention_gradient", "training_step_32",
@@ -119,7 +154,9 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     RatioAtMost("gradient_transcendental", 4.0, "livegrad:primal"),
     AtMost("first_gradient_algebraic", 0.5),
     AtMost("first_gradient_transcendental", 0.5),
+    *[AtLeast(row, 0.5, program.peers) for program in LOOPS.values() for row in program.row_names()],
 )
+SUITE_REQUIREMENTS: dict[str, tuple[SuiteRequirement, ...]] = {"loops": (ShareAtLeast(0.8, 1.0), MeanAtLeast(1.5))}
 
 
 def requirements_of(benchmark: str) -> list[Requirement]:

@@ -35,8 +35,13 @@ _NO_TOKENS = {
 }  # fmt: skip
 _MUTABLE = {
     "dict", "list", "set", "OrderedDict", "defaultdict", "deque", "Counter", "WeakKeyDictionary", "WeakValueDictionary",
-    "WeakSet", "Lock", "RLock", "Condition", "Event", "local", "count", "SimpleQueue",
+    "WeakSet", "Lock", "RLock", "Condition", "Event", "local", "count", "SimpleQueue", "ThreadPoolExecutor",
 }  # fmt: skip
+_FILLING = {
+    "add", "append", "clear", "discard", "extend", "insert", "move_to_end", "pop", "popitem", "popleft", "remove",
+    "setdefault", "update",
+}  # fmt: skip
+_MAKING = {"__init__", "__new__", "__post_init__", "__set_name__"}
 
 
 @dataclass(frozen=True)
@@ -115,30 +120,118 @@ def single_importers(modules: Sequence[Module]) -> list[str]:
 
 
 def module_state(modules: Iterable[Module]) -> list[str]:
-    """Module-level names that hold something mutable which begins empty: tables, caches, locks, counters."""
-    return [f"{module.name}.{name}" for module in modules for name in _mutable_names(module.tree)]
+    """Module-level names whose value changes: tables, caches, locks, counters, objects that change themselves.
+
+    What `livegrad.state` owns is not among them, and neither are memos of pure functions, which nobody can see; but a
+    memo of a function without parameters is a thing that is made once for the process.
+    """
+    modules = list(modules)
+    classes: defaultdict[str, list[bool]] = defaultdict(list)
+    private: defaultdict[str, set[str]] = defaultdict(set)
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and node.name != "Owned":
+                changes = _is_changing(node)
+                if not node.name.startswith("_"):
+                    classes[node.name].append(changes)
+                elif changes:
+                    private[module.name].add(node.name)
+    public = _MUTABLE | {name for name, found in classes.items() if all(found)}
+    return [
+        f"{module.name}.{name}"
+        for module in modules
+        for name in sorted(_state_names(module.tree, public | private[module.name]))
+    ]
 
 
-def _mutable_names(tree: ast.Module) -> Iterator[str]:
+def _state_names(tree: ast.Module, changing: set[str]) -> set[str]:
+    values = dict(_assigned(tree))
+    names = {name for name, value in values.items() if _is_mutable(value, changing)}
+    names |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and _is_made_once(node)}
+    for definition in tree.body:
+        if isinstance(definition, ast.FunctionDef | ast.ClassDef):
+            for node in ast.walk(definition):
+                written = _written_name(node)
+                if isinstance(values.get(written), ast.Dict | ast.List | ast.Set | ast.Call):
+                    names.add(written)
+                if isinstance(node, ast.Global):
+                    names.update(node.names)
+    return names
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """The names that a module assigns at its top level, with their values."""
     for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-        if value is not None and _begins_empty(value):
-            yield from (target.id for target in targets if isinstance(target, ast.Name))
+        if isinstance(node, ast.Assign):
+            yield from ((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            yield node.target.id, node.value
 
 
-def _begins_empty(value: ast.expr) -> bool:
+def _is_mutable(value: ast.expr, changing: set[str]) -> bool:
+    """Whether a value begins empty, to be filled, or is an object that changes."""
     if isinstance(value, ast.List | ast.Set):
         return not value.elts
     if isinstance(value, ast.Dict):
         return not value.keys
     if isinstance(value, ast.Call):
-        called = value.func.value if isinstance(value.func, ast.Subscript) else value.func
-        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-        return name in _MUTABLE and not (value.args and name in ("dict", "list", "set"))
+        name = _called_name(value)
+        return name in changing and not (value.args and name in ("dict", "list", "set"))
     return False
+
+
+def _called_name(call: ast.Call) -> str:
+    called = call.func.value if isinstance(call.func, ast.Subscript) else call.func
+    return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+
+
+def _is_changing(node: ast.ClassDef) -> bool:
+    """Whether methods, but for those that make an object, assign to attributes of `self` or fill them."""
+    bases = {_called_name(ast.Call(base, [], [])) for base in node.bases}
+    methods = [own for own in node.body if isinstance(own, ast.FunctionDef) and own.name not in _MAKING]
+    return bool(bases & _MUTABLE) or any(_changes_self(own) for method in methods for own in ast.walk(method))
+
+
+def _changes_self(node: ast.AST) -> bool:
+    match node:
+        case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+            every = [own for target in targets for own in (target.elts if isinstance(target, ast.Tuple) else [target])]
+            return any(_is_of_self(own) for own in every)
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+            return _is_of_self(target)
+        case ast.Call(func=ast.Attribute(value=filled, attr=method)):
+            return method in _FILLING and _is_of_self(filled)
+        case ast.Call(func=ast.Name(id="setattr"), args=[ast.Name(id="self"), *_]):
+            return True
+    return False
+
+
+def _is_of_self(target: ast.expr) -> bool:
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+
+
+def _written_name(node: ast.AST) -> str:
+    """The name of what a statement changes: by an index, by an attribute, or by a method that fills it."""
+    match node:
+        case ast.Assign(targets=[ast.Subscript(value=target) | ast.Attribute(value=target)]):
+            pass
+        case ast.AugAssign(target=ast.Attribute(value=target)):
+            pass
+        case ast.Call(func=ast.Attribute(value=target, attr=method)) if method in _FILLING:
+            pass
+        case _:
+            return ""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _is_made_once(node: ast.FunctionDef) -> bool:
+    """Whether a function without parameters keeps its result."""
+    decorators = {ast.unparse(own).partition("(")[0].rpartition(".")[2] for own in node.decorator_list}
+    return bool(decorators & {"cache", "lru_cache"}) and not node.args.args
 
 
 def hooks(modules: Iterable[Module]) -> list[str]:

@@ -165,6 +165,15 @@ def executor_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def own_session() -> Iterator[None]:
+    """Caches, counts and background threads that only this test uses."""
+    from livegrad.state import fresh_session
+
+    with fresh_session():
+        yield
+
+
+@pytest.fixture
 def update_ir(request: pytest.FixtureRequest) -> bool:
     """True when golden files are to be rewritten."""
     return bool(request.config.getoption("--update-ir"))

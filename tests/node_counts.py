@@ -1,4 +1,4 @@
-"""How many nodes are alive, for tests of memory: counted when no other thread makes or frees any."""
+"""How many nodes are alive in the process, for tests of memory. They take a session or a process of their own."""
 
 import gc
 
@@ -7,11 +7,8 @@ from livegrad.runtime.cpu.tier_up import background_compiler
 
 
 def settled_node_count() -> int:
-    """The nodes alive, but for those that are about to go.
-
-    Kernels of earlier tests that wait for better code hold nodes, and making it makes some: first that, then garbage.
-    """
-    background_compiler.wait()
+    """The nodes alive, but for garbage and for those of kernels that wait for the optimised tier."""
+    background_compiler.current.wait()
     while gc.collect():  # what a finalizer lets go of may be garbage in its turn
         continue
     return live_node_count()

@@ -36,7 +36,7 @@ def layers(loaded: set[str]) -> set[str]:
 
 def test_import_loads_the_value_ir_and_its_ops_alone() -> None:
     loaded = modules_after("import livegrad")
-    assert layers(loaded) == {"diagnostics", "ir", "ops", "public_names"}
+    assert layers(loaded) == {"diagnostics", "ir", "ops", "public_names", "state"}
     assert not {"llvmlite", "pyopencl", "cuda", "asyncio", "multiprocessing"} & loaded
     assert sum(name.startswith("livegrad") for name in loaded) <= 60
 
@@ -54,12 +54,12 @@ def test_an_engine_on_the_cpu_loads_no_library_of_a_gpu() -> None:
 
 def test_the_command_line_loads_what_a_command_needs_when_it_runs() -> None:
     loaded = modules_after("from livegrad.tools import cli\ntry: cli.main(['mesh', '--help'])\nexcept SystemExit: pass")
-    assert layers(loaded) == {"diagnostics", "ir", "ops", "public_names", "tools"}
+    assert layers(loaded) == {"diagnostics", "ir", "ops", "public_names", "state", "tools"}
 
 
 def test_listing_the_names_loads_nothing() -> None:
     loaded = modules_after("import livegrad\nassert {'Tensor', 'Engine', 'load_3mf'} <= {*dir(livegrad)}")
-    assert layers(loaded) == {"diagnostics", "ir", "ops", "public_names"}
+    assert layers(loaded) == {"diagnostics", "ir", "ops", "public_names", "state"}
 
 
 def test_every_name_of_the_table_is_where_it_says() -> None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import sdf
-from benchmarks.peers import jax_gradients, jax_tensors
+from benchmarks.peers import jax_gradients, jax_loops, jax_tensors
 from benchmarks.problems import (
     FIRST_GRADIENTS,
     GRADBENCH,
@@ -94,6 +94,7 @@ def build_first_gradient(problem: Problem) -> Run:
 
 BUILDERS = {
     **jax_tensors.BUILDERS,
+    **jax_loops.BUILDERS,
     **dict.fromkeys(GRADBENCH, jax_gradients.build_gradbench),
     **dict.fromkeys(SDF_GRADIENTS, build_sdf_gradient),
     **dict.fromkeys([kind + PRIMAL for kind in SDF_GRADIENTS], build_sdf),

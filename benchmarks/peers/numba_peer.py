@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit, prange
 
 from benchmarks import sdf
+from benchmarks.peers import numba_loops
 from benchmarks.problems import Array, Problem, Run, inputs, parameters, program
 
 VERSION = numba.__version__
@@ -129,6 +130,7 @@ def build_first_call(problem: Problem) -> Run:
 
 
 BUILDERS = {
+    **numba_loops.BUILDERS,
     "sdf_algebraic": build_sdf,
     "sdf_transcendental": build_sdf,
     "softmax": build_softmax,

@@ -3,6 +3,7 @@
 import numpy as np
 
 from benchmarks import sdf, workloads
+from benchmarks.loops import catalogue as loops
 from benchmarks.problems import NUMPY_OPERATIONS, Array, Problem, Run, inputs, parameters, program
 
 VERSION = np.__version__
@@ -59,7 +60,13 @@ def build_workload(problem: Problem) -> Run:
     return lambda: program(workloads.NUMPY, *arrays)
 
 
+def build_loops(problem: Problem) -> Run:
+    arrays, program = inputs(problem), loops.KINDS[problem.kind].numpy
+    return lambda: program(*arrays)
+
+
 BUILDERS = {
+    **dict.fromkeys(loops.KINDS, build_loops),
     **dict.fromkeys(("chain", "reductions", "softmax_tensors", "layer_norm", "attention"), build_workload),
     "sdf_algebraic": build_sdf,
     "sdf_transcendental": build_sdf,

@@ -1,9 +1,20 @@
 """Requirements are judged by medians, and what was not measured is never counted as met."""
 
-from benchmarks.harness import Benchmark, Effort, LocalSampler, Outcome, Result, interleave
+import dataclasses
+
+from benchmarks.harness import (
+    Benchmark,
+    Effort,
+    LocalSampler,
+    Outcome,
+    Result,
+    calls_a_sample,
+    interleave,
+    join_outcomes,
+)
 from benchmarks.problems import Problem
-from benchmarks.report import missed, table, write_json
-from benchmarks.requirements import AtLeast, AtMost
+from benchmarks.report import missed, suite_lines, table, worst_ratios, write_json
+from benchmarks.requirements import AtLeast, AtMost, MeanAtLeast, ShareAtLeast
 
 PEERS = ("jax", "torch", "numba", "numpy")
 
@@ -40,7 +51,7 @@ def test_slow_contender_stops_when_its_time_is_spent(monkeypatch):
     monkeypatch.setattr(slow, "sample", lambda calls: 10.0)
     monkeypatch.setattr(quick, "sample", lambda calls: 0.1)
     results = {"slow": Result(), "quick": Result()}
-    interleave({"slow": slow, "quick": quick}, results, 1, Effort(rounds=3, seconds=5.0))
+    interleave({"slow": slow, "quick": quick}, results, {"slow": 1, "quick": 1}, Effort(rounds=3, seconds=5.0))
     assert [len(results[name].samples) for name in ("slow", "quick")] == [1, 3]
 
 
@@ -49,3 +60,46 @@ def test_json_keeps_every_sample(monkeypatch, tmp_path):
     path = write_json("foundation", [softmax_outcome(Result([0.1, 0.2]))], {"threads": 2})
     assert path.name.endswith("-foundation.json")
     assert '"samples"' in path.read_text()
+
+
+def test_a_sample_makes_as_many_calls_as_fit_into_its_time(monkeypatch):
+    sampler = LocalSampler("livegrad")
+    monkeypatch.setattr(sampler, "sample", lambda calls: 0.001)
+    row = Benchmark("row", "row", Problem("softmax", 4), ("livegrad",), calls=3)
+    assert calls_a_sample(sampler, row) == 3
+    assert calls_a_sample(sampler, dataclasses.replace(row, sample_seconds=0.0105)) == 10
+    assert calls_a_sample(sampler, dataclasses.replace(row, sample_seconds=1e-6)) == 1
+
+
+def test_samples_of_several_processes_are_joined():
+    joined = join_outcomes([softmax_outcome(Result([0.1, 0.2])), softmax_outcome(Result([0.3]))])
+    assert joined.results["livegrad"].samples == [0.1, 0.2, 0.3]
+    assert len(joined.results["jax"].samples) == 4
+
+
+def test_a_contender_that_failed_in_one_process_is_not_measured():
+    joined = join_outcomes([softmax_outcome(Result([0.1])), softmax_outcome(Result(reason="its result is wrong"))])
+    assert (joined.results["livegrad"].samples, joined.results["livegrad"].reason) == ([], "its result is wrong")
+
+
+def loop_outcome(name: str, livegrad: Result) -> Outcome:
+    row = Benchmark(name, name, Problem("softmax", 4), ("livegrad", "jax"))
+    return Outcome(row, {"livegrad": livegrad, "jax": Result([1.0])})
+
+
+def test_of_a_program_the_worst_size_counts():
+    outcomes = [loop_outcome("lu_l1", Result([0.5])), loop_outcome("lu_l2", Result([4.0]))]
+    assert worst_ratios(outcomes) == {"lu": 0.25}
+    assert worst_ratios([*outcomes, loop_outcome("lu_memory", Result(reason="it failed"))]) == {"lu": 0.0}
+
+
+def test_suites_are_judged_by_all_programs():
+    ratios = {"lu": 0.5, "crc": 2.0, "fdtd": 8.0}
+    assert ShareAtLeast(0.8, 1.0).judge(ratios) == (2 / 3, False)
+    assert ShareAtLeast(0.6, 1.0).judge(ratios) == (2 / 3, True)
+    found, met = MeanAtLeast(1.5).judge(ratios)
+    assert (round(found, 12), met) == (2.0, True)
+    assert MeanAtLeast(1.5).judge({**ratios, "sieve": 0.0}) == (0.0, False)
+    lines = suite_lines("loops", [loop_outcome("lu_l1", Result([4.0]))])
+    assert lines[0].endswith("MISSED (0%)")
+    assert lines[1].endswith("MISSED (0.25 ×)")

@@ -1,6 +1,6 @@
 """Kernels for other machines: object code comes out for each, and narrower vectors give the same values here."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,6 @@ from livegrad.runtime.cpu import kernel_code, math_library
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.native.llvm_jit import cross_compile, host_target
-from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 
@@ -114,16 +113,12 @@ def test_kernels_compile_for_other_machines(program: str, target: str) -> None:
 
 
 @pytest.fixture(params=[16, 32, 64], ids=lambda size: f"{size} bytes")
-def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Kernels made for vectors of another size, and none from disk, which has those of this machine's size."""
+def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, without_caches: None) -> int:
+    """Kernels made for vectors of another size, and none from a cache, which has those of this machine's size."""
     narrowed = replace(host_target(), vector_bytes=request.param)
     for module in (kernel_code, math_library):
         monkeypatch.setattr(module, "host_target", lambda: narrowed)
-    before = set_default_cache(ObjectCache(CacheSettings(None)))
-    kernel_code.forget_kernels()
-    yield request.param
-    set_default_cache(before)
-    kernel_code.forget_kernels()
+    return request.param
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -1,6 +1,6 @@
 """Long straight-line kernels with many roots interleave two halves of their lanes: same bits, few kernels."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ from livegrad.codegen.llvm.kernel_module import emit_kernel
 from livegrad.compiler import lower_loops
 from livegrad.runtime.cpu import CpuFunction, kernel_code
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 
@@ -68,16 +67,12 @@ def test_other_kernels_run_in_step(function: lg.ir.Function, vector_bytes: int, 
 
 
 @pytest.fixture
-def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    before = set_default_cache(ObjectCache(CacheSettings(None)))
-
+def compiled_anew(monkeypatch: pytest.MonkeyPatch, without_caches: None) -> Callable[[str], None]:
     def choose(code: str) -> None:
         monkeypatch.setenv("LIVEGRAD_CODE", code)
         kernel_code.forget_kernels()
 
-    yield choose
-    set_default_cache(before)
-    kernel_code.forget_kernels()
+    return choose
 
 
 def test_interleaving_does_not_change_a_bit_for_any_number_of_points(compiled_anew: Callable[[str], None]) -> None:

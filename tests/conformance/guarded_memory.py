@@ -21,6 +21,7 @@ from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_defaul
 from livegrad.schedule import plan_passes
 from livegrad.schedule.allocate import Touching, live_ranges
 from livegrad.schedule.plan import ALIGNMENT, Buffer
+from livegrad.state import fresh_session
 
 PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -98,18 +99,11 @@ def run_guarded(compiled: Function, *arguments: Any) -> Any:
     return cpu_function.run_function(compiled, *map(guarded_copy, arguments))
 
 
-def _forget() -> None:
-    cpu_function.forget_functions()
-    cpu_function._bodies.clear()
-    _guards_of.clear()
-
-
 @contextmanager
 def guarding_buffers() -> Iterator[None]:
     """Everything that is compiled meanwhile has guarded memory; nothing compiled before or after is mixed with it."""
-    before = set_default_cache(ObjectCache(CacheSettings(None)))
-    _forget()
-    with pytest.MonkeyPatch.context() as patch:
+    with fresh_session(), pytest.MonkeyPatch.context() as patch:
+        set_default_cache(ObjectCache(CacheSettings(None)))
         patch.setattr(plan_passes, "allocate_arena", _allocate)
         for module in (compiled_plan, loop_body):
             patch.setattr(module, "plan_memory", _plan_memory)
@@ -119,5 +113,4 @@ def guarding_buffers() -> Iterator[None]:
         try:
             yield
         finally:
-            _forget()
-            set_default_cache(before)
+            _guards_of.clear()

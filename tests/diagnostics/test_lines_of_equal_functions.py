@@ -33,6 +33,7 @@ from livegrad.runtime.cpu import compile_function, kernel_code
 from livegrad.runtime.cpu import cpu_function as cpu_function
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.state import fresh_session
 from tests.node_counts import settled_node_count
 
 FILES = {"first.py": 3, "second.py": 40}
@@ -133,11 +134,9 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]
 
     for owner, name in ((cpu_function, "lower"), (kernel_code.Compiling, "_made")):
         monkeypatch.setattr(owner, name, counted(name, getattr(owner, name)))
-    before = set_default_cache(ObjectCache(CacheSettings(tmp_path / "objects")))
-    kernel_code.forget_kernels()
-    cpu_function.forget_functions()
-    yield done
-    set_default_cache(before)
+    with fresh_session():
+        set_default_cache(ObjectCache(CacheSettings(tmp_path / "objects")))
+        yield done
 
 
 def test_functions_that_differ_in_lines_are_compiled_once(case: Any, work: list[str], tmp_path: Path) -> None:
@@ -153,7 +152,7 @@ def test_functions_that_differ_in_lines_are_compiled_once(case: Any, work: list[
 def test_functions_that_differ_in_lines_are_one_in_the_cache_on_disk(case: Any, work: list[str]) -> None:
     functions, arguments = case
     assert place_of(compile_function(functions[0]), *arguments) == EXPECTED[0]
-    background_compiler.wait()  # it is written to the disk once it is as good as it gets
+    background_compiler.current.wait()  # it is written to the disk once it is as good as it gets
     kernel_code.forget_kernels()
     cpu_function.forget_functions()
     work.clear()
@@ -316,6 +315,7 @@ def test_threads_that_compile_equal_functions_name_their_own_lines() -> None:
     assert found == {number: f"thread{number}.py:{10 + number}" for number in range(8)}
 
 
+@pytest.mark.usefixtures("own_session")
 def test_lines_of_a_function_that_is_gone_are_gone() -> None:
     text = "def f(a, b):\n    return (a * 54321) // b\n"
     kept = lg.ir.trace(_written(text, "f", "kept.py", 7), I, I)

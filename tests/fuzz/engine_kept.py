@@ -106,5 +106,5 @@ def _check_executable(executable: Any, plan: LivePlan) -> None:
     leaves = {leaf.key: leaf for step in plan.steps.values() for leaf in step.block_steps()}
     _same_keys("codes", executable._codes, leaves)
     assert executable.calls.keys() <= plan.steps.keys()
-    _same("bound memory", executable.maker.bound, {key: plan.buffers[key].shape for key in plan.bindings})
+    _same("bound memory", executable.maker.bound, {key: plan.buffers[key] for key in plan.bindings})
     assert executable._bytes == sum(spec.bytes for spec in plan.buffers.values() if spec.lifetime != "external")

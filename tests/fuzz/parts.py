@@ -28,6 +28,7 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Vector, f32
 from livegrad.ops.aggregate import make_vector
+from livegrad.state import fresh_session
 
 SHORT = 4
 LIMIT = 2.0  # of the bounds, along each axis
@@ -277,13 +278,10 @@ def _masks_for_all() -> Iterator[None]:
     before = masking.LEAST_COST
     masking.LEAST_COST = 10.0
     try:
-        for function in (masking.choices_of, masking.number_of_words):
-            function.cache_clear()
-        yield
+        with fresh_session():
+            yield
     finally:
         masking.LEAST_COST = before
-        for function in (masking.choices_of, masking.number_of_words):
-            function.cache_clear()
 
 
 def _check_volume(part: lg.Part, tree: Tree, generator: np.random.Generator, shown: str) -> str:

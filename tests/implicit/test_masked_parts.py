@@ -13,13 +13,11 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.compiler import lower
 from livegrad.implicit.bodies import masking, pruning
-from livegrad.implicit.bodies import part as part_module
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.pruning import Lattice, bounded, find_blocks
 from livegrad.implicit.bodies.rendering import render
 from livegrad.implicit.bodies.slicing import draw_plane, slice_part
 from livegrad.implicit.bodies.thin_chords import halved, masks_at
-from livegrad.implicit.meshing import surface_points
 from livegrad.implicit.meshing.meshing import mesh
 from livegrad.implicit.nodes.exact_gradient import exact_gradient
 from livegrad.ir.function import make_function
@@ -28,11 +26,11 @@ from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Vector, f32
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import members_of
-from livegrad.runtime.cpu import CpuFunction, compile_function, forget_functions
+from livegrad.runtime.cpu import CpuFunction, compile_function
 from livegrad.runtime.cpu import derived_functions as derived_functions
-from livegrad.runtime.cpu.kernel_code import forget_kernels
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.state import fresh_session
 
 WIDE = ((-1.2, -1.2, -1.2), (1.2, 1.2, 1.2))
 
@@ -41,12 +39,8 @@ WIDE = ((-1.2, -1.2, -1.2), (1.2, 1.2, 1.2))
 def masks_for_fewer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Masks from a tenth of the cost on at which they pay: less code to compile."""
     monkeypatch.setattr(masking, "LEAST_COST", masking.LEAST_COST / 10)
-    remembered = masking.choices_of, masking.number_of_words
-    for function in remembered:
-        function.cache_clear()
-    yield
-    for function in remembered:
-        function.cache_clear()
+    with fresh_session():
+        yield
 
 
 @cache
@@ -137,10 +131,10 @@ def test_normals_where_a_member_is_undefined_or_flat_are_those_of_the_function()
 def test_a_picture_runs_the_code_that_a_mesh_was_made_with() -> None:
     part = spheres(12)
     mesh(part, feature_size=0.3)
-    made = [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.choices_of)]
+    made = [compiled.misses for compiled in (masking.masked_bounds, masking.choices_of)]
     for direction in ((1, 2, -3), (0, 0, -1)):
         render(part, size=(24, 24), direction=direction)
-    assert [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.choices_of)] == made
+    assert [compiled.misses for compiled in (masking.masked_bounds, masking.choices_of)] == made
 
 
 def test_near_the_surface_few_of_the_shapes_are_looked_at() -> None:
@@ -171,10 +165,10 @@ def test_blocks_are_those_that_are_found_without_masks(monkeypatch: pytest.Monke
 def test_parameters_of_a_part_with_masks_compile_nothing() -> None:
     part = spheres(40)
     draw_plane(part, size=64)
-    made = [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.number_of_words)]
+    made = [compiled.misses for compiled in (masking.masked_bounds, masking.number_of_words)]
     small = part.with_parameters(radius=0.01)
     picture = draw_plane(small, size=64)
-    assert [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.number_of_words)] == made
+    assert [compiled.misses for compiled in (masking.masked_bounds, masking.number_of_words)] == made
     assert picture.sum() < draw_plane(part, size=64).sum()
     np.testing.assert_array_equal(picture, draw_plane(small, size=64, pruned=False))
 
@@ -217,34 +211,20 @@ def test_gradients_of_long_chains_grow_with_their_length() -> None:
 
 
 @pytest.fixture
-def own_cache(tmp_path: Path) -> Iterator[None]:
-    before = set_default_cache(ObjectCache(CacheSettings(tmp_path / "cache")))
-    as_in_a_new_process()
-    yield
-    set_default_cache(before)
-    as_in_a_new_process()
-
-
-def as_in_a_new_process() -> None:
-    background_compiler.wait()
-    forget_functions()
-    forget_kernels()
-    for module in (masking, part_module, pruning, surface_points):
-        for made in vars(module).values():
-            if hasattr(made, "cache_clear"):
-                made.cache_clear()
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_what_was_drawn_and_meshed_before_is_drawn_and_meshed_without_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_drawn_and_meshed_before_is_drawn_and_meshed_without_a_pass(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     part = spheres(12, cut=True)
 
     def made() -> tuple[Any, ...]:
-        surface = mesh(part, feature_size=0.3)
-        return render(part, size=(24, 24)), surface.vertices, surface.triangles
+        with fresh_session():  # as in another process
+            set_default_cache(ObjectCache(CacheSettings(tmp_path / "cache")))
+            surface = mesh(part, feature_size=0.3)
+            pictures = render(part, size=(24, 24)), surface.vertices, surface.triangles
+            background_compiler.current.wait()
+        return pictures
 
     expected = made()
-    as_in_a_new_process()
     derived: list[str] = []
 
     def compile_derived(function: lg.ir.Function) -> CpuFunction:

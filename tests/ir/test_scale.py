@@ -18,18 +18,18 @@ from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import reachable_functions, rewrite, toposort
 from livegrad.ops.control import call
 from livegrad.ops.elementwise import add, sub
-from livegrad.runtime.cpu.tier_up import background_compiler
+from livegrad.state import fresh_session
 from tests.long_forms import LONG
-from tests.node_counts import settled_node_count
 
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
     """No cycle collector: what the test frees is freed by reference counts alone, and at once."""
-    settled_node_count()
-    gc.disable()
-    yield
-    gc.enable()
+    with fresh_session():  # whose background thread has nothing to do
+        gc.collect()
+        gc.disable()
+        yield
+        gc.enable()
 
 
 def chain(length: int, leaf: Node) -> Node:
@@ -42,8 +42,7 @@ def chain(length: int, leaf: Node) -> Node:
 
 
 def settled_count() -> int:
-    """The nodes alive, after the table has cleared away what died; kernels of other tests are not at work."""
-    background_compiler.wait()
+    """The nodes alive, after the table has cleared away what died."""
     input_node(Key("broom"), f32)
     return live_node_count()
 

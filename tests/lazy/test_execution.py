@@ -129,6 +129,7 @@ def test_asarray_copies_so_later_writes_do_not_show():
     assert x.tolist() == [1.0] * 3
 
 
+@pytest.mark.usefixtures("own_session")
 def test_a_loop_that_updates_its_tensors_forgets_its_past():
     w, nodes = data(64), 0
     for step in range(40):

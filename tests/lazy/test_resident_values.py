@@ -10,8 +10,9 @@ import pytest
 
 import livegrad as lg
 from livegrad.ir.node import Function
-from livegrad.lazy import compiled_graphs, devices, lazy_values
+from livegrad.lazy import devices, lazy_values
 from livegrad.runtime.cpu import compile_function
+from livegrad.state import fresh_session
 
 
 class Away:
@@ -61,9 +62,8 @@ def compile_for_device(function: Function) -> Any:
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     backend = SimpleNamespace(DeviceArray=Away, compile_chosen=lambda: compile_for_device, make_room=[])
     monkeypatch.setattr(devices, "_cuda", lambda: backend)
-    compiled_graphs.forget_programs()
-    yield
-    compiled_graphs.forget_programs()
+    with fresh_session():
+        yield
 
 
 def copies() -> int:

@@ -490,7 +490,7 @@ def _around(inner: lg.Block, depth: int, in_region: bool) -> lg.Block:
         for pin in (*inner.inputs.values(), *inner.outputs.values()):
             composite.expose(pin)
         inner = composite
-    return lg.If("gate", inner) if in_region else inner
+    return lg.If("gate", inner) if in_region and isinstance(inner, lg.Composite) else inner
 
 
 @pytest.mark.parametrize(("depth", "in_region"), [(0, False), (1, False), (2, False), (1, True), (2, True)])

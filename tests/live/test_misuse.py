@@ -327,6 +327,33 @@ def test_bound_memory_that_was_resized_before_it_is_first_read_is_not_read(execu
     assert engine.step().failed == {"total", "maybe"}
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("frames_before", [0, 1])
+def test_bound_memory_whose_owner_gives_it_another_type_or_shape_is_not_read(frames_before: int) -> None:
+    engine = lg.Engine()
+    double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
+    engine.add(lg.block(lambda x=1.0: x, name="other"))
+    for attribute, value in (("dtype", np.int32), ("dtype", np.int16), ("shape", (2, 3))):
+        memory = np.arange(6, dtype=np.float32)
+        engine.bind(double["x"], memory)
+        for _ in range(frames_before):
+            engine.step()
+        setattr(memory, attribute, value)
+        frame = engine.step()
+        assert frame.failed == ({"double"} if frames_before else set())  # what has not run yet is as it is now
+        if frames_before:
+            with pytest.raises(lg.LivegradError, match="another type"):
+                engine.read(double)
+        else:
+            assert np.array_equal(engine.read(double), memory * 2.0)
+
+
+def test_the_memory_of_an_external_buffer_cannot_be_exchanged_unnoticed() -> None:
+    external = lg.live.ExternalBuffer(np.zeros(3))
+    with pytest.raises(AttributeError):
+        external.array = np.ones(3)  # type: ignore[misc]
+
+
 def test_a_body_with_other_parameters_is_no_mistake() -> None:
     engine = lg.Engine()
     block = engine.add(lg.block(lambda x=1.0, y=2.0: x + y, name="block"))

@@ -555,6 +555,19 @@ def test_a_frame_looks_through_the_description_only_while_nobody_can_edit_it(exe
         engine.read(gate), engine.read(count)
 
 
+def test_what_is_added_is_locked_however_deep_other_threads_may_edit_it() -> None:
+    with guarded_descriptions():
+        engine, outer, shared = Engine(), Composite("outer"), Composite("shared")
+    shared.graph.add(block(lambda x=1.0: x, name="one"))
+    outer.graph.add(If("inside", shared))
+    beside = If("beside", shared)
+    engine.add(outer), engine.add(beside)
+    engine.remove(outer), engine.remove(beside)
+    assert outer.graph.journal is not shared.graph.journal  # they went one after the other
+    engine.add(outer)
+    assert outer.graph.journal is shared.graph.journal is engine.graph.journal
+
+
 def test_errors_of_edits_are_raised_where_the_edit_is_made_also_while_frames_run():
     caught: list[LivegradError] = []
 

@@ -1,6 +1,6 @@
-"""What the tests of passes share: derivatives that they leave in caches are dropped when a module's tests are done.
+"""What the tests of passes share: each module's tests have a session of their own.
 
-Nodes are interned, with their places: what stays alive here would show up in the texts of other tests.
+Nodes are interned, with their places: derivatives that stay in caches would show up in the texts of other tests.
 """
 
 import gc
@@ -8,14 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from livegrad.passes.differentiate.forward import push_forward
-from livegrad.passes.differentiate.linearize import linearize
-from livegrad.passes.differentiate.transpose import transpose_function
+from livegrad.state import fresh_session
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forget_derivatives() -> Iterator[None]:
-    yield
-    for cached in (push_forward, linearize, transpose_function):
-        cached.cache_clear()
+def session_of_the_module() -> Iterator[None]:
+    with fresh_session():
+        yield
     gc.collect()

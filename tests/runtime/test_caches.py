@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ run = lg.ir.compile(lg.ir.trace(lambda x: ops.reduce(ops.sin(x) * factor, kind="
 x = np.linspace(0, 1, size, dtype=np.float32)
 total = float(run(x))
 assert abs(total - factor * np.sin(x.astype(np.float64)).sum()) < 1e-3 * size, total
-background_compiler.wait()
+background_compiler.current.wait()
 stats, cache = llvm_jit.stats(), default_cache().stats()
 print(json.dumps([stats.compiled, stats.loaded_from_disk, cache.stored, cache.rejected, cache.unavailable, total]))
 """
@@ -118,19 +118,17 @@ def test_two_processes_share_a_cache_at_once(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Iterator[ObjectCache]:
+def cache(tmp_path: Path, own_session: None) -> ObjectCache:
     own = ObjectCache(CacheSettings(tmp_path / "cache"))
-    before = set_default_cache(own)
-    forget_kernels()
-    yield own
-    set_default_cache(before)
+    set_default_cache(own)
+    return own
 
 
 def _loaded(function: lg.ir.Function, sizes: dict[str, int]) -> CompiledPlan:
     """The plan of a function as a fresh process loads it."""
     digest = function_digest(function)
     assert digest is not None
-    background_compiler.wait()
+    background_compiler.current.wait()
     data = default_cache().load(serialised_plan_key(digest, sizes))
     assert data is not None
     forget_kernels()
@@ -179,7 +177,6 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]]
 }
 
 
-@pytest.mark.usefixtures("settled_code")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_plan_from_disk_gives_the_same_bits(program: str, cache: ObjectCache) -> None:
     callable, types, arguments = PROGRAMS[program]
@@ -205,8 +202,8 @@ def test_a_plan_from_disk_knows_the_place_of_each_argument(cache: ObjectCache) -
 
 
 def test_more_kernels_than_are_kept_can_be_in_use(cache: ObjectCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_code._kernels, "most", 1)
-    monkeypatch.setattr(kernel_code._loaded, "most", 1)
+    monkeypatch.setattr(kernel_code.kernel_cache.current.compiled, "most", 1)
+    monkeypatch.setattr(kernel_code.kernel_cache.current.loaded, "most", 1)
 
     def folds(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         return tuple(ops.reduce(x * 1.28125, kind=kind, axes=(axis,)) for kind in ("sum", "max") for axis in (0, 1))
@@ -239,7 +236,7 @@ def test_a_serialised_plan_whose_code_is_gone_is_made_anew(cache: ObjectCache) -
     function = lg.ir.trace(lambda x: ops.exp(x) * 3.0625, lg.ir.types.Tensor(lg.f32, (10,)))
     values = np.ones(10, np.float32)
     expected = CpuFunction(function)(values)
-    background_compiler.wait()
+    background_compiler.current.wait()
     directory = cache.settings.directory
     assert directory is not None
     digest = function_digest(function)
@@ -276,7 +273,7 @@ def test_a_serialised_plan_that_cannot_be_read_is_made_anew(payload: bytes, cach
     key = serialised_plan_key(digest, {})
     cache.store(key, payload)
     assert CpuFunction(function)(np.ones(10, np.float32)).tolist() == [1.5625] * 10
-    background_compiler.wait()
+    background_compiler.current.wait()
     assert cache.load(key) not in (None, payload)
 
 

@@ -84,7 +84,7 @@ def test_the_thread_leaves_the_caller_its_processor() -> None:
     assert len(own) == len(allowed) - 1
 
 
-@pytest.mark.usefixtures("settled_code")
+@pytest.mark.usefixtures("own_session")
 def test_code_that_nobody_holds_is_freed() -> None:
     alive = stats().alive
     held = [_begin(_text(number)).finish()[1] for number in range(3)]

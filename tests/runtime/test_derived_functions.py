@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,10 @@ POINTS = np.linspace(-2, 2, 512, dtype=np.float32)
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[ObjectCache]:
+def cache(tmp_path: Path, own_session: None) -> ObjectCache:
     own = ObjectCache(CacheSettings(tmp_path / "cache"))
-    before = set_default_cache(own)
-    as_in_a_new_process()  # what another test compiled is not written to this cache
-    yield own
-    set_default_cache(before)
+    set_default_cache(own)
+    return own
 
 
 class Deriving:
@@ -45,7 +42,7 @@ def square(factor: float = 1.0) -> lg.ir.Function:
 
 
 def as_in_a_new_process() -> None:
-    background_compiler.wait()
+    background_compiler.current.wait()
     forget_functions()
     forget_kernels()
 
@@ -121,7 +118,7 @@ def test_without_a_directory_everything_is_derived() -> None:
 
 def test_a_number_is_derived_once_for_all_processes(cache: ObjectCache) -> None:
     assert derived_number(square(), "nodes", lambda function: 7) == 7
-    background_compiler.wait()
+    background_compiler.current.wait()
     assert derived_number(square(), "nodes", lambda function: 8) == 7
     assert derived_number(square(2.0), "nodes", lambda function: 8) == 8
 

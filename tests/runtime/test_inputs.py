@@ -10,15 +10,11 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.runtime.cpu.cpu_function import forget_functions
 
 N, M = lg.ir.Dimension.symbol("n"), lg.ir.Dimension.symbol("m")
 
 
-@pytest.fixture(autouse=True)
-def without_equal_functions_of_other_tests() -> None:
-    """Errors have the name of the first of equal functions."""
-    forget_functions()
+pytestmark = pytest.mark.usefixtures("own_session")  # errors have the name of the first of equal functions
 
 
 def _double(x: lg.ir.Node) -> lg.ir.Node:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.runtime.cpu.kernel_code import forget_kernels
 from livegrad.runtime.cpu.native.linker import LoadedCode, load
 from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, compile_image, compile_kernel, host_target
 
@@ -145,7 +144,6 @@ def test_no_kernel_of_ours_needs_another_linker(monkeypatch: pytest.MonkeyPatch)
         raise AssertionError("LLVM was asked to link")
 
     monkeypatch.setattr(llvm, "create_lljit_compiler", refuse)
-    forget_kernels()
     x = lg.asarray(np.linspace(0.1, 2.0, 300, dtype=np.float32).reshape(20, 15))
     results = [
         lg.softmax(lg.sin(x) @ x.mT),

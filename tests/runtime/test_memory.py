@@ -11,7 +11,7 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.runtime.cpu import memory_pool
 from livegrad.runtime.cpu.cpu_function import CpuFunction
-from livegrad.runtime.cpu.memory_pool import RESULTS, MemoryPool
+from livegrad.runtime.cpu.memory_pool import MemoryPool, memory_of_results
 
 N = lg.ir.Dimension.symbol("n")
 VECTOR = lg.ir.types.Tensor(lg.f32, (N,))
@@ -74,11 +74,11 @@ def test_the_memory_of_dropped_results_is_used_again_and_bounded() -> None:
     values = np.ones(200_000, np.float32)
     compiled(values)
     gc.collect()
-    before = RESULTS.kept_bytes
+    before = memory_of_results.current.kept_bytes
     for _ in range(50):
         compiled(values)
     gc.collect()
-    assert RESULTS.kept_bytes <= before + 2 * values.nbytes
+    assert memory_of_results.current.kept_bytes <= before + 2 * values.nbytes
 
 
 def test_the_memory_of_a_dropped_plan_is_that_of_the_next_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,12 +127,12 @@ def test_a_failed_run_gives_its_memory_back() -> None:
     good, bad = np.ones(200_000, np.float32), np.full(200_000, 2, np.float32)
     compiled(good)
     gc.collect()
-    before = RESULTS.kept_bytes
+    before = memory_of_results.current.kept_bytes
     for _ in range(20):
         with pytest.raises(lg.KernelCheckError):
             compiled(bad)
     gc.collect()
-    assert RESULTS.kept_bytes <= before + 2 * good.nbytes
+    assert memory_of_results.current.kept_bytes <= before + 2 * good.nbytes
     assert np.all(compiled(good) == 1.0)
 
 

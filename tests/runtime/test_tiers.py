@@ -35,7 +35,7 @@ ROWS = (6, 1037)
 
 
 def _codes() -> list[TieredFunction]:
-    return [code for code in kernels_module._loaded.values() if isinstance(code, TieredFunction)]
+    return [code for code in kernels_module.kernel_cache.current.loaded.values() if isinstance(code, TieredFunction)]
 
 
 def _bits(result: Any) -> bytes:
@@ -48,7 +48,7 @@ def _agree(run: Callable[[], Any]) -> None:
     codes = _codes()
     assert codes
     assert not any(code.is_optimized for code in codes)
-    background_compiler.wait()
+    background_compiler.current.wait()
     assert all(code.is_optimized for code in codes)
     assert _bits(run()) == before
 
@@ -86,7 +86,7 @@ def test_random_graphs_give_the_same_bits(data: st.DataObject) -> None:
     compiled = CpuFunction(graph.function)
     with np.errstate(all="ignore"):
         before = _bits(compiled(*graph.arguments))
-        background_compiler.wait()
+        background_compiler.current.wait()
         assert _bits(compiled(*graph.arguments)) == before
 
 
@@ -96,12 +96,12 @@ def test_a_plan_keeps_its_addresses_while_its_code_gets_better() -> None:
     compiled(np.ones(40, np.float32))
     (code,) = _codes()
     before = code.address
-    background_compiler.wait()
+    background_compiler.current.wait()
     assert code.is_optimized
     assert code.address == before
 
 
-@pytest.mark.usefixtures("settled_code", "without_caches")
+@pytest.mark.usefixtures("without_caches")
 def test_kernels_of_a_plan_share_a_module_while_the_compiler_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: False)
 
@@ -127,7 +127,7 @@ def test_a_kernel_that_nobody_holds_is_not_improved() -> None:
     try:
         forget_kernels()
         del compiled
-        background_compiler.wait()
+        background_compiler.current.wait()
     finally:
         TieredFunction.tier_up = before
     assert not recompiled
@@ -147,15 +147,15 @@ def test_a_quick_text_is_shorter() -> None:
 LEAVING = """
 from livegrad.runtime.cpu.native import llvm_jit
 from livegrad.runtime.cpu.tier_up import background_compiler
-background_compiler.quiet_seconds = float(os.environ["QUIET"])
+background_compiler.current.quiet_seconds = float(os.environ["QUIET"])
 run = lg.ir.compile(lg.ir.trace(lambda x: ops.exp(x) * 0.8125, lg.ir.types.Tensor(lg.f32, (50,))))
 run(np.ones(50, np.float32))
 from livegrad.runtime.cpu import kernel_code
 from livegrad.runtime.cpu.tiers import TieredFunction
-baseline = sum(isinstance(code, TieredFunction) for code in kernel_code._loaded.values())
+baseline = sum(isinstance(code, TieredFunction) for code in kernel_code.kernel_cache.current.loaded.values())
 compiled = llvm_jit.stats().compiled
 if os.environ.get("WAIT"):
-    background_compiler.wait()
+    background_compiler.current.wait()
 print(compiled, baseline)
 """
 
@@ -178,7 +178,7 @@ def test_a_child_of_a_fork_improves_its_own_kernels() -> None:
     expected = compiled(values).tobytes()
     child = os.fork()
     if child == 0:
-        background_compiler.wait()
+        background_compiler.current.wait()
         good = all(code.is_optimized for code in _codes()) and compiled(values).tobytes() == expected
         os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -10,7 +10,6 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.compiler import Compilation
-from livegrad.implicit.bodies import pruning
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
@@ -20,9 +19,10 @@ from livegrad.ops.aggregate import member
 from livegrad.ops.control import map_over
 from livegrad.runtime.cpu import CpuFunction, cpu_function
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
-from livegrad.runtime.cpu.cpu_function import forget_functions, run_function
+from livegrad.runtime.cpu.cpu_function import run_function
 from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.resize import resize_plan
+from livegrad.state import fresh_session
 
 N = Dimension.symbol("n")
 LENGTHS = (2, 5, 64, 513, 4096)
@@ -144,10 +144,8 @@ def test_a_random_map_has_one_plan_for_all_lengths(seed: int, scheduled: list[tu
 
 def test_a_picture_schedules_each_of_its_functions_once(scheduled: list[tuple[Function, Any]]) -> None:
     ball = lg.shapes.sphere(1.375).part(((-2.0, -2.0, -2.0), (2.0, 2.0, 2.0)))
-    pruning._turned_points.cache_clear()
-    pruning._turned_boxes.cache_clear()
-    forget_functions()
-    lg.render(ball, size=(48, 32))
+    with fresh_session():
+        lg.render(ball, size=(48, 32))
     functions = [lowered for lowered, _ in scheduled]
     assert len(functions) >= 4
     assert len(functions) == len(set(functions))

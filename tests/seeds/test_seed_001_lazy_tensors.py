@@ -197,7 +197,7 @@ def test_usage_example():
         tensor.free()
 
 
-@pytest.mark.own_process
+@pytest.mark.usefixtures("own_session")
 def test_memory_management_graphs_are_dropped_with_their_tensors():
     """Memory Management: nothing outlives the tensors that need it."""
 
@@ -322,6 +322,7 @@ def test_thread_safety():
 
 
 @pytest.mark.parametrize("depth", [10, 10_000])
+@pytest.mark.usefixtures("own_session")
 def test_performance_characteristics_operations_are_constant_time(depth):
     """Performance Characteristics: an operation adds its own nodes, however large the graph below it is."""
     x = lg.asarray([1.0])

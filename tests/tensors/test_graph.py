@@ -115,7 +115,7 @@ def test_merging_keeps_both_and_refuses_what_is_no_graph():
         assert caught.value.code == "graph-merge"
 
 
-@pytest.mark.own_process
+@pytest.mark.usefixtures("own_session")
 def test_merging_copies_no_node():
     a, b = two()
     first, second = (a + b).graph, (a * b).graph
@@ -139,7 +139,7 @@ def test_a_freed_graph_is_refused_with_the_line():
         a.graph.nodes
 
 
-@pytest.mark.own_process
+@pytest.mark.usefixtures("own_session")
 def test_freeing_a_graph_lets_its_nodes_go():
     before = settled_node_count()
     a, b = two()

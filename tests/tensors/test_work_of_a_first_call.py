@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 import livegrad as lg
 from livegrad.ir import propagate_lines
 from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
-from tests.node_counts import settled_node_count
+from livegrad.state import fresh_session
 
 PACKAGE = os.path.dirname(lg.__file__) + os.sep
 pytestmark = pytest.mark.own_process  # what other tests left behind is cleared up by calls, which would be counted
@@ -28,15 +29,14 @@ def calls_before_code(function: Callable[..., Any], *arguments: Any) -> int:
         nonlocal count
         count += event == "call" and frame.f_code.co_filename.startswith(BEFORE_CODE)
 
-    before = set_default_cache(ObjectCache(CacheSettings(None)))
-    lg.clear_caches()
-    settled_node_count()  # kernels of earlier calls that wait for better code hold what they were made from
-    sys.setprofile(note)
-    try:
-        lg.jit(function)(*arguments)
-    finally:
-        sys.setprofile(None)
-        set_default_cache(before)
+    with fresh_session():
+        set_default_cache(ObjectCache(CacheSettings(None)))
+        gc.collect()  # what earlier calls left behind would be cleared up by this one
+        sys.setprofile(note)
+        try:
+            lg.jit(function)(*arguments)
+        finally:
+            sys.setprofile(None)
     return count
 
 
@@ -90,9 +90,8 @@ def test_an_operation_takes_a_bounded_number_of_calls(
 
 
 def test_cleared_caches_know_no_part_of_a_derivative() -> None:
-    gradient_of(4), gradient_of(4)
-    again = gradient_of(4)
-    lg.jit(lg.grad(lambda x: lg.sum(lg.sin(x) * x)))(np.ones(3, np.float32))
-    lg.clear_caches()
-    assert all(derivation.kept == 0 for derivation in propagate_lines._derivations)
-    assert gradient_of(4) >= 0.95 * again
+    with fresh_session():
+        lg.jit(lg.grad(lambda x: lg.sum(lg.sin(x) * x)))(np.ones(3, np.float32))
+        assert propagate_lines.derivations.current
+        lg.clear_caches()
+        assert not propagate_lines.derivations.current

@@ -31,7 +31,7 @@ from livegrad.contexts.observe import Observer
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.node import Function
 from livegrad.ops.context import parse_feature
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import renew_lock_after_fork
 
 
 class ContextGraph:

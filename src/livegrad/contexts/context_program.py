@@ -23,7 +23,7 @@ from livegrad.contexts.view import draw_dot, draw_svg, draw_text
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.node import Function
 from livegrad.ops.context import FeatureLevel, parse_feature
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import renew_lock_after_fork
 
 if TYPE_CHECKING:
     from livegrad.contexts.context_graph import ContextGraph

@@ -1,31 +1,15 @@
-"""Lazy tensors in context graphs: as results of node functions, and as functions of features.
-
-Importing this module registers tensors with the cache: they are equal if they are the same expression. A handle can be
-rebound (`x[0] = 1`), so the cache returns a new handle each time.
-"""
+"""Lazy tensors in context graphs: as functions of features."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from livegrad.contexts.cache.interned_values import register_exact_key
 from livegrad.contexts.function_nodes import Kernel, context_function
 from livegrad.ir.node import Node
 from livegrad.ir.types import Type
 from livegrad.ops.context import context
 from livegrad.tensors.handle import Tensor, wrap
-
-
-def _size(tensor: Tensor) -> int:
-    sizes = [size for size in tensor.shape if isinstance(size, int)]
-    total = tensor.dtype.dtype.itemsize
-    for size in sizes:
-        total *= size
-    return total
-
-
-register_exact_key(Tensor, lambda tensor: tensor.node, renew=lambda tensor: wrap(tensor.node), size=_size)
 
 
 def context_tensor(feature: str, type: Type | None = None) -> Tensor:

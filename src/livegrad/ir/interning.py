@@ -5,11 +5,12 @@ Types and nodes are interned by the keys of their components.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections import deque
 from typing import Any, Generic, TypeVar
+
+from livegrad.state import renew_lock_after_fork
 
 _Object = TypeVar("_Object")
 _Key = tuple[Any, ...]
@@ -31,14 +32,14 @@ class InternTable(dict[_Key, Entry[_Object]]):
     True
     """
 
-    __slots__ = ("_dead", "lock")
+    __slots__ = ("__weakref__", "_dead", "lock")
 
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.RLock()  # a collection inside may run code that enters others
+        renew_lock_after_fork(self, "lock", threading.RLock)
         # Callbacks run at any moment, also while the lock is held: they only append here, and `enter` clears up.
         self._dead: deque[Entry[_Object]] = deque()
-        _tables.append(self)
 
     def enter(self, key: _Key, fresh: _Object) -> _Object:
         """The object that the key stands for from now on: this one, or one that another thread has just entered."""
@@ -63,16 +64,3 @@ class InternTable(dict[_Key, Entry[_Object]]):
                 if entry is not gone:
                     self[gone.key] = entry  # of an object that took its place
                 del gone, entry  # its key may hold a function alive, whose nodes are to follow in this loop
-
-
-_tables: list[InternTable[Any]] = []
-
-
-def _renew_locks() -> None:
-    for table in _tables:
-        table.lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    # Another thread of the parent may have held one; that thread is not in the child.
-    os.register_at_fork(after_in_child=_renew_locks)

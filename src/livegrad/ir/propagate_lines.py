@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.source_lines import PlaceTable, ambient
 from livegrad.ir.walk import functions_in, nodes_of, reachable_functions
+from livegrad.state import Owned
 
 _P = ParamSpec("_P")
 _Subject = TypeVar("_Subject", Function, Module)
@@ -105,13 +106,13 @@ def propagates_lines(
     return kept
 
 
-_derivations: list[CachedDerivation[Any, Any]] = []
+# What each derivation of a session keeps.
+derivations: Owned[dict[CachedDerivation[Any, Any], Callable[..., Any]]] = Owned(dict)
 
 
 def forget_derivations() -> None:
     """Drops all that `cached_derivation` keeps: the parts of derivatives and batches too."""
-    for derivation in _derivations:
-        derivation.cache_clear()
+    derivations.current.clear()
 
 
 class CachedDerivation(Generic[_P, _Made]):
@@ -119,26 +120,19 @@ class CachedDerivation(Generic[_P, _Made]):
 
     def __init__(self, transform: Callable[Concatenate[Function, _P], _Made], maxsize: int) -> None:
         update_wrapper(self, transform)
-        self._transform = transform
-        self._kept = lru_cache(maxsize)(transform)
-        _derivations.append(self)
+        self._transform, self._maxsize = transform, maxsize
 
     def __call__(self, function: Function, /, *arguments: _P.args, **named: _P.kwargs) -> _Made:
         if not ambient.every_line:
-            return self._kept(function, *arguments, **named)
+            kept = derivations.current.get(self)
+            if kept is None:
+                kept = derivations.current.setdefault(self, lru_cache(self._maxsize)(self._transform))
+            return kept(function, *arguments, **named)
         made = {} if ambient.table is None else ambient.table.made
         key = (self, function, arguments, tuple(named.items()))
         if key not in made:
             made[key] = self._transform(function, *arguments, **named)
         return made[key]
-
-    @property
-    def kept(self) -> int:
-        """How many results are kept now."""
-        return self._kept.cache_info().currsize
-
-    def cache_clear(self) -> None:
-        self._kept.cache_clear()
 
 
 def cached_derivation(

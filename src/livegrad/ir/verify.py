@@ -15,11 +15,12 @@ from livegrad.ir.node import Attribute, Function, Key, Module, Node, is_interned
 from livegrad.ir.op import Op
 from livegrad.ir.types import Type
 from livegrad.ir.walk import functions_in, nodes_of, ops_below, ops_in, reachable_functions
+from livegrad.state import Owned
 
 _EXACT_KINDS = frozenset((bool, int, float, complex, str, type(None), Dimension, Function, Key))
 
 
-_verified: weakref.WeakSet[Function] = weakref.WeakSet()  # with all that they use
+_verified: Owned[weakref.WeakSet[Function]] = Owned(weakref.WeakSet)  # with all that they use
 
 
 def verify_function(function: Function, *, allow_inputs: bool = False, forbidden: Collection[Op] = ()) -> None:
@@ -53,16 +54,16 @@ def verify_module(
 def _verify(
     functions: Iterable[Function], allow_inputs: bool, forbidden: frozenset[Op], known: Collection[Node] = ()
 ) -> None:
-    functions = tuple(functions)
-    pending = [function for function in functions if function not in _verified]
+    functions, verified = tuple(functions), _verified.current
+    pending = [function for function in functions if function not in verified]
     seen = set(pending)
     while pending:
         function = pending.pop()
         _check_structure(function, known)
-        used = [own for own in functions_in(function) if own not in seen and own not in _verified]
+        used = [own for own in functions_in(function) if own not in seen and own not in verified]
         seen.update(used)
         pending += used
-    _verified.update(seen)
+    verified.update(seen)
     unwanted = forbidden if allow_inputs else forbidden | {input_op}
     for function in functions:
         if not ops_below(function).isdisjoint(unwanted):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +23,9 @@ from livegrad.ir.walk import exchanged_functions
 from livegrad.lazy.lazy_values import Array
 from livegrad.ops.conversion import cast
 from livegrad.runtime.cpu import compile_function
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import Owned, renew_lock_after_fork
 
 _MOST_PROGRAMS = 512
-_programs: LruCache[tuple[Any, ...], Program] = LruCache(_MOST_PROGRAMS)
-_seen: LruCache[tuple[Any, ...], bool] = LruCache(_MOST_PROGRAMS)  # graphs that were run, but for their whole numbers
-_lock = threading.Lock()
-renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 
 Compile = Callable[[Function], Any]  # a backend's: gives what can be called, and has plans
@@ -63,11 +58,25 @@ class Program:
         return list(results) if len(self._compiled.function.results) > 1 else [results]
 
 
+class _Programs:
+    """The programs of a session by the structure of their graphs."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        renew_lock_after_fork(self, "lock")
+        self.by_key: LruCache[tuple[Any, ...], Program] = LruCache(_MOST_PROGRAMS)
+        self.seen: LruCache[tuple[Any, ...], bool] = LruCache(_MOST_PROGRAMS)  # graphs that ran, without whole numbers
+
+
+_programs = Owned(_Programs)
+
+
 def forget_programs() -> None:
     """Drops all programs from memory; their code may still be on disk."""
-    with _lock:
-        _programs.clear()
-        _seen.clear()
+    programs = _programs.current
+    with programs.lock:
+        programs.by_key.clear()
+        programs.seen.clear()
 
 
 def find_program(
@@ -87,9 +96,10 @@ def find_program(
         return found, graph, False
     general = _describe(order, known, wanted, _is_number)
     if general.key != graph.key:
-        with _lock:
-            counts = general.key in _seen
-            _seen.keep(general.key, True)
+        programs = _programs.current
+        with programs.lock:
+            counts = general.key in programs.seen
+            programs.seen.keep(general.key, True)
         if counts:
             graph, found = general, _look_up((compile, general.key))
             if found is not None:
@@ -99,14 +109,16 @@ def find_program(
     except LivegradError as error:
         name_place(error, graph.places)
         raise
-    with _lock:
-        _programs.keep((compile, graph.key), made)
+    programs = _programs.current
+    with programs.lock:
+        programs.by_key.keep((compile, graph.key), made)
     return made, graph, True
 
 
 def _look_up(key: tuple[Any, ...]) -> Program | None:
-    with _lock:
-        return _programs.use(key)
+    programs = _programs.current
+    with programs.lock:
+        return programs.by_key.use(key)
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,26 @@ only increments one number.
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import Owned, renew_lock_after_fork
 
-_lock = threading.RLock()
-renew_lock_after_fork(sys.modules[__name__], "_lock", threading.RLock)
-_counts: Counter[str] = Counter()
-_ended: deque[tuple[Mapping[str, int], int]] = deque()
+
+class _Counters:
+    """The counts of a session, and the runs whose numbers have not been added yet."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        renew_lock_after_fork(self, "lock", threading.RLock)
+        self.counts: Counter[str] = Counter()
+        self.running: weakref.WeakSet[RepeatedRun] = weakref.WeakSet()
+        self.ended: deque[tuple[Mapping[str, int], int]] = deque()
+
+
+_counters = Owned(_Counters)
 
 
 class RepeatedRun:
@@ -30,13 +38,14 @@ class RepeatedRun:
     [('programs_compiled', 1), ('programs_reused', 2)]
     """
 
-    __slots__ = ("__weakref__", "_counted", "_first", "_later", "times")
+    __slots__ = ("__weakref__", "_counted", "_counters", "_first", "_later", "times")
 
     def __init__(self, first: Mapping[str, int], later: Mapping[str, int]) -> None:
         self._first, self._later = first, later
         self.times = self._counted = 0
-        with _lock:
-            _running.add(self)
+        self._counters = counters = _counters.current
+        with counters.lock:
+            counters.running.add(self)
 
     def take(self) -> list[tuple[Mapping[str, int], int]]:
         """The runs that were not taken before. Their number only grows: threads add to it without the lock."""
@@ -45,34 +54,32 @@ class RepeatedRun:
         return [(self._first, first), (self._later, self._counted - before - first)]
 
     def __del__(self) -> None:
-        # A finalizer may run anywhere: it takes no lock, and when Python ends this module's names may be gone.
-        if _ended is not None:
-            _ended.extend(self.take())
-
-
-_running: weakref.WeakSet[RepeatedRun] = weakref.WeakSet()
+        self._counters.ended.extend(self.take())  # a finalizer may run anywhere: it takes no lock
 
 
 def count(**more: int) -> None:
     """Adds to the counts."""
-    with _lock:
-        _counts.update(more)
+    counters = _counters.current
+    with counters.lock:
+        counters.counts.update(more)
 
 
 def all_counts() -> Counter[str]:
     """All counts so far, by name."""
-    with _lock:
-        taken = [counted for run in _running for counted in run.take()]
-        while _ended:
-            taken.append(_ended.popleft())
+    counters = _counters.current
+    with counters.lock:
+        taken = [counted for run in counters.running for counted in run.take()]
+        while counters.ended:
+            taken.append(counters.ended.popleft())
         for each, times in taken:
             for name, number in each.items():
-                _counts[name] += number * times
-        return _counts.copy()
+                counters.counts[name] += number * times
+        return counters.counts.copy()
 
 
 def clear_counts() -> None:
     """Sets all counts to zero."""
-    with _lock:
+    counters = _counters.current
+    with counters.lock:
         all_counts()
-        _counts.clear()
+        counters.counts.clear()

@@ -45,6 +45,7 @@ from livegrad.lazy.lazy_values import (
     known_value,
     leaf_of,
     read_leaf,
+    value_store,
 )
 from livegrad.lazy.truncate_history import truncate_histories
 from livegrad.ops.aggregate import get
@@ -93,7 +94,7 @@ def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Val
     while True:
         work = _Work(list(roots))
         try:
-            with lazy_values.lock:
+            with value_store.current.lock:
                 other = _claim(work)
             if other is None:
                 if work.kept:
@@ -110,7 +111,7 @@ def _known_already(roots: Sequence[Node]) -> list[Value] | None:
     and a claim on nothing would take longer than a small function. Otherwise None."""
     found: list[Value] = []
     hits = 0
-    with lazy_values.lock:
+    with value_store.current.lock:
         for root in roots:
             cell: Cell | None = root.cell
             if cell is not None and cell.companions:
@@ -127,7 +128,7 @@ def _known_already(roots: Sequence[Node]) -> list[Value] | None:
 
 
 def _release(work: _Work) -> None:
-    with lazy_values.lock:
+    with value_store.current.lock:
         for node in work.kept:
             if node.cell.pending is work.claim:
                 node.cell.pending = None
@@ -314,7 +315,7 @@ def _is_away(node: Node) -> bool:
 
 def _let_go(work: _Work, inputs: list[Node]) -> None:
     """Drops values that only this execution needed, and truncates long histories."""
-    with lazy_values.lock:
+    with value_store.current.lock:
         for node in inputs:
             if node not in work.lent and node.cell is not None and node.cell.value is not None and not is_held(node):
                 lazy_values.forget(node.cell)
@@ -364,7 +365,7 @@ def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str, 
         if results is None:
             results = RUNNERS[device](*_cut_out(order, known, wanted), wanted)
     costs = _costs(order, work)
-    with lazy_values.lock:
+    with value_store.current.lock:
         count(nodes_computed=sum(node not in work.known for node in order))
         for node, value in zip(wanted, results, strict=True):
             work.known[node] = value

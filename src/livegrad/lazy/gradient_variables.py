@@ -15,8 +15,11 @@ from livegrad.ir.walk import toposort
 from livegrad.lazy.lazy_values import Holder, holders_of
 from livegrad.ops.elementwise import detach
 
-_variables: list[weakref.ref[Any]] = []  # who wanted a gradient at some time
-_before_updates: weakref.WeakSet[Node] = weakref.WeakSet()  # what variables stood for until they were updated in place
+# Who wanted a gradient at some time. For the process: a history must not go while a gradient can be asked for through
+# it, and tensors may be used in any session.
+_variables: list[weakref.ref[Any]] = []
+# What variables stood for until they were updated in place.
+_before_updates: weakref.WeakSet[Node] = weakref.WeakSet()
 
 
 def note_variable(holder: Holder) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import threading
 import weakref
 from collections import deque
@@ -24,7 +23,7 @@ from livegrad.ir.node import Key, Node, make_unique_node
 from livegrad.ir.types import Tensor, scalar_of_dtype
 from livegrad.ir.walk import toposort
 from livegrad.lazy.counts import all_counts, clear_counts, count
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import Owned, renew_lock_after_fork
 
 Array = np.ndarray[Any, Any]
 
@@ -53,10 +52,6 @@ Value = Array | DeviceValue
 MOST_GENERATIONS = 8
 MOST_LOOKED_AT = 4000  # nodes that wait, for what they are built on
 
-# Re-entrant: a collection while it is held may run code that makes tensors.
-lock = threading.RLock()
-renew_lock_after_fork(sys.modules[__name__], "lock", threading.RLock)
-
 
 class Holder(Protocol):
     """Whoever can ask for a node's value: a tensor's handle."""
@@ -84,7 +79,7 @@ class Leaf(Key):
         self.name = "data"  # what Key does, written out: every result of every call comes by here
         self.array: Value = array
         self.external, self.detached = external, False
-        self.changed = 0  # when it was last given other data, in the count of `_changes`
+        self.changed = 0  # when it was last given other data, by `_clock`
         self.ancestors: Mapping[weakref.ref[Leaf], int] = _NO_ANCESTORS
 
 
@@ -107,7 +102,8 @@ class Claim(threading.Event):
 class Cell:
     """The memo slot of a node that the program holds or held.
 
-    `pending` is set while a thread computes the value; `stamp` says up to which change of leaves the value is good;
+    `store` counts the value's bytes; `pending` is set while a thread computes it; `stamp` says up to which change of
+    leaves it is good;
     `generation` counts the executions that the value is built on; `detached` is the leaf that its holders went on to,
     for graphs from before that still mean them.
     """
@@ -123,12 +119,14 @@ class Cell:
         "more_holders",
         "pending",
         "stamp",
+        "store",
         "value",
         "volatile",
     )
 
     def __init__(self) -> None:
         self.value: Value | None = None
+        self.store: ValueStore | None = None
         self.pending: Claim | None = None
         self.detached: Node | None = None
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
@@ -137,9 +135,9 @@ class Cell:
         self.companions: Sequence[weakref.ref[Any]] = ()  # seldom: who is computed together with this one
 
     def __del__(self) -> None:
-        # A finalizer may run anywhere: it takes no lock, and when Python ends this module's names may be gone.
-        if self.value is not None and _dropped is not None:
-            _dropped.append(self.value.nbytes)
+        # A finalizer may run anywhere: it takes no lock.
+        if self.value is not None and self.store is not None:
+            self.store.dropped.append(self.value.nbytes)
 
 
 @dataclass(frozen=True)
@@ -166,13 +164,22 @@ class Stats:
 
 
 _FEW_WAITING = 4096
-# Who holds nodes that are not computed; those that are, or are gone, are taken out when there are twice as many.
-_waiting: list[weakref.ref[Any]] = []
-_look_through_at = _FEW_WAITING
-_valued: weakref.WeakSet[Cell] = weakref.WeakSet()
-_dropped: deque[int] = deque()
-_changes = 0
-_cached_bytes = 0
+
+
+class ValueStore:
+    """The cached values of a session and their budget, the holders that wait for values, and the lock for all cells."""
+
+    def __init__(self) -> None:
+        # Re-entrant: a collection while it is held may run code that makes tensors.
+        self.lock = threading.RLock()
+        renew_lock_after_fork(self, "lock", threading.RLock)
+        # Who holds nodes that are not computed; the others are taken out when the list has doubled.
+        self.waiting: list[weakref.ref[Any]] = []
+        self.look_through_at = _FEW_WAITING
+        self.valued: weakref.WeakSet[Cell] = weakref.WeakSet()
+        self.dropped: deque[int] = deque()  # sizes of values that went with their cells
+        self.cached_bytes = 0
+        self.budget = _share_of_memory()
 
 
 def _share_of_memory() -> int:
@@ -183,7 +190,16 @@ def _share_of_memory() -> int:
         return 1 << 31
 
 
-_budget = _share_of_memory()
+value_store = Owned(ValueStore)
+
+
+class _Clock:
+    """Counts how often leaves were given other data. For the process: cells and leaves may be used in any session."""
+
+    now = 0
+
+
+_clock = _Clock()
 
 
 # --- holders ---------------------------------------------------------------------------------------------------------
@@ -193,14 +209,14 @@ def hold(node: Node, holder: Holder) -> None:
     """Registers a holder of the node, so that its value is cached."""
     cell = node.cell
     if cell is None:
-        with lock:
+        with value_store.current.lock:
             cell = node.cell
             if cell is None:
                 cell = Cell()
                 cell.holder = _noted(node, holder)
                 node.cell = cell
                 return
-    with lock:
+    with value_store.current.lock:
         known = cell.holder
         if known is not None and known() is not None:
             more = cell.more_holders
@@ -213,21 +229,22 @@ def hold(node: Node, holder: Holder) -> None:
 
 
 def _noted(node: Node, holder: Holder) -> weakref.ref[Any]:
-    global _look_through_at
     reference = weakref.ref(holder)
     if node.operands:
-        _waiting.append(reference)
-        if len(_waiting) >= _look_through_at:
-            _waiting[:] = [own for own in _waiting if _waits(own())]
-            _look_through_at = max(_FEW_WAITING, 2 * len(_waiting))
+        store = value_store.current
+        store.waiting.append(reference)
+        if len(store.waiting) >= store.look_through_at:
+            store.waiting[:] = [own for own in store.waiting if _waits(own())]
+            store.look_through_at = max(_FEW_WAITING, 2 * len(store.waiting))
     return reference
 
 
 def waiting_holders(most: int = 1000) -> list[Any]:
     """Who holds nodes that nobody has computed: the latest first, of a bounded number of whom there were."""
-    with lock:
+    store = value_store.current
+    with store.lock:
         # Asked for by every execution, so those who are done go: what is looked at stays short.
-        latest = _waiting[-most:] = [own for own in _waiting[-most:] if _waits(own())]
+        latest = store.waiting[-most:] = [own for own in store.waiting[-most:] if _waits(own())]
     holders = {id(holder): holder for reference in reversed(latest) if (holder := reference()) is not None}
     return [holder for holder in holders.values() if not _is_pending(holder)]
 
@@ -285,7 +302,7 @@ def is_held(node: Node) -> bool:
 def compute_together(holders: Iterable[Any]) -> None:
     """Notes that values share most of their work: whoever asks for one of them has all computed that are held then."""
     references = [weakref.ref(holder) for holder in holders]
-    with lock:
+    with value_store.current.lock:
         for reference in references:
             holder = reference()
             if holder is not None and holder._node is not None:
@@ -336,12 +353,11 @@ def _is_outdated(leaf: Leaf) -> bool:
 
 def replace_data(leaf: Leaf, array: Array) -> None:
     """Replaces the data of a leaf. Values computed from it are recomputed when they are next read."""
-    global _changes
-    with lock:
-        _changes += 1
+    with value_store.current.lock:
+        _clock.now += 1
         # Data of a device is replaced by data of that device.
         leaf.array = array if isinstance(leaf.array, np.ndarray) else type(leaf.array).from_host(array)  # type: ignore[attr-defined]
-        leaf.changed = _changes
+        leaf.changed = _clock.now
 
 
 # --- known values ----------------------------------------------------------------------------------------------------
@@ -361,7 +377,7 @@ def known_value(node: Node) -> Value | None:
     cell: Cell | None = node.cell
     if cell is None or cell.value is None or cell.volatile:
         return None
-    if cell.stamp != _changes and not _still_good(node, cell):
+    if cell.stamp != _clock.now and not _still_good(node, cell):
         forget(cell)
         return None
     return cell.value
@@ -372,7 +388,7 @@ def _still_good(node: Node, cell: Cell) -> bool:
 
     Found for all values below at once: asked for each of a thousand values, it would be a walk for each.
     """
-    now = _changes  # before the walk: another thread may change a leaf behind it
+    now = _clock.now  # before the walk: another thread may change a leaf behind it
     newest: dict[Node, float] = {}  # the last change of a leaf below
     for below in toposort([node]):
         leaf = leaf_of(below)
@@ -394,24 +410,24 @@ def _still_good(node: Node, cell: Cell) -> bool:
 
 def keep(cell: Cell, value: Value, cost: float, *, volatile: bool, stamp: int) -> None:
     """Stores a computed value. The caller holds the lock."""
-    global _cached_bytes
     if isinstance(value, np.ndarray):
         value.setflags(write=False)
-    if cell.value is not None:
-        _cached_bytes -= cell.value.nbytes
+    if cell.value is not None and cell.store is not None:
+        cell.store.cached_bytes -= cell.value.nbytes
+        cell.store.valued.discard(cell)
+    cell.store = store = value_store.current
     cell.value, cell.cost, cell.volatile, cell.stamp = value, cost, volatile, stamp
-    _valued.add(cell)
-    _cached_bytes += value.nbytes
+    store.valued.add(cell)
+    store.cached_bytes += value.nbytes
 
 
 def forget(cell: Cell) -> None:
     """Drops a value; it is computed again when it is next needed."""
-    global _cached_bytes
-    with lock:
-        if cell.value is not None:
-            _cached_bytes -= cell.value.nbytes
+    with value_store.current.lock:
+        if cell.value is not None and cell.store is not None:
+            cell.store.cached_bytes -= cell.value.nbytes
             cell.value = None
-            _valued.discard(cell)
+            cell.store.valued.discard(cell)
 
 
 def release_device_values() -> bool:
@@ -419,8 +435,9 @@ def release_device_values() -> bool:
 
     Asked for when a device has no memory left. What is in use at the moment stays in memory until its user has ended.
     """
-    with lock:
-        found = [cell for cell in _valued if cell.value is not None and not isinstance(cell.value, np.ndarray)]
+    store = value_store.current
+    with store.lock:
+        found = [cell for cell in store.valued if cell.value is not None and not isinstance(cell.value, np.ndarray)]
         for cell in found:
             forget(cell)
         count(evictions=len(found))
@@ -432,29 +449,29 @@ def enforce_budget(spare: Iterable[Cell]) -> None:
 
     Values that were just requested are not evicted, because their caller is about to read them.
     """
-    with lock:
-        _count_dropped()
-        if _cached_bytes <= _budget:
+    store = value_store.current
+    with store.lock:
+        _count_dropped(store)
+        if store.cached_bytes <= store.budget:
             return
         spared = set(map(id, spare))
-        candidates = [cell for cell in _valued if cell.value is not None and id(cell) not in spared]
+        candidates = [cell for cell in store.valued if cell.value is not None and id(cell) not in spared]
         candidates.sort(key=lambda cell: cell.cost / max(1, cell.value.nbytes))  # type: ignore[union-attr]
         for cell in candidates:
-            if _cached_bytes <= _budget:
+            if store.cached_bytes <= store.budget:
                 return
             forget(cell)
             count(evictions=1)
 
 
-def _count_dropped() -> None:
-    global _cached_bytes
-    while _dropped:
-        _cached_bytes -= _dropped.popleft()
+def _count_dropped(store: ValueStore) -> None:
+    while store.dropped:
+        store.cached_bytes -= store.dropped.popleft()
 
 
 def changes() -> int:
     """How often leaves were given other data."""
-    return _changes
+    return _clock.now
 
 
 def set_cache_budget(bytes: int) -> None:
@@ -466,10 +483,9 @@ def set_cache_budget(bytes: int) -> None:
     1073741824
     >>> set_cache_budget(before)
     """
-    global _budget
     if isinstance(bytes, bool) or not isinstance(bytes, int) or bytes < 0:
         raise UsageError("not a budget", where=caller_origin(), expected="a number of bytes", found=repr(bytes))
-    _budget = bytes
+    value_store.current.budget = bytes
     enforce_budget(())
 
 
@@ -487,9 +503,10 @@ def stats() -> Stats:
     >>> stats().bytes_budget > 0
     True
     """
-    with lock:
-        _count_dropped()
-        return Stats(**all_counts(), bytes_cached=_cached_bytes, bytes_budget=_budget)
+    store = value_store.current
+    with store.lock:
+        _count_dropped(store)
+        return Stats(**all_counts(), bytes_cached=store.cached_bytes, bytes_budget=store.budget)
 
 
 def reset_stats() -> None:

@@ -1,7 +1,7 @@
 """Truncates lazy history: turns a tensor into a leaf after eight executions, so a loop does not retain its whole graph.
 
 `execution` periodically calls `truncate_histories` with the values it has computed. Everything here runs under
-`values.lock`.
+the lock of the value store.
 """
 
 from __future__ import annotations

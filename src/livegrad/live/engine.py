@@ -43,7 +43,7 @@ from livegrad.live.readings import AskedReading
 from livegrad.live.runtime import Runtime
 from livegrad.live.update.apply import Applier
 from livegrad.ops.context import FeatureLevel, feature_named, parse_feature
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import renew_lock_after_fork
 
 
 def _make_cuda_executor() -> Executor:

@@ -6,7 +6,6 @@ features that a function reads, so they need no declaration.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -46,7 +45,6 @@ class FeatureLevel(NamedTuple):
 
 
 _features: dict[str, Feature] = {}
-_lock = threading.Lock()
 
 
 def register_feature(name: str, *, stack: bool = False, type: Type | None = None) -> Feature:
@@ -58,8 +56,7 @@ def register_feature(name: str, *, stack: bool = False, type: Type | None = None
     if not name.isidentifier():
         raise UsageError("a feature's name must be an identifier", where=caller_origin(), found=repr(name))
     feature = Feature(name, stack, type)
-    with _lock:
-        known = _features.setdefault(name, feature)
+    known = _features.setdefault(name, feature)
     if known != feature:
         raise UsageError(f"feature `{name}` is registered differently", expected=repr(known), found=repr(feature))
     return known
@@ -135,9 +132,7 @@ def context(feature: str, type: Type | None = None) -> Node:
             where=caller_origin(),
             help=f'say which it is read as: context("{feature}", f32)',
         )
-    with _lock:
-        key = _keys.setdefault((level, own), FeatureKey(level))
-    return input_node(key, own)
+    return input_node(_keys.setdefault((level, own), FeatureKey(level)), own)
 
 
 def feature_leaves(results: Iterable[Node]) -> tuple[Node, ...]:

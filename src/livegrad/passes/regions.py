@@ -17,6 +17,7 @@ from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
 from livegrad.ops.custom import recompute_call
 from livegrad.passes.functions import rearranged
+from livegrad.state import Owned
 
 # Operands that no function takes: a predicate, a selector, a number of iterations.
 _LEADING: dict[Op, int] = {call: 0, recompute_call: 0, cond: 1, switch: 1, for_loop: 1, while_loop: 0, map_: 0}
@@ -162,14 +163,15 @@ def parameter_order(offset: int, arguments: Sequence[int]) -> list[int]:
     return [*range(offset), *(offset + index for index in arguments)]
 
 
-_used: weakref.WeakKeyDictionary[Function, frozenset[int]] = weakref.WeakKeyDictionary()
+_used: Owned[weakref.WeakKeyDictionary[Function, frozenset[int]]] = Owned(weakref.WeakKeyDictionary)
 
 
 def used_parameters(function: Function) -> frozenset[int]:
     """The places of the parameters that the results need."""
-    found = _used.get(function)
+    used = _used.current
+    found = used.get(function)
     if found is None:
         reached = set(nodes_of(function))
         found = frozenset(index for index, node in enumerate(function.parameters) if node in reached)
-        _used[function] = found
+        used[function] = found
     return found

@@ -1,8 +1,8 @@
 """The `split_complex` pass: arithmetic on complex numbers becomes arithmetic on their real and imaginary parts.
 
-For the CPU. Sums, products and moves of complex tensors become those of real tensors, which kernels can compute. In
-memory, complex numbers stay pairs, and loads and stores view them as such. NumPy computes ops without a rule
-(transforms, decompositions, exponentials).
+For the CPU. Sums, products and moves of complex tensors become those of real tensors, which kernels can compute. Loops
+and branches carry both parts. In memory, complex numbers stay pairs, and loads and stores view them as such. NumPy
+computes ops without a rule (transforms, decompositions, exponentials).
 """
 
 from __future__ import annotations
@@ -12,22 +12,27 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from livegrad.ir.function import make_function, trace
-from livegrad.ir.leaves import constant, constant_op
-from livegrad.ir.node import Function, Node, make_node
+from livegrad.ir.leaves import constant, constant_op, input_node
+from livegrad.ir.node import Function, Key, Node, make_node
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Scalar, Tensor, Vector, scalar_of, shape_of
-from livegrad.ir.walk import nodes_of
-from livegrad.ops.aggregate import make
+from livegrad.ir.types import Scalar, Tensor, Type, Vector, scalar_of, shape_of
+from livegrad.ir.walk import exchanged_functions, nodes_of
+from livegrad.ops.aggregate import get, make, make_tuple
+from livegrad.ops.assignment import assign
 from livegrad.ops.comparison import equal, not_equal
-from livegrad.ops.control import make_map
+from livegrad.ops.control import cond, for_loop, make_map, switch, while_loop
 from livegrad.ops.conversion import cast, complex_parts, conj, from_parts, imag, make_complex, real
 from livegrad.ops.elementwise import abs, add, div, mul, neg, select, sub
+from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.movement import reshape, sizes, slice_, squeezed_axes
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import zero
 from livegrad.ops.transcendental import hypot
+from livegrad.passes.regions import region_of
 
 _MOVES = ("broadcast", "permute", "slice", "flip")
+_NESTS = (for_loop, while_loop, cond, switch)
+_BY_INDEX = (lookup, assign, scatter_add)
 
 
 class Parts(NamedTuple):
@@ -49,15 +54,61 @@ def split_complex(function: Function) -> Function:
     return make_function(function.name, list(function.parameters), results)
 
 
+def _split_signature(function: Function) -> Function:
+    """A function with two real parameters or results for each complex one."""
+    splitting = _Splitting()
+    inputs: list[Node] = []
+    for parameter in function.parameters:
+        own = [input_node(Key("part"), type) for type in _part_types(parameter.type)]
+        splitting.give(parameter, own)
+        inputs += own
+    for node in nodes_of(function):
+        splitting.visit(node)
+    results = [part for result in function.results for part in splitting.leaves(result)]
+    return make_function(function.name, inputs, results)
+
+
+def _part_types(type: Type) -> tuple[Type, ...]:
+    """The types that stand for one: of both parts, for complex numbers."""
+    match type:
+        case Scalar(kind="complex"):
+            return (type.real, type.real)
+        case Tensor(element=Scalar(kind="complex") as element, shape=shape):
+            return (Tensor(element.real, shape),) * 2
+    return (type,)
+
+
 class _Splitting:
     """The new form of each node of a function: its parts, its unchanged value, or both."""
 
     def __init__(self) -> None:
         self._parts: dict[Node, Parts] = {}
         self._values: dict[Node, Node] = {}
+        self._members: dict[Node, list[list[Node]]] = {}  # of loops and branches: each result, or both its parts
+
+    def give(self, node: Node, leaves: list[Node]) -> None:
+        """Takes what stands for a node: itself, or both parts."""
+        if len(leaves) == 2:
+            self._parts[node] = Parts(*leaves)
+        else:
+            (self._values[node],) = leaves
+
+    def leaves(self, node: Node) -> list[Node]:
+        return [*self.parts(node)] if _is_complex(node) else [self.whole(node)]
 
     def visit(self, node: Node) -> None:
+        if node in self._parts or node in self._values:
+            return
         with originating_from(node.origins):
+            if node.op in _NESTS and any(map(_is_complex, node.operands)):
+                self._visit_nest(node)
+                return
+            if node.op is get and node.operands[0] in self._members:
+                self.give(node, self._members[node.operands[0]][node.attribute("index")])
+                return
+            if node.op in _BY_INDEX and node.operands[0] in self._parts:
+                self._parts[node] = self._by_index(node)
+                return
             rule = _rule(node)
             if node.op is reshape and _is_complex(node) and rule is None:
                 pairs = self._pairs(node.operands[0])
@@ -74,8 +125,40 @@ class _Splitting:
             else:
                 self._values[node] = found
 
+    def _visit_nest(self, node: Node) -> None:
+        """A loop or branch whose functions take and give both parts of complex numbers."""
+        region = region_of(node)
+        assert region is not None
+        exchange = {function: _split_signature(function) for function in region.functions}
+        attributes = dict(exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
+        types = region.functions[-1].result_types
+        counts = [len(_part_types(type)) for type in types]
+        if region.is_loop:
+            attributes["carried"] = sum(counts)
+        arguments = [part for argument in region.arguments for part in self.leaves(argument)]
+        split = make_node(node.op, (*map(self.whole, region.leading), *arguments), tuple(attributes.items()))
+        packed = region.is_loop or sum(counts) != 1
+        members = iter([get(split, index=index) for index in range(sum(counts))] if packed else [split])
+        results = [[next(members) for _ in range(count)] for count in counts]
+        if region.packed:
+            self._members[node] = results
+        else:
+            self.give(node, results[0])
+
+    def _by_index(self, node: Node) -> Parts:
+        """A read or write by index of a tensor whose parts are tensors of their own."""
+        tensor, *others = node.operands
+        sides = zip(*[self.parts(o) if _is_complex(o) else [self.whole(o)] * 2 for o in others], strict=True)
+        both = list(sides) or [(), ()]
+        return Parts(*[node.op(part, *side) for part, side in zip(self._parts[tensor], both, strict=True)])
+
     def whole(self, node: Node) -> Node:
         """The value itself: of one that was taken apart the parts put together, for a tensor in memory."""
+        if node in self._members and node not in self._values:
+            members = [get(node, index=index) for index in range(len(self._members[node]))]
+            for member in members:
+                self.visit(member)
+            self._values[node] = make_tuple(*map(self.whole, members))
         if node not in self._values:
             parts = self._parts[node]
             if node.op is constant_op:

@@ -28,9 +28,9 @@ from livegrad.runtime.arguments import (
     named_leaves,
     scalar_argument,
 )
-from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.object_cache import default_cache
 from livegrad.schedule.target import Target
+from livegrad.state import renew_lock_after_fork
 
 MOST_FUNCTIONS = 512  # that are kept, of one backend
 _MOST_PLANS = 32  # of one function: each has memory of its own

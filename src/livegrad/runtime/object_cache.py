@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from livegrad.state import Owned, renew_lock_after_fork
+
 FORMAT_VERSION = 1
 MAGIC = b"livegrad"
 _HEADER = struct.Struct("<8sIQ32s32s")  # magic, format version, payload length, key, checksum of the payload
@@ -67,6 +69,10 @@ class ObjectCache:
     def __init__(self, settings: CacheSettings) -> None:
         self.settings = settings
         self._stats = CacheStats()
+        self._count_lock = threading.Lock()
+        self._tidying = threading.Lock()  # held while some thread tidies
+        renew_lock_after_fork(self, "_count_lock")
+        renew_lock_after_fork(self, "_tidying")
 
     def stats(self) -> CacheStats:
         return self._stats
@@ -145,13 +151,13 @@ class ObjectCache:
             return
         if units <= _TIDY_AT_ONCE:
             self._tidy(tally)
-        elif _tidying.acquire(blocking=False):
+        elif self._tidying.acquire(blocking=False):
             # To look at a hundred thousand files takes seconds, or a minute from a cold disk: nobody waits for that.
             threading.Thread(target=self._tidy_alone, args=(tally,), name="livegrad-tidying", daemon=True).start()
 
     def _tidy_alone(self, tally: str) -> None:
         """The same on a thread of its own. A process that ends before leaves the rest to the next one."""
-        lock = _tidying
+        lock = self._tidying
         try:
             self._tidy(tally)
         except OSError:
@@ -198,36 +204,22 @@ class ObjectCache:
                     continue
 
     def _count(self, **changes: int) -> None:
-        with _count_lock:
+        with self._count_lock:
             now = self._stats
             self._stats = replace(now, **{name: getattr(now, name) + change for name, change in changes.items()})
 
 
-_count_lock = threading.Lock()
-_tidying = threading.Lock()  # held while some thread tidies
-
-
-def _renew_lock_after_fork() -> None:
-    global _count_lock, _tidying
-    _count_lock, _tidying = threading.Lock(), threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock_after_fork)
-
-_default = ObjectCache(CacheSettings.from_environment())
+_default = Owned(lambda: ObjectCache(CacheSettings.from_environment()))
 
 
 def default_cache() -> ObjectCache:
     """Return the cache that `compile_kernel` uses when it is given none."""
-    return _default
+    return _default.current
 
 
 def set_default_cache(cache: ObjectCache) -> ObjectCache:
-    """Replace the default cache and return the one before."""
-    global _default
-    before, _default = _default, cache
-    return before
+    """Replace the default cache of the session and return the one before."""
+    return _default.replace(cache)
 
 
 def _checked_payload(content: bytes, key: bytes) -> bytes | None:

@@ -276,7 +276,7 @@ def wrap(node: Node) -> Tensor:
     made = object.__new__(Tensor)
     made._node, made._extra = node, None
     hold(node, made)
-    if weak_types.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
+    if weak_types.numbers.current.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
         weak_types.note_result(node)
     return made
 
@@ -289,7 +289,7 @@ def wrap_array(array: Value, type: TensorType | None = None, *, external: bool =
 def node_of(value: Any, user: str) -> Node:
     """The node of a tensor, number or array-like; arrays become data of the graph."""
     if isinstance(value, Tensor):
-        return give_default_type(value.node) if weak_types.traces else value.node
+        return give_default_type(value.node) if weak_types.numbers.current.traces else value.node
     if isinstance(value, Node):
         return value
     if isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
@@ -422,7 +422,7 @@ def _binary(name: str, first: Any, second: Any) -> Tensor:
             _refuse_freed()
         if a.type is b.type:
             return wrap(make_node(Op.table[name], (a, b)))
-    elif second.__class__ is float and first.__class__ is Tensor and not weak_types.traces:
+    elif second.__class__ is float and first.__class__ is Tensor and not weak_types.numbers.current.traces:
         a = first.node
         own = a.type
         if own.element.kind == "float":  # type: ignore[attr-defined]

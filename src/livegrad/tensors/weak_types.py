@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup
 from livegrad.ops.rules import filled
 from livegrad.runtime.arguments import scalar_range
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import Owned, renew_lock_after_fork
 from livegrad.tensors.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT
 
 # What Python computes with, and what its numbers become where they stand alone.
@@ -31,48 +30,57 @@ _SETTLED: dict[Scalar, Scalar] = {bool_: bool_, i64: i64, f64: DEFAULT_FLOAT, c1
 # What can be added to any number without changing a bit of it.
 _NOTHING: dict[str, int | float | complex] = {"signed": 0, "float": -0.0, "complex": complex(-0.0, -0.0)}
 
-# The numbers that functions being traced were called with, and what was computed from them and from constants alone.
-_weak: WeakSet[Node] = WeakSet()
-# Python numbers that a loop began with, inside its body: they have a type, and like all numbers cannot be changed.
-_in_loops: WeakSet[Node] = WeakSet()
-# Such numbers in a type that the program asked for.
-_typed: WeakSet[Node] = WeakSet()
-_lock = threading.Lock()
-renew_lock_after_fork(sys.modules[__name__], "_lock")
-traces = 0  # how many functions are being traced with such numbers now, on any thread
+
+class _Numbers:
+    """Which nodes stand for Python numbers in the functions that are being traced, on any thread."""
+
+    def __init__(self) -> None:
+        # What functions being traced were called with, and what was computed from that and from constants alone.
+        self.weak: WeakSet[Node] = WeakSet()
+        # What a loop began with, inside its body: it has a type, and like all numbers cannot be changed.
+        self.in_loops: WeakSet[Node] = WeakSet()
+        self.typed: WeakSet[Node] = WeakSet()  # in a type that the program asked for
+        self.traces = 0  # how many functions are being traced with such numbers now
+        self.lock = threading.Lock()
+        renew_lock_after_fork(self, "lock")
+
+
+numbers = Owned(_Numbers)
 
 
 @contextmanager
 def weak_numbers(nodes: Iterable[Node]) -> Iterator[None]:
     """Inside, these nodes are numbers without a type of their own."""
-    global traces
+    own = numbers.current
     for node in nodes:
-        _weak.add(node)
-    with _lock:
-        traces += 1
+        own.weak.add(node)
+    with own.lock:
+        own.traces += 1
     try:
         yield
     finally:
-        with _lock:
-            traces -= 1
+        with own.lock:
+            own.traces -= 1
 
 
 def is_weak(node: Node | None) -> bool:
     """Whether a node is a number without a type of its own."""
-    return traces > 0 and node in _weak
+    own = numbers.current
+    return own.traces > 0 and node in own.weak
 
 
 def note_loop_numbers(nodes: Iterable[Node]) -> None:
     """These nodes stand for Python numbers inside a loop's body."""
     for node in nodes:
-        _in_loops.add(node)
+        numbers.current.in_loops.add(node)
 
 
 def is_python_number(node: Node | None) -> bool:
     """Whether a node stands for a Python number: `+=` then gives its name to the result, and changes nothing."""
     if is_weak(node):
         return True
-    return bool(_in_loops) and node is not None and shape_of(node.type) == () and _is_from_numbers(node, _in_loops)
+    in_loops = numbers.current.in_loops
+    return bool(in_loops) and node is not None and shape_of(node.type) == () and _is_from_numbers(node, in_loops)
 
 
 def give_default_type(node: Node) -> Node:
@@ -100,28 +108,36 @@ def cast_number(node: Node, element: Scalar) -> Node:
 def typed(node: Node) -> Node:
     """A number whose type the program asked for, or that a transform gives: it has this type from then on."""
     element = scalar_of(node.type)
-    if element is None or not traces or shape_of(node.type) or element not in _SETTLED or element is bool_:
+    if (
+        element is None
+        or not numbers.current.traces
+        or shape_of(node.type)
+        or element not in _SETTLED
+        or element is bool_
+    ):
         return node
     # As wide as Python's own numbers: adding nothing makes it another node, of which the compiler leaves no trace.
     made = add(node, filled(_NOTHING[element.kind], node.type))
-    _typed.add(made)
+    numbers.current.typed.add(made)
     return made
 
 
 def note_result(node: Node) -> None:
     """A node computed as Python computes, from weak numbers and constants alone, is weak as well."""
-    if _is_from_numbers(node, _weak, _SETTLED):
-        _weak.add(node)
+    weak = numbers.current.weak
+    if _is_from_numbers(node, weak, _SETTLED):
+        weak.add(node)
 
 
-def _is_from_numbers(node: Node, numbers: WeakSet[Node], types: Container[Any] | None = None) -> bool:
+def _is_from_numbers(node: Node, known: WeakSet[Node], types: Container[Any] | None = None) -> bool:
     """Whether a node is one of the numbers or computed from them and constants alone, in these types if given."""
     pending, seen, found = [node], set(), False
+    typed = numbers.current.typed
     while pending:
         below = pending.pop()
-        if below in _typed:
+        if below in typed:
             return False
-        if below in numbers:
+        if below in known:
             found = True
         elif below in seen or below.op is constant_op:
             continue  # numbers that the program wrote; tensors that it made of them are `typed`, or have a shape

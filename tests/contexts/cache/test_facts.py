@@ -43,12 +43,12 @@ def test_disk_texts_are_the_same_exactly_when_facts_are(first: Any, second: Any)
 def test_facts_go_when_nobody_holds_them():
     gc.collect()
     interned_values.clear_up()
-    before = len(interned_values._table)
+    before = len(interned_values._facts.current.by_key)
     held = [fact_of(("gone", number)) for number in range(100)]
-    assert len(interned_values._table) == before + 100
+    assert len(interned_values._facts.current.by_key) == before + 100
     del held
     interned_values.clear_up()
-    assert len(interned_values._table) == before
+    assert len(interned_values._facts.current.by_key) == before
 
 
 def test_arrays_are_remembered_only_while_they_live():
@@ -56,11 +56,11 @@ def test_arrays_are_remembered_only_while_they_live():
     array.setflags(write=False)
     fact = fact_of(array)
     assert fact_of(array) is fact
-    assert id(array) in interned_values._known_arrays
+    assert id(array) in interned_values._facts.current.of_arrays
     number = id(array)
     del array, fact
     interned_values.clear_up()
-    assert number not in interned_values._known_arrays
+    assert number not in interned_values._facts.current.of_arrays
 
 
 def test_frozen_dataclasses_and_named_tuples_are_compared_by_their_fields():

@@ -19,6 +19,7 @@ from livegrad.runtime.cuda import CudaFunction
 from livegrad.runtime.cuda.libraries import LIBRARY_CALLS
 from livegrad.runtime.cuda.nvrtc import forget_cubins
 from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.state import fresh_session
 
 pytestmark = pytest.mark.gpu
 RNG = np.random.default_rng(9)
@@ -205,12 +206,11 @@ def test_transforms_are_those_of_numpy(shape: tuple[int, ...]) -> None:
 
 
 def test_a_plan_from_disk_is_the_plan_that_was_made(tmp_path: Path) -> None:
-    before = set_default_cache(ObjectCache(CacheSettings(tmp_path)))
-    try:
+    with fresh_session():
+        set_default_cache(ObjectCache(CacheSettings(tmp_path)))
         n = Dimension.symbol("n")
         function = trace(lambda x: (ops.reduce(x * x, kind="sum", axes=(0,)), ops.sin(x)), Tensor(f32, (n,)))
         x = RNG.normal(size=200_000).astype(np.float32)
-        forget_cubins()  # an equal kernel of another test is in another folder
         compiled = CudaFunction(function)
         first = compiled(x)
         assert compiled.plan({"n": 200_000}).plan is not None
@@ -221,5 +221,3 @@ def test_a_plan_from_disk_is_the_plan_that_was_made(tmp_path: Path) -> None:
         for one, other in zip(first, second, strict=True):
             np.testing.assert_array_equal(one, other)
         np.testing.assert_allclose(first[0], run_function(function, x)[0], rtol=1e-4)
-    finally:
-        set_default_cache(before)

@@ -24,6 +24,7 @@ from livegrad.runtime.cuda.serialised_device_plan import (
     serialised_plan_key,
 )
 from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.state import fresh_session
 
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
 
@@ -38,10 +39,9 @@ def several_steps() -> Function:
 
 @pytest.fixture
 def own_cache(tmp_path: Path) -> Any:
-    forget_cubins()
-    before = set_default_cache(ObjectCache(CacheSettings(tmp_path)))
-    yield
-    set_default_cache(before)
+    with fresh_session():
+        set_default_cache(ObjectCache(CacheSettings(tmp_path)))
+        yield
 
 
 @needs_nvrtc

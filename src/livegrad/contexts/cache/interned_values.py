@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
+import math
 import struct
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from livegrad.contexts.cache.describe import short_text, size_of
+from livegrad.state import Owned, renew_lock_after_fork
+from livegrad.tensors.handle import Tensor, wrap
 
 _ATOMS = frozenset({int, bool, str, bytes, type(None), type(...), range})
 _pack_double = struct.Struct("<d").pack
@@ -54,10 +57,10 @@ class _RenewedFact(Fact):
     __slots__ = ("_own", "_renew")
 
     def __init__(self, value: Any, key: Any) -> None:
-        self._renew = _renewals.get(value.__class__, _copied)
+        self._renew = _RENEWALS.get(value.__class__, _copied)
         self._own = self._renew(value)
         self.key, self.serial = key, next(_serials)
-        self.size = _sizes.get(value.__class__, size_of)(value)
+        self.size = _SIZES.get(value.__class__, size_of)(value)
 
     @property
     def value(self) -> Any:  # type: ignore[override]
@@ -73,49 +76,29 @@ class _Entry(weakref.ref[Fact]):
     key: Any
 
 
-_table: dict[Any, _Entry] = {}
-_lock = threading.RLock()  # equality of users' values may itself make facts
-_dead: deque[_Entry] = deque()  # callbacks run at any moment: they only append here
-# Read-only arrays that have been hashed: by identity, for as long as they live.
-_known_arrays: dict[int, tuple[weakref.ref[Any], weakref.ref[Fact]]] = {}
-_rules: dict[type, Callable[[Any], Any]] = {}
-_renewals: dict[type, Callable[[Any], Any]] = {}
-_sizes: dict[type, Callable[[Any], int]] = {}
+class _Facts:
+    """The facts of a session by key, for as long as somebody holds them."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[Any, _Entry] = {}
+        self.lock = threading.RLock()  # equality of users' values may itself make facts
+        renew_lock_after_fork(self, "lock", threading.RLock)
+        self.dead: deque[_Entry] = deque()  # callbacks run at any moment: they only append here
+        # Read-only arrays that have been hashed: by identity, for as long as they live.
+        self.of_arrays: dict[int, tuple[weakref.ref[Any], weakref.ref[Fact]]] = {}
 
 
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
+_facts = Owned(_Facts)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+def _bytes_of(tensor: Tensor) -> int:
+    return math.prod([tensor.dtype.dtype.itemsize, *[size for size in tensor.shape if isinstance(size, int)]])
 
 
-def register_exact_key(
-    type: type,
-    rule: Callable[[Any], Any],
-    *,
-    renew: Callable[[Any], Any] | None = None,
-    size: Callable[[Any], int] | None = None,
-) -> None:
-    """Teaches the cache when two values of a type are equal: `rule(value)` gives something hashable.
-
-    `renew` makes an equal value, for types whose values can be changed: each reader gets one of its own. `size` is in
-    bytes.
-
-    >>> class Handle:
-    ...     def __init__(self, node):
-    ...         self.node = node
-    >>> register_exact_key(Handle, lambda handle: handle.node)
-    >>> fact_of(Handle("a")) is fact_of(Handle("a"))
-    True
-    """
-    _rules[type] = rule
-    if renew is not None:
-        _renewals[type] = renew
-    if size is not None:
-        _sizes[type] = size
+# Tensors are equal if they are the same expression. A handle can be rebound (`x[0] = 1`): each reader gets a new one.
+_RULES: Mapping[type, Callable[[Any], Any]] = MappingProxyType({Tensor: lambda tensor: tensor.node})
+_RENEWALS: Mapping[type, Callable[[Any], Any]] = MappingProxyType({Tensor: lambda tensor: wrap(tensor.node)})
+_SIZES: Mapping[type, Callable[[Any], int]] = MappingProxyType({Tensor: _bytes_of})
 
 
 def fact_of(value: Any) -> Fact:
@@ -158,28 +141,30 @@ def _fact_of_frozen(value: Any) -> Fact:
 
 
 def _intern(key: Any, value: Any) -> Fact:
-    entry = _table.get(key)
+    facts = _facts.current
+    entry = facts.by_key.get(key)
     fact = entry() if entry is not None else None
     if fact is not None:
         return fact
-    with _lock:
+    with facts.lock:
         clear_up()
-        entry = _table.get(key)
+        entry = facts.by_key.get(key)
         fact = entry() if entry is not None else None
         if fact is None:
             fact = (_RenewedFact if _can_be_changed(value) else Fact)(value, key)
-            entry = _table[key] = _Entry(fact, _dead.append)
+            entry = facts.by_key[key] = _Entry(fact, facts.dead.append)
             entry.key = key
         return fact
 
 
 def clear_up() -> None:
     """Forgets the keys of facts that are gone, which may hold large arrays. Stores call it after they dropped some."""
-    with _lock:
-        while _dead:
-            gone = _dead.popleft()
-            if _table.get(gone.key) is gone:
-                del _table[gone.key]
+    facts = _facts.current
+    with facts.lock:
+        while facts.dead:
+            gone = facts.dead.popleft()
+            if facts.by_key.get(gone.key) is gone:
+                del facts.by_key[gone.key]
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -193,7 +178,7 @@ def _exact_key(value: Any, containers: dict[type, Callable[[Any], Any]] | None) 
         return (kind, value) if value and value == value else (kind, _pack_double(value))
     if kind in _ATOMS:
         return kind, value
-    rule = _rules.get(kind)
+    rule = _RULES.get(kind)
     if rule is not None:
         return kind, rule(value)
     if isinstance(value, tuple):
@@ -269,7 +254,7 @@ def _same_bytes(mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> boo
 
 
 def _array_fact(array: np.ndarray[Any, Any]) -> Fact:
-    known = _known_arrays.get(id(array))
+    known = _facts.current.of_arrays.get(id(array))
     if known is not None and known[0]() is array:
         fact = known[1]()
         if fact is not None:
@@ -285,8 +270,8 @@ def _array_fact(array: np.ndarray[Any, Any]) -> Fact:
 
 
 def _remember_array(array: np.ndarray[Any, Any], fact: Fact) -> None:
-    number = id(array)
-    _known_arrays[number] = weakref.ref(array, lambda _: _known_arrays.pop(number, None)), weakref.ref(fact)
+    number, known = id(array), _facts.current.of_arrays
+    known[number] = weakref.ref(array, lambda _: known.pop(number, None)), weakref.ref(fact)
 
 
 def _is_frozen(array: np.ndarray[Any, Any]) -> bool:
@@ -358,14 +343,14 @@ def _can_be_changed(value: Any) -> bool:
     kind = value.__class__
     if kind is tuple:
         return any(map(_can_be_changed, value))
-    return kind in _MUTABLE_RULES or kind in _renewals
+    return kind in _MUTABLE_RULES or kind in _RENEWALS
 
 
 def _copied(value: Any) -> Any:
     """The value with containers of its own, all the way down; what they hold is shared."""
     kind = value.__class__
-    if kind in _renewals:
-        return _renewals[kind](value)
+    if kind in _RENEWALS:
+        return _RENEWALS[kind](value)
     if kind is list or kind is tuple:
         return kind([_copied(item) for item in value])
     if kind is dict:

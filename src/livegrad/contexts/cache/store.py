@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from livegrad.contexts.cache.interned_values import Fact, clear_up
 from livegrad.diagnostics import UsageError
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import renew_lock_after_fork
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Differentiable functions and types: the protocol, structs, pairs, derivatives of functions, and their checks."""
 
+from livegrad.frontend.differentiable import bound_methods, generics, interface_dispatch, optional
+from livegrad.frontend.differentiable import pair as pairs
 from livegrad.frontend.differentiable.bound_methods import Bound
 from livegrad.frontend.differentiable.derivative_operators import Derivative, bwd_diff, fwd_diff
 from livegrad.frontend.differentiable.differentiable_function import (
@@ -17,6 +19,10 @@ from livegrad.frontend.differentiable.no_diff import no_diff
 from livegrad.frontend.differentiable.optional import OptionalType
 from livegrad.frontend.differentiable.pair import Pair, pair
 from livegrad.frontend.differentiable.protocol import OPERATIONS, Differentiable
+from livegrad.frontend.function.type_rules import rules
+
+# The compiler of functions asks them in this order.
+rules.install(optional.RULES, pairs.RULES, generics.RULES, interface_dispatch.RULES, bound_methods.RULES)
 
 dzero, dadd, dmul = OPERATIONS["dzero"], OPERATIONS["dadd"], OPERATIONS["dmul"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from livegrad.frontend.differentiable.derivative_operators import TARGETS, Derivative
+from livegrad.frontend.differentiable.derivative_operators import Derivative
 from livegrad.frontend.differentiable.resolution import Given, resolve
 from livegrad.frontend.differentiable.resolved import Resolved
 from livegrad.frontend.function.calls import BoundMethod
@@ -19,6 +19,7 @@ from livegrad.frontend.function.compile_values import Value
 from livegrad.frontend.function.dispatch import abstract_argument
 from livegrad.frontend.function.function_errors import Span
 from livegrad.frontend.function.signature import Default
+from livegrad.frontend.function.type_rules import TypeRules
 
 
 class Bound(Derivative):
@@ -44,16 +45,14 @@ class Bound(Derivative):
         return replace(inner, arguments=arguments), shifted
 
 
-def _of_python(target: Any) -> Derivative | None:
-    return Bound(target.function, target.instance) if isinstance(target, BoundFunction) else None
-
-
-def _of_captured(target: Any) -> Derivative | None:
-    """A method of a value inside a captured function."""
+def _derivative_target(target: Any) -> Derivative | None:
+    """A method of an instance, or of a value inside a captured function."""
+    if isinstance(target, BoundFunction):
+        return Bound(target.function, target.instance)
     if not isinstance(target, BoundMethod):
         return None
     method = getattr(target.target.type, "methods", {}).get(target.name)
     return Bound(method, target.target) if isinstance(method, CapturedFunction) else None
 
 
-TARGETS.extend((_of_python, _of_captured))
+RULES = TypeRules(derivative_target=_derivative_target)

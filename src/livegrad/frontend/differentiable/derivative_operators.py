@@ -33,6 +33,7 @@ from livegrad.frontend.function.intrinsics import intrinsic
 from livegrad.frontend.function.known_calls import KnownCall, key_of
 from livegrad.frontend.function.lazy_calls import LazyArgument, abstract_lazily, call_lazily, holds_tensor
 from livegrad.frontend.function.signature import Default
+from livegrad.frontend.function.type_rules import rules
 from livegrad.ir.text import print_function
 from livegrad.ops.control import call as call_op
 from livegrad.passes.differentiate.forward import jvp
@@ -211,13 +212,9 @@ def _innermost(value: Any) -> Any:
 # --- what people write -----------------------------------------------------------------------------------------------
 
 
-# What further things can be differentiated (methods of instances), added by the modules that define them.
-TARGETS: list[Callable[[Any], CapturedFunction | Derivative | None]] = []
-
-
 def as_target(target: Any) -> Any:
     """A function that can be differentiated, or whatever was given."""
-    return next((found for rule in TARGETS if (found := rule(target)) is not None), target)
+    return next((found for rule in rules.derivative_target if (found := rule(target)) is not None), target)
 
 
 def _derivative(target: Any, mode: str) -> Derivative:

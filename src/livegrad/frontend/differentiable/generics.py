@@ -9,21 +9,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from livegrad.frontend.differentiable.differentials import TaggedType, scaled
 from livegrad.frontend.differentiable.interface import InterfaceType
 from livegrad.frontend.differentiable.plain_function import PlainFunction
 from livegrad.frontend.differentiable.protocol import Differentiable, ProtocolCall
-from livegrad.frontend.function.calls import METHODS, BoundMethod
+from livegrad.frontend.function.calls import BoundMethod
 from livegrad.frontend.function.captured import CapturedFunction, Slot
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import CONVERSIONS, Value, convert, runtime
-from livegrad.frontend.function.expressions import TYPE_ATTRIBUTES
+from livegrad.frontend.function.compile_values import Value, convert, runtime
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import ArrayType, FrontType, differential_type, ir_of
 from livegrad.frontend.function.python_source import MISSING
 from livegrad.frontend.function.signature import SELF
+from livegrad.frontend.function.type_rules import TypeRules
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ops.aggregate import make, member
@@ -155,14 +156,10 @@ def _slots(function: DifferentiableFunction, free: FrontType) -> tuple[Slot, ...
     return tuple(slots)
 
 
-_stand_ins: dict[TypeVar, StandIn] = {}
-
-
+@cache
 def _stand_in(variable: TypeVar) -> StandIn | None:
     wanted = getattr(variable.__bound__, "__livegrad_type__", None)
-    if not isinstance(wanted, InterfaceType):
-        return None
-    return _stand_ins.setdefault(variable, StandIn(variable, wanted))
+    return StandIn(variable, wanted) if isinstance(wanted, InterfaceType) else None
 
 
 def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
@@ -208,6 +205,4 @@ def _type_attribute(type: FrontType, name: str) -> Any:
     return differential_type(type) if name == "Differential" else getattr(type, "methods", {}).get(name)
 
 
-CONVERSIONS.append(_convert)
-METHODS.append(_method)
-TYPE_ATTRIBUTES.append(_type_attribute)
+RULES = TypeRules(conversion=_convert, method=_method, type_attribute=_type_attribute)

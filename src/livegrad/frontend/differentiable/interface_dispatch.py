@@ -15,14 +15,12 @@ from livegrad.diagnostics import shown
 from livegrad.frontend.differentiable.decorated import is_decorated
 from livegrad.frontend.differentiable.interface import InterfaceDifferential, InterfaceType
 from livegrad.frontend.differentiable.protocol import Differentiable
-from livegrad.frontend.differentiable.struct import STRUCT_BASES, StructType
+from livegrad.frontend.differentiable.struct import StructType
 from livegrad.frontend.function.aliases import alias_either
-from livegrad.frontend.function.calls import METHODS, BoundMethod, call_value
+from livegrad.frontend.function.calls import BoundMethod, call_value
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
-    CONVERSIONS,
-    JOINS,
     Value,
     aliased,
     aliases_of,
@@ -36,9 +34,8 @@ from livegrad.frontend.function.compile_values import (
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import FrontType, RecordType, describe, differential_type
 from livegrad.frontend.function.intrinsics import intrinsic, require_count
-from livegrad.frontend.function.narrowing import CLASS_NARROWINGS
-from livegrad.frontend.function.overloads import BOUNDS
 from livegrad.frontend.function.signature import SELF, read_annotation
+from livegrad.frontend.function.type_rules import TypeRules
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
@@ -292,9 +289,6 @@ def _bound(variable: TypeVar, type: FrontType) -> str | None:
     return f"must implement {wanted.name}, found {describe(type)}"
 
 
-CLASS_NARROWINGS.append(_narrowed)
-METHODS.append(_method)
-CONVERSIONS.append(_convert)
-JOINS.append(_join)
-STRUCT_BASES.append(_register)
-BOUNDS.append(_bound)
+RULES = TypeRules(
+    conversion=_convert, join=_join, method=_method, class_narrowing=_narrowed, struct=_register, bound=_bound
+)

@@ -13,7 +13,7 @@ from typing import Any
 
 from livegrad.frontend.differentiable.differentials import TaggedType, lower_differential, raise_differential, scaled
 from livegrad.frontend.differentiable.protocol import combine, zero_of
-from livegrad.frontend.function.compile_values import CONVERSIONS, JOINS, Value, convert, convertible, node_of, runtime
+from livegrad.frontend.function.compile_values import Value, convert, convertible, node_of, runtime
 from livegrad.frontend.function.function_errors import Span
 from livegrad.frontend.function.function_types import (
     NONE,
@@ -24,9 +24,8 @@ from livegrad.frontend.function.function_types import (
     ir_of,
     to_argument,
 )
-from livegrad.frontend.function.narrowing import NARROWINGS
-from livegrad.frontend.function.operators import PRESENCES
-from livegrad.frontend.function.type_reading import PLAIN_ANNOTATIONS, plain_type
+from livegrad.frontend.function.type_reading import plain_type
+from livegrad.frontend.function.type_rules import TypeRules
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
@@ -178,8 +177,4 @@ def _narrowed(value: Value) -> Value | None:
     return runtime(value.type.element, member(value.node, 1), value.flow)
 
 
-PLAIN_ANNOTATIONS.append(_annotation)
-CONVERSIONS.append(_convert)
-JOINS.append(_join)
-PRESENCES.append(_presence)
-NARROWINGS.append(_narrowed)
+RULES = TypeRules(annotation=_annotation, conversion=_convert, join=_join, narrowing=_narrowed, presence=_presence)

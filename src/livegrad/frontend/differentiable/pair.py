@@ -16,7 +16,7 @@ from livegrad.frontend.differentiable.differentials import TaggedType
 from livegrad.frontend.differentiable.fitting import require_differential_value
 from livegrad.frontend.differentiable.protocol import require_differential
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import CONVERSIONS, Value, convert, convertible, node_of, promote
+from livegrad.frontend.function.compile_values import Value, convert, convertible, node_of, promote
 from livegrad.frontend.function.dispatch import is_lifted
 from livegrad.frontend.function.function_errors import Span
 from livegrad.frontend.function.function_library import known_as
@@ -32,7 +32,8 @@ from livegrad.frontend.function.function_types import (
 from livegrad.frontend.function.intrinsics import intrinsic
 from livegrad.frontend.function.known_calls import KINDS, kind_of
 from livegrad.frontend.function.signature import OpenAnnotation
-from livegrad.frontend.function.type_reading import PLAIN_ANNOTATIONS, plain_type, type_of_value
+from livegrad.frontend.function.type_reading import plain_type, type_of_value
+from livegrad.frontend.function.type_rules import TypeRules
 from livegrad.ir import types as ir
 from livegrad.ops.aggregate import make, member
 
@@ -165,8 +166,11 @@ def _convert_pair(value: Value, target: FrontType, span: Span | None) -> Any:
     return Value(target, make(*[node_of(part, span) for part in parts], type=target.ir), flow=value.flow)
 
 
-CONVERSIONS.append(_convert_pair)
-PLAIN_ANNOTATIONS.append(lambda annotation: annotation if isinstance(annotation, PairType) else None)
+def _annotation(annotation: Any) -> PairType | None:
+    return annotation if isinstance(annotation, PairType) else None
+
+
+RULES = TypeRules(annotation=_annotation, conversion=_convert_pair)
 
 
 def _kind(both: Pair) -> Any:

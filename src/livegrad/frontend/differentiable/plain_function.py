@@ -18,6 +18,7 @@ from livegrad.frontend.function.function_compiler import compile_specialization
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.lazy_calls import run
 from livegrad.frontend.function.python_fallback import plainly
+from livegrad.state import Owned
 
 
 class PlainFunction(CapturedFunction):
@@ -46,13 +47,14 @@ class PlainFunction(CapturedFunction):
 
     @classmethod
     def capture(cls, function: FunctionType) -> CapturedFunction:
-        found = _captured.get(function)
+        captured = _captured.current
+        found = captured.get(function)
         if found is None:
-            found = _captured[function] = PlainFunction(function)
+            found = captured[function] = PlainFunction(function)
         return found
 
 
-_captured: dict[FunctionType, CapturedFunction] = {}
+_captured: Owned[dict[FunctionType, CapturedFunction]] = Owned(dict)
 
 
 def function(target: Callable[..., Any]) -> CapturedFunction:

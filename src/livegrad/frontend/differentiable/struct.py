@@ -10,7 +10,7 @@ import ast
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType, FunctionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -32,14 +32,11 @@ from livegrad.frontend.function.function_types import (
     describe,
     differential_type,
 )
-from livegrad.frontend.function.overloads import BOUNDS
 from livegrad.frontend.function.signature import read_annotation, resolve_names
 from livegrad.frontend.function.type_reading import plain_type
+from livegrad.frontend.function.type_rules import rules
 
 Bindings = Mapping[TypeVar, Any]
-
-# What is done with each new struct (interfaces register their implementers), added by the modules that want it.
-STRUCT_BASES: list[Callable[[StructType], None]] = []
 
 
 class StructType(RecordType):
@@ -354,7 +351,7 @@ def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = 
     if parameters:
         cls.__class_getitem__ = classmethod(_Concrete(cls, parameters, frame))  # type: ignore[attr-defined]
         return cls
-    for register in STRUCT_BASES:
+    for register in rules.struct:
         register(record)
     return cls
 
@@ -384,7 +381,7 @@ class _Concrete:
 
 
 def _require_bound(variable: TypeVar, type: FrontType) -> None:
-    for rule in BOUNDS:
+    for rule in rules.bound:
         problem = rule(variable, type)
         if problem is not None:
             raise FunctionError("LG402", f"`{variable.__name__}` {problem}")

@@ -29,6 +29,7 @@ from livegrad.frontend.function.function_types import MISSING, ArrayType, Record
 from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL, intrinsic_of
 from livegrad.frontend.function.iteration import listed
 from livegrad.frontend.function.overloads import call_captured
+from livegrad.frontend.function.type_rules import rules
 from livegrad.frontend.function.vectors import ShapedConstructor
 from livegrad.ir import types as ir
 from livegrad.ops.aggregate import make, members_of, splat
@@ -234,7 +235,7 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
     if isinstance(value.type, RecordType) and name in value.type.methods:
         method = value.type.methods[name]
         return static(BoundMethod(value, name, _method_runner(method)))
-    for rule in METHODS:
+    for rule in rules.method:
         found = rule(context, value, name)
         if found is not None:
             return static(found)
@@ -248,10 +249,6 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
 def _copied(value: Value) -> Value:
     """What `.copy()` gives: a list of the same elements, a struct whose fields are copied too."""
     return aliased(value, alias_copy(value.aliases) if isinstance(value.type, ArrayType) else ())
-
-
-# Methods of further types (interfaces, type variables), added by the modules that define them.
-METHODS: list[Callable[[Context, Value, str], BoundMethod | None]] = []
 
 
 def _method_runner(method: Any) -> Callable[[Context, Value, list[Value], Keywords, ast.AST], Value]:

@@ -5,7 +5,7 @@ Numeric literals are weakly typed: combined with a typed value they take its typ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from livegrad.frontend.function.function_types import (
     ir_of,
     mutable_depth,
 )
+from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
@@ -242,7 +243,7 @@ def convertible(value: Value, target: FrontType) -> bool:
     """Whether a value may be used where `target` is expected, without anything being said."""
     if value.type == target:
         return True
-    for rule in CONVERSIONS:
+    for rule in rules.conversion:
         if rule(value, target, None) is not None:
             return True
     if value.items is not None and isinstance(target, TupleType):
@@ -260,17 +261,11 @@ def convertible(value: Value, target: FrontType) -> bool:
     return False
 
 
-# Further conversions (a value to an optional, a struct to its interface), added by the modules that define the types:
-# rule(value, target, span) gives the converted value or None; with the span None it only says whether it could.
-Conversion = Callable[[Value, FrontType, Span | None], Any]
-CONVERSIONS: list[Conversion] = []
-
-
 def convert(value: Value, target: FrontType, span: Span, role: str = "the value") -> Value:
     """A value as the type that is expected, or an error."""
     if value.type == target and not value.weak and (value.node is not None or value.items is not None):
         return value
-    for rule in CONVERSIONS:
+    for rule in rules.conversion:
         converted = rule(value, target, span)
         if converted is not None:
             return aliased(converted, aliases_of(value))
@@ -326,15 +321,11 @@ def join(first: Value, second: Value) -> FrontType | None:
     for one, other in ((first, second), (second, first)):
         if other.type is not None and convertible(one, other.type):
             return other.type
-    for rule in JOINS:
+    for rule in rules.join:
         found = rule(first.type, second.type)
         if found is not None:
             return found
     return None
-
-
-# Further joins (None and a value make an optional), added by the modules that define the types.
-JOINS: list[Callable[[FrontType, FrontType], FrontType | None]] = []
 
 
 def zero_value(type: FrontType) -> Node:

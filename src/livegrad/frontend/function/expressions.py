@@ -32,6 +32,7 @@ from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.lvalues import read_field, read_index, read_swizzle
 from livegrad.frontend.function.narrowing import Known, narrow, narrowings
 from livegrad.frontend.function.operators import binary, both, compare, joined_values, truth, unary
+from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ops.elementwise import select
 
@@ -242,12 +243,8 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
     raise context.error("LG207", f"{name_of(value)} has no attribute `{name}`", node, expected=known)
 
 
-# Attributes of types (a type variable stands for one), added by the modules that define them.
-TYPE_ATTRIBUTES: list[Callable[[FrontType, str], Any]] = []
-
-
 def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Value:
-    for rule in TYPE_ATTRIBUTES if isinstance(owner, FrontType) else ():
+    for rule in rules.type_attribute if isinstance(owner, FrontType) else ():
         found = rule(owner, node.attr)
         if found is not None:
             return from_python(found, context.span(node))

@@ -7,18 +7,14 @@ types.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import Value, aliased, aliases_of
+from livegrad.frontend.function.compile_values import aliased, aliases_of
+from livegrad.frontend.function.type_rules import rules
 
 # Names of which a test says something: the class that they are of, or None where they just have a value.
 Known = dict[str, ast.expr | None]
-
-# What a value is when it is known to be there, or to be of a class; added by the modules of such values.
-NARROWINGS: list[Callable[[Value], Value | None]] = []
-CLASS_NARROWINGS: list[Callable[[Value, Any], Value | None]] = []
 
 
 def narrowings(test: ast.expr) -> tuple[Known, Known]:
@@ -55,7 +51,10 @@ def narrow(context: Context, known: Known) -> None:
         if value is None:
             continue
         of_class = None if cls is None else context.evaluate(cls).static
-        found = [rule(value) for rule in NARROWINGS] if cls is None else [r(value, of_class) for r in CLASS_NARROWINGS]
+        if cls is None:
+            found = [rule(value) for rule in rules.narrowing]
+        else:
+            found = [rule(value, of_class) for rule in rules.class_narrowing]
         for narrowed in found:
             if narrowed is not None:
                 context.environment[name] = aliased(narrowed, aliases_of(value))

@@ -28,6 +28,7 @@ from livegrad.frontend.function.compile_values import (
     tuple_value,
 )
 from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, RecordType, describe
+from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ops import comparison, elementwise, transcendental, vector
@@ -295,7 +296,7 @@ def truth(context: Context, value: Value, at: ast.AST) -> Value:
         return static(bool(value.items))
     if value.type is ir.bool_:
         return value
-    for rule in PRESENCES:
+    for rule in rules.presence:
         found = rule(value)
         if found is not None:
             present, inner = found
@@ -311,9 +312,6 @@ def truth(context: Context, value: Value, at: ast.AST) -> Value:
         "LG201", f"{name_of(value)} cannot be used as a condition", at, help="compare it with something"
     )
 
-
-# Values that may be missing: whether one is there, and what it is then; added by the module of optionals.
-PRESENCES: list[Callable[[Value], tuple[Value, Value] | None]] = []
 
 # --- comparison ------------------------------------------------------------------------------------------------------
 
@@ -391,7 +389,7 @@ def _identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: as
     same: Value | None = None
     for one, other in ((left, right), (right, left)):
         if other.type is NONE:
-            for rule in PRESENCES:
+            for rule in rules.presence:
                 found = rule(one)
                 if found is not None:
                     same = unary(context, ast.Not(), found[0], at)

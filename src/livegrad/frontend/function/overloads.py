@@ -30,6 +30,7 @@ from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, TensorType, describe
 from livegrad.frontend.function.lvalues import other_name
 from livegrad.frontend.function.signature import Default, Parameter, fitting_array
+from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ops.control import call as call_op
@@ -121,16 +122,12 @@ def bind_variable(variable: TypeVar, value: Value, variables: dict[TypeVar, Fron
         return None if convertible(value, known) else f"expects {describe(known)}, found {name_of(value)}"
     if value.type is None:
         return f"expects a value, found {name_of(value)}"
-    for rule in BOUNDS:
+    for rule in rules.bound:
         problem = rule(variable, value.type)
         if problem is not None:
             return problem
     variables[variable] = value.type
     return None
-
-
-# What a type must satisfy to stand for a type variable; added by the modules that define bounds.
-BOUNDS: list[Callable[[TypeVar, FrontType], str | None]] = []
 
 
 def choose(

@@ -5,7 +5,7 @@ Out: a `FrontType`. Used by signatures, structs and calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -20,6 +20,7 @@ from livegrad.frontend.function.function_types import (
     TupleType,
     describe,
 )
+from livegrad.frontend.function.type_rules import rules
 from livegrad.frontend.function.vectors import ShapedConstructor
 from livegrad.ir import types as ir
 
@@ -47,15 +48,11 @@ def plain_type(annotation: Any) -> FrontType:
     if getattr(annotation, "__origin__", None) is tuple:
         arguments = annotation.__args__
         return TupleType(() if arguments == ((),) else tuple(map(plain_type, arguments)))
-    for convert in PLAIN_ANNOTATIONS:
+    for convert in rules.annotation:
         converted = convert(annotation)
         if converted is not None:
             return converted
     raise TypeError(f"{annotation!r} is not a type that functions support")
-
-
-# Further annotations (optionals, generic structs), added by the modules that define them.
-PLAIN_ANNOTATIONS: list[Callable[[Any], FrontType | None]] = []
 
 
 def _size(parameter: Any) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
 from livegrad.ir.types import f32, scalar_of
 from livegrad.ops.aggregate import members_of
+from livegrad.state import memo
 
 _PROBES = 256
 
@@ -117,7 +117,7 @@ def _slope(part: Part) -> float:
     return 2.0 ** round(math.log2(min(max(found, 1 / largest), largest)))
 
 
-@lru_cache(maxsize=256)
+@memo(256)
 def _clipped_function(function: Function) -> Function:
     """The function with three more arguments: the corners of a box that its body is cut off at, and how steeply."""
     vector = function.parameter_types[0]

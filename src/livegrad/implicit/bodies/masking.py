@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,13 @@ from livegrad.passes.split_choices import LEAST_COST, Choices, function_cost, sp
 from livegrad.runtime.cpu import DerivedFunction, derived_number
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.loops.expand import with_code
+from livegrad.state import memo
 
 Masks = NDArray[np.uint32]  # a row for each word, a column for each box or point
 _AXES = 3
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def choices_of(function: Function) -> Choices | None:
     """What decides the sign of a function of a position; None for a function that is small, or in one piece."""
     if _is_in_one_piece(function):
@@ -52,7 +52,7 @@ def _is_in_one_piece(function: Function) -> bool:
     return function_cost(by_coordinates(function)) < LEAST_COST / 4
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def number_of_words(function: Function) -> int:
     """How many words of bits say which choices are computed; 0 where all of them always are."""
     return 0 if _is_in_one_piece(function) else derived_number(function, f"words {LEAST_COST}", _words)
@@ -73,13 +73,13 @@ def spread(masks: Masks, number: int) -> Masks:
     return np.repeat(masks.reshape(-1), number).reshape(len(masks), -1)
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def masked_bounds(function: Function) -> Any:
     """Native code: (x low, x high, y …, z …, words, arguments) → low, high, words for what lies between."""
     return DerivedFunction(function, f"masked bounds {LEAST_COST}", _bounds_by_words)
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _masked_points(function: Function) -> Any:
     """Native code: (x, y, z, words, arguments) → a number with the function's sign."""
     return DerivedFunction(function, f"masked points {LEAST_COST}", _points_by_words)
@@ -100,7 +100,7 @@ def _points_by_words(function: Function) -> Function:
     return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _masked_gradients(function: Function) -> Any:
     """Native code: (x, y, z, words, arguments) → a number with the function's sign, and its derivatives by x, y, z."""
     return DerivedFunction(function, f"masked gradients {LEAST_COST}", _gradients_by_words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from livegrad import ops
@@ -11,9 +10,10 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
 from livegrad.ops.control import map_over
 from livegrad.runtime.cpu import compile_function
+from livegrad.state import memo
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def slopes_over_points(function: Function, parameters: int) -> Any:
     """Native code: (x, y, z, weight, arguments) to the weighted slopes by the first arguments, at every point.
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from livegrad import ops
@@ -17,15 +16,16 @@ from livegrad.ir.types import scalar_of
 from livegrad.ops.aggregate import make_vector
 from livegrad.ops.control import map_over
 from livegrad.runtime.cpu import DerivedFunction
+from livegrad.state import memo
 
 
-@lru_cache(maxsize=256)
+@memo(256)
 def over_points(function: Function) -> Any:
     """A function of a position as native code over arrays of x, y and z; the other arguments are shared."""
     return DerivedFunction(function, "points", _over_points)
 
 
-@lru_cache(maxsize=256)
+@memo(256)
 def gradients_over_points(function: Function) -> Any:
     """A function's normal, gradient and its length, as native code over arrays of x, y and z."""
     return DerivedFunction(function, "gradients", lambda source: _over_points(_gradient_function(source)))

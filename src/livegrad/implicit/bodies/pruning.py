@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from livegrad.ir.types import f64, scalar_of_dtype
 from livegrad.ops.control import map_over
 from livegrad.passes.bound_intervals import bound_intervals
 from livegrad.runtime.cpu import DerivedFunction, compile_function
+from livegrad.state import memo
 
 _Ends = Sequence[tuple[NDArray[Any], ...]]  # along each axis, where blocks begin, and where those before them end
 Progress = Callable[[str, float], None]  # what is being done, and how far from 0 to 1
@@ -40,7 +40,7 @@ def silent(what: str, share: float) -> None:
     """Progress that nobody looks at."""
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def bounds_over_boxes(function: Function) -> Any:
     """Native code for the bounds of a function of a position: (x low, x high, y …, z …, arguments) → low, high."""
     # Which of the functions inside are distances, nobody sees from what they compute.
@@ -78,14 +78,14 @@ class View:
         return [*self.axes.reshape(-1), *self.centre]
 
 
-@lru_cache(maxsize=4)
+@memo(4)
 def _turned_points(dtype: np.dtype[Any]) -> Any:
     """Native code: places in a view, its axes and its centre, to points."""
     places, axes, centre = _view_inputs(3)
     return _over_places("turned_points", [places, axes, centre], _turned(places, axes, centre), dtype)
 
 
-@lru_cache(maxsize=4)
+@memo(4)
 def _turned_boxes(dtype: np.dtype[Any]) -> Any:
     """Native code: sides of boxes in a view, its axes and its centre, to sides of boxes around them."""
     sides, axes, centre = _view_inputs(6)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +24,7 @@ from livegrad.ir.node import Key
 from livegrad.ir.types import f64
 from livegrad.ops.control import map_over
 from livegrad.runtime.cpu import compile_function
+from livegrad.state import memo
 
 _WEAKEST = 1e-3
 _SHARP = 0.02
@@ -196,7 +196,7 @@ def _gathered(level: _Level, half: int, group: Indices, count: int) -> Quadrics:
     return sums
 
 
-@lru_cache(maxsize=1)
+@memo(1)
 def _moved_planes() -> Any:
     """Native code: sums over planes through points, and a step, to those of the points a step further."""
     planes = [input_node(Key(str(index)), f64) for index in range(14)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Tensor, f64, i32
 from livegrad.ops.control import map_over
 from livegrad.runtime.cpu import compile_function
+from livegrad.state import memo
 
 Quadrics = list[NDArray[np.float64]]  # fourteen rows: what `meeting_points` takes
 PlanesOf = Callable[[slice | Indices], Quadrics]
@@ -125,7 +125,7 @@ def _columns(table: NDArray[Any], some: slice | Indices) -> NDArray[Any]:
     return table[:, some] if isinstance(some, slice) else np.take(table, some, axis=1)
 
 
-@lru_cache(maxsize=1)
+@memo(1)
 def _gathered_planes() -> Any:
     """Native code: the places in the tables of a cell's twelve edges, or 0, to the sums over their planes."""
     edges = [input_node(Key(f"edge{edge}"), i32) for edge in range(12)]

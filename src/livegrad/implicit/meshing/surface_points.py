@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from livegrad.ops.aggregate import make_vector, members_of
 from livegrad.ops.control import map_over
 from livegrad.ops.rules import filled, zero
 from livegrad.runtime.cpu import DerivedFunction, compile_function
+from livegrad.state import memo
 
 Points = NDArray[np.float64]
 _HALVINGS = 8
@@ -35,13 +35,13 @@ _UPPER = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 # --- on the way from one point to another ----------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def roots(function: Function) -> Any:
     """Native code: where on the way from one point to another the sign changes, as a share of the way."""
     return DerivedFunction(function, "roots", _over_ways)
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _roots_with_normals(function: Function) -> Any:
     return DerivedFunction(function, "roots with normals", _over_ways_with_normals)
 
@@ -115,7 +115,7 @@ def feet(part: Part, points: Points, longest: float) -> tuple[Points, Points, ND
     return np.stack([x, y, z], -1), np.nan_to_num(np.stack(normal, -1)), reached & np.isfinite(x + y + z)
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _feet(function: Function) -> Any:
     """Native code: (x, y, z, longest step, arguments) to the point near by, the normal there, and the next step."""
     return DerivedFunction(function, "feet", _to_feet)
@@ -162,7 +162,7 @@ def meeting_points(rows: Sequence[NDArray[np.float64]], weakest: float) -> tuple
     return in_batches(_meeting(), list(rows), (float(weakest),))
 
 
-@lru_cache(maxsize=1)
+@memo(1)
 def _meeting() -> Any:
     """Native code for `meeting_points`; the axes of a matrix are found by turning pairs of them, as Jacobi did."""
     inputs = [input_node(Key(str(index)), f64) for index in range(14)]

@@ -113,13 +113,13 @@ def require_outputs(assembly: AssemblyContents, outputs: Outputs) -> None:
     """Raises where one of the functions has no such output."""
     for number, names in outputs.items():
         function = assembly.functions.get(number)
-        for name in names if function is not None else ():
-            if name not in function.outputs:
-                raise AssemblyError(
-                    f"function `{function.name}` has no output `{name}`",
-                    where=caller_origin(),
-                    expected="one of " + ", ".join(function.outputs),
-                )
+        missing = [] if function is None else [name for name in names if name not in function.outputs]
+        if function is not None and missing:
+            raise AssemblyError(
+                f"function `{function.name}` has no output `{missing[0]}`",
+                where=caller_origin(),
+                expected="one of " + ", ".join(function.outputs),
+            )
 
 
 def problems_in_the_way(assembly: AssemblyContents, outputs: Outputs | None = None) -> tuple[Problem, ...]:

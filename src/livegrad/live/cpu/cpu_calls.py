@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import CompileError, LivegradError
-from livegrad.ir.types import Scalar, Tensor, Type
+from livegrad.ir.types import Scalar, Tensor, Type, scalar_of_dtype
 from livegrad.live.compile.live_plan import (
     AppendStep,
     BlockStep,
     BufferOperand,
+    BufferSpec,
     CapturedStep,
     FeatureOperand,
     Operand,
@@ -51,7 +52,7 @@ class Calls:
         self.producer: Mapping[str, str] = {}  # the step of the plan that writes each buffer
         self._taken = taken  # for each region of the plan the bodies that its last run took, those inside it too
         self.parameters: Mapping[str, Any] = {}
-        self.bound: dict[str, tuple[int, ...]] = {}  # memory of others, and the shape that it had
+        self.bound: dict[str, BufferSpec] = {}  # memory of others, as it was when it was bound
         self.counts: dict[str, int] = {}  # how often each function was called, in the run that is on
         self.seconds: dict[str, float] = {}  # of steps inside of regions, when they are measured
         self.started: dict[str, float] = {}
@@ -96,12 +97,13 @@ class Calls:
         """A call on memory of others, which must still be where it was: code has its address."""
         keys = {operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand)}
         arrays = {key: self.memory[key] for key in keys if key in self.bound}
-        bound = [(key, array, (place_of(array)[0], self.bound[key])) for key, array in arrays.items()]
+        bound = [(key, array, _place_when_bound(array, self.bound[key])) for key, array in arrays.items()]
 
         def guarded() -> None:
             for key, array, place in bound:
                 if place_of(array) != place:
-                    raise GraphError(f"the array bound to `{key}` was resized by its owner", help="bind it again")
+                    what = f"the array bound to `{key}` was resized by its owner, or given another type"
+                    raise GraphError(what, help="bind it again")
             call()
 
         return guarded if bound else call
@@ -347,9 +349,14 @@ class _Turn:
             np.copyto(carry, result)
 
 
-def place_of(array: Numbers) -> tuple[int, tuple[int, ...]]:
-    """Where an array is, and how large."""
-    return array.__array_interface__["data"][0], array.shape
+def place_of(array: Numbers) -> tuple[int, tuple[int, ...], Any]:
+    """Where an array is, how large, and what its bytes stand for."""
+    return array.__array_interface__["data"][0], array.shape, array.dtype
+
+
+def _place_when_bound(array: Numbers, spec: BufferSpec) -> tuple[int, tuple[int, ...], Any]:
+    """The place that an array must have; its owner may have changed it already since it was bound."""
+    return place_of(array)[0], spec.shape, array.dtype if scalar_of_dtype(array.dtype) == spec.element else None
 
 
 def _number(value: Any, type: Type) -> Any:

@@ -76,7 +76,7 @@ class CpuExecutable:
         self._memory = _memory_for(plan, previous)
         self.cut_off = CutOff(self, self._memory, None if previous is None else previous.cut_off)
         self.maker = Calls(self._memory, self._codes, dict(features), self.cut_off.taken, self._pull)
-        self.maker.bound = {key: plan.buffers[key].shape for key in plan.bindings}
+        self.maker.bound = {key: plan.buffers[key] for key in plan.bindings}
         self._bytes = _require_memory(plan, plan.buffers.values())
         self.calls = _CallsOnDemand(self)
         self._staged: list[Numbers] = []  # the next values of states
@@ -151,7 +151,7 @@ class CpuExecutable:
         for key in touched | gone:
             self.maker.bound.pop(key, None)
             if key in plan.bindings:
-                self.maker.bound[key] = plan.buffers[key].shape
+                self.maker.bound[key] = plan.buffers[key]
         for leaf in _leaves(before) - _leaves(after):
             del self._codes[leaf]
         self._codes.update(codes)

@@ -6,7 +6,7 @@ Every change is written to the journal, which tells a frame what to examine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -436,11 +436,12 @@ class Graph:
 
     @journal.setter
     def journal(self, journal: Journal) -> None:
-        waiting = [self]
+        waiting, seen = [self], set[Graph]()
         while waiting:
             graph = waiting.pop()
-            if graph._journal.is_engines and not journal.is_engines:
+            if graph in seen or (graph._journal.is_engines and not journal.is_engines):
                 continue  # an engine runs it too, whose frames look at nothing but their own journal
+            seen.add(graph)
             with graph.editing():  # who edits it now has ended; who waits to will see that it has another journal
                 graph._journal = journal
                 waiting += [inner for block in graph.blocks.values() for _, inner in block.inner_graphs()]
@@ -464,17 +465,17 @@ class Graph:
 
         Two threads that put composites into each other do not wait for each other.
         """
-        inside = [inner for _, inner in block.inner_graphs()] if isinstance(block, Block) else []
+        journals = {self._journal, *_journals_inside(block, ())}
         while True:
-            journals = {graph._journal for graph in (self, *inside)}
             if sum(journal.is_engines for journal in journals) > 1:  # threads may hold both, each wanting the other
                 raise UsageError(f"another engine runs what is in `{block.name}`", where=caller_origin())
             with hold_locks(journals):
-                if any(graph._journal not in journals for graph in (self, *inside)):
-                    continue  # one was put into another graph meanwhile
-                with self.editing():
-                    yield
-                return
+                needed = {self._journal, *_journals_inside(block, journals)}
+                if needed <= journals:
+                    with self.editing():
+                        yield
+                    return
+            journals = needed  # further inside there are others, or a graph was put into another one meanwhile
 
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block; names are unique in a graph."""
@@ -672,7 +673,8 @@ class Graph:
             raise UsageError(f"`{block.name}` cannot contain itself", where=caller_origin())
         shared = [graph for graph in inside if graph.uses]
         while inside:
-            inside = [inner for graph in inside for own in graph.blocks.values() for _, inner in own.inner_graphs()]
+            inner = (own.inner_graphs() for graph in inside for own in graph.blocks.values())
+            inside = list(dict.fromkeys(graph for graphs in inner for _, graph in graphs))
             shared += [graph for graph in inside if len(graph.uses) > 1]
         engines = {graph for graph in (above | graphs_above(shared)) if graph.is_engine}
         if len(engines) > 1:
@@ -703,6 +705,20 @@ class Graph:
             raise UsageError(f"`{pin}` is not an input", where=caller_origin())
 
 
+def _journals_inside(block: Any, held: Collection[Journal]) -> set[Journal]:
+    """The journals of the graphs inside of a block, as far as one can look with these locks."""
+    found: set[Journal] = set()
+    seen: set[Graph] = set()
+    waiting = [graph for _, graph in block.inner_graphs()] if isinstance(block, Block) else []
+    while waiting:
+        graph = waiting.pop()
+        found.add(graph._journal)
+        if graph._journal in held and graph not in seen:
+            seen.add(graph)
+            waiting += [inner for own in graph.blocks.values() for _, inner in own.inner_graphs()]
+    return found
+
+
 def _number_held(target: Pin) -> Setting | None:
     """The number that an input holds: it was given, it is the default, or all inputs behind it hold floats.
 
@@ -728,12 +744,15 @@ def _number_held(target: Pin) -> Setting | None:
 
 
 def with_inner_blocks(block: Block) -> Iterator[Block]:
-    """A block, and the blocks inside of it, however deep."""
+    """A block, and the blocks inside of it, however deep; each once."""
+    seen: set[Graph] = set()
     waiting = [block]
     while waiting:
         own = waiting.pop()
         yield own
-        waiting += [inner for _, graph in own.inner_graphs() for inner in graph.blocks.values()]
+        fresh = [graph for graph in dict.fromkeys(graph for _, graph in own.inner_graphs()) if graph not in seen]
+        seen.update(fresh)
+        waiting += [inner for graph in fresh for inner in graph.blocks.values()]
 
 
 def graphs_above(graphs: Iterable[Graph]) -> set[Graph]:

@@ -14,11 +14,12 @@ import numpy as np
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of_dtype
 from livegrad.runtime.arguments import array_argument, scalar_argument
+from livegrad.state import Owned
 
 Numbers = np.ndarray[Any, Any]
 _NUMBER_KINDS = "?biufc"  # NumPy's
 _SHOWN = 60  # characters
-_touching = Lock()
+_touching = Owned(Lock)
 _NUMBER_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
 
 
@@ -75,8 +76,13 @@ class ExternalBuffer:
                 help="copy it with numpy.ascontiguousarray, or give a copy of its values: engine.set(pin, values)",
             )
         scalar_of_dtype(array.dtype)
-        self.array: Any = array  # of NumPy, or a `ForeignArray`
+        self._array = array
         self.version = version
+
+    @property
+    def array(self) -> Any:
+        """The memory: an array of NumPy, or a `ForeignArray`. To read other memory, bind another buffer."""
+        return self._array
 
     def __repr__(self) -> str:
         version = "read every frame" if self.version is None else f"version {self.version}"
@@ -84,7 +90,7 @@ class ExternalBuffer:
 
     def touch(self) -> None:
         """Declares that the contents have changed."""
-        with _touching:  # two threads that touch it at once make two versions
+        with _touching.current:  # two threads that touch it at once make two versions
             self.version = 0 if self.version is None else self.version + 1
 
 

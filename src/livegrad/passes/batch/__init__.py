@@ -12,7 +12,11 @@ from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, components, sh
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import parameters_of
 from livegrad.ops.movement import permute
-from livegrad.passes.batch import control, host, library, maps, tensors
+from livegrad.passes.batch.control import CONTROL_RULES
+from livegrad.passes.batch.host import HOST_RULES
+from livegrad.passes.batch.library import LIBRARY_RULES
+from livegrad.passes.batch.maps import MAP_RULES
+from livegrad.passes.batch.tensors import TENSOR_RULES
 from livegrad.passes.batch.values import batched_type, has_leaves, spread
 from livegrad.passes.batch.walk import RULES, BatchRule, Context, Operand, Parts, batch_values
 from livegrad.passes.differentiate.lower import with_derivatives_written
@@ -25,12 +29,11 @@ __all__ = [
     "Parts",
     "batch",
     "batched_type",
-    "control",
-    "host",
-    "library",
-    "maps",
-    "tensors",
 ]
+
+
+for _rules in (TENSOR_RULES, LIBRARY_RULES, MAP_RULES, HOST_RULES, CONTROL_RULES):
+    RULES.update(_rules)
 
 
 @propagates_lines

@@ -7,12 +7,14 @@ own branch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.function import inline
 from livegrad.ir.node import Function, Node
+from livegrad.ir.op import Op
 from livegrad.ir.types import Tape, Tensor, components, i64
 from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.comparison import bit_not, equal, less
@@ -27,7 +29,7 @@ from livegrad.ops.tape import tape_new, tape_sum
 from livegrad.passes.batch.tapes import holds_tape, written_on
 from livegrad.passes.batch.values import choose, stand_in_members
 from livegrad.passes.batch.walk import (
-    RULES,
+    BatchRule,
     Context,
     Known,
     Operand,
@@ -159,8 +161,6 @@ def _require_own_tapes(function: Function) -> None:
         )
 
 
-RULES.update({call: _call, cond: _cond, switch: _switch})
-
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
@@ -281,8 +281,6 @@ def _while_loop_apart(node: Node, state: Sequence[Operand], captures: Sequence[O
     return _loop_results(loop, (True,) * carried, node)
 
 
-RULES.update({for_loop: _for_loop, while_loop: _while_loop})
-
 # --- checks, and derivatives of the user's ---------------------------------------------------------------------------
 
 
@@ -324,4 +322,9 @@ def _kept(node: Node, operands: Sequence[Operand], context: Context) -> Known:
     return Operand(kept(operands[0].value), True)
 
 
-RULES.update({check: _check, custom_call: _custom_call, recompute_call: _recompute_call, after: _after, kept: _kept})
+CONTROL_RULES: Mapping[Op, BatchRule] = MappingProxyType(
+    {
+        call: _call, cond: _cond, switch: _switch, for_loop: _for_loop, while_loop: _while_loop, check: _check,
+        custom_call: _custom_call, recompute_call: _recompute_call, after: _after, kept: _kept,
+    }
+)  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.dimension import Size
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node, make_node
+from livegrad.ir.op import Op
 from livegrad.ir.types import Array, Scalar, Struct, Tensor, Tuple, Type, components, i64, shape_of
 from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.control import for_loop, parameters_of
@@ -17,7 +19,7 @@ from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.passes.batch.values import batched_type
-from livegrad.passes.batch.walk import RULES, Context, Known, Operand, Parts, flags_of, nodes_in
+from livegrad.passes.batch.walk import BatchRule, Context, Known, Operand, Parts, flags_of, nodes_in
 from livegrad.passes.differentiate.tangents import result_nodes
 
 
@@ -83,4 +85,4 @@ def _unsupported(type: Type, node: Node) -> UsageError:
     return UsageError(f"a host call beside tensors has no rule for a batch of {type}", where=node.origin)
 
 
-RULES[host_call] = _host_call
+HOST_RULES: Mapping[Op, BatchRule] = MappingProxyType({host_call: _host_call})

@@ -5,10 +5,12 @@ Most of these accept any number of leading dimensions, and only need the batch i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.node import Node
+from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor, bool_, i64, shape_of, u8
 from livegrad.ops import (
     arg_reduce_window,
@@ -48,7 +50,7 @@ from livegrad.ops.movement import broadcast, permute, reshape
 from livegrad.ops.reduction import reduce
 from livegrad.passes.batch.tensors import shift_axis
 from livegrad.passes.batch.values import batched_type
-from livegrad.passes.batch.walk import RULES, Context, Operand
+from livegrad.passes.batch.walk import BatchRule, Context, Operand
 
 
 def keep_attributes(node: Node, operands: Sequence[Operand], context: Context) -> Node:
@@ -79,17 +81,6 @@ def _fft(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     return fft(operands[0].value, axes=axes, inverse=node.attribute("inverse"), norm=node.attribute("norm"))
 
 
-for _op in (pinv, cholesky, qr, eigh, eigvalsh, eig, eigvals, svd, svdvals, inv, det, cofactors, slogdet, transfer):
-    RULES[_op] = keep_attributes
-for _op in (complex_parts, from_parts):
-    RULES[_op] = keep_attributes
-for _op in (matmul, solve, triangular_solve):
-    RULES[_op] = broadcast_leading
-for _op in (sort, argsort, top_positions, rfft, irfft):
-    RULES[_op] = shift_axis
-RULES[undefined_tangent] = _undefined_tangent
-RULES[fft] = _fft
-
 # --- positions in sorted sequences -----------------------------------------------------------------------------------
 
 
@@ -114,8 +105,6 @@ def _searchsorted(node: Node, operands: Sequence[Operand], context: Context) -> 
     return reduce(cast(before, type=i64), kind="sum", axes=(len(shape),))
 
 
-RULES[searchsorted] = _searchsorted
-
 # --- windows ---------------------------------------------------------------------------------------------------------
 
 
@@ -128,9 +117,6 @@ def _windows(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     if "shape" in attributes:
         attributes["shape"] = (context.size, *attributes["shape"])
     return node.op(*map(context.batch, operands), **attributes)
-
-
-RULES |= dict.fromkeys((reduce_window, arg_reduce_window, take_window, put_window), _windows)
 
 
 def _convolve(node: Node, operands: Sequence[Operand], context: Context) -> Node:
@@ -155,4 +141,19 @@ def _convolve(node: Node, operands: Sequence[Operand], context: Context) -> Node
     return permute(parted, axes=(1, 0, *range(2, len(shape_of(parted.type)))))
 
 
-RULES[convolve] = _convolve
+_KEEP_ATTRIBUTES = (
+    pinv, cholesky, qr, eigh, eigvalsh, eig, eigvals, svd, svdvals, inv, det, cofactors, slogdet, transfer,
+    complex_parts, from_parts,
+)  # fmt: skip
+LIBRARY_RULES: Mapping[Op, BatchRule] = MappingProxyType(
+    {
+        **dict.fromkeys(_KEEP_ATTRIBUTES, keep_attributes),
+        **dict.fromkeys((matmul, solve, triangular_solve), broadcast_leading),
+        **dict.fromkeys((sort, argsort, top_positions, rfft, irfft), shift_axis),
+        **dict.fromkeys((reduce_window, arg_reduce_window, take_window, put_window), _windows),
+        undefined_tangent: _undefined_tangent,
+        fft: _fft,
+        searchsorted: _searchsorted,
+        convolve: _convolve,
+    }
+)

@@ -6,11 +6,13 @@ tensor that points read by index gets the member as its first index.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Function, Node, make_node
+from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import cached_derivation
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tensor, Type, i64, shape_of
@@ -24,7 +26,7 @@ from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import is_zero_node, zero
 from livegrad.passes.batch.values import along_batch, batched_type, holds_tensors, zip_leaves
-from livegrad.passes.batch.walk import RULES, Context, Known, Operand, Parts
+from livegrad.passes.batch.walk import BatchRule, Context, Known, Operand, Parts
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.regions import region_of
 
@@ -84,7 +86,7 @@ def _summed(value: Node, axes: tuple[int, ...]) -> Node:
     return zip_leaves(lambda leaf: reduce(leaf, kind="sum", axes=axes), value)
 
 
-RULES[map_] = _map
+MAP_RULES: Mapping[Op, BatchRule] = MappingProxyType({map_: _map})
 
 # --- tensors inside a map's function ---------------------------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
+from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor, bool_, shape_of
 from livegrad.ops.assignment import assign
 from livegrad.ops.elementwise import select
@@ -16,7 +18,7 @@ from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.tape import tape_add, tape_get, tape_set, tape_stack, tape_sum, tape_unstack
 from livegrad.passes.batch.values import along_batch, choose
-from livegrad.passes.batch.walk import RULES, Context, Operand
+from livegrad.passes.batch.walk import BatchRule, Context, Operand
 
 
 def _broadcast(node: Node, operands: Sequence[Operand], context: Context) -> Node:
@@ -101,26 +103,6 @@ def _assign(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     return assign(base, updates, _member_index(places, context.size), *places)
 
 
-RULES.update(
-    {
-        broadcast: _broadcast,
-        reshape: _reshape,
-        permute: _permute,
-        flip: _flip,
-        slice_: _slice,
-        pad: _pad,
-        concatenate: shift_axis,
-        arg_reduce: shift_axis,
-        cumulative: shift_axis,
-        recurrence: shift_axis,
-        reduce: _reduce,
-        lookup: _lookup,
-        lookup_or: _lookup_or,
-        scatter_add: _scatter_add,
-        assign: _assign,
-    }
-)
-
 # --- tapes ----------------------------------------------------------------------------------------------------------
 
 
@@ -166,5 +148,28 @@ def _exchange_first(value: Node) -> Node:
     return permute(value, axes=(1, 0, *range(2, len(shape_of(value.type)))))
 
 
-RULES.update({tape_stack: _tape_stack, tape_unstack: _tape_unstack})
-RULES.update({tape_get: _tape_get, tape_set: _tape_set, tape_add: _tape_add, tape_sum: _tape_sum})
+TENSOR_RULES: Mapping[Op, BatchRule] = MappingProxyType(
+    {
+        broadcast: _broadcast,
+        reshape: _reshape,
+        permute: _permute,
+        flip: _flip,
+        slice_: _slice,
+        pad: _pad,
+        concatenate: shift_axis,
+        arg_reduce: shift_axis,
+        cumulative: shift_axis,
+        recurrence: shift_axis,
+        reduce: _reduce,
+        lookup: _lookup,
+        lookup_or: _lookup_or,
+        scatter_add: _scatter_add,
+        assign: _assign,
+        tape_stack: _tape_stack,
+        tape_unstack: _tape_unstack,
+        tape_get: _tape_get,
+        tape_set: _tape_set,
+        tape_add: _tape_add,
+        tape_sum: _tape_sum,
+    }
+)

@@ -1,6 +1,6 @@
 """The walk of the batch pass: applies the rule of each op to operands that are batched or shared.
 
-`tensors`, `control` and `maps` add rules to `RULES`; add one for a new op that needs it.
+`RULES` has those of the other modules, which the package joins; add one for a new op that needs it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Context:
 
 # (node, operands, context) → the node's value for each member, or what is known of it. Some operand is batched.
 BatchRule = Callable[[Node, Sequence[Operand], Context], Node | Known]
-RULES: dict[Op, BatchRule] = {}
+RULES: dict[Op, BatchRule] = {}  # an extension point
 
 
 @cached_derivation(1024)

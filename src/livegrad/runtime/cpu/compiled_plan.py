@@ -39,9 +39,9 @@ from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPla
 from livegrad.runtime.cpu.tape_rows import Rows
 from livegrad.runtime.cpu.tensor_loops import LoopCall
 from livegrad.runtime.cpu.tiers import Code
-from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.reference import apply_node
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
+from livegrad.state import renew_lock_after_fork
 
 Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
 

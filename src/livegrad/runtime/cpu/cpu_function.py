@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from livegrad.runtime.object_cache import default_cache
 from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.resize import resize_plan
 from livegrad.schedule.target import Target
+from livegrad.state import Owned
 
 
 class CpuFunction(CompiledFunction[CompiledPlan]):
@@ -125,7 +126,7 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
     def _store(self, key: bytes, plan: CompiledPlan) -> None:
         if plan.only_kernels:
             cache, serialised = default_cache(), plan.serialised
-            background_compiler.later(lambda: cache.store(key, encode(serialised)))
+            background_compiler.current.later(lambda: cache.store(key, encode(serialised)))
 
     def forget_plans(self) -> None:
         """Drops the plans, with their code and memory; the next call makes them again."""
@@ -133,7 +134,9 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
         self._first_plan = None
 
 
-_functions: FunctionCache[CpuFunction] = FunctionCache(CpuFunction)
+_functions = Owned(partial(FunctionCache, CpuFunction))
+# Bodies of loops over tensors by identity: they run thousands of times, and a lookup by equality takes longer.
+_bodies: Owned[dict[int, tuple[Function, CpuFunction]]] = Owned(dict)
 
 
 def compile_function(function: Function) -> CpuFunction:
@@ -150,23 +153,21 @@ def compile_function(function: Function) -> CpuFunction:
             found=type(function).__name__,
             help="trace it first, lg.ir.trace(f, lg.f32), or use lg.jit",
         )
-    return _functions.get(function)
+    return _functions.current.get(function)
 
 
 def forget_functions() -> None:
     """Drops all compiled functions from memory; their code may still be on disk."""
-    _functions.clear()
-
-
-# Bodies of loops over tensors by identity: they run thousands of times, and a lookup by equality takes longer.
-_bodies: dict[int, tuple[Function, CpuFunction]] = {}
+    _functions.current.clear()
+    _bodies.current.clear()
 
 
 def run_function(function: Function, *arguments: Any) -> Any:
     """The function's value at these arguments, computed by native code."""
-    entry = _bodies.get(id(function))
+    bodies = _bodies.current
+    entry = bodies.get(id(function))
     if entry is None:
-        if len(_bodies) >= MOST_FUNCTIONS:
-            _bodies.clear()
-        entry = _bodies[id(function)] = (function, compile_function(function))
+        if len(bodies) >= MOST_FUNCTIONS:
+            bodies.clear()
+        entry = bodies[id(function)] = (function, compile_function(function))
     return entry[1](*arguments)

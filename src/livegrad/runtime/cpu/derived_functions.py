@@ -88,7 +88,7 @@ class DerivedFunction:
         key = None if serialised is None else _key(self.source, f"{self.name}\n{_text_of(forms)}")
         if serialised is not None and key is not None:
             cache = default_cache()
-            background_compiler.later(lambda: cache.store(key, encode(serialised)))
+            background_compiler.current.later(lambda: cache.store(key, encode(serialised)))
 
 
 def derived_number(source: Function, name: str, derive: Callable[[Function], int]) -> int:
@@ -101,7 +101,7 @@ def derived_number(source: Function, name: str, derive: Callable[[Function], int
         number = derive(source)
     if key is not None:
         cache = default_cache()
-        background_compiler.later(lambda: cache.store(key, str(number).encode()))
+        background_compiler.current.later(lambda: cache.store(key, str(number).encode()))
     return number
 
 

@@ -22,6 +22,7 @@ from livegrad.ops.fourier import fft, irfft, rfft
 from livegrad.ops.solving import cofactors, inv, pinv, solve, triangular_solve
 from livegrad.ops.sorting import argsort, sort, top_positions
 from livegrad.runtime.cpu.native.pool import threads
+from livegrad.state import BackgroundWork, Owned, call_after_fork
 
 _WORTHWHILE = 5e5  # additions: to hand a part to a thread takes as long as some ten thousand
 
@@ -32,16 +33,28 @@ _OF_LARGER_MATRICES: frozenset[Op] = frozenset({cholesky, qr, solve, triangular_
 _FEWEST_ROWS = 8
 _IN_PARTS = _ALONG_AN_AXIS | _OF_MATRICES | _OF_LARGER_MATRICES | {fft}
 
-_workers: ThreadPoolExecutor | None = None
+
+class _Workers(BackgroundWork):
+    """Threads for parts of steps. Nobody leaves a part to them without waiting for it."""
+
+    def __init__(self) -> None:
+        self._start()
+        call_after_fork(self, "_start")  # a fork has none of them
+
+    def _start(self) -> None:
+        self.executor = ThreadPoolExecutor(max(1, os.cpu_count() or 1), thread_name_prefix="livegrad-part")
+
+    def suspend(self) -> None:
+        """Nothing is under way between steps."""
+
+    def resume(self) -> None:
+        """Nothing was stopped."""
+
+    def close(self) -> None:
+        self.executor.shutdown()
 
 
-def _forget_workers() -> None:
-    global _workers
-    _workers = None  # a fork has none of them
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_workers)
+_workers = Owned(_Workers)
 
 
 def computed_in_parts(
@@ -115,10 +128,8 @@ def _ranks_agree(node: Node, operands: Sequence[Any]) -> bool:
 
 def _all_at_once(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     """The values of some tasks, each by a thread of its own, the first by this one."""
-    global _workers
-    if _workers is None:
-        _workers = ThreadPoolExecutor(max(1, os.cpu_count() or 1), thread_name_prefix="livegrad-part")
-    others = [_workers.submit(_quietly, task) for task in tasks[1:]]
+    executor = _workers.current.executor
+    others = [executor.submit(_quietly, task) for task in tasks[1:]]
     try:
         first = tasks[0]()
     finally:

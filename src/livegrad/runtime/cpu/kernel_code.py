@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -38,12 +37,12 @@ from livegrad.runtime.cpu.tiers import (
     compile_optimized,
     load_code,
 )
-from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.object_cache import ObjectCache, default_cache
 from livegrad.runtime.serialised import emitter_stamp, serialise_signature
 from livegrad.schedule.loops.nest import LoopNest, RowTile, for_cpu
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
 from livegrad.schedule.target import Target
+from livegrad.state import Owned, renew_lock_after_fork
 
 ALIGNMENT = 64
 _MOST_KERNELS = 2048
@@ -67,10 +66,17 @@ class ReadyStep:
     code: CompiledKernel
 
 
-_kernels: LruCache[tuple[Any, ...], CompiledKernel] = LruCache(_MOST_KERNELS)
-_loaded: LruCache[bytes, Code] = LruCache(_MOST_KERNELS)
-_lock = threading.Lock()
-renew_lock_after_fork(sys.modules[__name__], "_lock")
+class KernelCache:
+    """The kernels of a session: by the key of their loop nest, and by the key of their code."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        renew_lock_after_fork(self, "lock")
+        self.compiled: LruCache[tuple[Any, ...], CompiledKernel] = LruCache(_MOST_KERNELS)
+        self.loaded: LruCache[bytes, Code] = LruCache(_MOST_KERNELS)
+
+
+kernel_cache = Owned(KernelCache)
 
 
 class Compiling:
@@ -133,18 +139,20 @@ class Compiling:
         """Keeps what is new; no more kernels come."""
         made = self._baseline.close()
         if self._choice == "both" and made:
-            background_compiler.tier_up(made)
+            background_compiler.current.tier_up(made)
         for code in made if self._choice == "quick" else ():
-            background_compiler.later(code.leave_behind)
-        with _lock:
+            background_compiler.current.later(code.leave_behind)
+        cache = kernel_cache.current
+        with cache.lock:
             for key, new in self._new.items():
-                _kernels.keep(key, new)
-                _loaded.keep(new.key, new.native)
+                cache.compiled.keep(key, new)
+                cache.loaded.keep(new.key, new.native)
 
 
 def _known(key: tuple[Any, ...]) -> CompiledKernel | None:
-    with _lock:
-        return _kernels.use(key)
+    cache = kernel_cache.current
+    with cache.lock:
+        return cache.compiled.use(key)
 
 
 def _without_places(nest: LoopNest) -> tuple[LoopNest, Places]:
@@ -178,13 +186,14 @@ def _optimized_module(nest: LoopNest) -> OptimizedModule:
 
 def _load(key: bytes, cache: ObjectCache) -> Code | None:
     """Code by its key: from memory, or else the best that is on disk."""
-    with _lock:
-        known = _loaded.use(key)
+    memory = kernel_cache.current
+    with memory.lock:
+        known = memory.loaded.use(key)
     if known is not None:
         return known
     found = load_code(key, cache)
     if isinstance(found, TieredFunction) and code_choice() == "both":
-        background_compiler.tier_up([found])
+        background_compiler.current.tier_up([found])
     return found
 
 
@@ -192,8 +201,9 @@ def loaded(key: bytes) -> Code | None:
     """Native code by its key: from memory, or from the disk cache if it is there."""
     native = _load(key, default_cache())
     if native is not None:
-        with _lock:
-            _loaded.keep(key, native)
+        memory = kernel_cache.current
+        with memory.lock:
+            memory.loaded.keep(key, native)
     return native
 
 
@@ -221,15 +231,17 @@ def code_of(kernel: SerialisedKernel, codes: Mapping[bytes, Code]) -> Code:
 
 def kernels_in_memory() -> int:
     """How many kernels are loaded: it grows with every kernel that is new, whether compiled or read from disk."""
-    with _lock:
-        return len(_loaded)
+    memory = kernel_cache.current
+    with memory.lock:
+        return len(memory.loaded)
 
 
 def forget_kernels() -> None:
     """Drops all compiled kernels from memory; those on disk stay."""
-    with _lock:
-        _kernels.clear()
-        _loaded.clear()
+    memory = kernel_cache.current
+    with memory.lock:
+        memory.compiled.clear()
+        memory.loaded.clear()
 
 
 # --- serialised plans -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from livegrad.codegen.llvm.baseline_lanes import is_lane_function, lane_definiti
 from livegrad.codegen.llvm.kernel_builder import MathRequest
 from livegrad.codegen.llvm.vector_math import math_function_name, math_functions
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel, host_target
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import renew_lock_after_fork
 
 # By vector width too: it decides in which registers vectors are passed, so caller and callee must have the same.
 _compiled: dict[tuple[MathRequest, int], NativeFunction] = {}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.ir.types import Scalar, u8
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import Owned, renew_lock_after_fork
 
 _SMALL = 1 << 18  # below this the allocator of the C library keeps memory itself
 _MOST_KEPT = 1 << 30
@@ -79,17 +79,17 @@ class MemoryPool:
         return self._kept
 
 
-RESULTS = MemoryPool()
-_PLANS = MemoryPool(_MOST_KEPT_OF_PLANS)
+memory_of_results = Owned(MemoryPool)
+_memory_of_plans = Owned(partial(MemoryPool, _MOST_KEPT_OF_PLANS))
 
 
 def plan_memory(size: int) -> np.ndarray[Any, Any]:
     """Bytes that begin at a cache line: a plan's, and when that is gone, those of the next that wants as many."""
-    return aligned_memory(size) if size < _SMALL else _PLANS.array(u8, (size,), size)
+    return aligned_memory(size) if size < _SMALL else _memory_of_plans.current.array(u8, (size,), size)
 
 
 def result_maker(element: Scalar, shape: tuple[int, ...], size: int) -> Callable[[], np.ndarray[Any, Any]]:
     """What makes a fresh array for a result, small ones without detour."""
     if size < _SMALL:
         return partial(np.empty, shape, element.dtype)
-    return partial(RESULTS.array, element, shape, size)
+    return partial(memory_of_results.current.array, element, shape, size)

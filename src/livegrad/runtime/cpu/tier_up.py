@@ -18,6 +18,7 @@ from typing import Protocol
 
 from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, count
 from livegrad.runtime.cpu.tiers import TieredFunction
+from livegrad.state import BackgroundWork, Owned, call_after_fork
 
 QUIET_SECONDS = 0.05
 _PATIENCE = 20  # times that: so long does a job wait where it never gets quiet
@@ -64,7 +65,7 @@ class _Errand:
         self.run()
 
 
-class BackgroundCompiler:
+class BackgroundCompiler(BackgroundWork):
     """Jobs that wait, and the thread that does them; it starts with the first job."""
 
     def __init__(self, quiet_seconds: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -72,12 +73,14 @@ class BackgroundCompiler:
         self._clock = clock
         self._waiting: deque[_Job] = deque()
         self._renew()
+        call_after_fork(self, "_renew")
 
     def _renew(self) -> None:
         """What belongs to threads, which a child of a fork does not have."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._suspended = False
         self._busy = False
         self._waiters = 0  # threads inside `wait`: while there are any, jobs run at once
         self._last_came = self._waits_since = 0.0
@@ -125,13 +128,33 @@ class BackgroundCompiler:
 
     def stop(self) -> None:
         """End the thread, which must not be inside LLVM when the process ends, and leave what waits in order."""
+        self._end_thread()
+        while self._waiting:
+            self._waiting.popleft().run_at_exit()
+
+    def close(self) -> None:
+        """End the thread, and drop what waits."""
+        self._end_thread()
+        self._waiting.clear()
+
+    def _end_thread(self) -> None:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
-        while self._waiting:
-            self._waiting.popleft().run_at_exit()
+
+    def suspend(self) -> None:
+        """Return when no job runs; none begins before `resume`."""
+        with self._changed:
+            self._suspended = True
+            while self._busy:
+                self._changed.wait()
+
+    def resume(self) -> None:
+        with self._changed:
+            self._suspended = False
+            self._changed.notify_all()
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
@@ -147,21 +170,22 @@ class BackgroundCompiler:
             while not self._stopping:
                 now = self._clock()
                 due = min(self._last_came + self.quiet_seconds, self._waits_since + _PATIENCE * self.quiet_seconds)
-                if self._waiting and (self._waiters or due <= now):
+                may_begin = bool(self._waiting) and not self._suspended
+                if may_begin and (self._waiters or due <= now):
                     self._busy = True
                     self._waits_since = now
                     return self._waiting.popleft()
-                self._changed.wait(due - now if self._waiting else None)
+                self._changed.wait(due - now if may_begin else None)
         return None
 
-    def after_fork_in_child(self) -> None:
+    def continue_in_child(self) -> None:
         """The child's kernels are its own: what waits is done in both."""
-        self._renew()
         if self._waiting:
             self._add([])
 
 
-background_compiler = BackgroundCompiler()
-atexit.register(background_compiler.stop)
+background_compiler = Owned(BackgroundCompiler)
+# Registered after what LLVM needs at the end, and so called before it; and called after LLVM is usable in a child.
+atexit.register(lambda: background_compiler.current.stop())
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=background_compiler.after_fork_in_child)
+    os.register_at_fork(after_in_child=lambda: background_compiler.current.continue_in_child())

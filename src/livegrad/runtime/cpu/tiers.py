@@ -32,8 +32,8 @@ from livegrad.runtime.cpu.native.llvm_jit import (
 )
 from livegrad.runtime.cpu.native.trampolines import give_back, take_trampoline
 from livegrad.runtime.cpu.native.unlocked_compile import compile_freely
-from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.object_cache import ObjectCache
+from livegrad.state import renew_lock_after_fork
 
 CodeChoice = Literal["both", "good", "quick"]
 _SYMBOL = "kernel"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from livegrad.codegen.cuda.cuda_target import CUDA
@@ -18,6 +18,7 @@ from livegrad.runtime.cuda.device_plan import CudaPlan
 from livegrad.runtime.cuda.driver import device
 from livegrad.runtime.cuda.serialised_device_plan import decode, encode, serialised_plan_key
 from livegrad.runtime.object_cache import default_cache
+from livegrad.state import Owned
 
 
 class CudaFunction(CompiledFunction[CudaPlan]):
@@ -100,12 +101,12 @@ def _require_fit(element: str, strides: Any, type: Type, label: str) -> None:
         raise UsageError(f"{label} does not fit", where=caller_origin(), expected=f"a dense {type}", found=found)
 
 
-_functions: FunctionCache[CudaFunction] = FunctionCache(CudaFunction)
+_functions = Owned(partial(FunctionCache, CudaFunction))
 
 
 def compile_function(function: Function, ieee: bool = False) -> CudaFunction:
     """Compiles a function. The result is kept in an LRU cache."""
-    return _functions.get(function, ieee)
+    return _functions.current.get(function, ieee)
 
 
 def run_function(function: Function, *arguments: Any) -> Any:

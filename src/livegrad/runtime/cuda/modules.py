@@ -13,7 +13,7 @@ import numpy as np
 
 from livegrad.runtime.cuda.driver import checked, device, driver
 from livegrad.runtime.cuda.nvrtc import compile_source
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import renew_lock_after_fork
 
 _functions: dict[tuple[Any, str], Any] = {}
 _lock = threading.Lock()

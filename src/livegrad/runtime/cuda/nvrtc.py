@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import sys
 import threading
 from functools import cache
 from typing import Any
 
 from livegrad.diagnostics import CompileError
 from livegrad.ir.lru import LruCache
-from livegrad.runtime.fork import renew_lock_after_fork
 from livegrad.runtime.object_cache import default_cache
+from livegrad.state import Owned, renew_lock_after_fork
 
 try:
     nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
@@ -26,9 +25,18 @@ except ImportError:
 # NVRTC has a cache of its own, which would keep everything twice.
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--no-cache")
 _MOST_CUBINS = 2048
-_cubins: LruCache[bytes, bytes] = LruCache(_MOST_CUBINS)
-_lock = threading.Lock()
-renew_lock_after_fork(sys.modules[__name__], "_lock")
+
+
+class _Cubins:
+    """The cubins of a session by key."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        renew_lock_after_fork(self, "lock")
+        self.by_key: LruCache[bytes, bytes] = LruCache(_MOST_CUBINS)
+
+
+_cubins = Owned(_Cubins)
 
 
 @cache
@@ -70,8 +78,9 @@ def compile_with_key(source: str, architecture: str, name: str = "kernel") -> by
 
 def load_compiled(key: bytes) -> bytes | None:
     """A cubin by its key, from memory or from the disk cache; None when it is in neither."""
-    with _lock:
-        known = _cubins.use(key)
+    cubins = _cubins.current
+    with cubins.lock:
+        known = cubins.by_key.use(key)
     if known is not None:
         return known
     found = default_cache().load(key)
@@ -82,8 +91,9 @@ def load_compiled(key: bytes) -> bytes | None:
 
 def forget_cubins() -> None:
     """Drops what was compiled or loaded from memory; what is on disk stays."""
-    with _lock:
-        _cubins.clear()
+    cubins = _cubins.current
+    with cubins.lock:
+        cubins.by_key.clear()
 
 
 def _options(architecture: str) -> tuple[str, ...]:
@@ -105,8 +115,9 @@ def _compile_and_keep(key: bytes, source: str, architecture: str, name: str) -> 
 
 
 def _keep(key: bytes, cubin: bytes) -> None:
-    with _lock:
-        _cubins.keep(key, cubin)
+    cubins = _cubins.current
+    with cubins.lock:
+        cubins.by_key.keep(key, cubin)
 
 
 def _compile(source: str, options: tuple[str, ...], name: str) -> bytes:

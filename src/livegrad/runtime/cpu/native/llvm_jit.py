@@ -22,6 +22,7 @@ import llvmlite.binding as llvm
 
 from livegrad.runtime.cpu.native.linker import load
 from livegrad.runtime.object_cache import ObjectCache, default_cache
+from livegrad.state import Owned, renew_lock_after_fork
 
 # What each speed does, and what it costs on float32 kernels of 32 lanes (Ice Lake, LLVM 22, on a machine in use):
 # processor time of `compile_kernel` and Mpoints/s on one thread, for 310 ops (least to most of 8 processes) and for
@@ -82,8 +83,9 @@ class NativeFunction:
         self.symbol = symbol
         self.address = addresses[symbol]
         self.addresses = dict(addresses)
-        _alive.add(id(code))
-        self._finalizer = weakref.finalize(self, _dispose, code)
+        alive = _counts.current.alive
+        alive.add(id(code))
+        self._finalizer = weakref.finalize(self, _dispose, code, alive)
         self._finalizer.atexit = False  # threads may still run the code then, and the process ends anyway
 
     def wait(self) -> None:
@@ -117,27 +119,36 @@ class _Linked(NamedTuple):
         self.engine.close()
 
 
-def _dispose(code: PlacedCode) -> None:
+def _dispose(code: PlacedCode, alive: set[int]) -> None:
     code.close()
-    _alive.discard(id(code))
+    alive.discard(id(code))
 
 
-_alive: set[int] = set()
-_immortal: list[object] = []
-_stats = CompileStats()
-_stats_lock = threading.Lock()
+class _Counts:
+    """What a session has compiled, and which of its code is in memory."""
+
+    def __init__(self) -> None:
+        self.stats = CompileStats()
+        self.alive: set[int] = set()
+        self.lock = threading.Lock()
+        renew_lock_after_fork(self, "lock")
+
+
+_counts = Owned(_Counts)
+_immortal: list[object] = []  # code that native threads or other code may run until the process ends
 
 
 def stats() -> CompileStats:
-    """Return how many kernels this process has compiled, loaded, failed to compile, and holds in memory."""
-    return replace(_stats, alive=len(_alive))
+    """Return how many kernels this session has compiled, loaded, failed to compile, and holds in memory."""
+    counts = _counts.current
+    return replace(counts.stats, alive=len(counts.alive))
 
 
 def count(field: Literal["compiled", "loaded_from_disk", "failed"], number: int = 1) -> None:
     """Add to one of the numbers in `stats()`."""
-    global _stats
-    with _stats_lock:
-        _stats = replace(_stats, **{field: getattr(_stats, field) + number})
+    counts = _counts.current
+    with counts.lock:
+        counts.stats = replace(counts.stats, **{field: getattr(counts.stats, field) + number})
 
 
 @lru_cache(maxsize=1)
@@ -396,12 +407,7 @@ def _prepare_for_forks() -> None:
     def leave() -> None:
         lock.__exit__(None, None, None)
 
-    def leave_in_child() -> None:
-        global _stats_lock
-        _stats_lock = threading.Lock()
-        leave()
-
-    os.register_at_fork(before=lock.__enter__, after_in_parent=leave, after_in_child=leave_in_child)
+    os.register_at_fork(before=lock.__enter__, after_in_parent=leave, after_in_child=leave)
 
 
 _prepare_for_forks()

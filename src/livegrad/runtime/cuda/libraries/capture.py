@@ -10,7 +10,7 @@ from typing import Any
 
 from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall
-from livegrad.runtime.fork import renew_lock_after_fork
+from livegrad.state import renew_lock_after_fork
 
 _lock = threading.Lock()  # one stream, and handles of libraries that serve one caller at a time
 renew_lock_after_fork(sys.modules[__name__], "_lock")
