@@ -22,12 +22,12 @@ from livegrad.schedule.plan import ALIGNMENT, Buffer, KernelStep, View
 
 def classify_accesses(nest: LoopNest) -> LoopNest:
     """Finds the kinds of strides, accesses that are whole short rows together, and indices without bounds checks."""
-    step, dimensions = nest.step, nest.dimensions
+    step, dimensions, lane, row = nest.step, nest.dimensions, nest.lane, nest.unrolled_points
     return nest.replace(
-        reads=tuple(map(Access, _lane_kinds(dimensions.reads, nest.unrolled_points, nest.lane))),
-        outputs=tuple(map(Access, _lane_kinds(dimensions.outputs, nest.unrolled_points, nest.lane))),
-        read_packs=_packs(step.reads, dimensions.reads, nest.lane),
-        output_packs=_packs(step.outputs, dimensions.outputs, nest.lane),
+        reads=tuple(map(Access, _lane_kinds(dimensions.reads, row, lane))),
+        outputs=tuple(map(Access, _lane_kinds(dimensions.outputs, row, lane))),
+        read_packs=_packs(step.reads, dimensions.reads, lane),
+        output_packs=_packs(step.outputs, dimensions.outputs, lane),
         covered=_covered(step, (*dimensions.domain, *dimensions.inner)),
     )
 
@@ -78,13 +78,13 @@ def _packs(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int) -
     """The accesses that are, together, whole short rows of a buffer: as many neighbours as the stride between lanes."""
     groups: dict[tuple[Buffer, tuple[int, ...]], dict[int, int]] = {}
     for number, (view, own) in enumerate(zip(views, strides, strict=True)):
-        groups.setdefault((view.buffer, tuple(own)), {})[view.offset] = number
+        if 0 <= lane < len(own) and 1 < own[lane] <= LONGEST_PACK:
+            groups.setdefault((view.buffer, tuple(own)), {})[view.offset] = number
     packs: list[tuple[int, ...]] = []
     for (_, own), access_at in groups.items():
-        length = own[lane] if 0 <= lane < len(own) else 0
         first = min(access_at)
-        row = tuple(access_at.get(first + column, -1) for column in range(length)) if 1 < length <= LONGEST_PACK else ()
-        if row and -1 not in row:
+        row = tuple(access_at.get(first + column, -1) for column in range(own[lane]))
+        if -1 not in row:
             packs.append(row)
     return tuple(packs)
 

@@ -6,10 +6,11 @@ have code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from livegrad.ir.node import Function, Module
+from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.passes.expand import expand_ops
 from livegrad.passes.functions import rewrite_functions
@@ -26,13 +27,18 @@ def expand_without_code(nest: LoopNest) -> LoopNest:
     return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
 
 
-@lru_cache(maxsize=4096)
 def with_code(function: Function, target: Target) -> Function:
-    """The function in ops that have code for a target, nested functions included."""
+    """The function in ops that have code for a target, nested functions included; the same one if nothing changes."""
     lacks_code = target.lacks_code
-    if lacks_code is None:
-        return function
+    return function if lacks_code is None else _expand(function, lacks_code) or function
+
+
+@lru_cache(maxsize=4096)
+def _expand(function: Function, lacks_code: Callable[[Node], bool]) -> Function | None:
+    """The expanded function; None if all of its ops have code."""
+    expanded = None
     # An expansion may bring functions of its own.
     while any(lacks_code(node) for inner in reachable_functions([function]) for node in nodes_of(inner)):
         (function,) = rewrite_functions(Module((function,)), lambda inner: expand_ops(inner, lacks_code)).functions
-    return function
+        expanded = function
+    return expanded

@@ -41,10 +41,10 @@ class Loop(NamedTuple):
     streams: int = 1  # parts of twice the lanes that may be interleaved (`codegen/llvm/interleaving.py`)
 
     @property
-    def key(self) -> Loop:
+    def key(self) -> Hashable:
         """The loop as code knows it: extents of vector and unrolled loops are fixed, others are arguments."""
         extent = self.extent if self.kind in ("vector", "unrolled") else 0
-        return self._replace(extent=extent, step=0, grain=0)
+        return self.kind, self.axis, extent, self.by, self.tile, self.streams
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.extent or '?'} {self._iterations()}"
@@ -266,7 +266,8 @@ def for_cpu(step: KernelStep, target: Target, vector_bytes: int, tile: RowTile |
     """A step for vectors of so many bytes, alone or over tiles of rows with the other steps of a chain."""
     dimensions = loop_dimensions(step)
     nest = LoopNest(step, target, _cpu_loops(step, dimensions), vector_bytes=vector_bytes, tile=tile)
-    return nest.replace(dimensions=dimensions)
+    nest.__dict__["dimensions"] = dimensions
+    return nest
 
 
 def _cpu_loops(step: KernelStep, dimensions: Dimensions) -> tuple[Loop, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 from livegrad.ir.node import Function, Node
@@ -164,26 +165,36 @@ def lane_count(nest: LoopNest) -> int:
     of 8192 × 1024 numbers take 2.2 ms with two registers and 1.7 with eight, which read half a kilobyte of each row;
     running sums down 2048 × 2048 10.9 and 0.9, but along rows, where lanes are a row apart, 1.4 and 4.2.
     """
-    points = (*nest.dimensions.domain, *nest.dimensions.inner)[nest.lane]
     vector_bytes = nest.vector_bytes
     every = [node for function in _functions(nest.kernel) for node in nodes_of(function)]
     widest = _widest_varying(nest, every)
+    usual = _lanes_in(_registers(nest, every) * vector_bytes, widest)
     loops = [node for node in every if node.op in (for_loop, while_loop)] if len(every) <= LONG_LOOP else []
-    in_use = min([_loop_registers(node, vector_bytes) for node in loops], default=0)
-    registers = _registers(nest, every), in_use
-    usual, in_loops = (max(FEWEST_LANES, min(MOST_LANES, number * vector_bytes // widest)) for number in registers)
+    if not loops:
+        return usual
+    in_loops = _lanes_in(min([_loop_registers(node, vector_bytes) for node in loops]) * vector_bytes, widest)
+    points = (*nest.dimensions.domain, *nest.dimensions.inner)[nest.lane]
     return in_loops if usual < in_loops <= points else usual  # short arrays share the code of others that are
+
+
+def _lanes_in(register_bytes: int, widest: int) -> int:
+    return max(FEWEST_LANES, min(MOST_LANES, register_bytes // widest))
 
 
 def _widest_varying(nest: LoopNest, every: Sequence[Node]) -> int:
     """The bytes of the widest number that has a value for each lane."""
     kernel = nest.kernel
     stored = max([byte_size(port.element) for port in kernel.outputs], default=0)  # what is stored has
-    inner = [inner for type in {node.type for node in every} for inner in inner_types(type)]
-    present = [port.element for port in kernel.reads] + [scalar for scalar in inner if isinstance(scalar, Scalar)]
-    if stored and max(map(byte_size, present), default=0) <= stored:
+    present = [byte_size(port.element) for port in kernel.reads] + [_widest(type) for type in {n.type for n in every}]
+    if stored and max(present, default=0) <= stored:
         return stored
     return max(map(byte_size, divergent_scalars(nest)), default=4)
+
+
+@lru_cache(maxsize=4096)
+def _widest(type: Type) -> int:
+    """The bytes of the widest number in a type; 0 if there is none."""
+    return max([byte_size(inner) for inner in inner_types(type) if isinstance(inner, Scalar)], default=0)
 
 
 def _folds_across(nest: LoopNest) -> bool:
@@ -197,8 +208,7 @@ def _folds_across(nest: LoopNest) -> bool:
 def _registers(nest: LoopNest, every: Sequence[Node]) -> int:
     kernel = nest.kernel
     calls = [node.op.cost for node in every if (node.op.llvm or {}).get("float", "").startswith("math:")]
-    mostly_math = sum(calls) > MATH_SHARE * sum(node.op.cost for node in every)
-    if mostly_math:
+    if calls and sum(calls) > MATH_SHARE * sum([node.op.cost for node in every]):
         few_ports = len(kernel.reads) + len(kernel.outputs) <= MANY_PORTS
         return 2 if len(every) > LONG_KERNEL else 8 if len(calls) > MANY_MATH_CALLS and few_ports else 4
     if kernel.written and nest.across:
