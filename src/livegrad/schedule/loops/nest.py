@@ -266,8 +266,7 @@ def for_cpu(step: KernelStep, target: Target, vector_bytes: int, tile: RowTile |
     """A step for vectors of so many bytes, alone or over tiles of rows with the other steps of a chain."""
     dimensions = loop_dimensions(step)
     nest = LoopNest(step, target, _cpu_loops(step, dimensions), vector_bytes=vector_bytes, tile=tile)
-    nest.__dict__["dimensions"] = dimensions
-    return nest
+    return nest.replace(dimensions=dimensions)
 
 
 def _cpu_loops(step: KernelStep, dimensions: Dimensions) -> tuple[Loop, ...]:
