@@ -84,6 +84,53 @@ def drift(lib: Any, x: Any, y: Any, count: Any) -> Any:
     return repeat(lib, count, lambda i, s: s + 0.1 * lib.sqrt(lib.abs(y) + 1.0), x)
 
 
+# --- scalarise_loops: each element of a line depends on the one before ---
+
+
+def _recurrence(lib: Any, line: Any, step: Callable[[Any, Any], Any]) -> Any:
+    def advance(i: Any, state: Any) -> Any:
+        state[i + 1] = step(state[i], state[i + 1])
+        return state
+
+    return repeat(lib, line.shape[0] - 1, advance, line + 0.0)
+
+
+def smoothed(lib: Any, x: Any, y: Any) -> Any:
+    return _recurrence(lib, x[:, 0], lambda before, value: 0.9 * before + 0.1 * value)
+
+
+def envelope(lib: Any, x: Any, y: Any) -> Any:
+    return _recurrence(lib, x[:, 0], lambda before, value: lib.maximum(before * 0.99, value))
+
+
+# --- lower_tapes: gradients of the same ---
+
+
+def _recurrence_gradient(lib: Any, line: Any, step: Program, by_state: Program, by_value: Program) -> Any:
+    """The gradient of the sum of all states; NumPy takes the derivatives of a step by the state and by the value."""
+    if lib is lg:
+        return lg.grad(lambda values: lg.sum(_recurrence(lg, values, step)))(line)
+    states, result = _recurrence(np, line, step), np.ones_like(line)
+    for i in reversed(range(len(line) - 1)):
+        result[i] += result[i + 1] * by_state(states[i], line[i + 1])
+        result[i + 1] *= by_value(states[i], line[i + 1])
+    return result
+
+
+def sine_chain_gradient(lib: Any, x: Any, y: Any) -> Any:
+    def step(before: Any, value: Any) -> Any:
+        return value + 0.5 * lib.sin(before)
+
+    return _recurrence_gradient(lib, x[:, 0], step, lambda before, _: 0.5 * np.cos(before), lambda *_: 1.0)
+
+
+def products_gradient(lib: Any, x: Any, y: Any) -> Any:
+    def step(before: Any, value: Any) -> Any:
+        return 0.5 * before * value + 1.0
+
+    return _recurrence_gradient(lib, x[:, 0], step, lambda _, value: 0.5 * value, lambda before, _: 0.5 * before)
+
+
 # --- thread_accumulators: gradients of nested loops that read a tensor by index ---
 
 
@@ -208,6 +255,8 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "fuse": (polar, moments),
     "guard_padded_loads": (joined_gradient, smoothness_gradient),
     "unguard_invariants": (decay, drift),
+    "lower_tapes": (sine_chain_gradient, products_gradient),
+    "scalarise_loops": (smoothed, envelope),
     "interchange_elementwise_loops": (logistic_map, cube_roots),
     "unroll_small_matmuls": (covariances, projections),
     "split_at_concatenations": (advection, clamped_differences),

@@ -8,13 +8,14 @@ after it ran, and `livegrad passes` shows its output.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any
 
-from livegrad.diagnostics import UsageError
+from livegrad.diagnostics import UsageError, VerifyError
 from livegrad.ir.node import Function, Module
 from livegrad.ir.propagate_lines import propagating_lines
+from livegrad.ir.verify import verify_function
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.passes.bind_sizes import bind_sizes
@@ -40,28 +41,29 @@ from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
-from livegrad.schedule.loops.cpu_nest import CpuNest, RowTile
 from livegrad.schedule.loops.device import (
-    DeviceNest,
     assign_rows,
     batch_rows,
     choose_index_width,
     choose_launch,
     share_rows,
 )
+from livegrad.schedule.loops.expand import expand_without_code
 from livegrad.schedule.loops.interchange import interchange_transposed
-from livegrad.schedule.loops.nest import LoopNest, LoopPass, N
+from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, for_device
 from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
     interleave_lanes,
+    unroll_lane_loops,
     unroll_short_rows,
     vectorise_outer_loops,
     vectorise_short_rows,
 )
-from livegrad.schedule.plan import KernelStep, Plan, Step
+from livegrad.schedule.plan import HostStep, KernelStep, Plan, Step
 from livegrad.schedule.plan_passes import (
     PlanPass,
+    access_tapes_by_row,
     allocate,
     assign_buffers,
     build_steps,
@@ -72,6 +74,7 @@ from livegrad.schedule.plan_passes import (
     verify_chains,
     verify_groups,
     verify_memory,
+    verify_row_loops,
     verify_steps,
     write_in_place,
 )
@@ -106,6 +109,19 @@ VALUE_PASSES = (
     Pass(on_functions(share_row_reductions), optional=True),
 )
 
+
+def plan_loop_bodies(draft: Draft) -> None:
+    """Plans the body of each loop over tensors, by the same passes.
+
+    Bodies run step by step: their plans are bound to memory once, for state that is double-buffered.
+    """
+    target = draft.target.without("tile_row_chains")
+    for number, step in enumerate(draft.steps):
+        if isinstance(step, HostStep) and step.loop is not None:
+            loop = replace(step.loop, plan=compile_plan(step.loop.body, target))
+            draft.steps[number] = replace(step, loop=loop)
+
+
 PLAN_PASSES = (
     PlanPass(materialise),
     PlanPass(fuse, verify_groups),
@@ -113,21 +129,25 @@ PLAN_PASSES = (
     PlanPass(assign_buffers),
     PlanPass(write_in_place, optional=True),
     PlanPass(build_steps, verify_steps),
+    PlanPass(access_tapes_by_row, verify_row_loops),
+    PlanPass(plan_loop_bodies),
     PlanPass(tile_row_chains, verify_chains, optional=True),
     PlanPass(allocate, verify_memory),
 )
 
-LOOP_PASSES: dict[str, tuple[LoopPass[Any], ...]] = {
+LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
     "cpu": (
         LoopPass(vectorise_outer_loops),
         LoopPass(interchange_transposed),
         LoopPass(vectorise_short_rows),
         LoopPass(unroll_short_rows),
         LoopPass(choose_lanes),
+        LoopPass(unroll_lane_loops),
         LoopPass(classify_accesses),
         LoopPass(tile_transposed),
         LoopPass(stream_stores, by_tile=True),
         LoopPass(split_into_items, by_tile=True),
+        LoopPass(expand_without_code),
         LoopPass(interleave_lanes, optional=True),
     ),
     "cuda": (
@@ -136,10 +156,11 @@ LOOP_PASSES: dict[str, tuple[LoopPass[Any], ...]] = {
         LoopPass(batch_rows),
         LoopPass(choose_index_width),
         LoopPass(choose_launch),
+        LoopPass(expand_without_code),
     ),
 }
 
-# What `Target.without` takes; the first two are ways of a pass that always runs.
+# What `Target.without` takes; the first two are parts of passes that always run.
 OPTIONAL = (
     *("fuse", "guard_padded_loads"),
     *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES, *LOOP_PASSES["cpu"]) if step.optional),
@@ -148,7 +169,7 @@ OPTIONAL = (
 
 @lru_cache(maxsize=64)
 def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
-    """The value passes of a target: those that hold for all sizes, and those that follow for given ones."""
+    """The value passes of a target: those that hold for all sizes, and those that run for each set of sizes."""
     unknown = sorted(target.skipped.difference(OPTIONAL))
     if unknown:
         raise UsageError(f"there is no optimisation `{unknown[0]}`", expected=f"one of {', '.join(OPTIONAL)}")
@@ -157,7 +178,7 @@ def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
     return tuple(used[:first]), tuple(used[first:])
 
 
-def _runs(step: Pass | PlanPass | LoopPass[Any], target: Target) -> bool:
+def _runs(step: Pass | PlanPass | LoopPass, target: Target) -> bool:
     return not step.optional or target.uses(step.name)
 
 
@@ -179,10 +200,10 @@ def lower_module(module: Module, target: Target = PORTABLE, trace: Trace | None 
 
 
 class Compilation:
-    """A function that was lowered, on its way to a plan for some sizes.
+    """The compilation of a lowered function to a plan for some sizes.
 
-    It gives each step as soon as it is scheduled, so that a backend compiles it while the next ones are made; `plan` is
-    there at the end.
+    It yields each step as soon as it is scheduled, so that a backend compiles it while the next ones are built. `plan`
+    is available at the end.
     """
 
     def __init__(
@@ -204,15 +225,15 @@ class Compilation:
         return self._plan
 
     def _run(self) -> Iterator[Step]:
-        places = propagating_lines((self._lowered,))
-        with places:
+        lines = propagating_lines((self._lowered,))
+        with lines:
             passes = passes_for(self._target)[1]
             module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
             draft = Draft(module.functions[0], self._target)
         for step in PLAN_PASSES:
             if _runs(step, self._target):
                 try:
-                    yield from _run_plan_pass(step, draft, places)
+                    yield from _run_plan_pass(step, draft, lines)
                 except Exception as error:
                     error.add_note(f"in pass `{step.name}`")
                     raise
@@ -221,13 +242,13 @@ class Compilation:
         self._plan = draft.plan()
 
 
-def _run_plan_pass(step: PlanPass, draft: Draft, places: propagating_lines) -> Iterator[Step]:
-    """Runs a pass within `places`; whoever takes a step works outside, for what is made there is no part of this."""
-    with places:
-        made = step.run(draft)
-    while made is not None:
-        with places:
-            built = next(made, None)
+def _run_plan_pass(step: PlanPass, draft: Draft, lines: propagating_lines) -> Iterator[Step]:
+    """Runs a pass and yields the steps that it builds. Source lines propagate inside the pass, not in its consumer."""
+    with lines:
+        steps = step.run(draft)
+    while steps is not None:
+        with lines:
+            built = next(steps, None)
         if built is None:
             break
         yield built
@@ -244,26 +265,44 @@ def compile_plan(
     return Compilation(lower(function, target, trace), target, sizes, trace).plan
 
 
-def lower_loops(nest: N, target: Target) -> N:
-    """The loop nest of a kernel step, by all loop passes of a target."""
-    for loop_pass in LOOP_PASSES[target.name]:
-        before, nest = nest, loop_pass.run(nest) if _runs(loop_pass, target) else nest
+def lower_loops(nest: LoopNest) -> LoopNest:
+    """The loop nest of a kernel step after all loop passes of its target."""
+    for loop_pass in LOOP_PASSES[nest.target.name]:
+        before, nest = nest, loop_pass.run(nest) if _runs(loop_pass, nest.target) else nest
         if nest.step is not before.step:
             verify_step(nest.step, loop_pass.name)
+            _verify_bodies(before, nest, loop_pass.name)
     return nest
 
 
-def tile_loops(alone: CpuNest, tile: RowTile, target: Target) -> CpuNest:
-    """The loop nest of a step in a chain, from what it is alone, if no pass has changed its order of points."""
-    nest = alone.replace(tile=tile, streamed=())
-    for loop_pass in LOOP_PASSES[target.name]:
+def _verify_bodies(before: LoopNest, after: LoopNest, name: str) -> None:
+    bodies = {stage.body for stage in before.kernel.stages}
+    for stage in after.kernel.stages:
+        if stage.body not in bodies:
+            try:
+                _verify_body(stage.body)
+            except VerifyError as error:
+                error.add_note(f"in pass `{name}`")
+                raise
+
+
+@lru_cache(maxsize=4096)
+def _verify_body(body: Function) -> None:
+    """Verifies the body of a stage once: many kernels share one."""
+    verify_function(body)
+
+
+def tile_loops(alone: LoopNest, tile: RowTile) -> LoopNest:
+    """The loop nest of a step in a chain, from its nest alone, which must not be reordered."""
+    nest = alone.replace(tile=tile)
+    for loop_pass in LOOP_PASSES[nest.target.name]:
         nest = loop_pass.run(nest) if loop_pass.by_tile else nest
     return nest
 
 
 def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> None:
     """Reports the output of each loop pass for the kernels of a plan."""
-    nests: list[LoopNest] = [_first_nest(plan, step, target, vector_bytes) for step in _kernels(plan)]
+    nests = [_first_nest(own, step, target, vector_bytes) for own, step in _kernels(plan)]
     trace("loops", "".join(f"{nest}\n" for nest in nests))
     for loop_pass in LOOP_PASSES[target.name]:
         nests = [loop_pass.run(nest) if _runs(loop_pass, target) else nest for nest in nests]
@@ -272,10 +311,15 @@ def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> 
 
 def _first_nest(plan: Plan, step: KernelStep, target: Target, vector_bytes: int) -> LoopNest:
     if target.name == "cuda":
-        return DeviceNest(step, shares=True)
+        return for_device(step, target, shares_rows=True)
     chain = next((chain for chain in plan.chains if any(own is step for own in chain.steps)), None)
-    return CpuNest(step, vector_bytes, None if chain is None else RowTile(prod(chain.rows), chain.tile))
+    return for_cpu(step, target, vector_bytes, None if chain is None else RowTile(prod(chain.rows), chain.tile))
 
 
-def _kernels(plan: Plan) -> list[KernelStep]:
-    return [step for step in plan.steps if isinstance(step, KernelStep)]
+def _kernels(plan: Plan) -> Iterator[tuple[Plan, KernelStep]]:
+    """The kernel steps of a plan and of the loops in it, each with its own plan."""
+    for step in plan.steps:
+        if isinstance(step, KernelStep):
+            yield plan, step
+        elif step.loop is not None and step.loop.plan is not None:
+            yield from _kernels(step.loop.plan)

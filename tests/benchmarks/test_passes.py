@@ -11,7 +11,7 @@ from livegrad.codegen.llvm.kernel_module import emit_kernel
 from livegrad.compiler import OPTIONAL, lower_loops
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.target import Target
 from livegrad.tensors.tracing import trace_call
@@ -28,8 +28,8 @@ def plan_of(kind: str, target: Target) -> Plan:
 
 
 def modules(plan: Plan, target: Target) -> list[str]:
-    nests = [lower_loops(CpuNest(step, 64), target) for step in plan.steps if isinstance(step, KernelStep)]
-    return [emit_kernel(nest.kernel, nest.layout).text for nest in nests]
+    nests = [lower_loops(for_cpu(step, target, 64)) for step in plan.steps if isinstance(step, KernelStep)]
+    return [emit_kernel(nest).text for nest in nests]
 
 
 def test_every_optimisation_has_two_programs() -> None:

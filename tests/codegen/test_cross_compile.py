@@ -15,7 +15,7 @@ from livegrad.runtime.cpu import kernel_code, math_library
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.native.llvm_jit import cross_compile, host_target
-from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 
 # Triple, processor, features, bytes of a vector, and how object files of that system begin.
@@ -96,8 +96,8 @@ PROGRAMS: dict[str, tuple[lg.ir.Function, dict[str, int], tuple[Any, ...]]] = {
 def _kernel_texts(program: str, vector_bytes: int) -> list[str]:
     function, sizes, _ = PROGRAMS[program]
     steps = CpuFunction(function).schedule(sizes).steps
-    nests = [lower_loops(CpuNest(step, vector_bytes), CPU) for step in steps if isinstance(step, KernelStep)]
-    return [emit_kernel(nest.kernel, nest.layout).text for nest in nests]
+    nests = [lower_loops(for_cpu(step, CPU, vector_bytes)) for step in steps if isinstance(step, KernelStep)]
+    return [emit_kernel(nest).text for nest in nests]
 
 
 @pytest.mark.parametrize("target", TARGETS)

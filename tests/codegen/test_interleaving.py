@@ -11,7 +11,7 @@ from livegrad.codegen.llvm.kernel_module import emit_kernel
 from livegrad.compiler import lower_loops
 from livegrad.runtime.cpu import CpuFunction, kernel_code
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 
 
@@ -33,8 +33,8 @@ def _spheres(count: int) -> lg.ir.Function:
 def _text(function: lg.ir.Function, vector_bytes: int, quick: bool = False) -> str:
     (step,) = CpuFunction(function).schedule({"n": 1 << 16}).steps
     assert isinstance(step, KernelStep)
-    nest = lower_loops(CpuNest(step, vector_bytes), CPU)
-    return emit_kernel(nest.kernel, nest.layout, quick).text
+    nest = lower_loops(for_cpu(step, CPU, vector_bytes))
+    return emit_kernel(nest, quick).text
 
 
 def _many_values(x: lg.ir.Node) -> lg.ir.Node:
@@ -89,5 +89,5 @@ def test_interleaving_does_not_change_a_bit_for_any_number_of_points(compiled_an
 def test_a_target_can_leave_interleaving_out() -> None:
     (step,) = CpuFunction(_spheres(12)).schedule({"n": 1 << 16}).steps
     assert isinstance(step, KernelStep)
-    nest = lower_loops(CpuNest(step, 64), CPU.without("interleave_lanes"))
-    assert "<64 x float>" not in emit_kernel(nest.kernel, nest.layout).text
+    nest = lower_loops(for_cpu(step, CPU.without("interleave_lanes"), 64))
+    assert "<64 x float>" not in emit_kernel(nest).text

@@ -12,7 +12,7 @@ from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.kernel_code import forget_kernels
 from livegrad.runtime.cpu.native.llvm_jit import compile_image, host_target
-from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 
 ELEMENTS = [SCALARS[name] for name in ("f32", "f64", "f16", "i8", "u16", "i32", "i64", "bool")]
@@ -29,8 +29,8 @@ def _folds(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
 
 def _text(function: lg.ir.Function) -> list[KernelText]:
     steps = [step for step in CpuFunction(function).schedule().steps if isinstance(step, KernelStep)]
-    nests = [lower_loops(CpuNest(step, host_target().vector_bytes), CPU) for step in steps]
-    return [emit_kernel(nest.kernel, nest.layout, quick=True) for nest in nests]
+    nests = [lower_loops(for_cpu(step, CPU, host_target().vector_bytes)) for step in steps]
+    return [emit_kernel(nest, quick=True) for nest in nests]
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)

@@ -23,7 +23,7 @@ from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.native.llvm_jit import host_target
 from livegrad.runtime.reference import evaluate
-from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 from tests.schedule.plans import along, plan_of, softmax, total
 
@@ -109,8 +109,8 @@ def test_softmax_and_truths_over_short_rows() -> None:
 
 def layouts(function: Callable[..., object], *types: Tensor) -> list[tuple[str, int]]:
     steps = [step for step in plan_of(function, *types).steps if isinstance(step, KernelStep)]
-    nests = [lower_loops(CpuNest(step, host_target().vector_bytes), CPU) for step in steps]
-    return [(nest.layout.direction, nest.layout.row) for nest in nests]
+    nests = [lower_loops(for_cpu(step, CPU, host_target().vector_bytes)) for step in steps]
+    return [("across" if nest.across else "along", nest.unrolled_points) for nest in nests]
 
 
 def test_lanes_run_across_rows_only_where_these_are_short_and_many() -> None:
@@ -169,5 +169,5 @@ def test_mapped_vectors_are_read_and_written_as_whole_rows(rows: int) -> None:
     np.testing.assert_array_equal(CpuFunction(mapped)(*given), evaluate(mapped, *given))
     (step,) = plan_of(bind_sizes(mapped, {"n": rows}), *[]).steps
     assert isinstance(step, KernelStep)
-    layout = lower_loops(CpuNest(step, host_target().vector_bytes), CPU).layout
-    assert (layout.read_packs, layout.output_packs) == (((0, 1, 2),), ((0, 1, 2),))
+    nest = lower_loops(for_cpu(step, CPU, host_target().vector_bytes))
+    assert (nest.read_packs, nest.output_packs) == (((0, 1, 2),), ((0, 1, 2),))

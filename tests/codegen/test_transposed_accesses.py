@@ -25,7 +25,7 @@ from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.memory_pool import aligned_memory
 from livegrad.runtime.cpu.native.pool import set_threads, threads
 from livegrad.runtime.reference import evaluate
-from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 from tests.schedule.plans import along, plan_of, softmax, total
 
@@ -37,8 +37,8 @@ def turned(x: Node) -> Node:
 def texts(function: Callable[..., object] | Function, *types: Tensor, vector_bytes: int = 64) -> list[str]:
     """The code of all kernels of a function."""
     steps = [step for step in plan_of(function, *types).steps if isinstance(step, KernelStep)]
-    nests = [lower_loops(CpuNest(step, vector_bytes), CPU) for step in steps]
-    return [emit_kernel(nest.kernel, nest.layout).text for nest in nests]
+    nests = [lower_loops(for_cpu(step, CPU, vector_bytes)) for step in steps]
+    return [emit_kernel(nest).text for nest in nests]
 
 
 def numbers(element: Scalar, shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:

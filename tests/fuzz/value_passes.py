@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import passes_for
 from livegrad.ir.node import Function, Module
 from livegrad.passes.pipeline import run_passes
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.reference import evaluate
-from livegrad.schedule.target import CUDA, Target
+from livegrad.schedule.target import Target
 from tests.fuzz.fusion import trace_with_derivatives
 from tests.fuzz.programs import Program, random_program
 from tests.fuzz.reference import Reference

@@ -31,9 +31,9 @@ def compiled_kernels() -> Iterator[list[object]]:
     found: list[object] = []
     make = Compiling._made
 
-    def note(self: Any, kernel: Any, layout: Any) -> Any:
-        found.append(kernel)
-        return make(self, kernel, layout)
+    def note(self: Any, nest: Any) -> Any:
+        found.append(nest.kernel)
+        return make(self, nest)
 
     with mock.patch.object(Compiling, "_made", note):
         yield found

@@ -2,6 +2,7 @@
 
 import pytest
 
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import (
     LOOP_PASSES,
     OPTIONAL,
@@ -31,7 +32,7 @@ from livegrad.passes.pipeline import Pass, PipelineTrace, run_passes
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.reference import evaluate
 from livegrad.schedule import plan_passes
-from livegrad.schedule.target import CUDA, PORTABLE, REFERENCE, SOURCE, Target
+from livegrad.schedule.target import PORTABLE, REFERENCE, SOURCE, Target
 
 
 @pytest.fixture
@@ -47,14 +48,15 @@ def names(target: Target) -> list[str]:
 def test_passes_come_in_this_order() -> None:
     first = ["differentiate", "eliminate_dead_results", "inline_calls", "lower_bfloat16", "simplify"]
     bound = ["bind_sizes", "flatten_signature"]
-    last = ["thread_accumulators", "scalarise_maps", "push_transpose_through_matmul", "share_row_reductions"]
-    assert names(CUDA) == [*first, *bound, "expand_unsupported", "unguard_invariants", "lower_windows", *last]
+    last = ["lower_windows", "scalarise_maps", "push_transpose_through_matmul", "share_row_reductions"]
+    assert names(CUDA) == [*first, *bound, "expand_unsupported", "unguard_invariants", "thread_accumulators", *last]
     first[2] = "inline_small_calls"
-    cpu = ["split_complex", "interchange_elementwise_loops", "unroll_small_matmuls", "split_at_concatenations"]
-    assert names(CPU) == [*first, *bound, "unguard_invariants", *cpu, "lower_windows", *last]
+    loops = ["thread_accumulators", "lower_tapes", "scalarise_loops", "interchange_elementwise_loops"]
+    cpu = ["unguard_invariants", "split_complex", *loops, "unroll_small_matmuls", "split_at_concatenations"]
+    assert names(CPU) == [*first, *bound, *cpu, *last]
     assert [step.name for step in PLAN_PASSES] == [
         *("materialise", "fuse", "order_for_memory", "assign_buffers", "write_in_place", "build_steps"),
-        *("tile_row_chains", "allocate"),
+        *("access_tapes_by_row", "plan_loop_bodies", "tile_row_chains", "allocate"),
     ]
 
 

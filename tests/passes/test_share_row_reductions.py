@@ -82,7 +82,7 @@ def test_long_columns_are_cut_up_beside_each_other() -> None:
     (first, second) = plan_of(lambda x: (total(x, 0),), Tensor(f32, (8192, 1024))).steps
     assert isinstance(first, KernelStep)
     assert isinstance(second, KernelStep)
-    assert first.kernel.split
-    assert not first.kernel.along
+    assert first.chunk
+    assert first.vector_axis == "domain"
     assert first.domain == (64, 1024)
     assert (second.domain, second.inner) == ((1024,), (64,))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.codegen.llvm.function_body import native_form
 from livegrad.compiler import lower
 from livegrad.ir.leaves import constant, parameter_op
 from livegrad.ir.node import Function, Node
@@ -20,6 +19,8 @@ from livegrad.ops.control import cond, make_cond, map_over
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
 from livegrad.passes.split_choices import Choices, Group, Nested, split_choices
 from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.schedule.loops.expand import with_code
 
 BOTH = (True, True)
 EVERYTHING = 0xFFFFFFFF
@@ -269,7 +270,7 @@ def test_all_leaves_together_give_the_bits_of_the_function() -> None:
     function = lower(lg.ir.trace(members, f32, f32))
     choices = split(function, most=64)
     assert all(len(leaf.steps) == 1 for leaf in choices.root.leaves())
-    expanded = Choices(choices.name, native_form(choices.values), choices.root)
+    expanded = Choices(choices.name, with_code(choices.values, CPU), choices.root)
     masked = compile_function(map_over(mask_choices(expanded, undefined_values(choices, BOTH))))
     plain = compile_function(map_over(function))
     x, y = np.random.default_rng(0).uniform(-2, 2, (2, 4096)).astype(np.float32)

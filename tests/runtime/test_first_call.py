@@ -167,7 +167,7 @@ def test_what_waits_is_compiled_when_a_known_kernel_comes_and_nothing_else_is(
     first = compiling.ready(step, None)
     assert log.events == ["written"]
     is_idle = True
-    assert compiling.add(first.nest.kernel, first.nest.layout) is first.code
+    assert compiling.add(first.nest) is first.code
     assert log.events == ["written", "compiled"]
     compiling.close()
     first.code.native.wait()

@@ -25,7 +25,7 @@ from livegrad.runtime.cpu.native.invoke import invoker
 from livegrad.runtime.cpu.native.trampolines import give_back, take_trampoline
 from livegrad.runtime.cpu.tier_up import BackgroundCompiler, background_compiler
 from livegrad.runtime.cpu.tiers import TieredFunction
-from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 from tests.conformance.graphs import float_graph
 from tests.runtime.subprocesses import run_python
@@ -139,8 +139,8 @@ def test_a_quick_text_is_shorter() -> None:
     assert plan is not None
     step = plan.steps[0]
     assert isinstance(step, KernelStep)
-    nest = lower_loops(CpuNest(step, llvm_jit.host_target().vector_bytes), CPU)
-    slow, quick = (emit_kernel(nest.kernel, nest.layout, quick).text for quick in (False, True))
+    nest = lower_loops(for_cpu(step, CPU, llvm_jit.host_target().vector_bytes))
+    slow, quick = (emit_kernel(nest, quick).text for quick in (False, True))
     assert quick.count("\n") < 0.7 * slow.count("\n")
 
 

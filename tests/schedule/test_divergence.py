@@ -20,7 +20,7 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import run_function
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.loops import divergence, vectorise
-from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 
 TABLE = Tensor(f32, (7,))
@@ -30,7 +30,7 @@ def lanes_of(function: Function, length: int = 1000, vector_bytes: int = 64) -> 
     """How many lanes its only kernel has."""
     (step,) = CpuFunction(function).schedule({"n": length}).steps
     assert isinstance(step, KernelStep)
-    return lower_loops(CpuNest(step, vector_bytes), CPU).lanes
+    return lower_loops(for_cpu(step, CPU, vector_bytes)).lanes
 
 
 def number(index: Node) -> Node:

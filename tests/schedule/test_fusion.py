@@ -9,7 +9,7 @@ from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Struct, Tensor, Vector, bool_, c128, f32, f64, i64
 from livegrad.ops.aggregate import get, get_field, make, make_tuple
-from livegrad.ops.control import make_cond, make_for_loop, make_map, map_over
+from livegrad.ops.control import for_loop, make_cond, make_for_loop, make_map, map_over
 from livegrad.ops.elementwise import max
 from livegrad.ops.indexing import lookup
 from livegrad.ops.linalg import matmul
@@ -20,7 +20,7 @@ from livegrad.ops.vector import dot, length
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.runtime.cpu.cpu_function import compile_function
-from livegrad.schedule.plan import KernelStep
+from livegrad.schedule.plan import HostStep, KernelStep, ObjectSlot
 from tests.schedule.plans import along, host_ops, layer_norm, logsumexp, plan_of, softmax, total
 
 GRID = Tensor(f32, (96, 128))
@@ -70,7 +70,7 @@ def test_the_sum_of_a_long_tensor_is_split_over_threads() -> None:
     first, second = plan.steps
     assert isinstance(first, KernelStep)
     assert isinstance(second, KernelStep)
-    assert first.kernel.split
+    assert first.chunk
     assert (first.domain, second.inner) == ((64,), (64,))
     assert plan.arena_bytes == 64 * 4
 
@@ -193,18 +193,29 @@ def test_a_loop_reads_a_computed_tensor_from_memory() -> None:
 
 
 def test_a_trace_that_a_host_step_reads_goes_there_as_an_object() -> None:
-    def mean(n: Node, values: Node) -> Node:
+    def layers(n: Node, weights: Node, x: Node) -> Node:
+        return make_for_loop(n, lambda i, a: tanh(matmul(a, weights)), x)[0]
+
+    plan = plan_of(vjp(trace(layers, i64, Tensor(f32, (64, 64)), Tensor(f32, (64, 64)))))
+    forward, backward = [step for step in plan.steps if isinstance(step, HostStep) and step.op is for_loop]
+    assert isinstance(forward.result, ObjectSlot)
+    assert any(isinstance(slot, ObjectSlot) for slot in backward.operands)
+
+
+def test_the_trace_of_a_loop_that_reads_elements_is_a_tensor() -> None:
+    def product(n: Node, values: Node) -> Node:
         return make_for_loop(n, lambda i, a: sin(a) * lookup(values, i), lookup(values, n))[0]
 
-    plan = plan_of(vjp(trace(mean, i64, LINE)))
-    assert "for_loop" in host_ops(plan)
+    assert host_ops(plan_of(vjp(trace(product, i64, LINE)))) == []
 
 
-def test_complex_numbers_are_left_to_the_host() -> None:
+def test_a_loop_over_complex_numbers_is_a_kernel_and_their_parts_are_left_to_the_host() -> None:
     def square(n: Node, z: Node) -> Node:
         return make_for_loop(n, lambda i, a: a * a + z, z)[0]
 
-    assert plan_of(square, i64, c128).kernels == 0
+    plan = plan_of(square, i64, c128)
+    assert plan.kernels == 1
+    assert "for_loop" not in host_ops(plan)
 
 
 def test_results_that_are_returned_twice_or_are_arguments_are_copied() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import PLAN_PASSES, compile_plan
 from livegrad.ir.text import parse_module
 from livegrad.passes.pipeline import PipelineTrace
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.plan import RowChain
-from livegrad.schedule.target import CUDA
 
 GOLDEN = sorted(Path(__file__).parent.glob("*.plan"))
 MARK = "\n# for "

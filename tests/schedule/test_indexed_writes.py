@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, f32, i64
@@ -15,7 +16,6 @@ from livegrad.ops.sorting import searchsorted, take_along_axis
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.schedule.indexed_writes import place_of
 from livegrad.schedule.plan import KernelStep, Plan
-from livegrad.schedule.target import CUDA
 from livegrad.schedule.views import Affine
 from tests.schedule.plans import host_ops, plan_of, writing_kernels
 
@@ -42,7 +42,7 @@ def test_rows_are_added_by_one_kernel_whose_lanes_run_across_the_row() -> None:
     assert isinstance(addition, KernelStep)
     assert not copy.kernel.written
     assert addition.kernel.written
-    assert (addition.domain, addition.inner, addition.kernel.along) == ((64,), (500,), False)
+    assert (addition.domain, addition.inner, addition.vector_axis) == ((64,), (500,), "domain")
 
 
 def test_an_update_copies_the_tensor_once() -> None:
@@ -86,7 +86,7 @@ def test_one_value_a_row_is_chosen_without_writing_by_index() -> None:
 def test_several_values_a_row_are_written_row_by_row() -> None:
     plan = gradient_plan(lambda x, i: take_along_axis(x, i, 1), Tensor(f32, (500, 64)), Tensor(i64, (500, 9)))
     (step,) = [step for step in plan.steps if isinstance(step, KernelStep) and step.kernel.written]
-    assert (step.domain, step.inner, step.kernel.along) == ((500,), (9,), True)
+    assert (step.domain, step.inner, step.vector_axis) == ((500,), (9,), "inner")
 
 
 def test_many_additions_to_few_elements_are_made_in_chunks() -> None:
@@ -95,14 +95,14 @@ def test_many_additions_to_few_elements_are_made_in_chunks() -> None:
         lambda t, v, i: scatter_add(t, v, i), Tensor(f32, (100,)), Tensor(f32, (many,)), Tensor(i64, (many,))
     )
     (step,) = [step for step in plan.steps if isinstance(step, KernelStep) and step.kernel.written]
-    assert step.kernel.split
+    assert step.chunk
     assert step.domain == (16,)
 
 
 def test_assignments_are_never_made_in_chunks() -> None:
     many = 1 << 17
     plan = plan_of(lambda t, v, i: assign(t, v, i), Tensor(f32, (100,)), Tensor(f32, (many,)), Tensor(i64, (many,)))
-    assert not any(step.kernel.split for step in plan.steps if isinstance(step, KernelStep))
+    assert not any(step.chunk for step in plan.steps if isinstance(step, KernelStep))
 
 
 def test_other_backends_write_from_the_host() -> None:

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from livegrad.codegen.cuda.cuda_target import CUDA
+from livegrad.codegen.cuda.kernel import emit_kernel as emit_cuda
+from livegrad.codegen.llvm.kernel_module import emit_kernel as emit_llvm
 from livegrad.compiler import LOOP_PASSES, compile_plan, lower_loops, trace_loops
 from livegrad.diagnostics import VerifyError
 from livegrad.ir.text import parse_module
 from livegrad.passes.pipeline import PipelineTrace
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.schedule.loops.cpu_nest import CpuNest
-from livegrad.schedule.loops.nest import LoopPass
+from livegrad.schedule.loops.nest import LoopNest, LoopPass, for_cpu, for_device
 from livegrad.schedule.plan import KernelStep, RowChain
-from livegrad.schedule.target import CUDA, Target
+from livegrad.schedule.target import Target
 
 GOLDEN = sorted(Path(__file__).parent.glob("*.loops"))
 FOR = "\n# for "
@@ -56,11 +58,48 @@ def test_every_loop_pass_changes_a_golden_file() -> None:
 
 
 def test_a_loop_pass_that_leaves_a_buffer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def widen(nest: CpuNest) -> CpuNest:
+    def widen(nest: LoopNest) -> LoopNest:
         return nest.replace(step=replace(nest.step, domain=(1 << 30,)))
 
     (function,) = parse_module(GOLDEN[0].read_text(encoding="utf-8").split(FOR, 1)[0]).functions
     step = next(step for step in compile_plan(function, CPU).steps if isinstance(step, KernelStep))
     monkeypatch.setitem(LOOP_PASSES, "cpu", (LoopPass(widen),))
     with pytest.raises(VerifyError, match="after `widen`, kernel"):
-        lower_loops(CpuNest(step, 64), CPU)
+        lower_loops(for_cpu(step, CPU, 64))
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("target", TARGETS)
+def test_nests_of_equal_keys_have_equal_code_and_their_keys_hold_no_extents(path: Path, target: str) -> None:
+    (function,) = parse_module(path.read_text(encoding="utf-8").split(FOR, 1)[0]).functions
+    steps = [step for step in compile_plan(function, TARGETS[target]).steps if isinstance(step, KernelStep)]
+    for step in steps:
+        nest = nest_of(step, target)
+        # Twice as many rows of the same strides: another number of items or blocks, and nothing else.
+        first, *others = nest.step.domain
+        longer = nest.replace(step=replace(nest.step, domain=(2 * first, *others)))
+        longer = longer.change(longer.rows, extent=2 * longer.rows.extent, grain=3)
+        assert longer.key == nest.key
+        assert code_of(longer, target) == code_of(nest, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_keys_tell_decisions_apart_that_change_code(target: str) -> None:
+    (function,) = parse_module(GOLDEN[0].read_text(encoding="utf-8").split(FOR, 1)[0]).functions
+    step = next(step for step in compile_plan(function, TARGETS[target]).steps if isinstance(step, KernelStep))
+    nest = nest_of(step, target)
+    if target == "cpu":
+        others = [nest.change(nest.vector, extent=2 * nest.lanes), nest.replace(vector_bytes=16)]
+    else:
+        others = [nest.change(nest.rows, by="warp"), nest.replace(heavy=not nest.heavy)]
+    for other in others:
+        assert other.key != nest.key
+        assert code_of(other, target) != code_of(nest, target)
+
+
+def nest_of(step: KernelStep, target: str) -> LoopNest:
+    return lower_loops(for_cpu(step, CPU, 64) if target == "cpu" else for_device(step, CUDA, shares_rows=True))
+
+
+def code_of(nest: LoopNest, target: str) -> str:
+    return emit_llvm(nest).text if target == "cpu" else emit_cuda(nest).text

@@ -45,6 +45,9 @@ from livegrad.implicit.nodes.to_ir import (
 from livegrad.implicit.bodies import (
     shapes,
 )
+from livegrad.implicit.bodies.clipping import (
+    fit_bounds,
+)
 from livegrad.implicit.bodies.level_sets import (
     parts,
 )
@@ -54,9 +57,6 @@ from livegrad.implicit.bodies.part import (
 )
 from livegrad.implicit.bodies.part_assembly import (
     assembly_of_part,
-)
-from livegrad.implicit.bodies.pruning import (
-    fit_bounds,
 )
 from livegrad.implicit.bodies.rendering import (
     render,
@@ -103,11 +103,11 @@ __all__ = [
     "VolumeData",
     "to_function",
     "shapes",
+    "fit_bounds",
     "parts",
     "Part",
     "part_of_function",
     "assembly_of_part",
-    "fit_bounds",
     "render",
     "draw_plane",
     "Slice",

@@ -20,7 +20,7 @@ from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, map_
 from livegrad.passes.functions import exchange_attributes, rearranged, renamed, uses_any
-from livegrad.passes.regions import REGIONS, Region, parameter_order, region_member, region_of
+from livegrad.passes.regions import REGIONS, Region, fixed_point, parameter_order, region_member, region_of
 
 # Sets of results, parameters and arguments are bits of an integer; this one has them all.
 ALL = -1
@@ -92,11 +92,7 @@ class _Liveness:
         kept |= _union(self.facts[f].fails for i, f in enumerate(region.functions) if i == last or not region.is_loop)
         if not region.is_loop:
             return kept
-        pending, seen = kept | self._needed_arguments(region, 0) & every, 0
-        while pending:
-            seen |= pending
-            pending = self._needed_arguments(region, pending) & every & ~seen
-        return seen
+        return fixed_point(kept, lambda bits: bits | self._needed_arguments(region, bits) & every)
 
     def _needed_arguments(self, region: Region, kept: Bits) -> Bits:
         """The arguments from which the functions make the kept results; a loop's condition counts always."""

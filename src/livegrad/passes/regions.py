@@ -6,8 +6,9 @@ Passes that drop, move or replace inputs and outputs of such nodes read and rebu
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from livegrad.ir.node import Attribute, Function, Node, make_node
 from livegrad.ir.op import Op
@@ -22,6 +23,7 @@ from livegrad.state import Owned
 _LEADING: dict[Op, int] = {call: 0, recompute_call: 0, cond: 1, switch: 1, for_loop: 1, while_loop: 0, map_: 0}
 REGIONS = frozenset(_LEADING)
 LOOPS = (for_loop, while_loop)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,34 @@ def region_member(node: Node, index: int) -> Node:
     region = region_of(node)
     assert region is not None
     return get(node, index=index) if region.packed else node
+
+
+def fixed_point(start: _T, step: Callable[[_T], _T]) -> _T:
+    """The first value of `start, step(start), ...` that `step` leaves as it is. It exists if steps only add to a set.
+
+    >>> fixed_point(0b001, lambda bits: (bits | bits << 1) & 0b111)
+    7
+    """
+    value = start
+    while (following := step(value)) != value:
+        value = following
+    return value
+
+
+def carried_flags(initial: Sequence[bool], iterate: Callable[[tuple[bool, ...]], Sequence[bool]]) -> tuple[bool, ...]:
+    """Which carried values of a loop have a property in some iteration.
+
+    `initial` says it of the values before the loop. `iterate` takes the flags of the values that go into an iteration
+    and returns those of the values that come out of it.
+
+    >>> carried_flags((True, False, False), lambda flags: (False, flags[0], flags[1]))
+    (True, True, True)
+    """
+
+    def grow(flags: tuple[bool, ...]) -> tuple[bool, ...]:
+        return tuple([before or after for before, after in zip(flags, iterate(flags), strict=True)])
+
+    return fixed_point(tuple(initial), grow)
 
 
 def _named_functions(op: Op, functions: tuple[Function, ...]) -> dict[str, Attribute]:

@@ -16,15 +16,10 @@ from livegrad.ir.walk import nodes_of, toposort
 from livegrad.ops.control import map_domain
 from livegrad.ops.movement import broadcast, permute, sizes
 from livegrad.ops.reduction import arg_reduce, reduce
+from livegrad.schedule.loops.cost_model import FEW_ROWS, FOLDED_LANES, LONG_COLUMNS, LONG_ROW
 from livegrad.schedule.materialise import GroupKind, Roots, map_result, root_kind
 from livegrad.schedule.space import Space, space_over
 
-# A reduction to fewer rows than this, each longer than that, is split over threads in chunks of fixed length.
-FEW_ROWS = 64
-LONG_ROW = 1 << 16
-# Numbers that a group of lanes folds down columns, lines of memory that are far apart. exp(x - logsumexp(x)) down
-# 2048 × 2048 takes 6.7 ms in three sweeps of one kernel and 3.2 in three kernels, down 256 × 10,000 2.6 and 2.2.
-FOLDED_LANES, LONG_COLUMNS = 64, 1 << 13
 # A value that several kernels need is computed again in each when it costs less than this, and stored otherwise.
 CHEAP_AGAIN = 6.0
 # A value that is spread over this many points at least is stored first, if computing it at each costs more than a step.

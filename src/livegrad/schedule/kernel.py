@@ -87,8 +87,6 @@ class Kernel:
     outputs: tuple[Port, ...]
     rows: tuple[Scalar, ...]
     stages: tuple[Stage, ...]
-    along: bool = False  # lanes run along the last inner dimension, not across the last domain dimension
-    split: bool = False  # the first domain dimension numbers chunks of the first inner one
 
     @property
     def uses_index(self) -> bool:

@@ -14,17 +14,19 @@ from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.reduction import arg_reduce
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Kernel, Level, Port, Sink, Source, Stage, Whole
-from livegrad.schedule.plan import Buffer, KernelStep, View
+from livegrad.schedule.loops.cost_model import (
+    CHUNK,
+    CHUNK_ACROSS,
+    LEAST_ACROSS,
+    LEAST_CHUNK,
+    SCRATCH_BYTES,
+    SCRATCH_COST,
+    WIDEST_CHUNK,
+)
+from livegrad.schedule.plan import Axis, Buffer, KernelStep, View
 from livegrad.schedule.views import Affine
 from livegrad.schedule.work import KernelBuilder, Work, is_row_level
 
-# Elements that one thread folds before partial results are combined, along and across rows (half a megabyte of single
-# numbers: lines of memory that one group of lanes brings into the cache are there for the next); fixed, so results are.
-CHUNK, CHUNK_ACROSS = 1 << 14, 1 << 17
-# A fold across so many rows at least, to a result of so many at most, is split too. Fewer than that share no lines.
-LEAST_CHUNK, WIDEST_CHUNK, LEAST_ACROSS = 64, 1 << 15, 8
-SCRATCH_BYTES = 1 << 18
-SCRATCH_COST = 8.0
 NewBuffer = Callable[..., Buffer]  # (name, element, shape, lifetime)
 
 
@@ -163,7 +165,10 @@ class StepBuilder:
             self.chunk = chunk if group.inner[0] > 2 * chunk else 0
 
     def keep_in_scratch(self) -> None:
-        """What several sweeps would compute alike, and is dear, is kept in the thread's own memory by the first."""
+        """Has the first of several sweeps store expensive values in the thread's own memory, for the later ones.
+
+        Stages are still under construction here: `substitute` writes their bodies.
+        """
         points = [stage for stage in self.stages if stage.level == "point"]
         if len(points) < 2:
             return
@@ -203,7 +208,7 @@ class StepBuilder:
 
     # --- the step ---
 
-    def finish(self, along: bool) -> KernelStep:
+    def finish(self, vector_axis: Axis = "domain") -> KernelStep:
         group, expressions = self.group, self.builder.expressions
         closed = [self._closed(stage) for stage in self.stages]
         reads = [
@@ -213,9 +218,9 @@ class StepBuilder:
             )
             for buffer, offset, strides in expressions.reads
         ] + self.scratch
-        return self.step_of(closed, reads, along)
+        return self.step_of(closed, reads, vector_axis)
 
-    def step_of(self, stages: list[Stage], reads: list[tuple[Port, View]], along: bool) -> KernelStep:
+    def step_of(self, stages: list[Stage], reads: list[tuple[Port, View]], vector_axis: Axis = "domain") -> KernelStep:
         group, expressions = self.group, self.builder.expressions
         domain = (self.chunks, *group.domain) if self.chunks else group.domain
         kernel = Kernel(
@@ -228,8 +233,6 @@ class StepBuilder:
             outputs=tuple(self.ports),
             rows=tuple(self.builder.rows),
             stages=tuple(map(self._behind_chunks, stages)),
-            along=along,
-            split=bool(self.chunks),
         )
         return KernelStep(
             kernel,
@@ -239,7 +242,8 @@ class StepBuilder:
             wholes=tuple(expressions.wholes),
             uniforms=tuple([View(buffer, offset, ()) for buffer, offset in expressions.uniforms]),
             outputs=tuple(map(self._with_chunks, self.views)),
-            chunk=self.chunk,
+            chunk=self.chunk if self.chunks else 0,
+            vector_axis=vector_axis,
         )
 
     def _closed(self, stage: OpenStage) -> Stage:
@@ -285,7 +289,7 @@ def build_kernel_steps(
     along = step.runs_along()
     if along and not step.chunk:
         step.keep_in_scratch()
-    return [step.finish(along), *_combine(step)]
+    return [step.finish("inner" if along else "domain"), *_combine(step)]
 
 
 def kernel_name(group: Group) -> str:
@@ -317,8 +321,9 @@ def _combine_one(group: Group, result: Buffer, component: int, buffer: Buffer, k
         outputs=(Port(result.element, "row"),),
         rows=(result.element,),
         stages=(fold, store),
-        along=not group.domain,
     )
     strides = (*result.strides[: len(group.domain)], 0)
     reads = (View(buffer, 0, (*buffer.strides[1:], buffer.strides[0])),)
-    return KernelStep(kernel, group.domain, buffer.shape[:1], reads, (), (), (View(result, component, strides),))
+    outputs = (View(result, component, strides),)
+    axis: Axis = "domain" if group.domain else "inner"
+    return KernelStep(kernel, group.domain, buffer.shape[:1], reads, (), (), outputs, vector_axis=axis)

@@ -1,13 +1,13 @@
 """Rewrites loops over tensors so that each iteration accesses one row of a tape.
 
 A body that uses a tape only at its own index reads and writes an ordinary value in each iteration. `row_loop` turns the
-tape into parameters and results, so that nothing is interpreted while the loop runs.
+tape into parameters and results, so that nothing is interpreted while the loop runs. The plan pass
+`access_tapes_by_row` calls it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
@@ -19,31 +19,7 @@ from livegrad.ops.control import while_loop
 from livegrad.ops.rules import add_values, zero
 from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_sum
 from livegrad.passes.flatten_signature import flatten_signature, leaf_types, leaves_of
-
-
-@dataclass(frozen=True)
-class RowTape:
-    """A tape for which each iteration reads or writes the row at its index."""
-
-    leaf: int  # its place among the leaves of the loop's operands
-    element: Type
-    reads: tuple[int, ...]  # which leaves of the element the body takes
-    writes: bool  # whether the body gives them all
-
-
-@dataclass(frozen=True)
-class RowLoop:
-    """A loop by the leaves of its operands, the carried ones first: each is state, fixed during the loop, or rows.
-
-    `body` takes the index, then state, fixed leaves and rows read; it gives state, rows written, and for a `while_loop`
-    whether to go on.
-    """
-
-    body: Function
-    carried: int  # leaves
-    state: tuple[int, ...]
-    fixed: tuple[int, ...]
-    rows: tuple[RowTape, ...]
+from livegrad.schedule.plan import RowLoop, RowTape
 
 
 def row_loop(node: Node, used: Collection[int]) -> RowLoop:

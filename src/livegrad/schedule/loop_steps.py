@@ -55,7 +55,7 @@ def _kernel(
         for offset, part in enumerate(_parts(result)):
             stage.add(part, step.output(Port(target.element, "row"), View(target, offset, ())))
     step.stages.append(stage)
-    return step.finish(along=False)
+    return step.finish()
 
 
 def _parts(value: Node) -> list[Node]:

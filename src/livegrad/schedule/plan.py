@@ -11,10 +11,12 @@ from typing import Literal, NamedTuple
 from livegrad.diagnostics import CompileError, Place
 from livegrad.ir.node import Function
 from livegrad.ir.op import Op
+from livegrad.ir.text import print_function
 from livegrad.ir.types import Scalar, Type, array_form
 from livegrad.schedule.kernel import Kernel
 
 Lifetime = Literal["external", "graph", "region"]
+Axis = Literal["domain", "inner"]  # the rows of a kernel, or the points of a row
 ALIGNMENT = 64
 
 
@@ -103,7 +105,9 @@ class KernelStep:
     wholes: tuple[Buffer, ...]
     uniforms: tuple[View, ...]
     outputs: tuple[View, ...]
-    chunk: int = 0  # inner elements a chunk, when the kernel is split
+    # Inner elements of a chunk, where the first domain dimension numbers chunks of the first inner one; 0: unsplit.
+    chunk: int = 0
+    vector_axis: Axis = "domain"  # lanes run across the last domain dimension, or along the last inner one
 
     inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
     results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
@@ -134,6 +138,41 @@ Slot = Buffer | ObjectSlot
 
 
 @dataclass(frozen=True)
+class RowTape:
+    """A tape for which each iteration reads or writes the row at its index."""
+
+    leaf: int  # its position among the leaves of the loop's operands
+    element: Type
+    reads: tuple[int, ...]  # the leaves of the element that the body takes
+    writes: bool  # whether the body returns all of them
+
+    def __str__(self) -> str:
+        read = [f"reads {', '.join(map(str, self.reads))}"] if self.reads else []
+        return f"tape {self.leaf} by row: {' and '.join([*read, *(['writes'] if self.writes else [])]) or 'unused'}"
+
+
+@dataclass(frozen=True)
+class RowLoop:
+    """A loop over the leaves of its operands, the carried ones first: each is state, invariant, or a tape by row.
+
+    `body` takes the index, then state, invariant leaves and rows read; it returns state, rows written, and for a
+    `while_loop` whether to continue. `plan` is the plan of the body.
+    """
+
+    body: Function
+    carried: int  # leaves
+    state: tuple[int, ...]
+    fixed: tuple[int, ...]
+    rows: tuple[RowTape, ...]
+    plan: Plan | None = field(default=None, compare=False, repr=False)
+
+    def lines(self) -> list[str]:
+        state, fixed = (", ".join(map(str, leaves)) or "none" for leaves in (self.state, self.fixed))
+        body = print_function(self.body).rstrip() if self.plan is None else str(self.plan)
+        return [f"state: {state}; invariant: {fixed}", *map(str, self.rows), *body.splitlines()]
+
+
+@dataclass(frozen=True)
 class HostStep:
     """An op on whole values that the host runs: a library routine, or control flow around nested plans."""
 
@@ -142,6 +181,7 @@ class HostStep:
     operands: tuple[Slot, ...]
     result: Slot
     origin: Place | None = None
+    loop: RowLoop | None = field(default=None, compare=False, repr=False)  # how a loop runs natively
 
     inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
     results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
@@ -229,6 +269,8 @@ def step_lines(steps: Sequence[Step], chains: Sequence[RowChain] = ()) -> list[s
             lines.append(f"  by tiles of {chain.tile} of {prod(chain.rows)} rows:")
         reads, writes = ", ".join(map(str, reads_of(step))), ", ".join(map(str, writes_of(step)))
         lines.append(f"{'  ' if chain is None else '    '}{number}: {_describe(step)}({reads}) -> {writes}")
+        if isinstance(step, HostStep) and step.loop is not None:
+            lines += [f"      {line}" for line in step.loop.lines()]
     return lines
 
 

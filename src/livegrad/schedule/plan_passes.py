@@ -14,14 +14,19 @@ from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Tensor
+from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import nodes_of
+from livegrad.ops.aggregate import get
+from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.movement import pad
+from livegrad.passes.flatten_signature import leaf_types
 from livegrad.passes.in_place_loops import first_carried, memory_below, writes_in_place
 from livegrad.schedule.allocate import Touching, allocate_arena
 from livegrad.schedule.draft import Draft, view_of
 from livegrad.schedule.extrema import compared_with_extrema
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import build_kernel_steps
+from livegrad.schedule.loop_rows import row_loop
 from livegrad.schedule.loop_steps import build_loop
 from livegrad.schedule.materialise import (
     GroupKind,
@@ -107,7 +112,7 @@ def assign_buffers(draft: Draft) -> None:
 
 
 def write_in_place(draft: Draft) -> None:
-    """Has what only a write by index or a loop uses computed where it is changed."""
+    """Computes a value in the buffer of a write by index or of a loop, if nothing else uses the value."""
     roots = draft.roots
     if not {"write", "loop"}.intersection(roots.values()):
         return
@@ -130,7 +135,7 @@ def _changed_by(root: Node, kind: GroupKind) -> Node | None:
 
 
 def build_steps(draft: Draft) -> Iterator[Step]:
-    """Makes the steps of each group, in order, and those that copy results which live elsewhere."""
+    """Builds the steps of each group, in order, and those that copy results from other buffers."""
     wanted = read_outside(draft.groups, draft.roots) | set(draft.function.results)
     for group in draft.groups:
         made = _steps_of(draft, group, wanted)
@@ -180,8 +185,30 @@ def _copy_step(draft: Draft, source: Buffer, result: Buffer) -> Step:
     return build_copy(node, result, {node: source}, draft.new_buffer)
 
 
+def access_tapes_by_row(draft: Draft) -> None:
+    """Rewrites loops over tensors to take and return rows of tapes, where the target runs plans of bodies."""
+    if not draft.target.binds_loop_bodies:
+        return
+    for number, step in enumerate(draft.steps):
+        if isinstance(step, HostStep) and step.op in (for_loop, while_loop):
+            loop = step.function.results[0]
+            if not writes_in_place(loop):
+                draft.steps[number] = replace(step, loop=row_loop(loop, _used_results(draft, step)))
+
+
+def _used_results(draft: Draft, loop: HostStep) -> set[int]:
+    """Which of a loop's results anything reads."""
+    every = set(range(loop.function.results[0].attribute("carried")))
+    used: set[int] = every if loop.result in draft.results else set()
+    for step in draft.steps:
+        if isinstance(step, HostStep) and loop.result in step.operands:
+            node = step.function.results[0]
+            used |= {node.attribute("index")} if node.op is get else every
+    return used
+
+
 def tile_row_chains(draft: Draft) -> None:
-    """Has chains of steps that work row by row run tile by tile, where the target gains by that."""
+    """Tiles chains of steps that work row by row, where the target gains from it."""
     rows_of_tile = draft.target.rows_of_tile
     if rows_of_tile is None:
         return
@@ -233,6 +260,23 @@ def verify_steps(draft: Draft) -> None:
     plan = draft.plan()
     verify_order(plan)
     verify_views(plan)
+
+
+def verify_row_loops(draft: Draft) -> None:
+    """Raises `VerifyError` where a body does not take and return what its loop passes to it."""
+    loops = [(s, s.loop) for s in draft.steps if isinstance(s, HostStep) and s.loop is not None]
+    for step, loop in loops:
+        verify_function(loop.body)
+        taken = 1 + len(loop.state) + len(loop.fixed) + sum(len(row.reads) for row in loop.rows)
+        written = sum(len(leaf_types(row.element)) for row in loop.rows if row.writes)
+        returned = len(loop.state) + written + (step.op is while_loop)
+        counts = len(loop.body.parameters), len(loop.body.results)
+        if counts != (taken, returned):
+            raise VerifyError(
+                f"the body of a `{step.op.name}` of `{draft.function.name}` does not fit its loop",
+                expected=f"{taken} parameters and {returned} results",
+                found=f"{counts[0]} and {counts[1]}",
+            )
 
 
 def verify_chains(draft: Draft) -> None:

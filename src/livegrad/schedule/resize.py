@@ -28,7 +28,7 @@ def resize_plan(plan: Plan, lowered: Function, sizes: Mapping[str, int]) -> Plan
     if len(sizes) != 1 or len(plan.steps) != 1 or not _is_map_over(lowered, Dimension.symbol(next(iter(sizes)))):
         return None
     (step,), (length,) = plan.steps, sizes.values()
-    if not isinstance(step, KernelStep) or len(step.domain) != 1 or step.kernel.split or plan.arena_bytes:
+    if not isinstance(step, KernelStep) or len(step.domain) != 1 or step.chunk or plan.arena_bytes:
         return None
     if min(step.domain[0], length) < _FEWEST:
         return None

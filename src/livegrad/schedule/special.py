@@ -42,7 +42,7 @@ def build_scan(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer)
         (Port(buffer.element, "point"), View(buffer, offset, strides))
         for buffer, offset, strides in builder.expressions.reads
     ]
-    return step.step_of([closed], reads, along=False)
+    return step.step_of([closed], reads)
 
 
 def _scan_rule(root: Node, before: Node, operands: list[Node], scalar: Scalar) -> tuple[Node, bool | int | float]:
@@ -125,7 +125,7 @@ def _placement(
         value = builder.expressions.element(source, index)
         stage.add(value, step.output(Port(target.element, "row"), View(target, offset, strides)))
     step.stages.append(stage)
-    return step.finish(along=False)
+    return step.finish()
 
 
 def build_copy(source: Node, target: Buffer, stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> KernelStep:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from livegrad.ir.node import Node
 from livegrad.schedule.plan import RowChain
 
 
@@ -20,13 +21,13 @@ class Target:
     """
 
     name: str
-    kernels_write_by_index: bool = False  # and search: otherwise the host does both
+    kernels_write_by_index: bool = False  # kernels scatter and search; otherwise the host does both
     splits_long_columns: bool = False  # threads take a group of columns each; elsewhere they share columns
-    host_writes_views: bool = (
-        False  # steps of the host write to part of a buffer; libraries of devices need a whole one
-    )
+    host_writes_views: bool = False  # host steps write to part of a buffer; libraries of devices need a whole one
+    binds_loop_bodies: bool = False  # binds the plan of a loop body to memory once, and runs it in each iteration
     # Rows of a tile for steps that work row by row; None where the chain is better run step by step.
     rows_of_tile: Callable[[RowChain], int | None] | None = None
+    lacks_code: Callable[[Node], bool] | None = None  # whether an op in a kernel must be expanded
     skipped: frozenset[str] = frozenset()
 
     def without(self, *names: str) -> Target:
@@ -38,7 +39,6 @@ class Target:
         return name not in self.skipped
 
 
-CUDA = Target("cuda")
 PORTABLE = Target("portable")
 SOURCE = Target("source")  # C for people, and for compilers of their own
 REFERENCE = Target("reference")  # NumPy, node by node

@@ -98,9 +98,8 @@ def _is_row_product(step: HostStep, rows: tuple[int, ...], written: set[Buffer])
 
 
 def _is_row_kernel(step: KernelStep, rows: tuple[int, ...], written: set[Buffer]) -> bool:
-    kernel = step.kernel
-    by_row = step.domain == rows if kernel.along else step.domain[:-1] == rows and not step.inner
-    if not by_row or kernel.split or _may_stop(step):
+    by_row = step.domain == rows if step.vector_axis == "inner" else step.domain[:-1] == rows and not step.inner
+    if not by_row or step.chunk or _may_stop(step):
         return False
     whole = (*(view.buffer for view in step.uniforms), *step.wholes)
     if any(buffer.base in written for buffer in whole):

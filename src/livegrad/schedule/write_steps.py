@@ -22,13 +22,11 @@ from livegrad.schedule.fuse import Group
 from livegrad.schedule.indexed_writes import place_of
 from livegrad.schedule.kernel import Sink, Source
 from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
+from livegrad.schedule.loops.cost_model import ADDITIONS_EACH, MANY_ADDITIONS, MOST_ADDED_CHUNKS
 from livegrad.schedule.plan import Buffer, KernelStep
 from livegrad.schedule.space import Space, space_over
 from livegrad.schedule.special import build_copy
 from livegrad.schedule.work import KernelBuilder
-
-# Additions to a small tensor are made in chunks, each with a tensor of its own, where there are so many more of them.
-_MANY_ADDITIONS, _ADDITIONS_EACH, _MOST_CHUNKS = 1 << 16, 4, 16
 
 Stored = Mapping[Node, Buffer]
 
@@ -73,7 +71,7 @@ def _writing(root: Node, target: Buffer, stored: Stored, new_buffer: NewBuffer, 
     stage = OpenStage("point" if space.axes else "row")
     stage.add(changed, Sink("whole", expressions.wholes[target]))
     step.stages.append(stage)
-    return step.finish(along=_runs_along(root, space))
+    return step.finish("inner" if _runs_along(root, space) else "domain")
 
 
 def _space(root: Node) -> Space:
@@ -97,7 +95,7 @@ def count_chunks(root: Node) -> int:
     """How many parts of a sum are made apart: sizes alone decide, so that the bits are the same for any threads."""
     space = _space(root)
     additions = prod(space.shape)
-    if root.op is not scatter_add or not space.inner or additions < _MANY_ADDITIONS:
+    if root.op is not scatter_add or not space.inner or additions < MANY_ADDITIONS:
         return 1
-    each = _ADDITIONS_EACH * max(1, prod(shape_of(root.type)))  # type: ignore[arg-type]
-    return max(1, min(_MOST_CHUNKS, additions // each, space.inner[0]))
+    each = ADDITIONS_EACH * max(1, prod(shape_of(root.type)))  # type: ignore[arg-type]
+    return max(1, min(MOST_ADDED_CHUNKS, additions // each, space.inner[0]))

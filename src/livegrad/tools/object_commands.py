@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import compile_plan, lower, trace_loops
 from livegrad.contexts.context_program import Program
 from livegrad.diagnostics import UsageError
@@ -27,7 +28,7 @@ from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.native.llvm_jit import host_target
 from livegrad.schedule.plan import Plan
-from livegrad.schedule.target import CUDA, Target
+from livegrad.schedule.target import Target
 from livegrad.tensors.handle import Tensor
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.graph_text import function_dot, graph_dot, graph_text

@@ -9,6 +9,7 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.kernel import KernelText, emit_kernel
 from livegrad.codegen.cuda.launch import Bound, bind
 from livegrad.compiler import compile_plan
@@ -22,8 +23,8 @@ from livegrad.passes.differentiate.reverse import vjp
 from livegrad.runtime.cuda import DeviceError, reason_for_no_cuda
 from livegrad.runtime.cuda.dependencies import plan_dependencies
 from livegrad.runtime.cuda.nvrtc import compile_source, reason_for_no_compiler
+from livegrad.schedule.loops.device import blocks_of_a_row
 from livegrad.schedule.plan import KernelStep
-from livegrad.schedule.target import CUDA
 from tests.conformance.cases import CASES
 from tests.differentiate.checks import derived
 from tests.differentiate.programs import PROGRAMS
@@ -37,7 +38,7 @@ SIZES = {"n": 5, "m": 3, "k": 4}
 def kernels(function: Function) -> list[KernelText]:
     plan = compile_plan(function, CUDA, SIZES)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
-    return [emit_kernel(step.kernel, bind(step, plan).layout) for step in steps]
+    return [emit_kernel(bind(step, plan).nest) for step in steps]
 
 
 def own_lines(text: KernelText) -> str:
@@ -100,8 +101,8 @@ def bound(function: Function) -> Bound:
 def test_who_folds_a_row_depends_on_how_many_there_are_and_how_they_lie(
     shape: tuple[int, int], axis: int, rows: str, shared: bool
 ) -> None:
-    layout = bound(fold(shape, axis)).layout
-    assert (layout.rows, layout.shared_rows) == (rows, shared)
+    nest = bound(fold(shape, axis)).nest
+    assert (nest.rows.by, blocks_of_a_row(nest) > 1) == (rows, shared)
 
 
 def test_blocks_share_a_row_only_with_memory_for_what_they_leave() -> None:
@@ -192,7 +193,7 @@ def test_folds_of_all_layouts_compile(architecture: str) -> None:
         plan = compile_plan(function, CUDA, SIZES)
         for step in plan.steps:
             assert isinstance(step, KernelStep)
-            text = emit_kernel(step.kernel, bind(step, plan, share_rows=True).layout)
+            text = emit_kernel(bind(step, plan, share_rows=True).nest)
             assert compile_source(text.text, architecture).startswith(b"\x7fELF")
 
 

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from livegrad import ops
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.kernel import emit_kernel
 from livegrad.codegen.cuda.launch import bind
 from livegrad.compiler import compile_plan
@@ -21,7 +22,6 @@ from livegrad.live.graph.sources import Given
 from livegrad.live.graph.user_kernel import CudaKernel
 from livegrad.runtime.cuda.nvrtc import compile_source, reason_for_no_compiler
 from livegrad.schedule.plan import KernelStep
-from livegrad.schedule.target import CUDA
 
 pytestmark = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
 ARCHITECTURES = ("sm_75", "sm_90", "sm_100")
@@ -65,7 +65,7 @@ def test_a_kernel_takes_one_struct_of_as_many_words_as_are_packed(architecture):
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
     assert steps
     for step in steps:
-        text = emit_kernel(step.kernel, bind(step, plan).layout)
+        text = emit_kernel(bind(step, plan).nest)
         cubin = compile_source(text.text, architecture)
         assert parameters_of(cubin, "kernel") == [(0, 8 * len(text.words))]
 

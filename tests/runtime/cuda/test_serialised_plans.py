@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from livegrad import ops
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import compile_plan
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
@@ -23,7 +24,6 @@ from livegrad.runtime.cuda.serialised_device_plan import (
     serialised_plan_key,
 )
 from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
-from livegrad.schedule.target import CUDA
 from livegrad.state import fresh_session
 
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))

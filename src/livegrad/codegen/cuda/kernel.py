@@ -1,6 +1,6 @@
 """Emits a kernel as CUDA C: a thread, a block or several blocks process a row (or 32 rows) and run its stages.
 
-`emit_kernel(kernel, layout)` returns the text and the names of the argument slots; `plan.py` fills them.
+`emit_kernel(nest)` returns the text and the names of the argument slots; `plan.py` fills them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from livegrad.codegen.c.operands import TensorReference, Text, Value
 from livegrad.codegen.check_sites import Site
 from livegrad.codegen.cuda.kernel_values import KERNELS, memory_type
 from livegrad.codegen.cuda.kernel_writer import KernelWriter
-from livegrad.codegen.cuda.launch import Layout
 from livegrad.codegen.cuda.prelude import library
 from livegrad.codegen.cuda.reductions import Fold, combine_block, combine_columns, combine_warp
 from livegrad.codegen.cuda.speculative_minmax import may_speculate, write_speculated
 from livegrad.ir.types import Scalar, i64
-from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
-from livegrad.schedule.loops.device import COLUMNS, HEAVY_THREADS, MOST_THREADS
+from livegrad.schedule.kernel import Port, Sink, Stage
+from livegrad.schedule.loops.cost_model import COLUMNS, HEAVY_THREADS, MOST_THREADS
+from livegrad.schedule.loops.device import rows_at_once
 from livegrad.schedule.loops.dimensions import StrideKind
+from livegrad.schedule.loops.nest import LoopNest
 
 
 @dataclass(frozen=True)
@@ -35,21 +36,24 @@ class KernelText:
     polls: bool  # its loops end when the interrupt word is set
 
 
-def emit_kernel(kernel: Kernel, layout: Layout, ieee: bool = False) -> KernelText:
-    """The text of `kernel` for one layout; float32 division and square root are rounded as IEEE 754 says if asked."""
-    return _Emitter(kernel, layout, ieee).emit()
+def emit_kernel(nest: LoopNest, ieee: bool = False) -> KernelText:
+    """The text of a kernel; float32 division and square root are rounded as IEEE 754 says if asked."""
+    return _Emitter(nest, ieee).emit()
 
 
 class _Emitter:
-    def __init__(self, kernel: Kernel, layout: Layout, ieee: bool) -> None:
-        self.kernel, self.layout, self.ieee = kernel, layout, ieee
+    def __init__(self, nest: LoopNest, ieee: bool) -> None:
+        self.nest, self.kernel, self.ieee = nest, nest.kernel, ieee
+        self.runner = nest.rows.by  # of a row
+        self.at_once = rows_at_once(nest)
+        self.shared_rows = nest.loop("parallel", "inner", "block") is not None
         self.writer = KernelWriter()
         self.words: dict[str, str] = {}  # names and C types
-        self.rows: list[Text | None] = [None] * len(kernel.rows)
-        self.domain = [f"d{d}" for d in range(layout.domain_rank)]
-        self.inner = [f"i{d}" for d in range(layout.inner_rank)]
+        self.rows: list[Text | None] = [None] * len(nest.kernel.rows)
+        self.domain = [f"d{d}" for d in range(nest.domain_rank)]
+        self.inner = [f"i{d}" for d in range(nest.inner_rank)]
         self.ahead: dict[int, str] = {}  # reads that were done before the stage
-        self.together = layout.rows != "thread"  # several threads share a row
+        self.together = self.runner != "thread"  # several threads share a row
 
     def word(self, name: str, type: str = "long long") -> str:
         """An argument of the kernel."""
@@ -59,7 +63,7 @@ class _Emitter:
     def emit(self) -> KernelText:
         writer = self.writer
         self.word("status", "unsigned long long*")
-        if self.layout.at_once > 1:
+        if self.at_once > 1:
             self._several_rows(self.kernel.stages[0])
             return self._assembled()
         self._open_rows()
@@ -75,7 +79,7 @@ class _Emitter:
 
     def _several_rows(self, stage: Stage) -> None:
         """A thread reads what several rows need before it computes any: memory answers late, but many at once."""
-        writer, number, rows = self.writer, self.layout.at_once, f"(row_index){self.word('rows')}"
+        writer, number, rows = self.writer, self.at_once, f"(row_index){self.word('rows')}"
         first = f"((row_index)blockIdx.x * {number}) * blockDim.x + threadIdx.x"
         writer.line(f"const row_index step = (row_index)gridDim.x * blockDim.x * {number};")
         needed = [source.number for source in stage.sources if source.kind == "read"]
@@ -93,7 +97,7 @@ class _Emitter:
                         self._stage(stage)
                         continue
                     for read in needed:
-                        place = self._element("read", read, self.kernel.reads[read], self.layout.reads[read])
+                        place = self._element("read", read, self.kernel.reads[read], self.nest.reads[read].strides)
                         writer.line(f"ahead{read}[k] = {place};")
 
     def _decode_row(self) -> None:
@@ -103,21 +107,21 @@ class _Emitter:
     def _open_rows(self) -> None:
         """The loop over rows: of a thread, a warp, a block, or of a block that has 32 of them, one for each lane."""
         writer, rows = self.writer, f"(row_index){self.word('rows')}"
-        if self.layout.rows in ("thread", "warp"):
-            width = "" if self.layout.rows == "thread" else " / 32"
+        if self.runner in ("thread", "warp"):
+            width = "" if self.runner == "thread" else " / 32"
             writer.line(f"const row_index step = (row_index)gridDim.x * blockDim.x{width};")
             first = f"((row_index)blockIdx.x * blockDim.x + threadIdx.x){width}"
-            if self.layout.rows == "warp":
+            if self.runner == "warp":
                 writer.line("const row_index share = 0, blocks = 1;")
             writer.line(f"for (row_index row = {first}; row < {rows}; row += step) {{")
             return
-        blocks = f"(row_index){self.word('blocks')}" if self.layout.shared_rows else "1"
-        tiles = rows if self.layout.rows == "block" else f"({rows} + {COLUMNS - 1}) / {COLUMNS}"
+        blocks = f"(row_index){self.word('blocks')}" if self.shared_rows else "1"
+        tiles = rows if self.runner == "block" else f"({rows} + {COLUMNS - 1}) / {COLUMNS}"
         writer.line(f"const row_index share = blockIdx.x % {blocks}, blocks = {blocks};")
         head = f"for (row_index tile = blockIdx.x / {blocks}; tile < {tiles}; tile += gridDim.x / {blocks})"
         writer.line(f"{head} {{")
         with writer.nested():
-            if self.layout.rows == "block":
+            if self.runner == "block":
                 writer.line("const row_index row = tile;")
             else:
                 # Lanes beyond the last row compute it too, and store the same.
@@ -134,13 +138,13 @@ class _Emitter:
         parts = [*library(own, self.ieee, writer.largest_slot), *helper_functions(own, KERNELS), *functors]
         fields = "\n".join(f"    alignas(8) {type} {name};" for name, type in self.words.items())
         bounds = f"{MOST_THREADS}"
-        if self.layout.heavy:
-            bounds = f"{HEAVY_THREADS}, {3 if self.layout.rows == 'thread' else 4}"
+        if self.nest.heavy:
+            bounds = f"{HEAVY_THREADS}, {3 if self.runner == 'thread' else 4}"
         head = f'extern "C" __global__ void __launch_bounds__({bounds}) kernel(const __grid_constant__ Arguments a)'
         text = "\n".join(
             [
                 *parts,
-                f"typedef {self.layout.index} row_index;",
+                f"typedef {self.nest.index} row_index;",
                 f"struct Arguments\n{{\n{fields}\n}};",
                 f'static_assert(sizeof(Arguments) == {8 * len(self.words)}, "a word for each argument");\n',
                 f"{head}\n{{",
@@ -189,7 +193,7 @@ class _Emitter:
             worker = {
                 "thread": "((long long)blockIdx.x * blockDim.x + threadIdx.x)",
                 "warp": "(((long long)blockIdx.x * blockDim.x + threadIdx.x) / 32)",
-            }.get(self.layout.rows, "blockIdx.x")
+            }.get(self.runner, "blockIdx.x")
             own = f"((long long){worker} * {self.word('scratch_bytes')})"
             pointer = f"(({memory_type(port.element)}*)((char*){pointer} + {own}))"
         return f"{pointer}[{' + '.join(terms) or '0'}]"
@@ -205,7 +209,8 @@ class _Emitter:
                     arguments.append(Text(f"(long long){[*self.domain, *self.inner][number]}", i64))
                 case "read":
                     port = kernel.reads[number]
-                    place = self.ahead.get(number) or self._element("read", number, port, self.layout.reads[number])
+                    strides = self.nest.reads[number].strides
+                    place = self.ahead.get(number) or self._element("read", number, port, strides)
                     place = f"lg_fresh(&{place})" if again else place
                     arguments.append(writer.value(KERNELS.loaded(place, port.element), port.element))
                 case "whole":
@@ -227,14 +232,14 @@ class _Emitter:
 
     def _uniform(self, number: int) -> Text:
         type = self.kernel.uniforms[number]
-        if self.layout.by_value[number]:
+        if self.nest.by_value[number]:
             return Text(KERNELS.loaded(self.word(f"uniform{number}", memory_type(type)), type), type)
         pointer = self.word(f"uniform{number}", f"const {memory_type(type)}*")
         return self.writer.value(KERNELS.loaded(f"*{pointer}", type), type)
 
     def _store(self, target: Sink, value: Text) -> None:
         port = self.kernel.outputs[target.number]
-        place = self._element("output", target.number, port, self.layout.outputs[target.number])
+        place = self._element("output", target.number, port, self.nest.outputs[target.number].strides)
         once = f"if ({self._first_lane()}) " if self.together and port.level == "row" else ""
         self.writer.line(f"{once}{place} = {KERNELS.stored(value.text, port.element)};")
 
@@ -245,7 +250,7 @@ class _Emitter:
         if stage.level == "row":
             writer.element = "row"
             arguments = self._arguments(stage)
-            if self.layout.rows == "thread" and may_speculate(stage.body):
+            if self.runner == "thread" and may_speculate(stage.body):
                 again = partial(self._arguments, stage, again=True)
                 results = write_speculated(writer, stage.body, arguments, again)
             else:
@@ -256,30 +261,30 @@ class _Emitter:
                 else:
                     self._store(target, value)
             return
-        writer.element = self._operand_element() if self.kernel.along else "row"
+        writer.element = self._operand_element() if self.nest.step.vector_axis == "inner" else "row"
         if stage.scan is not None:
             self._scan_stage(stage)
         else:
             self._point_stage(stage)
         if self.together and any(port.scratch for port in self.kernel.outputs):
-            writer.line("__syncwarp();" if self.layout.rows == "warp" else "__syncthreads();")
+            writer.line("__syncwarp();" if self.runner == "warp" else "__syncthreads();")
 
     def _first_lane(self) -> str:
         """Whether a thread stores the results of its row."""
         lanes = {"block": "threadIdx.x == 0", "warp": "threadIdx.x % 32 == 0"}
-        return lanes.get(self.layout.rows, f"threadIdx.x < {COLUMNS}")
+        return lanes.get(self.runner, f"threadIdx.x < {COLUMNS}")
 
     def _lanes(self) -> tuple[str, str]:
         """Of the threads of a block that share a row, which one this is, and how many there are."""
-        if self.layout.rows == "warp":
+        if self.runner == "warp":
             return "threadIdx.x % 32", "32"
-        if self.layout.rows == "block":
+        if self.runner == "block":
             return "threadIdx.x", "blockDim.x"
         return f"threadIdx.x / {COLUMNS}", f"blockDim.x / {COLUMNS}"
 
     def _operand_element(self) -> str:
         """The index of the reduced element over rows and inner points, for failed checks."""
-        chunks = 1 if self.kernel.split else 0  # dimensions that number chunks
+        chunks = 1 if self.nest.is_split else 0  # dimensions that number chunks
         names = [*self.domain[chunks:], *self.inner]
         extents = [f"domain{d}" for d in range(chunks, len(self.domain))]
         extents += [f"inner{d}" for d in range(len(self.inner))]
@@ -298,7 +303,7 @@ class _Emitter:
             bound = f"({stop} - {start}){rest}"
             lane, lanes = self._lanes()
             first, step = f"share * ({lanes}) + {lane}", f"(row_index)({lanes}) * blocks"
-            if self.layout.heavy:
+            if self.nest.heavy:
                 writer.line("#pragma unroll 1")  # to write long code twice takes the compiler twice the time
             with writer.block(f"for (row_index {point} = {first}; {point} < {bound}; {point} += {step})"):
                 local = ["local0", *self.inner[1:]]
@@ -322,7 +327,7 @@ class _Emitter:
 
     def _first_range(self) -> tuple[str, str]:
         stop = f"(row_index){self.word('inner0')}" if self.inner else "1"
-        if not self.kernel.split:
+        if not self.nest.is_split:
             return "0", stop
         start, end = self.writer.name("start"), self.writer.name("end")
         chunk = f"(row_index){self.word('chunk')}"
@@ -355,9 +360,9 @@ class _Emitter:
     def _combine(self, folds: list[Fold]) -> None:
         """Makes one value of all threads' folds; where blocks share a row, only the last of them goes on."""
         writer = self.writer
-        combine = {"warp": combine_warp, "block": combine_block}.get(self.layout.rows, combine_columns)
+        combine = {"warp": combine_warp, "block": combine_block}.get(self.runner, combine_columns)
         combine(writer, folds)
-        if not self.layout.shared_rows:
+        if not self.shared_rows:
             return
         places, offset = [], "0"
         for fold in folds:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from livegrad.codegen.c.aggregates import Types
-from livegrad.codegen.c.body import RULES, needs_expansion, write_node, write_out
+from livegrad.codegen.c.body import RULES, write_node
 from livegrad.codegen.c.line_writer import Writer
 from livegrad.codegen.c.operands import TapeReference, Text, Value, leaves_of, rebuilt
 from livegrad.codegen.check_sites import Site
@@ -21,7 +21,6 @@ from livegrad.codegen.llvm.tapes import execution_order, mentions_tapes
 from livegrad.diagnostics import Place
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Type, components
-from livegrad.ir.walk import nodes_of
 
 # A quotient that is off by the last bit would be off by one after these.
 _TO_WHOLE_NUMBERS = frozenset({"floor", "ceil", "trunc", "round", "fract"})
@@ -51,8 +50,6 @@ class KernelWriter(Writer):
 
     def write_function(self, function: Function, arguments: Sequence[Value]) -> list[Value]:
         """The values of the function's results."""
-        if any(needs_expansion(node, KERNELS) for node in nodes_of(function)):
-            function = write_out(function, KERNELS)
         values: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
         order, copies = execution_order(function.results)
         with self._looking_ahead(order):

@@ -1,82 +1,60 @@
-"""Converts a kernel step to a launch: the layout that determines its code, its argument slots, and the number of
-threads."""
+"""Converts a kernel step to a launch: its loop nest, its argument slots, and the memory it needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from livegrad.codegen.argument_slots import ArgumentSlot, SlotKind, buffer_slot, is_cell
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import lower_loops
-from livegrad.schedule.loops.device import DeviceNest, RowRunner, fold_bytes
-from livegrad.schedule.loops.dimensions import Dimensions, StrideKind, stride_kinds
+from livegrad.schedule.loops.device import blocks_of_a_row, fold_bytes, row_count, tile_count, worker_count
+from livegrad.schedule.loops.nest import LoopNest, for_device
 from livegrad.schedule.plan import KernelStep, Plan
-from livegrad.schedule.target import CUDA
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Everything besides the kernel that determines the code: who runs a row, ranks after merging, strides, index
-    width.
-
-    A row is run by a thread, a warp or a block, or a block runs 32 rows, one for each column of threads.
-    """
-
-    rows: RowRunner
-    domain_rank: int
-    inner_rank: int
-    reads: tuple[tuple[StrideKind, ...], ...]
-    outputs: tuple[tuple[StrideKind, ...], ...]
-    by_value: tuple[bool, ...]  # of the uniforms: part of the arguments, or read from memory
-    index: Literal["int", "long long"]
-    shared_rows: bool = False  # several blocks share a row; the last one to end stores what all have folded
-    heavy: bool = False  # long code, which needs many registers
-    at_once: int = 1  # rows that a thread reads before it computes any
 
 
 @dataclass(frozen=True)
 class Bound:
     """A kernel step ready to compile and launch."""
 
-    layout: Layout
+    nest: LoopNest
     slots: dict[str, int | ArgumentSlot]
-    grid: int
-    threads: int
-    workers: int  # how many run at once, each with scratch or tapes of its own
     scratch_bytes: int  # for each worker
     partial_bytes: int = 0  # what blocks that share rows leave for the last of them
     counters: int = 0  # of four bytes each, zero before the first launch, by which they find out who is last
 
+    @property
+    def grid(self) -> int:
+        return self.nest.rows.extent
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.nest.rows.step
+
+    @property
+    def workers(self) -> int:
+        """How many run at once, each with scratch or tapes of its own."""
+        return worker_count(self.nest)
+
 
 def bind(step: KernelStep, plan: Plan, share_rows: bool = False) -> Bound:
-    """Returns the layout of a step, its argument slots by name, and its launch.
+    """Returns the loop nest of a step and its argument slots by name.
 
     Blocks share long rows only if the caller has memory for partial results (`partial_bytes`, `counters`).
     """
     kernel = step.kernel
-    nest = lower_loops(DeviceNest(step, share_rows), CUDA)
-    dimensions, blocks = nest.dimensions, nest.blocks
-    layout = Layout(
-        nest.runner,
-        len(dimensions.domain),
-        len(dimensions.inner),
-        stride_kinds(dimensions.reads),
-        stride_kinds(dimensions.outputs),
-        tuple(is_cell(view.buffer, plan) and view.buffer.element.dtype.itemsize <= 8 for view in step.uniforms),
-        nest.index,
-        blocks > 1,
-        nest.heavy,
-        nest.at_once,
-    )
+    by_value = [is_cell(view.buffer, plan) and view.buffer.element.dtype.itemsize <= 8 for view in step.uniforms]
+    nest = lower_loops(for_device(step, CUDA, share_rows, by_value))
+    rows, blocks = row_count(nest), blocks_of_a_row(nest)
     scratch = max((v.buffer.bytes for p, v in zip(kernel.outputs, step.outputs, strict=True) if p.scratch), default=0)
     scratch = -(-scratch // 16) * 16
-    slots = _argument_slots(step, plan, layout, dimensions)
-    slots |= {"rows": nest.rows, "scratch_bytes": scratch, "blocks": blocks}
-    partials = sum(fold_bytes(kernel)) * nest.rows * blocks if blocks > 1 else 0
-    counters = nest.tiles if blocks > 1 else 0
-    return Bound(layout, slots, nest.grid, nest.threads, nest.workers, scratch, partials, counters)
+    slots = _argument_slots(nest, plan)
+    slots |= {"rows": rows, "scratch_bytes": scratch, "blocks": blocks}
+    partials = sum(fold_bytes(kernel)) * rows * blocks if blocks > 1 else 0
+    return Bound(nest, slots, scratch, partials, tile_count(nest) if blocks > 1 else 0)
 
 
 # --- argument slots --------------------------------------------------------------------------------------------------
@@ -86,10 +64,9 @@ _RUN_TIME_SLOTS: tuple[SlotKind, ...] = (
 )  # fmt: skip
 
 
-def _argument_slots(
-    step: KernelStep, plan: Plan, layout: Layout, dimensions: Dimensions
-) -> dict[str, int | ArgumentSlot]:
+def _argument_slots(nest: LoopNest, plan: Plan) -> dict[str, int | ArgumentSlot]:
     """Every slot that the kernel may take, by name."""
+    step, dimensions = nest.step, nest.dimensions
     domain, inner = dimensions.domain, dimensions.inner
     strides = (*dimensions.reads, *dimensions.outputs)
     slots: dict[str, int | ArgumentSlot] = {kind: ArgumentSlot(kind) for kind in _RUN_TIME_SLOTS}
@@ -104,7 +81,7 @@ def _argument_slots(
         slots[f"whole{number}"] = buffer_slot(buffer, plan)
         slots |= {f"whole{number}_extent{d}": size for d, size in enumerate(buffer.shape)}
         slots |= {f"whole{number}_stride{d}": stride for d, stride in enumerate(buffer.strides)}
-    for number, (view, by_value) in enumerate(zip(step.uniforms, layout.by_value, strict=True)):
+    for number, (view, by_value) in enumerate(zip(step.uniforms, nest.by_value, strict=True)):
         slot = buffer_slot(view.buffer, plan, view.offset)
         slots[f"uniform{number}"] = ArgumentSlot("value", slot.buffer) if by_value else slot
     return slots

@@ -11,8 +11,8 @@ from livegrad.codegen.llvm.deinterleave import load_columns, load_spread, store_
 from livegrad.codegen.llvm.kernel_frame import AccessKind, Frame, Tail
 from livegrad.codegen.llvm.registers import NodeValue, Register
 from livegrad.ir.types import Scalar, bool_, i64
-from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
-from livegrad.schedule.loops.cpu_nest import Layout
+from livegrad.schedule.kernel import Port, Sink, Stage
+from livegrad.schedule.loops.nest import LoopNest
 
 
 class Column(NamedTuple):
@@ -26,8 +26,8 @@ class Column(NamedTuple):
 class Accesses(Frame):
     """Where a stage's arguments come from and its results go."""
 
-    def __init__(self, kernel: Kernel, layout: Layout, quick: bool = False) -> None:
-        super().__init__(kernel, layout, quick)
+    def __init__(self, nest: LoopNest, quick: bool = False) -> None:
+        super().__init__(nest, quick)
         self.columns: dict[int, list[Register]] = {}  # of packed rows, by read
         self.stored_columns: dict[int, list[Register]] = {}  # by output
         self.tiles: dict[
@@ -58,7 +58,7 @@ class Accesses(Frame):
     def _index(self, dimension: int, indices: list[Register], vector: bool) -> Register:
         position = [*self.domain_index, *indices][dimension]
         ranks = len(self.domain_index)
-        last = ranks - 1 if self.layout.direction == "across" else ranks + len(self.inner) - 1
+        last = ranks - 1 if self.across else ranks + len(self.inner) - 1
         if dimension != last or not vector or self.builder.lanes == 1:
             return replace(position, dimension=dimension)
         places = self.builder.apply("add", i64, self.builder.widen(position, self.builder.lanes), self._lane_numbers())
@@ -78,7 +78,7 @@ class Accesses(Frame):
             return self._scratch_place(base, port, own, indices)
         offset = self.offset_of(own, here, None)
         ranks = len(self.domain_index)
-        lane = ranks - 1 if self.layout.direction == "across" else (len(here) - 1 if len(here) > ranks else None)
+        lane = ranks - 1 if self.across else (len(here) - 1 if len(here) > ranks else None)
         step = own[lane] if lane is not None and lane >= 0 and own else None
         return base, port.element, offset, step
 
@@ -93,7 +93,7 @@ class Accesses(Frame):
         bytes_before = builder.apply("mul", i64, Register("%worker", i64, 1), self.scratch_size)
         base = builder.advance(base, bytes_before)
         offset = self.offset_of(strides[len(self.domain_index) :], indices, None)
-        if self.layout.direction == "across":
+        if self.across:
             offset = builder.apply("mul", i64, offset, builder.constant(builder.lanes, i64))
         return base, port.element, offset, builder.constant(1, i64)
 
@@ -136,7 +136,7 @@ class Accesses(Frame):
     def _load_packs(self, reads: list[int], indices: list[Register], tail: Tail | None) -> dict[int, Register]:
         """What several reads together take of packed rows: a column each."""
         packs = [
-            pack for pack in self.layout.read_packs if set(pack) <= {n for n in reads if ("read", n) not in self.tiles}
+            pack for pack in self.nest.read_packs if set(pack) <= {n for n in reads if ("read", n) not in self.tiles}
         ]
         loaded = self._load_columns([[self._column("read", n, indices) for n in pack] for pack in packs], tail)
         return {n: value for pack, row in zip(packs, loaded, strict=True) for n, value in zip(pack, row, strict=True)}
@@ -227,14 +227,13 @@ class Accesses(Frame):
 
     def _is_packed(self, kind: AccessKind, number: int) -> bool:
         """Whether an access goes to short rows that lie one behind the other, a row for each lane."""
-        return (
-            self.builder.lanes > 1 and "row" in (self.layout.reads if kind == "read" else self.layout.outputs)[number]
-        )
+        accesses = self.nest.reads if kind == "read" else self.nest.outputs
+        return self.builder.lanes > 1 and "row" in accesses[number].strides
 
     def _load_rows(self, stage: Stage, tail: Tail) -> dict[int, list[Register]]:
         """The columns of all packed rows that a stage reads."""
         reads = sorted({s.number for s in stage.sources if s.kind == "read" and self._is_packed("read", s.number)})
-        inner = [[self.builder.constant(column, i64)] for column in range(self.layout.row)]
+        inner = [[self.builder.constant(column, i64)] for column in range(self.nest.unrolled_points)]
         loaded = self._load_columns(
             [[self._column("read", number, index) for index in inner] for number in reads], tail
         )
@@ -242,7 +241,7 @@ class Accesses(Frame):
 
     def _store_rows(self, tail: Tail) -> None:
         """Writes the packed rows whose columns a stage has left, one after the other."""
-        inner = [[self.builder.constant(column, i64)] for column in range(self.layout.row)]
+        inner = [[self.builder.constant(column, i64)] for column in range(self.nest.unrolled_points)]
         rows = [
             ([self._column("output", n, index) for index in inner], held) for n, held in self.stored_columns.items()
         ]
@@ -297,7 +296,7 @@ class Accesses(Frame):
         near: list[tuple[Column, Register]] = []
         values = {target.number: value for target, value in stores}
         by_itself = {number for number in values if ("output", number) not in self.tiles}
-        packs = [pack for pack in self.layout.output_packs if vector and builder.lanes > 1 and set(pack) <= by_itself]
+        packs = [pack for pack in self.nest.output_packs if vector and builder.lanes > 1 and set(pack) <= by_itself]
         self._store_packs(packs, values, indices, tail)
         packed = {number for pack in packs for number in pack}
         for target, value in stores:
@@ -342,10 +341,10 @@ class Accesses(Frame):
 
         def all_lanes() -> list[Register]:
             """Past the caches in a branch of its own: a store there must begin at a line."""
-            streamed = self.layout.streamed
-            if self.begins_lines is None or not any(number in streamed for number, _, _ in whole):
+            non_temporal = self.nest.non_temporal
+            if self.begins_lines is None or not any(number in non_temporal for number, _, _ in whole):
                 return store(None)
-            return self._choose(self.begins_lines, lambda: store(None, streamed), lambda: store(None))
+            return self._choose(self.begins_lines, lambda: store(None, non_temporal), lambda: store(None))
 
         if tail is None:
             all_lanes()

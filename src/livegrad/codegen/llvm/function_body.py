@@ -25,20 +25,13 @@ from livegrad.ops.control import call, check, cond, for_loop, switch, while_loop
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.sorting import searchsorted
 from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_sum
-from livegrad.passes.expand import expand_ops
 from livegrad.schedule.tile_row_chains import is_checked
 
 EmitNode = Callable[[KernelBuilder, Node, list[NodeValue]], NodeValue]
 
 
-def native_form(function: Function) -> Function:
-    """The function in ops that this backend has code for, nested functions included."""
-    if not any(map(_needs_expansion, nodes_of(function))):
-        return function
-    return expand_ops(function, _needs_expansion)
-
-
-def _needs_expansion(node: Node) -> bool:
+def lacks_code(node: Node) -> bool:
+    """Whether an op must be expanded into simpler ones, for which there is code."""
     if node.op.expand is None or node.op in _HANDLERS:
         return False
     if not node.op.elementwise:
@@ -57,7 +50,6 @@ def emit_results(
     builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], added: Container[int]
 ) -> list[NodeValue | Product]:
     """The values of the results; those that are `added` to something, by number, as products if they are such."""
-    function = native_form(function)
     results = function.results
     values: dict[Node, NodeValue] = dict(zip(function.parameters, arguments, strict=True))
     order, copies = tapes.execution_order(results)
@@ -249,7 +241,7 @@ def _tape(emit: Callable[..., NodeValue]) -> EmitNode:
 
 
 def _call(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
-    results = emit_call(builder, native_form(node.attribute("function")), operands, emit_function)
+    results = emit_call(builder, node.attribute("function"), operands, emit_function)
     return results[0] if len(results) == 1 else tuple(results)
 
 

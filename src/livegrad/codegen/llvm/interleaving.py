@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livegrad.codegen.llvm.function_body import emit_one, native_form
+from livegrad.codegen.llvm.function_body import emit_one
 from livegrad.codegen.llvm.fused_multiply_add import fused_products
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.list_scheduling import schedule_for_latency, schedule_for_pressure
@@ -24,30 +24,32 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, f32
 from livegrad.ir.walk import nodes_of
 from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.cost_model import DIVISIONS
+from livegrad.schedule.loops.cost_model import (
+    DIVISION_IN,
+    DIVISIONS,
+    FEWEST_DIVISIONS,
+    INTERLEAVE_DELAY,
+    INTERLEAVE_LIVE,
+    LONGEST_INTERLEAVED,
+    MOST_INTERLEAVED_LIVE,
+    SHORTEST_INTERLEAVED,
+)
 from livegrad.schedule.loops.divergence import may_diverge
-
-_DELAY = 24  # operations; 12 are as good
-_LIVE_LIMIT = 7  # values of a half; 5 and 6 are nearly as good, 8 are not
-# Fewer divisions and roots do not matter; with more of them, the divider is the bottleneck in any order.
-_FEWEST_DIVISIONS, _DIVISION_IN = 4, 12
-_SHORT, _LONG = 100, 450  # operations: below, iterations overlap by themselves; above, nothing was measured
-_MOST_LIVE = 8  # values: with four registers each, more would be spilled
 
 
 def suits_interleaving(kernel: Kernel) -> bool:
     """Whether a kernel of one stage is straight-line code that divisions hold up, with few live values."""
-    function = native_form(kernel.stages[0].body)
+    function = kernel.stages[0].body
     order = list(nodes_of(function))
     operations = [node for node in order if node.operands]
-    if not _SHORT <= len(operations) <= _LONG or may_diverge(function):
+    if not SHORTEST_INTERLEAVED <= len(operations) <= LONGEST_INTERLEAVED or may_diverge(function):
         return False
     if any(node.type not in (f32, bool_) or _calls_math(node) for node in order):
         return False
     divisions = sum(node.op in DIVISIONS for node in operations)
-    if not _FEWEST_DIVISIONS <= divisions <= len(operations) // _DIVISION_IN:
+    if not FEWEST_DIVISIONS <= divisions <= len(operations) // DIVISION_IN:
         return False
-    return _most_live(schedule_for_pressure(order)) <= _MOST_LIVE
+    return _most_live(schedule_for_pressure(order)) <= MOST_INTERLEAVED_LIVE
 
 
 def _calls_math(node: Node) -> bool:
@@ -70,7 +72,6 @@ def _most_live(order: Sequence[Node]) -> int:
 
 def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue]) -> list[NodeValue]:
     """The values of the function's results."""
-    function = native_form(function)
     order = list(nodes_of(function))
     fused, _ = fused_products(order, function.results)
     halves = [builder.halves(argument) if isinstance(argument, Register) else (argument,) * 2 for argument in arguments]
@@ -78,10 +79,10 @@ def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequ
         dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
     ]
     unwritten = {*function.parameters, *fused.values()}
-    nodes = [node for node in schedule_for_latency(order, _LIVE_LIMIT) if node not in unwritten]
+    nodes = [node for node in schedule_for_latency(order, INTERLEAVE_LIVE) if node not in unwritten]
     builder.lanes //= 2
-    for step in range(len(nodes) + _DELAY):
-        for place, values in zip((step, step - _DELAY), streams, strict=True):
+    for step in range(len(nodes) + INTERLEAVE_DELAY):
+        for place, values in zip((step, step - INTERLEAVE_DELAY), streams, strict=True):
             if 0 <= place < len(nodes):
                 values[nodes[place]] = emit_one(builder, nodes[place], fused, values)
     builder.lanes *= 2

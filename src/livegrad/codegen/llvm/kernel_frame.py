@@ -16,10 +16,10 @@ from livegrad.codegen.llvm.function_body import needs_mask
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.registers import NodeValue, Register, TensorReference, pointer
 from livegrad.ir.types import Scalar, bool_, i64
-from livegrad.schedule.kernel import Kernel, Port
-from livegrad.schedule.loops.cpu_nest import NEAR, Layout
-from livegrad.schedule.loops.dimensions import StrideKind
+from livegrad.schedule.kernel import Port
+from livegrad.schedule.loops.dimensions import NEAR, StrideKind
 from livegrad.schedule.loops.divergence import may_diverge
+from livegrad.schedule.loops.nest import Access, LoopNest
 from livegrad.schedule.plan import ALIGNMENT
 
 AccessKind = Literal["read", "output"]
@@ -41,23 +41,22 @@ class ArgumentSlots:
 
 
 class Frame:
-    """One kernel being written, for one layout."""
+    """One kernel being written."""
 
-    def __init__(self, kernel: Kernel, layout: Layout, quick: bool = False) -> None:
-        self.kernel, self.layout = kernel, layout
+    def __init__(self, nest: LoopNest, quick: bool = False) -> None:
+        self.nest, self.kernel, self.across = nest, nest.kernel, nest.across
+        kernel = nest.kernel
         self.quick = quick  # the baseline tier: compile time counts more than speed; the bits are the same
         self.masks: dict[Tail, Register] = {}  # lane masks that dominate the current block
         self.lefts: dict[Tail, Register] = {}  # likewise, how many lanes are left
-        registers = 0 if quick else layout.vector_bytes
-        self.builder = KernelBuilder(
-            layout.lanes, quick=quick, in_order=layout.direction == "along", vector_bytes=registers
-        )
+        registers = 0 if quick else nest.vector_bytes
+        self.builder = KernelBuilder(nest.lanes, quick=quick, in_order=not self.across, vector_bytes=registers)
         self.slots = ArgumentSlots()
         self.rows: list[NodeValue | None] = [None] * len(kernel.rows)
         self.diverges = any(may_diverge(stage.body) for stage in kernel.stages)
         self.masked = self.diverges and any(needs_mask(stage.body) for stage in kernel.stages)
         self.domain_index: list[Register] = []
-        self.chunk_rank = 1 if kernel.split else 0  # dimensions before the domain's own that number chunks
+        self.chunk_rank = 1 if nest.is_split else 0  # dimensions before the domain's own that number chunks
 
     # --- the argument block ---
 
@@ -75,20 +74,20 @@ class Frame:
             return vector_memory.load_uniform(self.builder, address, type)
 
     def load_arguments(self) -> None:
-        kernel, layout = self.kernel, self.layout
+        nest, kernel = self.nest, self.kernel
         self.status = self.argument("status", pointer)
         self.interrupt = self.argument("interrupt", pointer)
-        self.extents = [self.argument(f"domain{d}") for d in range(layout.domain_rank)]
-        self.inner = [self.argument(f"inner{d}") for d in range(layout.inner_rank)]
+        self.extents = [self.argument(f"domain{d}") for d in range(nest.domain_rank)]
+        self.inner = [self.argument(f"inner{d}") for d in range(nest.inner_rank)]
         self.block_size = self.argument("block")
         scratch = any(port.scratch for port in kernel.outputs)
         self.scratch_size = self.argument("scratch") if scratch else self.block_size
-        self.chunk = self.argument("chunk") if kernel.split else None
-        self.read_bases, self.read_strides = self._ports("read", kernel.reads, layout.reads)
-        self.output_bases, self.output_strides = self._ports("output", kernel.outputs, layout.outputs)
+        self.chunk = self.argument("chunk") if nest.is_split else None
+        self.read_bases, self.read_strides = self._ports("read", kernel.reads, nest.reads)
+        self.output_bases, self.output_strides = self._ports("output", kernel.outputs, nest.outputs)
         self.wholes = [self._whole(index) for index in range(len(kernel.wholes))]
         self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.uniforms)]
-        self.begins_lines = self._all_begin_lines([self.output_bases[number] for number in layout.streamed])
+        self.begins_lines = self._all_begin_lines([self.output_bases[number] for number in nest.non_temporal])
 
     def _all_begin_lines(self, addresses: list[Register]) -> Register | None:
         """Whether all addresses begin cache lines, computed before the loops; None if there are none."""
@@ -102,18 +101,19 @@ class Frame:
             return builder.apply("icmp eq", bool_, rest, builder.constant(0, i64))
 
     def _ports(
-        self, role: str, ports: tuple[Port, ...], kinds: tuple[tuple[StrideKind, ...], ...]
+        self, role: str, ports: tuple[Port, ...], accesses: tuple[Access, ...]
     ) -> tuple[list[Register], list[list[Register]]]:
         bases = [self.argument(f"{role}{k}", pointer) for k in range(len(ports))]
         strides = [
-            [self._stride(f"{role}{k}.stride{d}", kind) for d, kind in enumerate(own)] for k, own in enumerate(kinds)
+            [self._stride(f"{role}{k}.stride{d}", kind) for d, kind in enumerate(access.strides)]
+            for k, access in enumerate(accesses)
         ]
         return bases, strides
 
     def _stride(self, name: str, kind: StrideKind) -> Register:
         if kind == "any":
             return self.argument(name)
-        return self.builder.constant(self.layout.row if kind == "row" else _KNOWN_STRIDES[kind], i64)
+        return self.builder.constant(self.nest.unrolled_points if kind == "row" else _KNOWN_STRIDES[kind], i64)
 
     def _whole(self, index: int) -> TensorReference:
         whole = self.kernel.wholes[index]
@@ -121,7 +121,7 @@ class Frame:
         extents = tuple(self.argument(f"whole{index}.extent{d}") for d in range(whole.rank))
         strides = [self.argument(f"whole{index}.stride{d}") for d in range(whole.rank - 1)]
         strides += [self.builder.constant(1, i64)] * min(whole.rank, 1)  # memory of tensors is dense
-        covered = frozenset((axis, dimension) for own, axis, dimension in self.layout.covered if own == index)
+        covered = frozenset((axis, dimension) for own, axis, dimension in self.nest.covered if own == index)
         chunk_rank = self.chunk_rank if index in self.kernel.written else 0
         return TensorReference(address, whole.element, extents, tuple(strides), covered, chunk_rank)
 
@@ -178,8 +178,9 @@ class Frame:
 
     def _has_gathers(self) -> bool:
         """Whether lanes of an access are not consecutive."""
-        ranks = self.layout.domain_rank + (self.layout.inner_rank if self.layout.direction == "along" else 0)
-        kinds = [own[ranks - 1] for own in (*self.layout.reads, *self.layout.outputs) if len(own) >= ranks]
+        ranks = self.nest.domain_rank + (0 if self.across else self.nest.inner_rank)
+        strides = [access.strides for access in (*self.nest.reads, *self.nest.outputs)]
+        kinds = [own[ranks - 1] for own in strides if len(own) >= ranks]
         return not {"zero", "one"}.issuperset(kinds)
 
     def _left(self, tail: Tail) -> Register:

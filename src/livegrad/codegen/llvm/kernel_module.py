@@ -1,14 +1,14 @@
 """Emits a kernel as an LLVM module: its work items, rows and stages, and the enclosing function.
 
 Lanes run over the last domain dimension ("across": outer-loop vectorisation) or the last inner dimension ("along":
-inner-loop vectorisation). A work item is a row, or a block of the last domain dimension. `Layout` contains everything
-besides the kernel that determines the code.
+inner-loop vectorisation). A work item is a row, or a block of the last domain dimension. Code takes the extents of
+loops as arguments: nests of equal `key` have the same code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from livegrad.codegen.check_sites import Site
@@ -23,9 +23,8 @@ from livegrad.codegen.llvm.stages import Stages
 from livegrad.codegen.llvm.tape_runtime import RUNTIME, TOO_MUCH
 from livegrad.codegen.llvm.vector_math import MATH_FUNCTIONS, math_function_name
 from livegrad.ir.types import SCALARS, i64
-from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.cost_model import byte_size
-from livegrad.schedule.loops.cpu_nest import Layout
+from livegrad.schedule.loops.cost_model import FEWEST_LANES, byte_size
+from livegrad.schedule.loops.nest import LoopNest
 
 
 @dataclass(frozen=True)
@@ -79,26 +78,29 @@ def _math_declaration(request: MathRequest) -> str:
     return f"declare fastcc {vector} @{math_function_name(*request)}({arguments}) nounwind willreturn memory(none)"
 
 
-def emit_kernel(kernel: Kernel, layout: Layout, quick: bool = False) -> KernelText:
-    """The LLVM module of `kernel` for one layout; the symbol is `kernel`.
+def emit_kernel(nest: LoopNest, quick: bool = False) -> KernelText:
+    """The LLVM module of a loop nest; the symbol is `kernel`.
 
     With `quick`, the baseline tier: it compiles in less time and computes the same bits.
     """
     if quick:
-        return _Emitter(kernel, _baseline_layout(kernel, layout), quick).emit()
-    if layout.interleaved:
-        suits = suits_interleaving(kernel)
-        layout = replace(layout, lanes=2 * layout.lanes) if suits else replace(layout, interleaved=False)
-    return _Emitter(kernel, layout).emit()
+        return _Emitter(_baseline_form(nest), quick).emit()
+    if nest.vector.streams > 1:
+        suits = suits_interleaving(nest.kernel)
+        nest = nest.change(nest.vector, extent=2 * nest.lanes) if suits else nest.change(nest.vector, streams=1)
+    return _Emitter(nest).emit()
 
 
-def _baseline_layout(kernel: Kernel, layout: Layout) -> Layout:
+def _baseline_form(nest: LoopNest) -> LoopNest:
     """One register for each value instead of several, where lanes are independent, and ordinary stores."""
-    lanes = layout.lanes
-    if layout.direction == "across" and not layout.row and lanes > 1:
-        widest = max([byte_size(port.element) for port in (*kernel.reads, *kernel.outputs)], default=4)
-        lanes = min(lanes, max(4, layout.vector_bytes // widest))
-    return replace(layout, lanes=lanes, streamed=(), interleaved=False)
+    lanes, ports = nest.lanes, (*nest.kernel.reads, *nest.kernel.outputs)
+    if nest.across and not nest.unrolled_points and lanes > 1:
+        widest = max([byte_size(port.element) for port in ports], default=4)
+        lanes = min(lanes, max(FEWEST_LANES, nest.vector_bytes // widest))
+    if lanes == nest.lanes and nest.vector.streams == 1 and not nest.non_temporal:
+        return nest
+    outputs = tuple([access._replace(non_temporal=False) for access in nest.outputs])
+    return nest.change(nest.vector, extent=lanes, streams=1).replace(outputs=outputs)
 
 
 class _Emitter(Stages):
@@ -120,7 +122,7 @@ class _Emitter(Stages):
         counted_loop(self.builder, begin, end, 1, start, item)
         if builder.uses_tapes:
             builder.line("call void @lg_arena_free(ptr %arena)")
-        if self.layout.streamed:
+        if self.nest.non_temporal:
             builder.line("fence seq_cst")  # non-temporal stores are not ordered with others
         builder.line("ret void")
         return self._finish()
@@ -142,7 +144,7 @@ class _Emitter(Stages):
         body = "\n".join([*entry, *rest, *named, "  br label %items", *builder.lines])
         definition = f"define void @kernel(i64 %begin, i64 %end, ptr noalias %args, i64 %worker) #0 {{\n{body}\n}}"
         definitions = [definition, *builder.definitions]
-        width = self.layout.vector_bytes * 8
+        width = self.nest.vector_bytes * 8
         common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
         return KernelText(
             frozenset(builder.declarations | {_math_declaration(request) for request in builder.math}),
@@ -169,7 +171,7 @@ class _Emitter(Stages):
     def _item_sizes(self) -> list[Register]:
         """How many items there are along each dimension: rows, or lines and the blocks of a line."""
         builder = self.builder
-        if self.layout.direction == "along" or len(self.extents) < 2:
+        if not self.across or len(self.extents) < 2:
             return self.extents
         rounded = builder.apply(
             "add", i64, self.extents[-1], builder.apply("sub", i64, self.block_size, builder.constant(1, i64))
@@ -177,7 +179,7 @@ class _Emitter(Stages):
         return [*self.extents[:-1], builder.apply("udiv", i64, rounded, self.block_size)]
 
     def _item(self, item: Register, indices: list[Register]) -> None:
-        if self.layout.direction == "across" and indices:
+        if self.across and indices:
             self._block(indices[:-1], indices[-1])
         else:
             self.domain_index = indices
@@ -196,7 +198,7 @@ class _Emitter(Stages):
             self._row(self.encode(self.domain_index[first:], self.extents[first:]), (position, stop))
             return []
 
-        counted_loop(self.builder, start, stop, self.layout.lanes, [], group)
+        counted_loop(self.builder, start, stop, self.nest.lanes, [], group)
 
     def _row(self, element: Register, tail: Tail | None) -> None:
         """All stages at one row (or at a group of rows, one a lane)."""
@@ -208,7 +210,7 @@ class _Emitter(Stages):
         self._begin_group(tail)
         self.tail = tail
         self.row_mask = self._lane_mask(tail) if tail is not None and self.masked and builder.lanes > 1 else None
-        across = self.layout.direction == "across"
+        across = self.across
         for stage in self.kernel.stages:
             if stage.level == "row":
                 lanes, builder.lanes = builder.lanes, builder.lanes if across else 1

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tape, bool_, scalar_of
-from livegrad.schedule.loops.cost_model import DIVISIONS, MANY_REGISTERS
+from livegrad.schedule.loops.cost_model import DIVISIONS, WIDEST_VECTOR
 
 # Shorter code fits into the registers in any order.
 _SHORT = 100
@@ -28,7 +28,7 @@ _NEAR = 60  # nodes between a value and a use for which it stays in a register; 
 
 def schedule_instructions(nodes: Sequence[Node], lanes: int, vector_bytes: int) -> Sequence[Node]:
     """The nodes in the order that suits registers of so many bytes; 0 bytes: the baseline tier."""
-    if vector_bytes != MANY_REGISTERS or not _LONG <= len(nodes) <= _LONGEST or any(map(_is_pinned, nodes)):
+    if vector_bytes != WIDEST_VECTOR or not _LONG <= len(nodes) <= _LONGEST or any(map(_is_pinned, nodes)):
         return schedule_for_pressure(nodes)
     widest = max([scalar.bits // 8 for node in nodes if (scalar := scalar_of(node.type)) is not None], default=4)
     return schedule_for_latency(nodes, max(1, _LIVE_REGISTERS * vector_bytes // (widest * lanes)))

@@ -19,10 +19,9 @@ from livegrad.codegen.llvm.kernel_frame import AccessKind, Tail
 from livegrad.codegen.llvm.registers import Register, llvm_memory, pointer
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Stage
-from livegrad.schedule.loops.cost_model import byte_size
-from livegrad.schedule.loops.cpu_nest import NEAR, is_transposed
+from livegrad.schedule.loops.cost_model import TILE, byte_size
+from livegrad.schedule.loops.dimensions import NEAR, is_transposed
 
-TILE = 16  # points of the inner dimension: a cache line of single numbers
 _Block = Callable[[Register, Register, Register], None]  # its first lane, its first point, and its address in the tile
 
 
@@ -73,12 +72,12 @@ class Tiles(Accesses):
     def _is_transposed(self, kind: AccessKind, number: int) -> bool:
         reading = kind == "read"
         port = (self.kernel.reads if reading else self.kernel.outputs)[number]
-        kinds = (self.layout.reads if reading else self.layout.outputs)[number]
-        return port.level == "point" and is_transposed(kinds, self.layout.domain_rank, reading)
+        access = (self.nest.reads if reading else self.nest.outputs)[number]
+        return port.level == "point" and is_transposed(access.strides, self.nest.domain_rank, reading)
 
     def _point_step(self, kind: AccessKind, number: int) -> int:
         """From point to point, in elements."""
-        last = (self.layout.reads if kind == "read" else self.layout.outputs)[number][-1]
+        last = (self.nest.reads if kind == "read" else self.nest.outputs)[number].strides[-1]
         return {"one": 1, **{near: step for step, near in NEAR.items()}}[last]
 
     def _tile_memory(self, kind: AccessKind, number: int) -> Register:
@@ -147,7 +146,7 @@ class Tiles(Accesses):
 
     def _side(self, held: Scalar) -> int:
         """How many lanes and points are a square that registers hold."""
-        return min(TILE, self.builder.lanes, self.layout.vector_bytes // byte_size(held))
+        return min(TILE, self.builder.lanes, self.nest.vector_bytes // byte_size(held))
 
     def _blocks(self, held: Scalar, stop: Register, count: Register, block: _Block) -> None:
         """All squares of so many lanes and points of a tile."""

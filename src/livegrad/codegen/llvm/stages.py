@@ -14,11 +14,6 @@ from livegrad.codegen.llvm.register_tiles import Tiles
 from livegrad.codegen.llvm.registers import Product, Register
 from livegrad.ir.types import Scalar, f32, i64
 from livegrad.schedule.kernel import Sink, Stage
-from livegrad.schedule.loops.cost_model import branch_cost
-
-# Short bodies are unrolled, with separate accumulators, to keep the processor's pipelines full.
-_UNROLL = 4
-_UNROLL_BELOW = 60.0
 
 
 def _width(target: Sink) -> int:
@@ -32,10 +27,10 @@ class Stages(Tiles):
     row_mask: Register | None
 
     def _row_stage(self, stage: Stage) -> None:
-        across = self.layout.direction == "across"
+        across = self.across
         tail = self.tail if across else None
         arguments = self._arguments(stage, [], tail, across)
-        emit = emit_interleaved if self.layout.interleaved else emit_function
+        emit = emit_interleaved if self.nest.vector.streams > 1 else emit_function
         results = emit(self.builder, stage.body, arguments)
         stores = []
         for target, value in zip(stage.sinks, results, strict=True):
@@ -53,8 +48,9 @@ class Stages(Tiles):
         down: bool = False,
     ) -> list[Register]:
         """Nested loops over all inner dimensions but the lanes' own, carrying registers through."""
-        dimensions = self.inner if self.layout.direction == "across" else self.inner[:-1]
-        tiled = len(dimensions) - 1 if self.layout.tiled else None
+        dimensions = self.inner if self.across else self.inner[:-1]
+        points = self.nest.points
+        tiled = len(dimensions) - 1 if points is not None and points.tile else None
 
         def level(depth: int, indices: list[Register], state: list[Register]) -> list[Register]:
             if depth == len(dimensions):
@@ -80,9 +76,9 @@ class Stages(Tiles):
     def _point_stage(self, stage: Stage) -> None:
         reductions = [target for target in stage.sinks if target.reduce is not None]
         start = [part for target in reductions for part in self._reduction_start(target)]
-        if self.layout.row:
+        if self.nest.unrolled_points:
             ended = self._written_out(stage, start)
-        elif self.layout.direction == "across":
+        elif self.across:
             ended = self._sweep(stage, start, lambda indices, state: self._point(stage, indices, self.tail, state))
         else:
             ended = self._sweep(stage, start, lambda indices, state: self._lane_loop(stage, indices, state))
@@ -92,7 +88,7 @@ class Stages(Tiles):
         """Each of a short row's points in turn, without a loop: columns of packed rows are there as vectors."""
         assert self.tail is not None
         self.columns = self._load_rows(stage, self.tail)
-        for column in range(self.layout.row):
+        for column in range(self.nest.unrolled_points):
             state = self._point(stage, [self.builder.constant(column, i64)], self.tail, state)
         self._store_rows(self.tail)
         self.columns = {}
@@ -118,7 +114,7 @@ class Stages(Tiles):
         for target in reductions:
             kind = target.reduce or ""
             value = tuple(next(supply) for _ in range(_width(target)))
-            if self.layout.direction == "along":
+            if not self.across:
                 value = self._across_lanes(kind, value)
             wanted = self.kernel.rows[target.number]
             self.rows[target.number] = self._narrowed(value[-1], wanted)
@@ -135,10 +131,10 @@ class Stages(Tiles):
 
     def _lane_loop(self, stage: Stage, indices: list[Register], state: list[Register]) -> list[Register]:
         """The last inner dimension by groups of lanes: unrolled while groups are full, then one by one."""
-        step = self.layout.lanes
+        step = self.nest.lanes
         depth = len(self.inner) - 1
         start, stop = self._inner_range(depth)
-        unroll = _UNROLL if branch_cost(stage.body) < _UNROLL_BELOW and not self.diverges and step > 1 else 1
+        unroll = self.nest.lane_groups(stage)
         if unroll > 1 and (state or not self.quick):
             start, state = self._full_groups(stage, indices, start, stop, unroll, state)
 
@@ -151,7 +147,7 @@ class Stages(Tiles):
     def _full_groups(
         self, stage: Stage, indices: list[Register], start: Register, stop: Register, unroll: int, state: list[Register]
     ) -> tuple[Register, list[Register]]:
-        builder, lane_count = self.builder, self.layout.lanes
+        builder, lane_count = self.builder, self.nest.lanes
         step = lane_count * unroll
         count = builder.apply("sub", i64, stop, start)
         whole = builder.apply("and", i64, count, builder.constant(-step, i64))
@@ -199,7 +195,7 @@ class Stages(Tiles):
     def _point(self, stage: Stage, indices: list[Register], tail: Tail | None, state: list[Register]) -> list[Register]:
         """The body at one inner point of each lane; `tail` says where the lanes end, None that they are all there."""
         builder = self.builder
-        along = self.layout.direction == "along"
+        along = not self.across
         mask = self._lane_mask(tail) if tail is not None and builder.lanes > 1 and self._needs_mask(stage) else None
         row = builder.element_index
         if self.masked and (along or self._sweeps_rows()):
@@ -235,7 +231,7 @@ class Stages(Tiles):
 
     def _sweeps_rows(self) -> bool:
         """Whether lanes sweep rows in memory. In a reduction down columns, a failed check names the column."""
-        return any("row" in kinds for kinds in (*self.layout.reads, *self.layout.outputs))
+        return any("row" in access.strides for access in (*self.nest.reads, *self.nest.outputs))
 
     def _inner_points(self) -> Register:
         total, *others = self.inner
@@ -245,7 +241,7 @@ class Stages(Tiles):
 
     def _needs_mask(self, stage: Stage) -> bool:
         """Whether lanes need a mask: for checks, and for reductions along lanes that have no call for it."""
-        if self.masked or self.layout.direction == "across":
+        if self.masked or self.across:
             return self.masked
         reductions = [self._reduction_type(target) for target in stage.sinks if target.reduce is not None]
         return not all(self.quick and baseline_lanes.has_calls(type) for type in reductions)
@@ -273,7 +269,7 @@ class Stages(Tiles):
         linear = indices[0]
         for index, extent in zip(indices[1:], self.inner[1:], strict=True):
             linear = builder.apply("add", i64, builder.apply("mul", i64, linear, extent), index)
-        if self.layout.direction == "along" and builder.lanes > 1:
+        if not self.across and builder.lanes > 1:
             return builder.apply("add", i64, builder.widen(linear, builder.lanes), self._lane_numbers())
         return builder.widen(linear, builder.lanes)
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.codegen.llvm.function_body import native_form
 from livegrad.compiler import lower
 from livegrad.implicit.bodies.batches import in_batches
 from livegrad.implicit.bodies.point_functions import by_coordinates, gradients_over_points, over_points
@@ -26,6 +25,7 @@ from livegrad.passes.mask_gradients import mask_gradients, with_tangents
 from livegrad.passes.split_choices import LEAST_COST, Choices, function_cost, split_choices
 from livegrad.runtime.cpu import DerivedFunction, derived_number
 from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.schedule.loops.expand import with_code
 from livegrad.state import memo
 
 Masks = NDArray[np.uint32]  # a row for each word, a column for each box or point
@@ -95,7 +95,7 @@ def _points_by_words(function: Function) -> Function:
     choices = choices_of(function)
     assert choices is not None
     # In the ops that code is made of, as the function's own code is: the same nodes give the same bits.
-    expanded = replace(choices, values=native_form(choices.values))
+    expanded = replace(choices, values=with_code(choices.values, CPU))
     masked = mask_choices(expanded, undefined_values(choices, _ranged(choices)))
     return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
 
@@ -110,7 +110,7 @@ def _gradients_by_words(function: Function) -> Function:
     choices = choices_of(function)
     assert choices is not None
     tangents = lower(with_tangents(choices.values, _AXES), CPU)
-    masked = mask_gradients(choices, native_form(tangents), undefined_values(choices, _ranged(choices)))
+    masked = mask_gradients(choices, with_code(tangents, CPU), undefined_values(choices, _ranged(choices)))
     return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
 
 

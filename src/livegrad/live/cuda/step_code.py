@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import compile_plan
 from livegrad.diagnostics import CompileError
 from livegrad.ir.lru import LruCache
@@ -27,7 +28,6 @@ from livegrad.runtime.cuda.serialised_device_plan import (
     serialise_plan,
 )
 from livegrad.schedule.plan import Buffer, Plan
-from livegrad.schedule.target import CUDA
 
 _MOST_KEPT = 8192
 

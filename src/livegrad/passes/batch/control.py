@@ -42,6 +42,7 @@ from livegrad.passes.batch.walk import (
 )
 from livegrad.passes.differentiate.propagate import union
 from livegrad.passes.differentiate.tangents import result_nodes
+from livegrad.passes.regions import carried_flags
 
 
 def _results(value: Node, function: Function, flags: Sequence[bool]) -> Known:
@@ -166,19 +167,17 @@ def _require_own_tapes(function: Function) -> None:
 def _carried_flags(
     body: Function, state: Sequence[Operand], captured: tuple[bool, ...], context: Context, masked: bool
 ) -> tuple[bool, ...]:
-    """Which carried values are batched at some iteration: grown from the first iteration until it stays.
+    """Which carried values are batched in some iteration.
 
     A tape that starts empty is batched from the start: only then can one member's values be written into it.
     """
-    flags = tuple(
+    initial = tuple(
         operand.batched or operand.value.op is tape_new or (context.every_tape and holds_tape(operand.value.type))
         for operand in state
     )
-    while True:
-        grown = union(flags, batch_function(body, (False, *flags, *captured), context.size, masked)[1])
-        if grown == flags:
-            return flags
-        flags = grown
+    return carried_flags(
+        initial, lambda flags: batch_function(body, (False, *flags, *captured), context.size, masked)[1]
+    )
 
 
 def _loop_results(loop: Node, flags: Sequence[bool], node: Node) -> Known:

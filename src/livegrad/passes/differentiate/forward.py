@@ -22,6 +22,7 @@ from livegrad.passes.differentiate.propagate import (
     with_tangent_parameters,
 )
 from livegrad.passes.differentiate.tangents import Tangent, pack_results, result_nodes, result_tangent
+from livegrad.passes.regions import carried_flags
 
 
 @cached_derivation(1024)
@@ -97,13 +98,8 @@ def _switch(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]
 def carried_activity(
     body: Function, initial: tuple[bool, ...], captured: tuple[bool, ...], derive: Callable[..., tuple[bool, ...]]
 ) -> tuple[bool, ...]:
-    """Which carried values have a tangent in some iteration: a fixed point, starting from the first iteration."""
-    active = initial
-    while True:
-        grown = union(active, derive(body, (False, *active, *captured)))
-        if grown == active:
-            return active
-        active = grown
+    """Which carried values have a tangent in some iteration."""
+    return carried_flags(initial, lambda active: derive(body, (False, *active, *captured)))
 
 
 def loop_operands(

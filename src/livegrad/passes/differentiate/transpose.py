@@ -18,7 +18,7 @@ from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch
 from livegrad.ops.rules import add_values
 from livegrad.passes.differentiate.guards import add_guarded, can_stay_outside, guard_of
-from livegrad.passes.differentiate.propagate import missing_rule, spread, union
+from livegrad.passes.differentiate.propagate import missing_rule, spread
 from livegrad.passes.differentiate.tangents import (
     Tangent,
     add,
@@ -27,6 +27,7 @@ from livegrad.passes.differentiate.tangents import (
     result_nodes,
     tangent_member,
 )
+from livegrad.passes.regions import carried_flags
 
 Cotangents = dict[Node, Tangent]
 Item = TypeVar("Item")
@@ -237,13 +238,8 @@ def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[
 
 
 def _reached_by_cotangents(body: Function, linear: tuple[bool, ...], given: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Which carried values have a cotangent in some iteration: a fixed point, starting from the last iteration."""
-    while True:
-        _, flags = transpose_function(body, linear, given)
-        grown = union(given, flags[: len(given)])
-        if grown == given:
-            return given
-        given = grown
+    """Which carried values have a cotangent in some iteration, starting from the last one."""
+    return carried_flags(given, lambda flags: transpose_function(body, linear, flags)[1][: len(given)])
 
 
 def _transposed_body(turned: Function, active: tuple[bool, ...], flags: tuple[bool, ...]) -> Function:

@@ -18,7 +18,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.persistent_array import Entries
 from livegrad.ir.types import Tuple
 from livegrad.ops.aggregate import get, make
-from livegrad.ops.control import cond, for_loop, switch, while_loop
+from livegrad.ops.control import cond, switch
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.ops.tape import tape_set, tape_stack, tape_unstack
@@ -113,7 +113,7 @@ class CompiledPlan:
             for step, count in zip(self.plan.steps, self._counts, strict=True):
                 if count is None:
                     assert isinstance(step, HostStep)
-                    singles.append(host_call(step, self, self.plan))
+                    singles.append(host_call(step, self))
                 else:
                     singles += [next(kernels) for _ in range(count)]
         self._calls = joined(singles)
@@ -229,10 +229,10 @@ def _address_of(array: np.ndarray[Any, Any], /) -> int:
     return _address_of(array)
 
 
-def host_call(step: HostStep, owner: Memory, plan: Plan) -> Call:
-    """A step of the host, ready to go: a loop runs its body's plan without a detour."""
-    if step.op in (for_loop, while_loop) and not writes_in_place(step.function.results[0]):
-        return LoopCall(step, owner, plan, host_call)
+def host_call(step: HostStep, owner: Memory) -> Call:
+    """A step of the host, ready to run: a loop runs the plan of its body directly."""
+    if step.loop is not None:
+        return LoopCall(step, step.loop, owner, host_call)
     if step.op in (cond, switch):
         return BranchCall(step, owner, lambda branch: _branch_plan(branch, owner))
     return HostCall(step, owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from livegrad.codegen.llvm.function_body import lacks_code
 from livegrad.runtime.cpu.row_chains import rows_of_tile
 from livegrad.schedule.target import Target
 
@@ -10,7 +11,7 @@ CPU = Target(
     kernels_write_by_index=True,
     splits_long_columns=True,
     host_writes_views=True,
+    binds_loop_bodies=True,
     rows_of_tile=rows_of_tile,
+    lacks_code=lacks_code,
 )
-# Bodies of loops run step by step: their plans are bound to memory once, for state that changes sides.
-CPU_LOOP_BODY = CPU.without("tile_row_chains")

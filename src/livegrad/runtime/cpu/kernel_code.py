@@ -1,4 +1,4 @@
-"""Native code of kernels, compiled once per kernel and layout, and the kernels of a plan as a serialised executable."""
+"""Native code of kernels, compiled once for all nests of one key, and plans as serialised executables."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ from livegrad.runtime.cpu.tiers import (
 )
 from livegrad.runtime.object_cache import ObjectCache, default_cache
 from livegrad.runtime.serialised import emitter_stamp, serialise_signature
-from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.cpu_nest import CpuNest, Layout, RowTile
+from livegrad.schedule.loops.nest import LoopNest, RowTile, for_cpu
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
 from livegrad.schedule.target import Target
 from livegrad.state import Owned, renew_lock_after_fork
@@ -52,7 +51,7 @@ _STATUS, _INTERRUPT = ArgumentSlot("status", 0, 0), ArgumentSlot("interrupt", 0,
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """The text of a kernel for one layout, and its native code."""
+    """The text of a kernel, and its native code."""
 
     text: KernelText
     key: bytes
@@ -63,12 +62,12 @@ class CompiledKernel:
 class ReadyStep:
     """A kernel step as the CPU runs it, with every number that it needs, and its code, which may be on its way."""
 
-    nest: CpuNest
+    nest: LoopNest
     code: CompiledKernel
 
 
 class KernelCache:
-    """The kernels of a session: by kernel and layout, and by the key of their code."""
+    """The kernels of a session: by the key of their loop nest, and by the key of their code."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -97,8 +96,8 @@ class Compiling:
     def begin(self, step: KernelStep) -> None:
         """Has a step's kernel compiled, in the form in which it runs by itself: nearly always, a chain has the same."""
         if id(step) not in self._begun:
-            nest = lower_loops(CpuNest(step, host_target().vector_bytes), self._target)
-            self._begun[id(step)] = step, ReadyStep(nest, self.add(nest.kernel, nest.layout))
+            nest = lower_loops(for_cpu(step, self._target, host_target().vector_bytes))
+            self._begun[id(step)] = step, ReadyStep(nest, self.add(nest))
 
     def ready(self, step: KernelStep, rows: RowTile | None) -> ReadyStep:
         """A step of the plan, by itself or in a chain over these rows."""
@@ -106,29 +105,29 @@ class Compiling:
             self.begin(step)
             return self._begun[id(step)][1]
         _, begun = self._begun.get(id(step), (step, None))
-        if begun is not None and begun.nest.step is step:
-            nest = tile_loops(begun.nest, rows, self._target)
+        if begun is not None and not begun.nest.reordered:
+            nest = tile_loops(begun.nest, rows)
         else:
-            nest = lower_loops(CpuNest(step, host_target().vector_bytes, rows), self._target)
-        return ReadyStep(nest, self.add(nest.kernel, nest.layout))
+            nest = lower_loops(for_cpu(step, self._target, host_target().vector_bytes, rows))
+        return ReadyStep(nest, self.add(nest))
 
-    def add(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
+    def add(self, nest: LoopNest) -> CompiledKernel:
         """The kernel's code, made when it is asked for first; it may be on its way.
 
         Kernels that differ in nothing but the lines that their checks name share it; each has its own lines beside it.
         """
-        plain, places = _without_places(kernel)
-        key = (plain, layout, self._choice)
+        plain, places = _without_places(nest)
+        key = (plain.key, self._choice)
         code = self._new.get(key) or _known(key)
         if code is None:
-            code = self._new[key] = self._made(plain, layout)
+            code = self._new[key] = self._made(plain)
         else:
             self._baseline.go_on()
         return _placed(code, places) if places else code
 
-    def _made(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
+    def _made(self, nest: LoopNest) -> CompiledKernel:
         """Code for a kernel that is not in memory: what the disk has, or else compiled, quickly where that will do."""
-        source = _source(kernel, layout, self._choice)
+        source = _source(nest, self._choice)
         code = self._codes.get(source.key) or _load(source.key, source.cache)
         if code is None:
             is_baseline = source.fits_the_stack and self._choice != "good"
@@ -156,35 +155,32 @@ def _known(key: tuple[Any, ...]) -> CompiledKernel | None:
         return cache.compiled.use(key)
 
 
-def _without_places(kernel: Kernel) -> tuple[Kernel, Places]:
-    """The kernel with a mark for each line that a check of it may blame, and those lines by number."""
-    lines = dict.fromkeys(line for stage in kernel.stages for line in lines_to_blame(stage.body))
+def _without_places(nest: LoopNest) -> tuple[LoopNest, Places]:
+    """The nest with a mark for each line that a check of its kernel may blame, and those lines by number."""
+    stages = nest.kernel.stages
+    lines = dict.fromkeys(line for stage in stages for line in lines_to_blame(stage.body))
     if not lines:
-        return kernel, ()
+        return nest, ()
     marks = {line: Mark(number) for number, line in enumerate(lines)}
-    stages = tuple(replace(stage, body=exchange_places(stage.body, marks)) for stage in kernel.stages)
-    return replace(kernel, stages=stages), tuple(marks)
+    marked = tuple([replace(stage, body=exchange_places(stage.body, marks)) for stage in stages])
+    return nest.with_stages(marked), tuple(marks)
 
 
 def _placed(code: CompiledKernel, places: Places) -> CompiledKernel:
     return replace(code, text=replace(code.text, sites=place_sites(code.text.sites, places)))
 
 
-def _source(kernel: Kernel, layout: Layout, choice: CodeChoice) -> Source:
+def _source(nest: LoopNest, choice: CodeChoice) -> Source:
     """The baseline module of a kernel, and the key of its code: that text, the lanes and the emitter decide it."""
-    baseline = emit_kernel(kernel, layout, quick=True)
+    baseline = emit_kernel(nest, quick=True)
     stays = "quick" if choice == "quick" else "better"  # soon, if not at once
-    key = object_key(
-        "\n".join(
-            [emitter_stamp(), stays, str(layout.lanes), str(layout.streamed), str(layout.interleaved), baseline.text]
-        ),
-        0,
-    )
-    return Source(key, baseline, lambda: _optimized_module(kernel, layout), default_cache(), layout.lanes * 4)
+    decisions = [str(nest.lanes), str(nest.vector.streams), str(nest.non_temporal)]  # which the baseline leaves out
+    key = object_key("\n".join([emitter_stamp(), stays, *decisions, baseline.text]), 0)
+    return Source(key, baseline, lambda: _optimized_module(nest), default_cache(), nest.lanes * 4)
 
 
-def _optimized_module(kernel: Kernel, layout: Layout) -> OptimizedModule:
-    written = emit_kernel(kernel, layout)
+def _optimized_module(nest: LoopNest) -> OptimizedModule:
+    written = emit_kernel(nest)
     return OptimizedModule(written.text, written.math)
 
 
@@ -311,8 +307,9 @@ class PlanSerialiser:
         ready = self.steps[id(step)]
         nest, code = ready.nest, ready.code
         values = self._argument_slots(nest)
-        slots = tuple([values[name] for name in code.text.slots])
-        return SerialisedKernel(code.key, slots, nest.total, nest.grain, code.text.interruptible, code.text.sites)
+        items, text = nest.rows, code.text
+        slots = tuple([values[name] for name in text.slots])
+        return SerialisedKernel(code.key, slots, items.extent, items.grain, text.interruptible, text.sites)
 
     def _product(
         self, step: HostStep, element: str, launches: Launches, used: int
@@ -340,10 +337,10 @@ class PlanSerialiser:
         )  # fmt: skip
         return made, used + between + rounded(launches.between)
 
-    def _argument_slots(self, nest: CpuNest) -> dict[str, int | ArgumentSlot]:
+    def _argument_slots(self, nest: LoopNest) -> dict[str, int | ArgumentSlot]:
         """Every slot that a kernel may take, by name."""
         step, sizes = nest.step, nest.dimensions
-        slots: dict[str, int | ArgumentSlot] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": nest.block}
+        slots: dict[str, int | ArgumentSlot] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": nest.rows.step}
         slots |= {"chunk": step.chunk, "scratch": _scratch_bytes(nest)}
         slots |= {f"domain{d}": size for d, size in enumerate(sizes.domain)}
         slots |= {f"inner{d}": size for d, size in enumerate(sizes.inner)}
@@ -375,11 +372,11 @@ def rounded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _scratch_bytes(nest: CpuNest) -> int:
+def _scratch_bytes(nest: LoopNest) -> int:
     """What one thread needs of each scratch buffer of a step: room for a row, or for a row of each lane."""
     step = nest.step
     sizes = [v.buffer.bytes for p, v in zip(step.kernel.outputs, step.outputs, strict=True) if p.scratch]
-    return rounded(max(sizes, default=0) * (1 if step.kernel.along else nest.lanes))
+    return rounded(max(sizes, default=0) * (nest.lanes if nest.across else 1))
 
 
 def serialise_plan(

@@ -1,6 +1,6 @@
 """The body of a loop as native code: its plan is bound twice, for the double-buffered state.
 
-`tensor_loops.py` passes the form that `row_loop` returns. A body of only kernels runs all iterations in one native call
+`tensor_loops.py` passes the `RowLoop` of a step. A body of only kernels runs all iterations in one native call
 (`loop_kernel`); a body with host steps runs its two `sides` in turn, with neighbouring kernels as one call.
 """
 
@@ -13,10 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from livegrad.codegen.check_sites import Site
-from livegrad.compiler import compile_plan
 from livegrad.diagnostics import KernelCheckError
 from livegrad.passes.flatten_signature import leaf_types
-from livegrad.runtime.cpu.cpu_target import CPU_LOOP_BODY
 from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
 from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
@@ -24,8 +22,7 @@ from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, iterations_libra
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, runtime
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
-from livegrad.schedule.loop_rows import RowLoop
-from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, Slot
 
 _CLEAN = -1
 
@@ -52,7 +49,7 @@ class Memory(Protocol):
     def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None: ...
 
 
-MakeCall = Callable[[HostStep, Memory, Plan], Call]
+MakeCall = Callable[[HostStep, Memory], Call]
 
 
 class LoopBody:
@@ -60,7 +57,8 @@ class LoopBody:
 
     def __init__(self, loop: RowLoop, is_while: bool, run_nested: Callable[..., Any], make_call: MakeCall) -> None:
         self.loop, self.is_while, self.run_nested = loop, is_while, run_nested
-        self.plan = compile_plan(loop.body, CPU_LOOP_BODY)
+        assert loop.plan is not None
+        self.plan = loop.plan
         self._arrange_slots()
         self.index = np.zeros((), np.int64)
         self.goes_on = np.zeros((), np.bool_)
@@ -76,7 +74,7 @@ class LoopBody:
         self.row_words: list[dict[int | ObjectSlot, list[Word]]] = [{}, {}]
         steps = zip(self.plan.steps, self._counts, strict=True)
         own = [step for step, count in steps if count is None and isinstance(step, HostStep)]
-        hosts = {step: make_call(step, self, self.plan) for step in own}
+        hosts = {step: make_call(step, self) for step in own}
         self.host_keys = {key_of(slot) for step in hosts for slot in (*step.operands, step.result)}
         records = [self._records(side, serialised) for side in range(2)]
         self._sites = [kernel.sites for kernel in serialised.kernels]

@@ -16,12 +16,16 @@ from livegrad.runtime.cpu.native.chain_kernel import HEADER, LIBRARY, MEMBER, PA
 from livegrad.runtime.cpu.native.matmul import goes_by_rows
 from livegrad.runtime.cpu.native.pool import default_threads
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
-from livegrad.schedule.loops.cpu_nest import RowTile
+from livegrad.schedule.loops.cost_model import (
+    FEWEST_TILES,
+    LEAST_TILE_ROWS,
+    MOST_TILE_ROWS,
+    PRODUCT_ROWS,
+    TILE_BYTES,
+    TILES_A_THREAD,
+)
+from livegrad.schedule.loops.nest import RowTile
 from livegrad.schedule.plan import Buffer, HostStep, RowChain
-
-_MOST_ROWS, _LEAST_ROWS = 96, 16
-_ROWS_OF_TILES = 6  # of the highest tiles of most products
-_BLOCK_BYTES = 3 << 18  # what a block of everything that a chain writes takes: about half of a second-level cache
 
 
 def _is_native(step: object) -> bool:
@@ -39,16 +43,17 @@ def rows_of_tile(chain: RowChain) -> int | None:
     total, rows = prod(chain.rows), chain.rows[-1]
     if not total:
         return None
-    # Twice as many blocks as processors at least. Results do not depend on it: rows are computed alike in any block.
+    # Results do not depend on the number of tiles: rows are computed alike in any tile.
     processors = default_threads()
-    most = min(_MOST_ROWS, _BLOCK_BYTES // max(1, chain.row_bytes), total // max(4, 2 * processors))
+    fewest = max(FEWEST_TILES, TILES_A_THREAD * processors)
+    most = min(MOST_TILE_ROWS, TILE_BYTES // max(1, chain.row_bytes), total // fewest)
     if total == rows:
         # As many for each processor, about alike, and of whole tiles.
         count = _whole(-(-total // max(1, most)), processors)
-        block = min(most, _whole(-(-total // count), _ROWS_OF_TILES))
+        block = min(most, _whole(-(-total // count), PRODUCT_ROWS))
     else:
         block = max((size for size in range(4, most + 1, 4) if rows % size == 0), default=0)
-    return block if block >= _LEAST_ROWS and all(map(_is_native, chain.steps)) else None
+    return block if block >= LEAST_TILE_ROWS and all(map(_is_native, chain.steps)) else None
 
 
 def row_tile(chain: RowChain) -> RowTile:

@@ -2,7 +2,7 @@
 each if the body has host steps.
 
 The state is double-buffered: each iteration reads what the last one wrote. Residuals are written to the rows of an
-array in place, and read from there. `execute.py` creates a `LoopCall` for each such loop of a plan.
+array in place, and read from there. `compiled_plan.py` creates a `LoopCall` for each such loop of a plan.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
 from livegrad.runtime.cpu.loop_body import LoopBody, MakeCall, Memory, Move, key_of, reader
 from livegrad.runtime.cpu.tape_rows import Column, Rows, as_rows, longer_column, new_column, padded_column
-from livegrad.schedule.loop_rows import RowTape, row_loop
-from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, RowTape, Slot
 
 _FIRST_ROWS = 16  # of a loop that may take any number of iterations
 _MOST_AT_ONCE = 1 << 62  # iterations of one that remembers nothing
@@ -28,14 +27,11 @@ _MOST_AT_ONCE = 1 << 62  # iterations of one that remembers nothing
 class LoopCall:
     """One loop of a plan. Its body is compiled when the plan is, its memory is kept from run to run."""
 
-    def __init__(self, step: HostStep, owner: Memory, plan: Plan, make_call: MakeCall) -> None:
+    def __init__(self, step: HostStep, loop: RowLoop, owner: Memory, make_call: MakeCall) -> None:
         self._step, self._owner = step, owner
         self._given = reader(step.operands, owner)
-        node = step.function.results[0]
-        self._node = node
-        self._used = _used_results(step, plan, node.attribute("carried"))
-        self._loop = row_loop(node, self._used)
-        self._body = LoopBody(self._loop, node.op is not for_loop, owner.run_nested, make_call)
+        self._node = step.function.results[0]
+        self._body = LoopBody(loop, step.op is not for_loop, owner.run_nested, make_call)
 
     def run(self, values: dict[Any, Any]) -> None:
         """Runs all iterations, and puts the tuple of carried values where the plan expects it."""
@@ -66,16 +62,6 @@ class LoopCall:
             index += run.some_iterations(index, limit)
             goes_on = self._body.goes_on_word[0]
         return index
-
-
-def _used_results(step: HostStep, plan: Plan, number: int) -> set[int]:
-    """Which of a loop's results anything reads."""
-    used: set[int] = set(range(number)) if step.result in plan.results else set()
-    for other in plan.steps:
-        if isinstance(other, HostStep) and step.result in other.operands:
-            node = other.function.results[0]
-            used |= {node.attribute("index")} if node.op.name == "get" else set(range(number))
-    return used
 
 
 # --- a run ------------------------------------------------------------------------------------------------------------

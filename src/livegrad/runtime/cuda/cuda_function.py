@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import Compilation, lower
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Function
@@ -17,7 +18,6 @@ from livegrad.runtime.cuda.device_plan import CudaPlan
 from livegrad.runtime.cuda.driver import device
 from livegrad.runtime.cuda.serialised_device_plan import decode, encode, serialised_plan_key
 from livegrad.runtime.object_cache import default_cache
-from livegrad.schedule.target import CUDA
 from livegrad.state import Owned
 
 

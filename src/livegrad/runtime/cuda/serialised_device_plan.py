@@ -140,7 +140,7 @@ def _emitted_kernels(plan: Plan, architecture: str, ieee: bool) -> dict[int, tup
     for number, step in enumerate(plan.steps):
         if isinstance(step, KernelStep) and all(step.domain):
             bound = bind(step, plan, share_rows=True)
-            found[number] = bound, emit_kernel(step.kernel, bound.layout, ieee)
+            found[number] = bound, emit_kernel(bound.nest, ieee)
     names = {text.text: plan.steps[number].kernel.name for number, (_, text) in found.items()}  # type: ignore[union-attr]
 
     def compiled(text: str) -> bytes:

@@ -9,52 +9,55 @@ from livegrad.schedule.indexed_writes import indices_of
 from livegrad.schedule.loops.cost_model import (
     LONGEST_PACK,
     MOST_TRANSPOSED,
-    STREAMED_BYTES,
-    STREAMED_COST,
+    NON_TEMPORAL_BYTES,
+    NON_TEMPORAL_COST,
+    TILE,
     byte_size,
     kernel_cost,
 )
-from livegrad.schedule.loops.cpu_nest import NEAR, CpuNest, is_transposed
-from livegrad.schedule.loops.dimensions import StrideKind, stride_kinds
+from livegrad.schedule.loops.dimensions import NEAR, StrideKind, is_transposed, stride_kinds
+from livegrad.schedule.loops.nest import Access, LoopNest
 from livegrad.schedule.plan import ALIGNMENT, Buffer, KernelStep, View
 
 
-def classify_accesses(nest: CpuNest) -> CpuNest:
-    """Finds the kinds of strides, accesses that are whole short rows together, and indices that need no check."""
-    step, dimensions = nest.step, nest.dimensions
+def classify_accesses(nest: LoopNest) -> LoopNest:
+    """Finds the kinds of strides, accesses that are whole short rows together, and indices without bounds checks."""
+    step, dimensions, lane, row = nest.step, nest.dimensions, nest.lane, nest.unrolled_points
     return nest.replace(
-        reads=_lane_kinds(dimensions.reads, nest.unrolled, nest.lane),
-        outputs=_lane_kinds(dimensions.outputs, nest.unrolled, nest.lane),
-        read_packs=_packs(step.reads, dimensions.reads, nest.lane),
-        output_packs=_packs(step.outputs, dimensions.outputs, nest.lane),
+        reads=tuple(map(Access, _lane_kinds(dimensions.reads, row, lane))),
+        outputs=tuple(map(Access, _lane_kinds(dimensions.outputs, row, lane))),
+        read_packs=_packs(step.reads, dimensions.reads, lane),
+        output_packs=_packs(step.outputs, dimensions.outputs, lane),
         covered=_covered(step, (*dimensions.domain, *dimensions.inner)),
     )
 
 
-def tile_transposed(nest: CpuNest) -> CpuNest:
-    """Sweeps the inner dimension in tiles where accesses are contiguous along it: registers transpose them."""
-    kernel, dimensions = nest.kernel, nest.dimensions
-    if kernel.along or not dimensions.inner or nest.unrolled or kernel.written:
+def tile_transposed(nest: LoopNest) -> LoopNest:
+    """Sweeps the inner dimension in tiles where accesses are contiguous along it, and transposes them in registers."""
+    kernel, points = nest.kernel, nest.points
+    if not nest.across or points is None or points.kind == "unrolled" or kernel.written:
         return nest
     accesses = zip((*kernel.reads, *kernel.outputs), (*nest.reads, *nest.outputs), strict=True)
-    rank = len(dimensions.domain)
-    transposed = sum(port.level == "point" and is_transposed(kinds, rank, True) for port, kinds in accesses)
+    rank = nest.domain_rank
+    transposed = sum(port.level == "point" and is_transposed(own.strides, rank, True) for port, own in accesses)
     # Not so many that tiles fill the stack.
-    return nest.replace(tiled=True) if 0 < transposed <= MOST_TRANSPOSED else nest
+    return nest.change(points, tile=TILE) if 0 < transposed <= MOST_TRANSPOSED else nest
 
 
-def stream_stores(nest: CpuNest) -> CpuNest:
-    """Has cheap kernels write results past the caches that are too large to be found there.
+def stream_stores(nest: LoopNest) -> LoopNest:
+    """Has cheap kernels store results with non-temporal stores if they are too large for the caches.
 
     In a chain, the next step finds them in a cache.
     """
-    kernel = nest.kernel
-    if kernel.along or nest.tile is not None:
+    non_temporal: set[int] = set()
+    if nest.across and nest.tile is None:
+        non_temporal = _too_large(nest.step.outputs, nest.dimensions.outputs, nest.lane, nest.lanes)
+        if non_temporal and kernel_cost([stage.body for stage in nest.kernel.stages]) > NON_TEMPORAL_COST:
+            non_temporal = set()
+    if set(nest.non_temporal) == non_temporal:
         return nest
-    streamed = _streamed(nest.step.outputs, nest.dimensions.outputs, nest.lane, nest.lanes)
-    if not streamed or kernel_cost([stage.body for stage in kernel.stages]) > STREAMED_COST:
-        return nest
-    return nest.replace(streamed=streamed)
+    outputs = [own._replace(non_temporal=number in non_temporal) for number, own in enumerate(nest.outputs)]
+    return nest.replace(outputs=tuple(outputs))
 
 
 def _lane_kinds(accesses: Sequence[Sequence[int]], row: int, lane: int) -> tuple[tuple[StrideKind, ...], ...]:
@@ -72,23 +75,23 @@ def _lane_kinds(accesses: Sequence[Sequence[int]], row: int, lane: int) -> tuple
 
 
 def _packs(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int) -> tuple[tuple[int, ...], ...]:
-    """Which accesses are, together, whole short rows of a buffer: as many neighbours as a lane is from the next."""
-    alike: dict[tuple[Buffer, tuple[int, ...]], dict[int, int]] = {}
+    """The accesses that are, together, whole short rows of a buffer: as many neighbours as the stride between lanes."""
+    groups: dict[tuple[Buffer, tuple[int, ...]], dict[int, int]] = {}
     for number, (view, own) in enumerate(zip(views, strides, strict=True)):
-        alike.setdefault((view.buffer, tuple(own)), {})[view.offset] = number
+        if 0 <= lane < len(own) and 1 < own[lane] <= LONGEST_PACK:
+            groups.setdefault((view.buffer, tuple(own)), {})[view.offset] = number
     packs: list[tuple[int, ...]] = []
-    for (_, own), places in alike.items():
-        length = own[lane] if 0 <= lane < len(own) else 0
-        first = min(places)
-        row = tuple(places.get(first + column, -1) for column in range(length)) if 1 < length <= LONGEST_PACK else ()
-        if row and -1 not in row:
+    for (_, own), access_at in groups.items():
+        first = min(access_at)
+        row = tuple(access_at.get(first + column, -1) for column in range(own[lane]))
+        if -1 not in row:
             packs.append(row)
     return tuple(packs)
 
 
 def _covered(step: KernelStep, extents: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
-    """Where a point's place along a dimension is an index into a tensor that has room for it: nothing is to check."""
-    found: set[tuple[int, int, int]] = set()
+    """The indices that need no bounds check: positions along a dimension that is no longer than the tensor's axis."""
+    covered: set[tuple[int, int, int]] = set()
     for stage in step.kernel.stages if step.kernel.wholes and step.kernel.uses_index else ():
         source = dict(zip(stage.body.parameters[-len(stage.sources) :], stage.sources, strict=True))
         for node in nodes_of(stage.body):
@@ -98,20 +101,20 @@ def _covered(step: KernelStep, extents: tuple[int, ...]) -> tuple[tuple[int, int
                 continue
             shape = step.wholes[whole.number].shape
             for axis, (index, size) in enumerate(zip(indices, shape, strict=True)):
-                place = source.get(index)
-                if place is not None and place.kind == "index" and extents[place.number] <= size:
-                    found.add((whole.number, axis, place.number))
-    return tuple(sorted(found))
+                position = source.get(index)
+                if position is not None and position.kind == "index" and extents[position.number] <= size:
+                    covered.add((whole.number, axis, position.number))
+    return tuple(sorted(covered))
 
 
-def _streamed(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int, lanes: int) -> tuple[int, ...]:
-    """The outputs that go past the caches: results that are too large to be found there, written in whole lines."""
-    found: list[int] = []
+def _too_large(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int, lanes: int) -> set[int]:
+    """The outputs that are too large for the caches, and are written in whole cache lines."""
+    outputs: set[int] = set()
     for number, (view, own) in enumerate(zip(views, strides, strict=True)):
         base, size = view.buffer.base, byte_size(view.buffer.element)
-        if base.lifetime != "external" or base.bytes < STREAMED_BYTES or own[lane] != 1:
+        if base.lifetime != "external" or base.bytes < NON_TEMPORAL_BYTES or own[lane] != 1:
             continue
         steps = (lanes, view.offset, *own[:lane], *own[lane + 1 :])
         if all(step * size % ALIGNMENT == 0 for step in steps):
-            found.append(number)
-    return tuple(found)
+            outputs.add(number)
+    return outputs

@@ -12,6 +12,8 @@ from livegrad.schedule.plan import KernelStep
 
 # row: from one short row to the next, where rows are packed; near: by so many elements from lane to lane.
 StrideKind = Literal["zero", "one", "row", "any", "near -1", "near 2", "near 3", "near 4"]
+# Lanes that are no further apart than this are loaded together and shuffled.
+NEAR: dict[int, StrideKind] = {-1: "near -1", 2: "near 2", 3: "near 3", 4: "near 4"}
 
 
 @dataclass
@@ -30,10 +32,10 @@ def loop_dimensions(step: KernelStep) -> Dimensions:
     domain, inner = list(step.domain), list(step.inner)
     strides = [list(view.strides) for view in (*step.reads, *step.outputs)]
     if not kernel.uses_index:
-        if not kernel.split:
+        if not step.chunk:
             _merge(inner, strides, len(domain), len(inner), keep=1 if inner else 0)
         # The chunk dimension and the one that it cuts up keep their meaning.
-        chunks, rows = (domain[:1], domain[1:]) if kernel.split else ([], domain)
+        chunks, rows = (domain[:1], domain[1:]) if step.chunk else ([], domain)
         _merge(rows, strides, len(chunks), len(rows), keep=0)
         domain = [*chunks, *rows]
     return Dimensions(domain, inner, strides[: len(step.reads)], strides[len(step.reads) :])
@@ -67,3 +69,16 @@ def stride_kinds(rows: Sequence[Sequence[int]]) -> tuple[tuple[StrideKind, ...],
     (('zero', 'one'), ('any', 'one'))
     """
     return tuple(tuple("zero" if s == 0 else "one" if s == 1 else "any" for s in row) for row in rows)
+
+
+def is_transposed(kinds: Sequence[StrideKind], domain_rank: int, reading: bool) -> bool:
+    """Whether points are near each other along the last inner dimension, and far apart along the lanes. Writes must be
+    contiguous.
+
+    >>> is_transposed(("any", "one"), 1, True), is_transposed(("one", "any"), 1, True)
+    (True, False)
+    >>> is_transposed(("any", "near 2"), 1, False)
+    False
+    """
+    near = ("one", *NEAR.values()) if reading else ("one", NEAR[-1])
+    return domain_rank > 0 and kinds[domain_rank - 1] == "any" and kinds[-1] in near

@@ -1,6 +1,6 @@
 """Divergence analysis: which values differ between lanes, and whether control flow may.
 
-In: a function and which of its parameters differ, or a kernel and the dimension that its lanes run along. Only
+In: a function and which of its parameters differ, or a loop nest. Only
 divergent values need vector registers: `vectorise.py` asks for their types to choose how many lanes fit, and
 `masked_control.py` asks which values of a loop diverge before it writes the loop. CUDA needs no such analysis, because
 its lanes are threads.
@@ -17,8 +17,10 @@ from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.ops.control import call, cond, for_loop, switch, while_loop
 from livegrad.ops.elementwise import add
 from livegrad.ops.tape import tape_get
+from livegrad.passes.regions import carried_flags
 from livegrad.schedule.indexed_writes import indices_of
-from livegrad.schedule.kernel import Kernel, Source, Stage
+from livegrad.schedule.kernel import Source, Stage
+from livegrad.schedule.loops.nest import LoopNest
 
 
 @lru_cache(maxsize=4096)
@@ -62,13 +64,8 @@ def divergent_state(node: Node, operands: tuple[bool, ...], exits_diverge: bool)
     """Which carried values of a loop differ between lanes; all of them when lanes leave it at different iterations."""
     carried = node.attribute("carried")
     body: Function = node.attribute("body")
-    state = (True,) * carried if exits_diverge else operands[:carried]
-    while True:
-        results = divergent_results(body, (False, *state, *operands[carried:]))
-        grown = tuple(a or b for a, b in zip(state, results, strict=True))
-        if grown == state:
-            return state
-        state = grown
+    initial = (True,) * carried if exits_diverge else operands[:carried]
+    return carried_flags(initial, lambda state: divergent_results(body, (False, *state, *operands[carried:])))
 
 
 def divergent_while_state(node: Node, operands: tuple[bool, ...]) -> tuple[bool, ...]:
@@ -132,18 +129,19 @@ def _parameters_inside(node: Node, operands: tuple[bool, ...]) -> list[tuple[boo
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-def divergent_scalars(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int) -> set[Scalar]:
-    """The types of a kernel's scalars that differ between lanes, which run along dimension `lane`.
+def divergent_scalars(nest: LoopNest) -> set[Scalar]:
+    """The types of a kernel's scalars that differ between lanes.
 
     The indices of consecutive elements do not count: one address serves all lanes.
     """
+    kernel, reads, lane, along = nest.kernel, nest.dimensions.reads, nest.lane, not nest.across
     moving = [bool(strides[lane]) if 0 <= lane < len(strides) else False for strides in reads]
     scalars = {port.element for port in kernel.outputs}
     scalars |= {port.element for port, moves in zip(kernel.reads, moving, strict=True) if moves}
     for stage in kernel.stages:
-        if stage.level == "row" and kernel.along:
+        if stage.level == "row" and along:
             continue  # once for all lanes
-        for node, operands in _divergent_nodes(stage, kernel.along, moving, lane):
+        for node, operands in _divergent_nodes(stage, along, moving, lane):
             types = divergent_types(node, operands)
             scalars |= {scalar for type in types for scalar in inner_types(type) if isinstance(scalar, Scalar)}
     return scalars

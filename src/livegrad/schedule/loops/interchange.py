@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from livegrad.schedule.kernel import Kernel, Source, Stage
+from livegrad.schedule.kernel import Source, Stage
 from livegrad.schedule.loops.cost_model import FEW_LANES, LONGEST_FOLD, LONGEST_KEPT, MANY_ROWS, SHORT_ROW, SWEPT_CHUNK
-from livegrad.schedule.loops.cpu_nest import NEAR, CpuNest
-from livegrad.schedule.loops.dimensions import Dimensions
+from livegrad.schedule.loops.dimensions import NEAR, Dimensions
 from livegrad.schedule.loops.divergence import may_diverge
+from livegrad.schedule.loops.nest import LoopNest
 from livegrad.schedule.plan import KernelStep, View
 
 
-def interchange_transposed(nest: CpuNest) -> CpuNest:
+def interchange_transposed(nest: LoopNest) -> LoopNest:
     """Makes a dimension of the domain the inner one, where that spares gathering."""
     step, kernel = nest.step, nest.kernel
-    if kernel.along or nest.tile is not None or step.inner or not may_change_order(kernel):
+    if not nest.across or nest.tile is not None or step.inner or not may_change_order(step):
         return nest
     # A failed check is reported by the number of its element, in the order of the domain.
     if any(may_diverge(stage.body) for stage in kernel.stages):
@@ -37,21 +37,21 @@ def interchange_transposed(nest: CpuNest) -> CpuNest:
     if dimensions.domain[lane] < FEW_LANES < dimensions.domain[swept]:
         lane, swept = swept, lane
     order = [*(d for d in range(len(dimensions.domain)) if d not in (lane, swept)), lane]
-    return nest.replace(step=_with_inner(step, dimensions, order, swept))
+    return nest.visit_as(_with_inner(step, dimensions, order, swept))
 
 
-def may_change_order(kernel: Kernel) -> bool:
+def may_change_order(step: KernelStep) -> bool:
     """Whether points may be visited in another order: chunks, writes by index and scans have theirs."""
-    return not kernel.split and not kernel.written and all(stage.scan is None for stage in kernel.stages)
+    return not step.chunk and not step.kernel.written and all(stage.scan is None for stage in step.kernel.stages)
 
 
-def has_short_last_dimension(nest: CpuNest) -> bool:
+def has_short_last_dimension(nest: LoopNest) -> bool:
     """Whether the last dimension is shorter than a vector, and there are many before it."""
     domain = nest.dimensions.domain
     return len(domain) > 1 and domain[-1] <= SHORT_ROW and prod(domain[:-1]) >= MANY_ROWS
 
 
-def has_transposed_reads(nest: CpuNest) -> bool:
+def has_transposed_reads(nest: LoopNest) -> bool:
     """Whether some of the rows that are folded are consecutive from one to the next: lanes across need not gather.
 
     The sums of the rows of x * y, one of them transposed, 2048 × 2048 numbers, take 20 ms along and 2.4 across.
@@ -99,7 +99,6 @@ def _with_inner(step: KernelStep, dimensions: Dimensions, order: list[int], swep
         ),
         outputs=tuple(port._replace(level="point") for port in kernel.outputs),
         stages=tuple(_at_points(stage, place) for stage in kernel.stages),
-        split=True,
     )
     domain = (-(-extent // SWEPT_CHUNK), *(dimensions.domain[d] for d in order))
     return replace(step, kernel=made, domain=domain, inner=(extent,), reads=reads, outputs=outputs, chunk=SWEPT_CHUNK)

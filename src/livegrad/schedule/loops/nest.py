@@ -1,38 +1,117 @@
-"""The loop nest of a kernel step: the decisions of the loop passes.
+"""The loop nest of a kernel step: its loops with their kinds and extents, and its memory accesses.
 
-Backends create one from a step for their device, and `livegrad.compiler.lower_loops` runs the passes over it.
+`for_cpu` and `for_device` create one from a step, the loop passes decide about it (`livegrad.compiler.lower_loops`),
+and code generators read it. `LoopNest.key` is what code depends on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as with_changes
 from functools import cached_property
-from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
+from math import prod
+from typing import Any, Literal, NamedTuple
 
-from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.dimensions import Dimensions, loop_dimensions
-from livegrad.schedule.plan import KernelStep
+from livegrad.ir.leaves import constant_op, parameter_op
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.schedule.kernel import Kernel, Stage
+from livegrad.schedule.loops.dimensions import Dimensions, StrideKind, loop_dimensions, stride_kinds
+from livegrad.schedule.plan import Axis, KernelStep
+from livegrad.schedule.target import Target
 
 LoopKind = Literal["parallel", "serial", "vector", "unrolled"]
+# What runs one iteration of a loop. A thread, a warp or a block runs a row of a device; `columns` is a block that runs
+# 32 rows, each by one column of its threads. A chunk is a part of the first inner dimension.
+Runner = Literal["", "item", "lane", "chunk", "thread", "warp", "block", "columns"]
+IndexType = Literal["int", "long long"]
 
 
 class Loop(NamedTuple):
-    """One loop of a nest: how it runs, how often, and of what."""
+    """One loop of a nest: how it runs, over the rows of the domain or the inner points of a row, and how often."""
 
     kind: LoopKind
-    extent: int  # 0 while that is not decided
-    of: str
+    axis: Axis
+    extent: int = 0  # iterations; 0 while undecided
+    by: Runner = ""
+    step: int = 0  # points in an iteration (of an item or a chunk), or threads in a block; 0 while undecided
+    grain: int = 0  # items that a thread takes at once
+    tile: int = 0  # points that are transposed in registers together; 0: none
+    streams: int = 1  # parts of twice the lanes that may be interleaved (`codegen/llvm/interleaving.py`)
+
+    @property
+    def key(self) -> Hashable:
+        """The loop as code knows it: extents of vector and unrolled loops are fixed, others are arguments."""
+        extent = self.extent if self.kind in ("vector", "unrolled") else 0
+        return self.kind, self.axis, extent, self.by, self.tile, self.streams
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.extent or '?'} {self.of}"
+        return f"{self.kind}: {self.extent or '?'} {self._iterations()}"
+
+    def _iterations(self) -> str:
+        match self.kind, self.axis, self.by:
+            case "parallel", "domain", "item":
+                return f"items of {self.step}, {self.grain} at once" if self.step else "items"
+            case "parallel", "domain", runner:
+                return f"{f'blocks of {self.step} threads' if self.step else 'blocks'}, a {runner} for a row"
+            case "parallel", _, "chunk":
+                return f"chunks of {self.step} inner points"
+            case "parallel", _, _:
+                return "blocks share a row"
+            case "vector", "domain", _:
+                return "lanes across the domain"
+            case "vector", _, _:
+                return "lanes along the inner points"
+            case _, "domain", _:
+                return "rows at once"
+        return f"inner points{f', in tiles of {self.tile}' if self.tile else ''}"
+
+
+class Access(NamedTuple):
+    """A strided read or write: the kinds of its strides along all dimensions, and how it is stored."""
+
+    strides: tuple[StrideKind, ...]
+    non_temporal: bool = False
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """The rows of a chain: how many there are, and how many are one tile."""
+
+    rows: int
+    block: int
+
+    @property
+    def count(self) -> int:
+        return -(-self.rows // self.block)
 
 
 @dataclass(frozen=True, eq=False)
 class LoopNest:
-    """A step of a plan: loops over the points of its domain, which run in parallel, and over inner points."""
+    """A kernel step as loops, the outermost first, with what else was decided about its code.
+
+    The first loop runs over rows in parallel; on the CPU, the last one is the vector loop.
+    """
 
     step: KernelStep
+    target: Target
+    loops: tuple[Loop, ...]
+    reads: tuple[Access, ...] = ()
+    outputs: tuple[Access, ...] = ()
+    reordered: bool = False  # points are visited in another order than the step says
+    # For the CPU.
+    vector_bytes: int = 0
+    tile: RowTile | None = None  # of the chain that the step is part of
+    read_packs: tuple[tuple[int, ...], ...] = ()  # reads that are, together, whole short rows: loaded and shuffled
+    output_packs: tuple[tuple[int, ...], ...] = ()
+    unrolled_lanes: tuple[int, ...] = ()  # for each stage, how many groups of lanes are written one after the other
+    covered: tuple[tuple[int, int, int], ...] = ()  # (buffer, axis, dimension) of indices that need no bounds check
+    # For devices.
+    shares_rows: bool = False  # there is memory for the partial results of blocks that share a row
+    by_value: tuple[bool, ...] = ()  # for each scalar argument: part of the arguments, or read from memory
+    index: IndexType = "long long"
+    heavy: bool = False  # long code, which needs many registers
 
     @property
     def kernel(self) -> Kernel:
@@ -43,42 +122,189 @@ class LoopNest:
         """What code loops over: the step's dimensions, merged where memory allows."""
         return loop_dimensions(self.step)
 
-    def replace(self, **changes: Any) -> Self:
-        """The nest with something else decided."""
-        made = object.__new__(type(self))
-        kept = {**self.__dict__, **changes}  # dimensions too, which take longest to find
-        kept.pop("layout", None)
-        if "step" in changes:
-            kept.pop("dimensions", None)
-        made.__dict__.update(kept)
-        return made
+    @property
+    def domain_rank(self) -> int:
+        return len(self.dimensions.domain)
 
     @property
-    def loops(self) -> tuple[Loop, ...]:
-        """The loops, the outermost first."""
-        raise NotImplementedError
+    def inner_rank(self) -> int:
+        return len(self.dimensions.inner)
 
-    def notes(self) -> list[str]:
-        """What else was decided."""
-        return []
+    @property
+    def is_split(self) -> bool:
+        """Whether the first domain dimension numbers chunks of the first inner one."""
+        return self.step.chunk > 0
+
+    # --- loops ---
+
+    def loop(self, kind: LoopKind, axis: Axis, by: Runner | None = None) -> Loop | None:
+        """The loop of this kind over this axis, if there is one."""
+        return next((o for o in self.loops if o.kind == kind and o.axis == axis and by in (None, o.by)), None)
+
+    @property
+    def rows(self) -> Loop:
+        """The parallel loop over the rows of the domain."""
+        return self.loops[0]
+
+    @property
+    def points(self) -> Loop | None:
+        """The serial or unrolled loop over inner points that lanes do not run along."""
+        for loop in self.loops:
+            if loop.axis == "inner" and loop.kind in ("serial", "unrolled"):
+                return loop
+        return None
+
+    @property
+    def vector(self) -> Loop:
+        """The loop over lanes."""
+        return self.loops[-1]
+
+    @property
+    def lanes(self) -> int:
+        return self.loops[-1].extent
+
+    @property
+    def across(self) -> bool:
+        """Whether lanes run across rows (outer-loop vectorisation), not along the inner points."""
+        return self.loops[-1].axis == "domain"
+
+    @property
+    def lane(self) -> int:
+        """The dimension along which lanes run; negative where there is none."""
+        dimensions = self.dimensions
+        return len(dimensions.domain) + (0 if self.across else len(dimensions.inner)) - 1
+
+    @property
+    def unrolled_points(self) -> int:
+        """How many inner points there are, where each is written out; otherwise 0."""
+        points = self.points
+        return points.extent if points is not None and points.kind == "unrolled" else 0
+
+    @property
+    def non_temporal(self) -> tuple[int, ...]:
+        """The outputs that are stored past the caches."""
+        return tuple([number for number, access in enumerate(self.outputs) if access.non_temporal])
+
+    def lane_groups(self, stage: Stage) -> int:
+        """How many groups of lanes of a stage are written one after the other."""
+        return self.unrolled_lanes[self.kernel.stages.index(stage)] if self.unrolled_lanes else 1
+
+    # --- decisions ---
+
+    def replace(self, **changes: Any) -> LoopNest:
+        """The nest with something else decided."""
+        made = object.__new__(LoopNest)
+        fields = made.__dict__
+        fields.update(self.__dict__)  # dimensions too, which take longest to find
+        fields.update(changes)
+        fields.pop("key", None)
+        if "step" in changes and "dimensions" not in changes:
+            fields.pop("dimensions", None)
+        return made
+
+    def change(self, loop: Loop, **changes: Any) -> LoopNest:
+        """The nest with another form of one of its loops."""
+        changed = loop._replace(**changes)
+        return self.replace(loops=tuple([changed if other is loop else other for other in self.loops]))
+
+    def visit_as(self, step: KernelStep) -> LoopNest:
+        """The nest of a step that visits the same points in another order."""
+        dimensions = loop_dimensions(step)
+        return self.replace(step=step, dimensions=dimensions, loops=_cpu_loops(step, dimensions), reordered=True)
+
+    def with_stages(self, stages: tuple[Stage, ...]) -> LoopNest:
+        """The same loops around other code."""
+        kernel = with_changes(self.kernel, stages=stages)
+        return self.replace(step=with_changes(self.step, kernel=kernel), dimensions=self.dimensions)
+
+    # --- code ---
+
+    @cached_property
+    def key(self) -> Hashable:
+        """All that code depends on: never extents of loops that code takes as arguments."""
+        return (
+            self.kernel,
+            tuple([loop.key for loop in self.loops]),
+            self.step.vector_axis,
+            self.domain_rank,
+            self.inner_rank,
+            self.reads,
+            self.outputs,
+            self.read_packs,
+            self.output_packs,
+            self.unrolled_lanes,
+            self.covered,
+            self.vector_bytes,
+            self.by_value,
+            self.index,
+            self.heavy,
+        )
 
     def __str__(self) -> str:
         sizes = [*self.dimensions.domain, *(f"inner {size}" for size in self.dimensions.inner)]
         title = f"kernel {self.kernel.name or 'copy'} over {' x '.join(map(str, sizes)) or 'one point'}"
-        built = [f"split: {self.step.chunk} inner points a chunk"] if self.kernel.split else []
         scratch = sum(port.scratch for port in self.kernel.outputs)
-        built += [f"scratch: {scratch} kept for each inner point, for later sweeps"] if scratch else []
-        return "\n  ".join([title, *map(str, self.loops), *built, *self.notes()])
+        kept = [f"scratch: {scratch} kept for each inner point, for later sweeps"] if scratch else []
+        return "\n  ".join([title, *map(str, self.loops), *map(_stage_line, self.kernel.stages), *kept, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        notes = [] if self.tile is None else [f"tile: {self.tile.block} of {self.tile.rows} rows"]
+        for role, accesses in (("read", self.reads), ("output", self.outputs)):
+            notes += [f"{role} {n}: strides {', '.join(own.strides)}" for n, own in enumerate(accesses) if own.strides]
+        for role, packs in (("reads", self.read_packs), ("outputs", self.output_packs)):
+            notes += [f"{role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
+        for number, groups in enumerate(self.unrolled_lanes):
+            notes += [f"stage {number}: {groups} groups of lanes at once"] if groups > 1 else []
+        notes += ["lanes: two halves may be interleaved"] if self.loops[-1].streams > 1 else []
+        notes += [f"output {number}: non-temporal stores" for number in self.non_temporal]
+        if not self.vector_bytes:
+            notes += [f"indices: {self.index}", *(["registers: many, so fewer threads"] if self.heavy else [])]
+        return notes
 
 
-N = TypeVar("N", bound=LoopNest)
+def for_cpu(step: KernelStep, target: Target, vector_bytes: int, tile: RowTile | None = None) -> LoopNest:
+    """A step for vectors of so many bytes, alone or over tiles of rows with the other steps of a chain."""
+    dimensions = loop_dimensions(step)
+    nest = LoopNest(step, target, _cpu_loops(step, dimensions), vector_bytes=vector_bytes, tile=tile)
+    return nest.replace(dimensions=dimensions)
+
+
+def _cpu_loops(step: KernelStep, dimensions: Dimensions) -> tuple[Loop, ...]:
+    inner = dimensions.inner
+    swept = inner if step.vector_axis == "domain" else inner[:-1]
+    points = [Loop("serial", "inner", prod(swept))] if swept else []
+    return (Loop("parallel", "domain", by="item"), *_chunks(step), *points, Loop("vector", step.vector_axis, by="lane"))
+
+
+def for_device(step: KernelStep, target: Target, shares_rows: bool, by_value: Sequence[bool] = ()) -> LoopNest:
+    """A step on a device; `shares_rows` says whether there is memory for blocks that share a row."""
+    inner = loop_dimensions(step).inner
+    points = prod(inner) if not step.chunk else min(step.chunk, inner[0]) * prod(inner[1:])
+    swept = [Loop("serial", "inner", points)] if inner else []
+    loops = (Loop("parallel", "domain", by="thread"), *_chunks(step), *swept)
+    nest = LoopNest(step, target, loops, shares_rows=shares_rows, by_value=tuple(by_value))
+    reads, outputs = (stride_kinds(strides) for strides in (nest.dimensions.reads, nest.dimensions.outputs))
+    return nest.replace(reads=tuple(map(Access, reads)), outputs=tuple(map(Access, outputs)))
+
+
+def _chunks(step: KernelStep) -> list[Loop]:
+    return [Loop("parallel", "inner", step.domain[0], by="chunk", step=step.chunk)] if step.chunk else []
+
+
+def _stage_line(stage: Stage) -> str:
+    """The ops of a stage and of its functions, and how often each occurs."""
+    every = [node for function in reachable_functions([stage.body]) for node in nodes_of(function)]
+    counts = Counter(node.op.name for node in every if node.op not in (parameter_op, constant_op))
+    ops = [name if count == 1 else f"{count} {name}" for name, count in counts.items()]
+    reductions = ", ".join(dict.fromkeys(sink.reduce for sink in stage.sinks if sink.reduce is not None))
+    return f"each {stage.level}: {', '.join(ops) or 'copy'}{f'; reduced by {reductions}' if reductions else ''}"
 
 
 @dataclass(frozen=True)
-class LoopPass(Generic[N]):
+class LoopPass:
     """One decision about a loop nest."""
 
-    run: Callable[[N], N]
+    run: Callable[[LoopNest], LoopNest]
     by_tile: bool = False  # decides otherwise in a chain
     optional: bool = False  # an optimisation that `Target.without` leaves out
 

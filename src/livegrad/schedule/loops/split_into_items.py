@@ -10,40 +10,41 @@ from livegrad.schedule.loops.cost_model import (
     ITEM_COST,
     LEAST_BLOCK,
     MOST_BLOCK,
+    POINT_COST,
     SHARED_COST,
     kernel_cost,
 )
-from livegrad.schedule.loops.cpu_nest import CpuNest, RowTile
-from livegrad.schedule.plan import KernelStep
+from livegrad.schedule.loops.nest import LoopNest, RowTile
 
 
-def split_into_items(nest: CpuNest) -> CpuNest:
-    """Decides how many points are an item of work, and how many items go out at once; in a chain, by its tiles."""
+def split_into_items(nest: LoopNest) -> LoopNest:
+    """Decides how many points are an item of work, and how many items a thread takes at once; in a chain, by tiles."""
     domain, inner = nest.dimensions.domain, nest.dimensions.inner
     if nest.tile is not None:
-        block, total, grain = _row_items(nest.step, domain, nest.tile)
+        block, total, grain = _row_items(nest, domain, nest.tile)
     else:
-        block, total, grain = _items(nest.step, domain, inner, nest.lanes)
-    return nest.replace(block=block, total=total, grain=grain)
+        block, total, grain = _items(nest, domain, inner)
+    return nest.change(nest.rows, step=block, extent=total, grain=grain)
 
 
-def _row_items(step: KernelStep, domain: Sequence[int], rows: RowTile) -> tuple[int, int, int]:
+def _row_items(nest: LoopNest, domain: Sequence[int], rows: RowTile) -> tuple[int, int, int]:
     """The block word, the number of items, and how many items are a block of rows."""
-    if step.kernel.along:
+    if not nest.across:
         return 1, rows.rows, rows.block
-    row = step.domain[-1]
+    row = nest.step.domain[-1]
     if domain and prod(domain[:-1]) * row == prod(domain) and domain[-1] == row:
         return row, rows.rows, rows.block  # each row is a line of its own
     return rows.block * row, rows.count, 1
 
 
-def _items(step: KernelStep, domain: list[int], inner: list[int], lanes: int) -> tuple[int, int, int]:
+def _items(nest: LoopNest, domain: list[int], inner: list[int]) -> tuple[int, int, int]:
     """The block word, the number of items, and how many are handed out at once."""
-    points = max(1, min(step.chunk, inner[0]) * prod(inner[1:]) if step.kernel.split else prod(inner))
+    step, lanes = nest.step, nest.lanes
+    points = max(1, min(step.chunk, inner[0]) * prod(inner[1:]) if nest.is_split else prod(inner))
     point = kernel_cost([s.body for s in step.kernel.stages if s.level == "point"]) * points
-    cost = kernel_cost([s.body for s in step.kernel.stages if s.level == "row"]) + point + 4.0
-    cost = max(cost, points * 4.0)  # to fetch a number is work, too
-    if step.kernel.along:
+    cost = kernel_cost([s.body for s in step.kernel.stages if s.level == "row"]) + point + POINT_COST
+    cost = max(cost, points * POINT_COST)
+    if not nest.across:
         rows = prod(domain)
         return 1, rows, min(max(1, int(ITEM_COST / cost)), max(1, rows))
     if not domain:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 from livegrad.ir.node import Function, Node
@@ -16,54 +17,60 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.schedule.kernel import Kernel, Level, Port, Stage
 from livegrad.schedule.loops.cost_model import (
+    CHEAP_POINT,
     DIVISIONS,
     FEW_CARRIED,
+    FEWEST_LANES,
+    LANE_GROUPS,
     LARGE_KERNEL,
     LONG_KERNEL,
     LONG_LOOP,
     MANY_MATH_CALLS,
     MANY_PORTS,
-    MANY_REGISTERS,
     MANY_ROWS,
+    MATH_SHARE,
     MEDIUM_LOOP,
     MOST_LANES,
     MOST_PACKED,
     SHORT_COST,
     SHORT_LOOP,
     SHORT_ROW,
+    SINGLE,
     TILED_ROW,
+    WIDEST_VECTOR,
+    branch_cost,
     byte_size,
     kernel_cost,
+    register_count,
 )
-from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.loops.divergence import divergent_scalars, may_diverge
 from livegrad.schedule.loops.interchange import has_short_last_dimension, has_transposed_reads, may_change_order
+from livegrad.schedule.loops.nest import LoopNest
 from livegrad.schedule.plan import KernelStep, View
 
 
-def vectorise_outer_loops(nest: CpuNest) -> CpuNest:
+def vectorise_outer_loops(nest: LoopNest) -> LoopNest:
     """Turns lanes that run along rows across them: where rows are short, or lie one beside the other."""
-    kernel = nest.kernel
-    if not kernel.along or nest.tile is not None or not may_change_order(kernel):
+    if nest.across or nest.tile is not None or not may_change_order(nest.step):
         return nest
     if not _has_short_rows(nest) and not has_transposed_reads(nest):
         return nest
-    return nest.replace(step=replace(nest.step, kernel=replace(kernel, along=False)))
+    return nest.visit_as(replace(nest.step, vector_axis="domain"))
 
 
-def vectorise_short_rows(nest: CpuNest) -> CpuNest:
+def vectorise_short_rows(nest: LoopNest) -> LoopNest:
     """Makes a short last dimension the inner one: lanes run across the dimension before."""
     step, kernel = nest.step, nest.kernel
-    if kernel.along or nest.tile is not None or step.inner or not may_change_order(kernel) or _uses_rows(kernel):
+    if not nest.across or nest.tile is not None or step.inner or not may_change_order(step) or _uses_rows(kernel):
         return nest
     if not has_short_last_dimension(nest):
         return nest
     length = nest.dimensions.domain[-1]
     first = next(axis for axis in range(len(step.domain)) if prod(step.domain[axis:]) == length)
-    return nest.replace(step=_with_inner(step, first)) if first else nest
+    return nest.visit_as(_with_inner(step, first)) if first else nest
 
 
-def _has_short_rows(nest: CpuNest) -> bool:
+def _has_short_rows(nest: LoopNest) -> bool:
     step, dimensions = nest.step, nest.dimensions
     points = prod(step.inner)
     if points <= SHORT_ROW:
@@ -97,46 +104,56 @@ def _leveled(ports: Sequence[Port], views: Sequence[View], first: int) -> tuple[
     return tuple(port._replace(level=level) for port, level in zip(ports, levels, strict=True))
 
 
-def unroll_short_rows(nest: CpuNest) -> CpuNest:
+def unroll_short_rows(nest: LoopNest) -> LoopNest:
     """Writes out inner points that are so few that code names each of them."""
-    kernel, dimensions = nest.kernel, nest.dimensions
-    scans = any(stage.scan is not None for stage in kernel.stages)
-    if kernel.along or kernel.split or scans or not dimensions.domain or len(dimensions.inner) != 1:
+    points = nest.points
+    scans = any(stage.scan is not None for stage in nest.kernel.stages)
+    if not nest.across or nest.is_split or scans or not nest.domain_rank or nest.inner_rank != 1 or points is None:
         return nest
-    (points,) = dimensions.inner
-    return nest.replace(unrolled=points) if points <= SHORT_ROW else nest
+    # A row without points has no loop to unroll.
+    return nest.change(points, kind="unrolled") if 0 < points.extent <= SHORT_ROW else nest
 
 
-def choose_lanes(nest: CpuNest) -> CpuNest:
+def choose_lanes(nest: LoopNest) -> LoopNest:
     """Decides how many points run in lanes: some registers' worth, and no more than would idle in every row."""
     if nest.lane < 0:
-        return nest.replace(lanes=1)
-    kernel, domain, row = nest.kernel, nest.dimensions.domain, nest.unrolled
-    points = (*domain, *nest.dimensions.inner)[nest.lane]
-    lanes = lane_count(kernel, nest.dimensions.reads, nest.lane, nest.vector_bytes, points)
-    if domain and (_folds_across(kernel) or (len(domain) > 1 and not kernel.along)):
-        lanes = min(lanes, max(4, 1 << (domain[-1] - 1).bit_length()))
+        return nest.change(nest.vector, extent=1)
+    domain, row = nest.dimensions.domain, nest.unrolled_points
+    lanes = lane_count(nest)
+    if domain and (_folds_across(nest) or (len(domain) > 1 and nest.across)):
+        lanes = min(lanes, max(FEWEST_LANES, 1 << (domain[-1] - 1).bit_length()))
     if row:
-        lanes = min(lanes, max(4, 1 << (MOST_PACKED // row).bit_length() - 1))
-    return nest.replace(lanes=lanes)
+        lanes = min(lanes, max(FEWEST_LANES, 1 << (MOST_PACKED // row).bit_length() - 1))
+    return nest.change(nest.vector, extent=lanes)
 
 
-def interleave_lanes(nest: CpuNest) -> CpuNest:
+def unroll_lane_loops(nest: LoopNest) -> LoopNest:
+    """Writes several groups of lanes of a short body one after the other, with reductions of their own, to keep the
+    processor's pipelines full."""
+    stages = nest.kernel.stages
+    if nest.across or nest.lanes == 1 or any(may_diverge(stage.body) for stage in stages):
+        return nest
+    groups = [LANE_GROUPS if s.level == "point" and branch_cost(s.body) < CHEAP_POINT else 1 for s in stages]
+    return nest.replace(unrolled_lanes=tuple(groups)) if max(groups) > 1 else nest
+
+
+def interleave_lanes(nest: LoopNest) -> LoopNest:
     """Lets two halves of twice the lanes run one behind the other, if code generation finds that divisions hold up the
     processor (`codegen/llvm/interleaving.py`)."""
-    kernel = nest.kernel
-    in_two_registers = nest.lanes * 4 == 2 * nest.vector_bytes
-    if kernel.along or nest.vector_bytes != MANY_REGISTERS or not in_two_registers:
+    kernel, points = nest.kernel, nest.points
+    in_two_registers = nest.lanes * SINGLE == 2 * nest.vector_bytes
+    if not nest.across or nest.vector_bytes != WIDEST_VECTOR or not in_two_registers:
         return nest
-    special = nest.unrolled or nest.tiled or nest.read_packs or nest.output_packs or kernel.wholes
-    if special or len(kernel.stages) != 1 or kernel.stages[0].level != "row":
+    if points is not None or nest.read_packs or nest.output_packs or kernel.wholes:
         return nest
-    ops = {node.op for node in nodes_of(kernel.stages[0].body)}
-    divides = not ops.isdisjoint(DIVISIONS) or any(op.expand is not None for op in ops)
-    return nest.replace(interleaved=True) if divides else nest
+    if len(kernel.stages) != 1 or kernel.stages[0].level != "row":
+        return nest
+    body = kernel.stages[0].body
+    divides = any(node.op in DIVISIONS for node in nodes_of(body))
+    return nest.change(nest.vector, streams=2) if divides and not may_diverge(body) else nest
 
 
-def lane_count(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int, vector_bytes: int, points: int) -> int:
+def lane_count(nest: LoopNest) -> int:
     """Some registers' worth of the widest number with a value for each lane: enough work to hide latencies.
 
     Measured: a 316-op function with 59 calls of math functions runs at 20, 25, 34, 40 and 32 Mpoints/s (one thread)
@@ -148,42 +165,56 @@ def lane_count(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int, vector
     of 8192 × 1024 numbers take 2.2 ms with two registers and 1.7 with eight, which read half a kilobyte of each row;
     running sums down 2048 × 2048 10.9 and 0.9, but along rows, where lanes are a row apart, 1.4 and 4.2.
     """
-    every = [node for function in _functions(kernel) for node in nodes_of(function)]
-    widest = _widest_varying(kernel, every, reads, lane)
+    vector_bytes = nest.vector_bytes
+    every = [node for function in _functions(nest.kernel) for node in nodes_of(function)]
+    widest = _widest_varying(nest, every)
+    usual = _lanes_in(_registers(nest, every) * vector_bytes, widest)
     loops = [node for node in every if node.op in (for_loop, while_loop)] if len(every) <= LONG_LOOP else []
-    in_use = min([_loop_registers(node, vector_bytes) for node in loops], default=0)
-    registers = _registers(kernel, every, reads, lane), in_use
-    usual, in_loops = (max(4, min(MOST_LANES, number * vector_bytes // widest)) for number in registers)
+    if not loops:
+        return usual
+    in_loops = _lanes_in(min([_loop_registers(node, vector_bytes) for node in loops]) * vector_bytes, widest)
+    points = (*nest.dimensions.domain, *nest.dimensions.inner)[nest.lane]
     return in_loops if usual < in_loops <= points else usual  # short arrays share the code of others that are
 
 
-def _widest_varying(kernel: Kernel, every: Sequence[Node], reads: Sequence[Sequence[int]], lane: int) -> int:
+def _lanes_in(register_bytes: int, widest: int) -> int:
+    return max(FEWEST_LANES, min(MOST_LANES, register_bytes // widest))
+
+
+def _widest_varying(nest: LoopNest, every: Sequence[Node]) -> int:
     """The bytes of the widest number that has a value for each lane."""
+    kernel = nest.kernel
     stored = max([byte_size(port.element) for port in kernel.outputs], default=0)  # what is stored has
-    inner = [inner for type in {node.type for node in every} for inner in inner_types(type)]
-    present = [port.element for port in kernel.reads] + [scalar for scalar in inner if isinstance(scalar, Scalar)]
-    if stored and max(map(byte_size, present), default=0) <= stored:
+    present = [byte_size(port.element) for port in kernel.reads] + [_widest(type) for type in {n.type for n in every}]
+    if stored and max(present, default=0) <= stored:
         return stored
-    return max(map(byte_size, divergent_scalars(kernel, reads, lane)), default=4)
+    return max(map(byte_size, divergent_scalars(nest)), default=4)
 
 
-def _folds_across(kernel: Kernel) -> bool:
-    """Whether lanes have a fold each, in a register or (by index) in memory."""
+@lru_cache(maxsize=4096)
+def _widest(type: Type) -> int:
+    """The bytes of the widest number in a type; 0 if there is none."""
+    return max([byte_size(inner) for inner in inner_types(type) if isinstance(inner, Scalar)], default=0)
+
+
+def _folds_across(nest: LoopNest) -> bool:
+    """Whether each lane has its own reduction, in a register or (by index) in memory."""
+    kernel = nest.kernel
     folds = any(target.reduce is not None for stage in kernel.stages for target in stage.sinks)
     runs = any(stage.scan is not None for stage in kernel.stages)
-    return not kernel.along and (folds or runs or bool(kernel.written))
+    return nest.across and (folds or runs or bool(kernel.written))
 
 
-def _registers(kernel: Kernel, every: Sequence[Node], reads: Sequence[Sequence[int]], lane: int) -> int:
+def _registers(nest: LoopNest, every: Sequence[Node]) -> int:
+    kernel = nest.kernel
     calls = [node.op.cost for node in every if (node.op.llvm or {}).get("float", "").startswith("math:")]
-    mostly_math = sum(calls) > 0.5 * sum(node.op.cost for node in every)
-    if mostly_math:
+    if calls and sum(calls) > MATH_SHARE * sum([node.op.cost for node in every]):
         few_ports = len(kernel.reads) + len(kernel.outputs) <= MANY_PORTS
         return 2 if len(every) > LONG_KERNEL else 8 if len(calls) > MANY_MATH_CALLS and few_ports else 4
-    if kernel.written and not kernel.along:
+    if kernel.written and nest.across:
         return 4  # an index is read once for all lanes of a row
-    folds = _folds_across(kernel)
-    columns = all(own[lane] in (0, 1) for own in reads)
+    folds = _folds_across(nest)
+    columns = all(strides[nest.lane] in (0, 1) for strides in nest.dimensions.reads)
     if folds and columns and kernel_cost([stage.body for stage in kernel.stages]) < SHORT_COST:
         return 8
     return 1 if len(every) > LARGE_KERNEL else 2
@@ -207,7 +238,7 @@ def _loop_registers(node: Node, vector_bytes: int) -> int:
     carried = [scalar for type in body.result_types for scalar in _scalars_of(type)]
     numbers = sum(scalar.kind == "float" for scalar in carried) or len(carried)
     fixed = len(node.operands) - 1 - node.attribute("carried") if node.op is for_loop else 0
-    room = numbers + fixed <= (2 if vector_bytes > 32 else 1)  # AVX-512 has twice as many registers
+    room = 16 * (numbers + fixed) <= register_count(vector_bytes)  # eight for each, and as many for the rest
     if numbers == 1 and room and len(every) <= SHORT_LOOP and node.op is for_loop:
         return 8
     most = LONG_LOOP if numbers == 1 else MEDIUM_LOOP

@@ -1,0 +1,44 @@
+"""The loop pass that expands ops for which the target has no code into simpler ones.
+
+The passes before it decide by the ops that the program has; `interleave_lanes` comes after it and decides by those that
+have code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.passes.expand import expand_ops
+from livegrad.passes.functions import rewrite_functions
+from livegrad.schedule.loops.nest import LoopNest
+from livegrad.schedule.target import Target
+
+
+def expand_without_code(nest: LoopNest) -> LoopNest:
+    """Expands the ops of a kernel's stages that have no code, those of nested functions included."""
+    stages = nest.kernel.stages
+    bodies = [with_code(stage.body, nest.target) for stage in stages]
+    if all(body is stage.body for body, stage in zip(bodies, stages, strict=True)):
+        return nest
+    return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
+
+
+def with_code(function: Function, target: Target) -> Function:
+    """The function in ops that have code for a target, nested functions included; the same one if nothing changes."""
+    lacks_code = target.lacks_code
+    return function if lacks_code is None else _expand(function, lacks_code) or function
+
+
+@lru_cache(maxsize=4096)
+def _expand(function: Function, lacks_code: Callable[[Node], bool]) -> Function | None:
+    """The expanded function; None if all of its ops have code."""
+    expanded = None
+    # An expansion may bring functions of its own.
+    while any(lacks_code(node) for inner in reachable_functions([function]) for node in nodes_of(inner)):
+        (function,) = rewrite_functions(Module((function,)), lambda inner: expand_ops(inner, lacks_code)).functions
+        expanded = function
+    return expanded
