@@ -18,18 +18,18 @@ from livegrad.runtime.cpu.cpu_function import CpuFunction
 
 def test_the_collector_rests_while_passes_run_and_works_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
-    make = CpuFunction._make
+    compile_plan = CpuFunction._compile
 
-    def made(self: CpuFunction, sizes: dict[str, int]) -> Any:
+    def compiled(self: CpuFunction, sizes: dict[str, int]) -> Any:
         seen.append(gc.isenabled())
-        return make(self, sizes)
+        return compile_plan(self, sizes)
 
     def derived(function: Any) -> Any:
         seen.append(gc.isenabled())
         return map_over(function)
 
-    monkeypatch.setattr(CpuFunction, "_make", made)
-    monkeypatch.setattr(CpuFunction, "_load", lambda self, sizes: None)
+    monkeypatch.setattr(CpuFunction, "_compile", compiled)
+    monkeypatch.setattr(CpuFunction, "_load", lambda self, data: None)
     points = np.arange(3, dtype=np.float32)
     compile_function(map_over(trace(lambda x: x * 3.25 + 1.5, f32)))(points)
     DerivedFunction(trace(lambda x: x * 5.25 - 1.5, f32), "of collecting", derived).compiled(points)
