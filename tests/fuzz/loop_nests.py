@@ -21,7 +21,7 @@ from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.tensors.handle import wrap
 from livegrad.tensors.tracing import trace_call
 
-SHORT = 12
+SHORT = 3
 ROWS, COLUMNS = 5, 4
 _STEP = 1e-6
 Term = tuple[Any, ...]
