@@ -1,14 +1,13 @@
 """Programs that optional optimisations should speed up: at least two for each, none the one that it was made for.
 
-Each is written once, for NumPy and for livegrad: `expected` runs it in float64 with NumPy, where gradients are by hand.
-A kind is `optimisation:program`."""
+Each is written once, for NumPy and for livegrad, and takes the library: peers import this file without livegrad.
+`expected` runs it in float64 with NumPy, where gradients are by hand. A kind is `optimisation:program`.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-import livegrad as lg
 
 Array = np.ndarray[Any, Any]
 Program = Callable[..., Any]  # takes a library and arrays
@@ -18,8 +17,8 @@ ITERATIONS = 24
 
 
 def repeat(lib: Any, count: Any, step: Callable[[Any, Any], Any], state: Any) -> Any:
-    if lib is lg:
-        return lg.fori_loop(0, count, step, state)
+    if lib is not np:
+        return lib.fori_loop(0, count, step, state)
     for index in range(int(count)):
         state = step(index, state)
     return state
@@ -108,8 +107,8 @@ def envelope(lib: Any, x: Any, y: Any) -> Any:
 
 def _recurrence_gradient(lib: Any, line: Any, step: Program, by_state: Program, by_value: Program) -> Any:
     """The gradient of the sum of all states; NumPy takes the derivatives of a step by the state and by the value."""
-    if lib is lg:
-        return lg.grad(lambda values: lg.sum(_recurrence(lg, values, step)))(line)
+    if lib is not np:
+        return lib.grad(lambda values: lib.sum(_recurrence(lib, values, step)))(line)
     states, result = _recurrence(np, line, step), np.ones_like(line)
     for i in reversed(range(len(line) - 1)):
         result[i] += result[i + 1] * by_state(states[i], line[i + 1])
@@ -134,30 +133,30 @@ def products_gradient(lib: Any, x: Any, y: Any) -> Any:
 # --- thread_accumulators: gradients of nested loops that read a tensor by index ---
 
 
-def _loop_gradient(x: Any, term: Callable[[Any, Any], Any]) -> Any:
+def _loop_gradient(lib: Any, x: Any, term: Callable[[Any, Any], Any]) -> Any:
     """The gradient, with respect to eight columns, of the sum of a term over all their elements, by nested loops."""
     rows, columns = x.shape[0], 8
 
     def total(values: Any) -> Any:
         def row(i: Any, s: Any) -> Any:
-            return lg.fori_loop(0, columns, lambda j, t: t + term(values, i * columns + j), s)
+            return lib.fori_loop(0, columns, lambda j, t: t + term(values, i * columns + j), s)
 
-        return lg.fori_loop(0, rows, row, lg.sum(values) * 0.0)
+        return lib.fori_loop(0, rows, row, lib.sum(values) * 0.0)
 
-    return lg.grad(total)(lg.reshape(x[:, :columns], (-1,)))
+    return lib.grad(total)(lib.reshape(x[:, :columns], (-1,)))
 
 
 def sum_of_squares_gradient(lib: Any, x: Any, y: Any) -> Any:
-    if lib is not lg:
+    if lib is np:
         return 0.2 * x[:, :8].reshape(-1)
-    return _loop_gradient(x, lambda values, k: 0.1 * values[k] ** 2)
+    return _loop_gradient(lib, x, lambda values, k: 0.1 * values[k] ** 2)
 
 
 def neighbours_gradient(lib: Any, x: Any, y: Any) -> Any:
-    if lib is not lg:
+    if lib is np:
         flat = x[:, :8].reshape(-1)
         return 0.5 * (np.roll(flat, 1) + np.roll(flat, -1))
-    return _loop_gradient(x, lambda values, k: 0.5 * values[k] * values[(k + 1) % values.shape[0]])
+    return _loop_gradient(lib, x, lambda values, k: 0.5 * values[k] * values[(k + 1) % values.shape[0]])
 
 
 # --- push_transpose_through_matmul ---
@@ -168,9 +167,9 @@ def transposed_product(lib: Any, x: Any, y: Any) -> Any:
 
 
 def weight_gradient(lib: Any, x: Any, y: Any) -> Any:
-    if lib is not lg:
+    if lib is np:
         return 2.0 * np.matrix_transpose(x @ np.matrix_transpose(y[:256])) @ x
-    return lg.grad(lambda w: lg.sum((x @ lg.matrix_transpose(w)) ** 2))(y[:256])
+    return lib.grad(lambda w: lib.sum((x @ lib.matrix_transpose(w)) ** 2))(y[:256])
 
 
 # --- share_row_reductions ---
@@ -188,16 +187,16 @@ def maxima_and_mean(lib: Any, x: Any, y: Any) -> Any:
 
 
 def joined_gradient(lib: Any, x: Any, y: Any) -> Any:
-    if lib is not lg:
+    if lib is np:
         return np.cos(x) - x * np.sin(x)
-    return lg.grad(lambda p: lg.sum(lg.concat([p[:3], p[3:]]) * lg.cos(p)))(x)
+    return lib.grad(lambda p: lib.sum(lib.concat([p[:3], p[3:]]) * lib.cos(p)))(x)
 
 
 def smoothness_gradient(lib: Any, x: Any, y: Any) -> Any:
-    if lib is not lg:
+    if lib is np:
         step = 2.0 * (x[:, 1:] - x[:, :-1])
         return np.pad(step, ((0, 0), (1, 0))) - np.pad(step, ((0, 0), (0, 1)))
-    return lg.grad(lambda p: lg.sum((p[:, 1:] - p[:, :-1]) ** 2))(x)
+    return lib.grad(lambda p: lib.sum((p[:, 1:] - p[:, :-1]) ** 2))(x)
 
 
 # --- write_in_place ---

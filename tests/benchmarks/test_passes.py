@@ -1,5 +1,9 @@
 """The passes suite measures what it says: each optimisation changes the programs that its rows run with and without."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -51,3 +55,12 @@ def test_contenders_compute_the_same(kind: str, contender: str) -> None:
     arrays = inputs(problem)
     assert all(np.isfinite(array).all() for array in arrays)
     assert agrees(problem, probe(BUILDERS[contender][kind](problem)()), expected(problem, arrays))
+
+
+def test_peers_find_their_problems_without_livegrad() -> None:
+    """Their environment has no livegrad: what their processes import must not need it."""
+    code = "import sys; sys.modules['livegrad'] = None; import benchmarks.problems, benchmarks.peers.numpy_peer"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
