@@ -12,15 +12,15 @@ from functools import lru_cache
 
 from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Matrix, Scalar, Tensor, Tuple, Type, Vector, components, inner_types
+from livegrad.ir.types import Matrix, Scalar, Tensor, Tuple, Type, Vector, components, holds_tensor, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import assign
 from livegrad.ops.control import cond, for_loop, map_, switch, while_loop
 from livegrad.ops.host import host_call
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
+from livegrad.passes.regions import LOOPS
 
-LOOPS = (for_loop, while_loop)
 _READS = (lookup, lookup_or)
 _WRITES = (scatter_add, assign)
 _ELEMENTS = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
@@ -67,13 +67,9 @@ def _is_storable(value: Node) -> bool:
 
 def _is_native(value: Node) -> bool:
     """Whether a kernel can compute a value that is not an array."""
-    if value.op is parameter_op or value.op in (map_, host_call) or _holds_tensor(value.type) or _is_complex(value):
+    if value.op is parameter_op or value.op in (map_, host_call) or holds_tensor(value.type) or _is_complex(value):
         return False
     return all(map(_only_reads, value.functions))
-
-
-def _holds_tensor(type: Type) -> bool:
-    return any(isinstance(inner, Tensor) for inner in inner_types(type))
 
 
 def _is_complex(value: Node) -> bool:
@@ -134,7 +130,7 @@ def versions_returned(function: Function) -> tuple[int | None, ...]:
                 source[node] = place
         elif node.op in _WRITES and not isinstance(node.operands[1].type, Tensor):
             source[node] = source[node.operands[0]]
-        elif node.op in (*LOOPS, cond, switch) and _holds_tensor(node.type):
+        elif node.op in (*LOOPS, cond, switch) and holds_tensor(node.type):
             returned = [None if place is None else node.operands[place] for place in _written_through(node)]
             places = tuple([None if operand is None else source[operand] for operand in returned])
             if isinstance(node.type, Tensor):
@@ -148,7 +144,7 @@ def versions_returned(function: Function) -> tuple[int | None, ...]:
 
 def _reads_elements(node: Node, source: dict[Node, int]) -> bool:
     """Whether a node gives no tensor, and uses tensors only to read elements, or through functions that do."""
-    if _holds_tensor(node.type) or node.op in (map_, host_call) or _is_complex(node):
+    if holds_tensor(node.type) or node.op in (map_, host_call) or _is_complex(node):
         return False
     if not all(map(_only_reads, node.functions)):
         return False
@@ -160,7 +156,7 @@ def written_operands(node: Node) -> tuple[int, ...]:
     """The places of the operands that are tensors which a node of such a function writes."""
     if node.op in _WRITES:
         return (0,)
-    if node.op not in (*LOOPS, cond, switch) or not _holds_tensor(node.type):
+    if node.op not in (*LOOPS, cond, switch) or not holds_tensor(node.type):
         return ()
     return tuple([place for place in dict.fromkeys(_written_through(node)) if place is not None])
 
