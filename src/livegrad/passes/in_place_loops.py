@@ -7,7 +7,7 @@ inside the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from livegrad.ir.leaves import constant_op, parameter_op
@@ -198,31 +198,51 @@ def _require_order(function: Function, source: dict[Node, int]) -> None:
             isinstance(type, Tensor) and (node, index) not in taken for index, type in enumerate(components(node.type))
         ):
             raise _NotInPlace
-    if order_before_writes(function.results, writers) is None:
+    if order_before_writes(function.results, writers)[1]:
         raise _NotInPlace
 
 
-def order_before_writes(results: Sequence[Node], writers: dict[Node, Node]) -> list[Node] | None:
-    """All nodes, operands first, and each user of a value before the node that overwrites it; None if there is no such
-    order."""
-    before: dict[Node, list[Node]] = {}
-    for node in toposort(results):
-        for operand in node.operands:
-            if operand in writers and writers[operand] is not node:
-                before.setdefault(writers[operand], []).append(node)
+def order_before_writes(results: Sequence[Node], writers: Mapping[Node, Node]) -> tuple[list[Node], set[Node]]:
+    """All nodes, operands first, and each user of a value before the node that overwrites it.
+
+    The second value holds what cannot be overwritten, because a user needs what its writer computes: that writer has to
+    take a copy.
+    """
+    kept: set[Node] = set()
+    while True:
+        readers: dict[Node, list[_Edge]] = {}
+        for node in toposort(results):
+            for operand in node.operands:
+                if operand not in kept and writers.get(operand, node) is not node:
+                    readers.setdefault(writers[operand], []).append((node, operand))
+        order, read_too_late = _order(results, readers)
+        if read_too_late is None:
+            return order, kept
+        kept.add(read_too_late)
+
+
+_Edge = tuple[Node, Node | None]  # a node that comes before another one, and the value that it reads; None: an operand
+
+
+def _order(results: Sequence[Node], readers: Mapping[Node, Sequence[_Edge]]) -> tuple[list[Node], Node | None]:
+    """An order with readers before writers, and None; or a part of one, and a value of which a reader would be late."""
     order: list[Node] = []
-    is_done: dict[Node, bool] = {}
-    pending: list[tuple[Node, bool]] = [(node, False) for node in reversed(results)]
+    path: dict[Node, Node | None] = {}  # the nodes that wait for the current one, and what each is there to read
+    done: set[Node] = set()
+    pending: list[tuple[Node, Node | None, bool]] = [(node, None, False) for node in reversed(results)]
     while pending:
-        node, ready = pending.pop()
+        node, read, ready = pending.pop()
         if ready:
-            is_done[node] = True
+            del path[node]
+            done.add(node)
             order.append(node)
-        elif node not in is_done:
-            is_done[node] = False
-            pending.append((node, True))
-            for other in (*reversed(before.get(node, ())), *reversed(node.operands)):
-                if is_done.get(other) is False:
-                    return None
-                pending.append((other, False))
-    return order
+        elif node in path:  # a cycle: from the node on, some edge of the path is there because of a write
+            cycle = [*list(path.items())[list(path).index(node) + 1 :], (node, read)]
+            return order, next(value for _, value in cycle if value is not None)
+        elif node not in done:
+            path[node] = read
+            pending.append((node, read, True))
+            operands = [(operand, None, False) for operand in reversed(node.operands)]
+            pending += [(reader, value, False) for reader, value in reversed(readers.get(node, ()))]
+            pending += operands
+    return order, None

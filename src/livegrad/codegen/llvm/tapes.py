@@ -53,9 +53,8 @@ def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node
     copies = {writer for found in writers.values() for writer in found[:-1]}
     # A tape that is also a result must stay as it is: its writer takes a copy.
     copies |= {found[-1] for tape, found in writers.items() if tape in results}
-    ordered = order_before_writes(results, {value: found[-1][0] for value, found in writers.items()})
-    if ordered is None:
-        raise CompileError("a tape or tensor is read after it was overwritten", where=order[-1].origin)
+    ordered, kept = order_before_writes(results, {value: found[-1][0] for value, found in writers.items()})
+    copies |= {writers[value][-1] for value in kept}
     return ordered, copies
 
 
