@@ -165,10 +165,8 @@ def test_functions_of_whole_rows():
     @lg.function
     def sums(a: GRID) -> LINE:
         total = lg.zeros(n)
-        i = 0
-        for row in a:
+        for i, row in enumerate(a):
             total[i] = sum(row) + lg.max(row)
-            i += 1
         return lg.sqrt(total) + total
 
     assert_like_python(sums, random(3, 5), exactly=False)
