@@ -120,8 +120,8 @@ _EVERYDAY = {
     # captured functions
     "livegrad.frontend.differentiable.plain_function": "function",
     "livegrad.frontend.function.function_library": """
-        bounded clamp copy cross detach determinant dot fract inverse length mix normalize select smoothstep step
-        unroll""",
+        bounded clamp copy cross detach determinant dot fract inverse length mix normalize parallel select smoothstep
+        step unroll""",
     "livegrad.frontend.function.printing": "print=print_values",
     "livegrad.frontend.function.function_errors": "FunctionError",
     "livegrad.frontend.function.python_source": "run_source",
@@ -129,8 +129,8 @@ _EVERYDAY = {
         bwd_diff dadd Derivative derivative_member Differentiable differentiable DifferentiableFunction dmul dzero
         fwd_diff interface NullDifferential prefer_checkpoint prefer_recompute remember_at_most""",
     "livegrad.frontend.differentiable.annotations": """
-        array dmat2 dmat3 dmat4 dvec2 dvec3 dvec4 ivec2 ivec3 ivec4 mat mat2 mat3 mat4 no_diff Pair pair tensor vec
-        vec2 vec3 vec4""",
+        array dmat2 dmat3 dmat4 dvec2 dvec3 dvec4 inout ivec2 ivec3 ivec4 mat mat2 mat3 mat4 no_diff Pair pair tensor
+        vec vec2 vec3 vec4""",
 }
 # Names of the groups that programs use every day.
 _IN_EVERYDAY = {
