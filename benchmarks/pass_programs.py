@@ -102,7 +102,31 @@ def envelope(lib: Any, x: Any, y: Any) -> Any:
     return _recurrence(lib, x[:, 0], lambda before, value: lib.maximum(before * 0.99, value))
 
 
-# --- lower_tapes: gradients of the same ---
+# --- loop_over_elements: rows and columns of a grid depend on the ones before ---
+
+
+def exchanged_columns(lib: Any, x: Any, y: Any) -> Any:
+    """Each column takes a part of the column before, in the opposite order of rows."""
+
+    def advance(j: Any, state: Any) -> Any:
+        state[:, j + 1] = 0.75 * state[:, j + 1] + 0.25 * lib.flip(state[:, j], axis=0)
+        return state
+
+    return repeat(lib, x.shape[1] - 1, advance, x + 0.0)
+
+
+def normalised_rows(lib: Any, x: Any, y: Any) -> Any:
+    """Each row is made orthogonal to the row before."""
+
+    def advance(i: Any, state: Any) -> Any:
+        overlap = lib.sum(state[i] * state[i + 1]) / (lib.sum(state[i] * state[i]) + 1.0)
+        state[i + 1] = state[i + 1] - overlap * state[i]
+        return state
+
+    return repeat(lib, x.shape[0] - 1, advance, x + 0.0)
+
+
+# --- lower_tapes: gradients of lines whose elements depend on the ones before ---
 
 
 def _recurrence_gradient(lib: Any, line: Any, step: Program, by_state: Program, by_value: Program) -> Any:
@@ -312,6 +336,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "guard_padded_loads": (joined_gradient, smoothness_gradient),
     "unguard_invariants": (decay, drift),
     "lower_tapes": (sine_chain_gradient, products_gradient),
+    "loop_over_elements": (exchanged_columns, normalised_rows),
     "scalarise_loops": (smoothed, envelope),
     "interchange_elementwise_loops": (logistic_map, cube_roots),
     "unroll_small_matmuls": (covariances, projections),

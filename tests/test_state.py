@@ -56,6 +56,7 @@ PROCESS_WIDE = {
         "runtime.opencl.reason_for_no_opencl"
     ),
     "constants that are found when they are first needed": (
+        "runtime.cpu.native.caches.second_level_bytes "
         "codegen.llvm.vector_math.large_angles._two_over_pi live.cpu.cpu_executor.machine_memory "
         "runtime.serialised.compiler_stamp runtime.serialised.emitter_stamp "
         "tensors.methods.namespace"

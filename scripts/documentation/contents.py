@@ -137,6 +137,7 @@ PAGES = (
                 (FUNCTION, f"{DIFFERENTIABLE}.plain_function", f"{DIFFERENTIABLE}.differentiable_function"),
             ),
             Section("Derivatives", (f"{DIFFERENTIABLE}.derivative_operators", f"{DIFFERENTIABLE}.pair"), ("no_diff",)),
+            Section("Arrays", (), ("inout", "parallel")),
             Section(
                 "Structs, interfaces and differentials",
                 (DIFFERENTIABLE,),

@@ -13,6 +13,7 @@ from livegrad.ir.types import Tensor, i32, i64, shape_of
 from livegrad.ops.comparison import equal
 from livegrad.ops.elementwise import select
 from livegrad.ops.failing import write_can_fail
+from livegrad.ops.index_motion import are_distinct
 from livegrad.ops.indexing import lookup, places_in_row, write_type
 from livegrad.ops.movement import iota, reshape
 from livegrad.ops.rules import or_zero, zero
@@ -42,8 +43,8 @@ def _assign_transpose(y: Node, ct: Node, base: bool, updates: bool, *others: boo
 def _standing(values: Node, indices: list[Node], shape: tuple[Any, ...]) -> Node:
     """The values of those assignments that no later one has overwritten, and zeros."""
     points = shape_of(values.type)
-    if not isinstance(values.type, Tensor) or not points or not indices:
-        return values  # there is only one
+    if are_distinct(indices):
+        return values  # there is only one for each element
     count = size_product(points)
     type = i32 if isinstance(count, int) and count < 1 << 31 else i64
     numbers = iota(shape=(count,), axis=0, type=type)

@@ -15,7 +15,7 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key, Node, make_node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, i64, inner_types
+from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, holds_tensor, i64, inner_types
 from livegrad.ir.walk import nodes_of, ops_in
 from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.assignment import assign
@@ -54,7 +54,7 @@ def _starts_tape(node: Node) -> bool:
     """
     if node.op is tape_unstack:
         return True
-    return node.op is for_loop and _holds_tensor(node.type) and any(o.op is tape_new for o in node.operands)
+    return node.op is for_loop and holds_tensor(node.type) and any(o.op is tape_new for o in node.operands)
 
 
 def _lowered(function: Function, chosen: Set[Node]) -> Function | None:
@@ -64,12 +64,8 @@ def _lowered(function: Function, chosen: Set[Node]) -> Function | None:
     except _NotLowered:
         return None
     before = {node for node in nodes_of(function) if node.op is for_loop}
-    loops = [n for n in nodes_of(lowered) if n.op is for_loop and n not in before and _holds_tensor(n.type)]
+    loops = [n for n in nodes_of(lowered) if n.op is for_loop and n not in before and holds_tensor(n.type)]
     return lowered if all(map(writes_in_place, loops)) else None
-
-
-def _holds_tensor(type: Type) -> bool:
-    return any(isinstance(inner, Tensor) for inner in inner_types(type))
 
 
 def _holds_tape(type: Type) -> bool:

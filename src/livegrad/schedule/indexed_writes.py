@@ -11,7 +11,7 @@ from typing import NamedTuple
 from livegrad.ir.node import Node
 from livegrad.ir.types import shape_of
 from livegrad.ops.assignment import assign
-from livegrad.ops.failing import known_integer
+from livegrad.ops.index_motion import motion_of
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.schedule.views import Affine
 
@@ -58,32 +58,5 @@ def place_of(index: Node) -> Affine | None:
     >>> place_of(index_along((3, 4), 1) + 2)[:3]
     (1, 2, 1)
     """
-    start, step = 0, 1
-    spreads: list[Node] = []
-    while (known := known_integer(index)) is None:
-        match index.op.name:
-            case "iota":
-                return _spread(Affine(index.attribute("axis"), start, step), spreads)
-            case "broadcast":
-                spreads.append(index)
-                (index,) = index.operands
-            case "add" | "mul":
-                found = [(o, other) for o, other in (index.operands, index.operands[::-1]) if known_integer(o)]
-                if not found:
-                    return None
-                number = known_integer(found[0][0]) or 0
-                start, step = (start + step * number, step) if index.op.name == "add" else (start, step * number)
-                index = found[0][1]
-            case _:
-                return None
-    return Affine(None, start + step * known, 0)
-
-
-def _spread(place: Affine, spreads: list[Node]) -> Affine:
-    """The place behind broadcasts, the outermost first."""
-    for spread in reversed(spreads):
-        assert place.axis is not None
-        if shape_of(spread.operands[0].type)[place.axis] == 1:
-            return Affine(None, place.start, 0)
-        place = place._replace(axis=spread.attribute("axes")[place.axis])
-    return place
+    motion = motion_of(index)
+    return None if motion.start is None else Affine(motion.axis, motion.start, motion.step)

@@ -14,7 +14,7 @@ from livegrad.live.executor import StepError
 from livegrad.live.graph.problems import GraphError, raised_at
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.dlpack import DEVICE, capsule_of
-from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
+from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver, is_current
 
 
 class DeviceView:
@@ -50,7 +50,7 @@ class CapturedGraph:
         self._context_number = device().context_number
 
     def close(self) -> None:
-        if device().context_number == self._context_number:
+        if is_current(self._context_number):
             driver.cuGraphDestroy(self.graph)
 
 

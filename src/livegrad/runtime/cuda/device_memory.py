@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.runtime.cuda.dlpack import DEVICE, capsule_of
-from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
+from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver, is_current
 
 # Freed memory up to this much stays with the process, because to get it from the driver again takes longer than most
 # kernels do.
@@ -84,7 +84,7 @@ _attempts: tuple[Callable[[], bool], ...] = (lambda: True, _collect, _trim, _evi
 
 def _free(address: int, context_number: int, lent: list[bool]) -> None:
     # A fault takes a context with all of its memory.
-    if device().context_number == context_number:
+    if is_current(context_number):
         if lent[0]:
             driver.cuCtxSynchronize()
         driver.cuMemFreeAsync(address, device().stream)

@@ -94,3 +94,11 @@ def device() -> Device:
         checked(driver.cuCtxSetCurrent(found.context))
         _thread.ready = found
     return found
+
+
+def is_current(context_number: int) -> bool:
+    """Whether a context is that of the device, which is then ready in this thread.
+
+    For finalizers: they run at any moment, also after a fault took the context, and must not start the driver.
+    """
+    return bool(_start.cache_info().currsize) and device().context_number == context_number
