@@ -332,6 +332,8 @@ def _poll(builder: KernelBuilder, again: Register) -> Register:
 def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     carried, limit = node.attribute("carried"), node.attribute("limit")
     captures = operands[carried:]
+    if builder.lanes == 1 and _runs_in_strips(node.attribute("body")):
+        return _while_in_strips(builder, node, operands, emit)
     divergent = divergent_while_state(node, tuple(map(_is_divergent, operands)))
     start = [_starting(builder, v, flag) for v, flag in zip(operands[:carried], divergent, strict=True)]
     diverges = any(divergent_results(node.attribute("condition"), (*divergent, *map(_is_divergent, captures))))
@@ -350,6 +352,28 @@ def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue
         results = [_keep_inactive(builder, active, new, old) for new, old in zip(results, loop.state, strict=True)]
     loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
     return tuple(loop.state)
+
+
+def _while_in_strips(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
+    """A loop that is an innermost one: it looks for Ctrl-C only before each strip of iterations."""
+    carried, body = node.attribute("carried"), node.attribute("body")
+    captures, limit = operands[carried:], node.attribute("limit")
+    strips = _Loop(builder, [builder.constant(True, bool_), *operands[:carried]])
+    goes_on, *start = strips.state
+    builder.branch(_poll(builder, _register(goes_on)), strips.body, strips.done)
+    builder.begin(strips.body)
+    stop = builder.apply("add", i64, strips.count, builder.constant(_strip(body), i64))
+    loop = _Loop(builder, start, strips.count)
+    again = holds = _register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
+    if limit is not None:
+        again = _within_limit(builder, node, holds, holds, loop.count, limit)
+    within = builder.apply("icmp slt", bool_, loop.count, stop)
+    builder.branch(builder.apply("and", bool_, again, within), loop.body, loop.done)
+    builder.begin(loop.body)
+    results = emit(builder, body, [loop.count, *loop.state, *captures])
+    loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
+    strips.close(loop.count, [again, *loop.state], builder.metadata.keep_rolled())
+    return tuple(start)
 
 
 def _within_limit(
