@@ -12,13 +12,14 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor, i32, i64, shape_of
 from livegrad.ops.comparison import equal
 from livegrad.ops.elementwise import select
+from livegrad.ops.failing import write_can_fail
 from livegrad.ops.index_motion import are_distinct
 from livegrad.ops.indexing import lookup, places_in_row, write_type
 from livegrad.ops.movement import iota, reshape
 from livegrad.ops.rules import or_zero, zero
 
 
-def _evaluate_assign(base: Any, updates: Any, *indices: Any) -> Any:
+def _evaluate_assign(base: Any, updates: Any, *indices: Any, in_range: tuple[int, ...] = ()) -> Any:
     places = places_in_row(base.shape, indices)
     result = np.array(base, order="C")
     result.reshape(-1)[places] = np.reshape(updates, -1)  # NumPy assigns in order
@@ -60,5 +61,6 @@ assign = Op(
     transpose=_assign_transpose,
     linear_in=(0, 1),
     checked=True,
+    can_fail=write_can_fail,
     cost=8.0,
 )
