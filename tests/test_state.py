@@ -16,7 +16,7 @@ from scripts.measure_code import Module, module_state, read_modules
 PROCESS_WIDE = {
     "the owner of state, and the one hook for forks": "state._switch state._fork_hooks",
     "identity is equality, in whatever session an object was made": (
-        "ir.node._table ir.types._interned ops.context._keys contexts.cache.interned_values._serials"
+        "ir.node._table ir.node._types ir.types._interned ops.context._keys contexts.cache.interned_values._serials"
     ),
     "tells of objects of the program, which may be used in any session": (
         "lazy.lazy_values._clock lazy.gradient_variables._variables lazy.gradient_variables._before_updates "
@@ -59,7 +59,7 @@ PROCESS_WIDE = {
         "runtime.cpu.native.caches.second_level_bytes "
         "codegen.llvm.vector_math.large_angles._two_over_pi live.cpu.cpu_executor.machine_memory "
         "runtime.serialised.compiler_stamp runtime.serialised.emitter_stamp "
-        "tensors.methods.namespace"
+        "tensors.methods.namespace tensors.deferred._indexing"
     ),
     "extension points for users": (
         "implicit.nodes.node_types.NODE_TYPES implicit.nodes.node_types._BY_TAG ops.context._features "
