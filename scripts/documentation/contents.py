@@ -25,6 +25,7 @@ CHAPTERS = {
     "Guides": {
         "Tensors": "tensors.md",
         "Functions": "functions.md",
+        "Kernels: coming from Numba, Taichi and Warp": "kernels.md",
         "Contexts": "context.md",
         "Assemblies and parts": "assemblies.md",
         "The live engine": "engine.md",
