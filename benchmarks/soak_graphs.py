@@ -11,7 +11,8 @@ from livegrad.ir.types import Dimension, Tensor, f32
 from livegrad.live.blocks import append_block, block, captured_block
 from livegrad.live.engine import Engine
 from livegrad.live.graph.append_buffer import AppendBuffer
-from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.block import State
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.runtime.cuda import driver as driver_module
