@@ -17,7 +17,7 @@ from livegrad.live.graph.regions import For, If
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.runtime.cuda import driver as driver_module
 from livegrad.runtime.cuda.driver import checked
-from livegrad.runtime.cuda.modules import loaded_function
+from livegrad.runtime.cuda.modules import load_function
 
 ROW = Tensor(f32, (Dimension.symbol("n"),))
 
@@ -69,7 +69,7 @@ def kernel_call(symbol: str) -> Callable[..., None]:
         words = np.array([*addresses, 0, np.prod(x.shape)], np.int64)
         words[2:3].view(np.float64)[0] = gain
         pointers = np.array([words.ctypes.data], np.uint64)
-        function = loaded_function(_KERNELS, "soak", symbol)
+        function = load_function(_KERNELS, "soak", symbol)
         checked(driver_module.driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, pointers.ctypes.data, 0))
 
     return call
