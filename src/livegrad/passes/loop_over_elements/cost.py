@@ -14,9 +14,9 @@ from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.passes.loop_over_elements.versions import LOOPS, UPDATES, is_array, number_of_elements
 
-_LANES = 3.0  # how much faster a kernel over whole tensors computes, with lanes and threads
+_LANES = 2.0  # how much faster a kernel over whole tensors computes, with lanes and threads
 _OPERATION = 0.5  # nanoseconds for what is worth an addition
-_COPY = 0.25  # nanoseconds for an element
+_COPY = 0.5  # nanoseconds for an element
 _KERNEL = 1_500.0  # nanoseconds to start one
 _LOOP = 10_000.0  # nanoseconds to start a loop over tensors inside another
 _GUESSED_ITERATIONS = 32
