@@ -1,5 +1,6 @@
 """The dependence test of loops over elements: which reads may see what the same loops have written."""
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_no_read_is_allowed_that_a_search_finds_behind(seed: int) -> None:
     numbers = [tuple(int(n) for n in (*random.integers(-1, 3, 2), *random.integers(-2, 3, 1))) for _ in range(4)]
     indices = [I * a + J * b + c for a, b, c in numbers]
 
-    def values(point: tuple[int, int]) -> list[int]:
+    def values(point: Sequence[int]) -> list[int]:
         return [a * point[0] + b * point[1] + c for a, b, c in numbers]
 
     points = list(product(*map(range, extents)))

@@ -258,7 +258,7 @@ class _Body:
         places = variables if indices is None else [elements.at(writer, index, variables) for index in indices]
         for read in elements.reads:
             if memory[read.tensor] is target and (
-                read.index is None or may_read_behind(places, read.index, variables, extents)
+                read.place is None or may_read_behind(places, read.place, variables, extents)
             ):
                 self._separate(writer, value, indices or (), read.reader)
         written = [element, *places]

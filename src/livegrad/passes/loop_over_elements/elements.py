@@ -51,7 +51,7 @@ class Read(NamedTuple):
 
     reader: Node
     tensor: Node
-    index: Index | None
+    place: Index | None
 
 
 def is_computed_by_element(node: Node) -> bool:
