@@ -17,12 +17,12 @@ from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import TensorType
 from livegrad.ir import types as ir
 from livegrad.ops.indexing import lookup
-from livegrad.tensors import namespace
+from livegrad.tensors import namespace, products
 from livegrad.tensors.handle import Tensor, wrap
 
 # The functions that take whole arrays, by the name that the compiler knows them by, with their names for tensors.
 _IN_FLOATS = (
-    "sqrt", "cbrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "sqrt", "exp", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
     "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "hypot", "atan2",
 )  # fmt: skip
 _IN_ANY_TYPE = (
@@ -90,7 +90,7 @@ def array_intrinsic(context: Context, name: str, values: Sequence[Value], at: as
         raise context.error("LG201", f"`{name}` does not accept whole arrays", at, help="loop over the elements")
     if name == "where":
         return _where(context, values, at)
-    run = getattr(namespace, _FUNCTIONS[name])
+    run = products.dot if name == "dot" else getattr(namespace, _FUNCTIONS[name])
     return array_operation(context, run, values, name, at, floats=name in _IN_FLOATS)
 
 

@@ -29,6 +29,7 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ops.assignment import assign
 from livegrad.ops.elementwise import select
+from livegrad.ops.index_motion import constant_difference
 from livegrad.ops.indexing import lookup
 from livegrad.tensors.handle import Tensor, wrap
 
@@ -75,7 +76,7 @@ def _keys(context: Context, type: TensorType, indices: list[ast.expr], at: ast.A
 
 def _key(context: Context, part: ast.expr, size: int) -> _Key:
     if isinstance(part, ast.Slice):
-        return _Key(part, slice(*[_bound(context, bound) for bound in (part.lower, part.upper, part.step)]))
+        return _Key(part, _slice(context, part, size))
     value = context.evaluate(part)
     if isinstance(value.static, int) and not isinstance(value.static, bool):
         if not -size <= value.static < size:
@@ -88,13 +89,26 @@ def _key(context: Context, part: ast.expr, size: int) -> _Key:
     return _Key(part, value=value)
 
 
-def _bound(context: Context, bound: ast.expr | None) -> int | None:
-    known = None if bound is None else context.evaluate(bound).static
-    if bound is not None and not isinstance(known, int) and known is not None:
+def _slice(context: Context, part: ast.Slice, size: int) -> slice:
+    """A slice of known bounds, or of a known number of elements from a computed start, as in `a[i : i + 3]`."""
+    values = [None if bound is None else context.evaluate(bound) for bound in (part.lower, part.upper, part.step)]
+    known = [None if value is None else value.static for value in values]
+    if all(bound is None or isinstance(bound, int) for bound in known):
+        return slice(*known)
+    first, last, _ = values
+    step = 1 if known[2] is None else known[2]
+    nodes = [expect_int(context, v, part, "a bound of a slice") for v in (first, last) if v is not None]
+    count = constant_difference(nodes[1], nodes[0]) if len(nodes) == 2 and isinstance(step, int) else None
+    if count is None or step < 1:
         raise context.error(
-            "LG208", "the bounds of a slice must be known at compile time", bound, help="loop over the elements"
+            "LG208",
+            "the number of elements in a slice must be known at compile time",
+            part,
+            help="write a[i : i + 3], or loop over the elements",
         )
-    return known
+    # Python counts a negative start from the end: then so many elements may not follow. It is out of range here.
+    start = select(nodes[0] < 0, constant(size, ir.i64), nodes[0])
+    return slice(wrap(start), wrap(start + count), step)
 
 
 def _element_index(context: Context, key: _Key, size: int) -> Node:
