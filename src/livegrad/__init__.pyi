@@ -48,6 +48,7 @@ from livegrad.frontend.differentiable.annotations import (
     dvec2,
     dvec3,
     dvec4,
+    inout,
     ivec2,
     ivec3,
     ivec4,
@@ -334,6 +335,7 @@ from livegrad.frontend.function.function_library import (
     length,
     mix,
     normalize,
+    parallel,
     select,
     smoothstep,
     step,
@@ -368,10 +370,12 @@ from livegrad.frontend.differentiable import (
 from livegrad.live.blocks import (
     block,
 )
-from livegrad.live.graph.description import (
+from livegrad.live.graph.block import (
     Block,
-    Composite,
     State,
+)
+from livegrad.live.graph.composite import (
+    Composite,
 )
 from livegrad.live.engine import (
     Engine,
@@ -691,6 +695,7 @@ __all__ = [
     "length",
     "mix",
     "normalize",
+    "parallel",
     "select",
     "smoothstep",
     "step",
@@ -720,6 +725,7 @@ __all__ = [
     "dvec2",
     "dvec3",
     "dvec4",
+    "inout",
     "ivec2",
     "ivec3",
     "ivec4",

@@ -33,7 +33,8 @@ _LIVE = {
     "livegrad.live.engine": "Engine",
     "livegrad.live.frame": "EngineError Frame",
     "livegrad.live.graph.append_buffer": "AppendBuffer",
-    "livegrad.live.graph.description": "Block Composite State",
+    "livegrad.live.graph.block": "Block State",
+    "livegrad.live.graph.composite": "Composite",
     "livegrad.live.graph.regions": "For If IfElse Switch While",
     "livegrad.live.graph.sources": "ExternalBuffer",
     "livegrad.live.profile": "chrome_trace",
@@ -120,8 +121,8 @@ _EVERYDAY = {
     # captured functions
     "livegrad.frontend.differentiable.plain_function": "function",
     "livegrad.frontend.function.function_library": """
-        bounded clamp copy cross detach determinant dot fract inverse length mix normalize select smoothstep step
-        unroll""",
+        bounded clamp copy cross detach determinant dot fract inverse length mix normalize parallel select smoothstep
+        step unroll""",
     "livegrad.frontend.function.printing": "print=print_values",
     "livegrad.frontend.function.function_errors": "FunctionError",
     "livegrad.frontend.function.python_source": "run_source",
@@ -129,8 +130,8 @@ _EVERYDAY = {
         bwd_diff dadd Derivative derivative_member Differentiable differentiable DifferentiableFunction dmul dzero
         fwd_diff interface NullDifferential prefer_checkpoint prefer_recompute remember_at_most""",
     "livegrad.frontend.differentiable.annotations": """
-        array dmat2 dmat3 dmat4 dvec2 dvec3 dvec4 ivec2 ivec3 ivec4 mat mat2 mat3 mat4 no_diff Pair pair tensor vec
-        vec2 vec3 vec4""",
+        array dmat2 dmat3 dmat4 dvec2 dvec3 dvec4 inout ivec2 ivec3 ivec4 mat mat2 mat3 mat4 no_diff Pair pair tensor
+        vec vec2 vec3 vec4""",
 }
 # Names of the groups that programs use every day.
 _IN_EVERYDAY = {
@@ -145,7 +146,8 @@ GROUPS = {"ir": _IR, "live": _LIVE, "contexts": _CONTEXTS, "implicit": _IMPLICIT
 # Modules of classes that programs make objects of. Those of the IR are made too often to be wrapped.
 _MADE_BY_USERS = (
     "livegrad.contexts.", "livegrad.implicit.", "livegrad.live.engine", "livegrad.live.graph.append_buffer",
-    "livegrad.live.graph.description", "livegrad.live.graph.regions", "livegrad.tensors.tensor_graph",
+    "livegrad.live.graph.block", "livegrad.live.graph.composite", "livegrad.live.graph.regions",
+    "livegrad.tensors.tensor_graph",
 )  # fmt: skip
 # Those of engines are called too often.
 _METHODS_EXPLAINED = (

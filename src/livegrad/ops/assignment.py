@@ -13,13 +13,14 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor, i32, i64, shape_of
 from livegrad.ops.comparison import equal
 from livegrad.ops.elementwise import select
+from livegrad.ops.failing import Attributes, write_can_fail
 from livegrad.ops.index_motion import Box, are_distinct, box_of
 from livegrad.ops.indexing import lookup, places_in_row, write_type
 from livegrad.ops.movement import iota, reshape, slice_
 from livegrad.ops.rules import or_zero, zero
 
 
-def _evaluate_assign(base: Any, updates: Any, *indices: Any) -> Any:
+def _evaluate_assign(base: Any, updates: Any, *indices: Any, in_range: tuple[int, ...] = ()) -> Any:
     places = places_in_row(base.shape, indices)
     result = np.array(base, order="C")
     result.reshape(-1)[places] = np.reshape(updates, -1)  # NumPy assigns in order
@@ -53,8 +54,9 @@ def written_box(base: Node, updates: Node, indices: Sequence[Node]) -> Box | Non
     return box_of(shape_of(base.type), indices) if isinstance(updates.type, Tensor) else None
 
 
-def _assign_can_fail(operands: tuple[Node, ...], attributes: object) -> bool:
-    return len(operands) < 3 or written_box(operands[0], operands[1], operands[2:]) is None
+def _assign_can_fail(operands: tuple[Node, ...], attributes: Attributes) -> bool:
+    is_box = len(operands) > 2 and written_box(operands[0], operands[1], operands[2:]) is not None
+    return not is_box and write_can_fail(operands, attributes)
 
 
 def _standing(values: Node, indices: list[Node], shape: tuple[Any, ...]) -> Node:

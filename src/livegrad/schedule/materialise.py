@@ -15,7 +15,7 @@ from typing import Literal
 
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, bf16, inner_types
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, bf16, holds_tensor, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.assignment import assign
@@ -30,7 +30,8 @@ from livegrad.ops.movement import concatenate, pad, permute, reshape, sizes, sli
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
-from livegrad.passes.in_place_loops import LOOPS, memory_below, writes_in_place
+from livegrad.passes.in_place_loops import memory_below, writes_in_place
+from livegrad.passes.regions import LOOPS
 from livegrad.schedule.indexed_writes import WRITES, assigned_box, choice_of, is_uniform
 
 GroupKind = Literal["fused", "scan", "place", "write", "loop", "host", "view"]
@@ -343,11 +344,6 @@ def _is_native_map(node: Node) -> bool:
 def is_storable(type: Type) -> bool:
     """Whether an array holds a value of this type; any other goes from host step to host step as an object."""
     return isinstance(type, Scalar | Vector | Matrix | Tensor)
-
-
-@lru_cache(maxsize=4096)
-def holds_tensor(type: Type) -> bool:
-    return any(isinstance(inner, Tensor) for inner in inner_types(type))
 
 
 @lru_cache(maxsize=4096)

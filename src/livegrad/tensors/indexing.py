@@ -62,6 +62,17 @@ def read_entries(node: Node, entries: Sequence[Entry]) -> Node:
     return lookup(picked.source, *picked.indices())
 
 
+def element_node(node: Node, index: tuple[int, ...]) -> Node:
+    """The node of `x[index]` for integers that are in range: what `read_spans` makes of them."""
+    shape = shape_of(node.type)
+    count = len(index)
+    size = (1,) * count + shape[count:]
+    if size != shape:
+        first = tuple([place if place >= 0 else place + own for place, own in zip(index, shape, strict=False)])
+        node = slice_(node, start=first + (0,) * (len(shape) - count), size=size, step=(1,) * len(shape))
+    return reshape(node, shape=shape[count:])
+
+
 def read_spans(node: Node, entries: Sequence[Entry]) -> Node:
     own = [(item, size) for item, size in entries if size is not None]
     sizes = tuple(item.count for item, _ in own)  # type: ignore[union-attr]
