@@ -6,6 +6,7 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.codegen.llvm import kernel_module, tape_runtime
+from livegrad.ir.types import Tape
 
 
 def endless(x: lg.ir.Node) -> lg.ir.Node:
@@ -60,3 +61,19 @@ def test_each_group_of_lanes_starts_with_empty_memory() -> None:
         lg.ir.map_over(lg.jvp(lg.ir.trace(repeated, lg.f64, lg.i64)), (True, False, False, False))
     )(x, 50, 1.0, ())
     np.testing.assert_allclose(by_x, tangent, rtol=1e-10)
+
+
+def test_a_tape_that_is_read_after_it_was_overwritten_is_copied() -> None:
+    """The index of the last read depends on the written tape: no order has all reads before the write."""
+
+    def old_and_new(x: lg.ir.Node, i: lg.ir.Node, j: lg.ir.Node) -> lg.ir.Node:
+        old = ops.tape_set(ops.tape_set(ops.tape_new(type=Tape(lg.f64)), i, x), j, x * 3.0)
+        new = ops.tape_set(old, i, x + 10.0)
+        found = ops.tape_get(new, j + 0 * i)
+        late = ops.tape_get(old, ops.cast(found < 0.0, type=lg.i64))
+        return late + 100.0 * ops.tape_get(new, i)
+
+    function = lg.ir.trace(old_and_new, lg.f64, lg.i64, lg.i64)
+    for x in (2.0, -20.0):
+        expected = (x if x > 0.0 else 3.0 * x) + 100.0 * (x + 10.0)
+        assert lg.ir.compile(function)(x, 0, 1) == lg.ir.evaluate(function, x, 0, 1) == expected

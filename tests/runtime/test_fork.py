@@ -1,5 +1,6 @@
 """Compiled functions work in a child of `os.fork` and of multiprocessing, and in the parent afterwards."""
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -39,10 +40,11 @@ def _two_threads() -> Iterator[None]:
 
 
 def _in_child(work: Callable[[], bool]) -> int:
-    """The exit status of a forked child that does the work: 0 when it held, a signal's number when it hung."""
+    """The exit status of a forked child that does the work: 0 when it held. A child that hangs prints its stacks."""
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        faulthandler.register(signal.SIGALRM, chain=True)  # no timer of its own: that would be a thread of the parent
+        signal.alarm(90)  # below the time limit of a test; a sound child takes milliseconds
         try:
             os._exit(0 if work() else 1)
         except BaseException:

@@ -17,6 +17,7 @@ from livegrad.contexts.cache.describe import short_text
 from livegrad.contexts.cache.interned_values import ABSENT, Fact
 from livegrad.contexts.cache.store import MemoStore, Table
 from livegrad.contexts.link import Environment, Unit
+from livegrad.state import renew_lock_after_fork
 
 if TYPE_CHECKING:
     from livegrad.contexts.evaluate import Answer
@@ -147,6 +148,7 @@ class Observer:
         self._tell_programs = tell_programs
         store.on_evict = self._evicted
         self._lock = threading.RLock()
+        renew_lock_after_fork(self, "_lock", threading.RLock)
         self._latest: dict[str, tuple[_Computation, _Computation | None]] = {}  # and the one before
 
     @contextmanager

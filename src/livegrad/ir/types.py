@@ -440,6 +440,16 @@ def inner_types(type: Type) -> Iterator[Type]:
 
 
 @lru_cache(maxsize=4096)
+def holds_tensor(type: Type) -> bool:
+    """Whether a type is that of a tensor, or has one inside.
+
+    >>> holds_tensor(Tuple((f32, Tensor(f32, (3,))))), holds_tensor(f32)
+    (True, False)
+    """
+    return any(isinstance(inner, Tensor) for inner in inner_types(type))
+
+
+@lru_cache(maxsize=4096)
 def is_differentiable(type: Type) -> bool:
     """Whether a value of this type can carry a derivative.
 

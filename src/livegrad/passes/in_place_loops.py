@@ -7,20 +7,20 @@ inside the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Matrix, Scalar, Tensor, Tuple, Type, Vector, components, inner_types
+from livegrad.ir.types import Matrix, Scalar, Tensor, Tuple, Type, Vector, components, holds_tensor, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import assign
 from livegrad.ops.control import cond, for_loop, map_, switch, while_loop
 from livegrad.ops.host import host_call
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
+from livegrad.passes.regions import LOOPS
 
-LOOPS = (for_loop, while_loop)
 _READS = (lookup, lookup_or)
 _WRITES = (scatter_add, assign)
 _ELEMENTS = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
@@ -67,13 +67,9 @@ def _is_storable(value: Node) -> bool:
 
 def _is_native(value: Node) -> bool:
     """Whether a kernel can compute a value that is not an array."""
-    if value.op is parameter_op or value.op in (map_, host_call) or _holds_tensor(value.type) or _is_complex(value):
+    if value.op is parameter_op or value.op in (map_, host_call) or holds_tensor(value.type) or _is_complex(value):
         return False
     return all(map(_only_reads, value.functions))
-
-
-def _holds_tensor(type: Type) -> bool:
-    return any(isinstance(inner, Tensor) for inner in inner_types(type))
 
 
 def _is_complex(value: Node) -> bool:
@@ -134,7 +130,7 @@ def versions_returned(function: Function) -> tuple[int | None, ...]:
                 source[node] = place
         elif node.op in _WRITES and not isinstance(node.operands[1].type, Tensor):
             source[node] = source[node.operands[0]]
-        elif node.op in (*LOOPS, cond, switch) and _holds_tensor(node.type):
+        elif node.op in (*LOOPS, cond, switch) and holds_tensor(node.type):
             returned = [None if place is None else node.operands[place] for place in _written_through(node)]
             places = tuple([None if operand is None else source[operand] for operand in returned])
             if isinstance(node.type, Tensor):
@@ -148,7 +144,7 @@ def versions_returned(function: Function) -> tuple[int | None, ...]:
 
 def _reads_elements(node: Node, source: dict[Node, int]) -> bool:
     """Whether a node gives no tensor, and uses tensors only to read elements, or through functions that do."""
-    if _holds_tensor(node.type) or node.op in (map_, host_call) or _is_complex(node):
+    if holds_tensor(node.type) or node.op in (map_, host_call) or _is_complex(node):
         return False
     if not all(map(_only_reads, node.functions)):
         return False
@@ -160,7 +156,7 @@ def written_operands(node: Node) -> tuple[int, ...]:
     """The places of the operands that are tensors which a node of such a function writes."""
     if node.op in _WRITES:
         return (0,)
-    if node.op not in (*LOOPS, cond, switch) or not _holds_tensor(node.type):
+    if node.op not in (*LOOPS, cond, switch) or not holds_tensor(node.type):
         return ()
     return tuple([place for place in dict.fromkeys(_written_through(node)) if place is not None])
 
@@ -202,31 +198,51 @@ def _require_order(function: Function, source: dict[Node, int]) -> None:
             isinstance(type, Tensor) and (node, index) not in taken for index, type in enumerate(components(node.type))
         ):
             raise _NotInPlace
-    if order_before_writes(function.results, writers) is None:
+    if order_before_writes(function.results, writers)[1]:
         raise _NotInPlace
 
 
-def order_before_writes(results: Sequence[Node], writers: dict[Node, Node]) -> list[Node] | None:
-    """All nodes, operands first, and each user of a value before the node that overwrites it; None if there is no such
-    order."""
-    before: dict[Node, list[Node]] = {}
-    for node in toposort(results):
-        for operand in node.operands:
-            if operand in writers and writers[operand] is not node:
-                before.setdefault(writers[operand], []).append(node)
+def order_before_writes(results: Sequence[Node], writers: Mapping[Node, Node]) -> tuple[list[Node], set[Node]]:
+    """All nodes, operands first, and each user of a value before the node that overwrites it.
+
+    The second value holds what cannot be overwritten, because a user needs what its writer computes: that writer has to
+    take a copy.
+    """
+    kept: set[Node] = set()
+    while True:
+        readers: dict[Node, list[_Edge]] = {}
+        for node in toposort(results):
+            for operand in node.operands:
+                if operand not in kept and writers.get(operand, node) is not node:
+                    readers.setdefault(writers[operand], []).append((node, operand))
+        order, read_too_late = _order(results, readers)
+        if read_too_late is None:
+            return order, kept
+        kept.add(read_too_late)
+
+
+_Edge = tuple[Node, Node | None]  # a node that comes before another one, and the value that it reads; None: an operand
+
+
+def _order(results: Sequence[Node], readers: Mapping[Node, Sequence[_Edge]]) -> tuple[list[Node], Node | None]:
+    """An order with readers before writers, and None; or a part of one, and a value of which a reader would be late."""
     order: list[Node] = []
-    is_done: dict[Node, bool] = {}
-    pending: list[tuple[Node, bool]] = [(node, False) for node in reversed(results)]
+    path: dict[Node, Node | None] = {}  # the nodes that wait for the current one, and what each is there to read
+    done: set[Node] = set()
+    pending: list[tuple[Node, Node | None, bool]] = [(node, None, False) for node in reversed(results)]
     while pending:
-        node, ready = pending.pop()
+        node, read, ready = pending.pop()
         if ready:
-            is_done[node] = True
+            del path[node]
+            done.add(node)
             order.append(node)
-        elif node not in is_done:
-            is_done[node] = False
-            pending.append((node, True))
-            for other in (*reversed(before.get(node, ())), *reversed(node.operands)):
-                if is_done.get(other) is False:
-                    return None
-                pending.append((other, False))
-    return order
+        elif node in path:  # a cycle: from the node on, some edge of the path is there because of a write
+            cycle = [*list(path.items())[list(path).index(node) + 1 :], (node, read)]
+            return order, next(value for _, value in cycle if value is not None)
+        elif node not in done:
+            path[node] = read
+            pending.append((node, read, True))
+            operands = [(operand, None, False) for operand in reversed(node.operands)]
+            pending += [(reader, value, False) for reader, value in reversed(readers.get(node, ()))]
+            pending += operands
+    return order, None

@@ -21,7 +21,7 @@ from livegrad.ops.control import call, check, cond, for_loop, parameters_of, swi
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.movement import broadcast, reshape
-from livegrad.passes.flatten_signature import flatten_signature, leaf_types, leaves_of
+from livegrad.passes.flatten_signature import flatten_signature, leaf_types, leaves_of, take_from_made
 from livegrad.passes.regions import region_of
 
 _NESTS = (for_loop, while_loop, cond, switch)
@@ -44,9 +44,8 @@ def _and_unpack(rule: Callable[[Node], Node | None]) -> Callable[[Node], Node | 
     """The rule, and members of aggregates taken from what they were made of."""
 
     def apply(node: Node) -> Node | None:
-        if node.op is get and node.operands[0].op is make:
-            return node.operands[0].operands[node.attribute("index")]
-        return rule(node)
+        taken = take_from_made(node)
+        return rule(node) if taken is None else taken
 
     return apply
 

@@ -28,6 +28,7 @@ from livegrad.lazy.lazy_values import holders_of, known_value, leaf_of, read_lea
 from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
+from livegrad.state import renew_lock_after_fork
 from livegrad.tensors.declared import declared_numbers
 from livegrad.tensors.errors import NumberRangeError
 from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
@@ -92,6 +93,7 @@ class Jitted:
         self._entries: LruCache[Any, _Entry] = LruCache(_MOST_SIGNATURES)
         self._of_floats: dict[tuple[type, ...], _Entry] = {}  # by the classes of arguments that are all floats
         self._lock = threading.RLock()
+        renew_lock_after_fork(self, "_lock", threading.RLock)
         self.traces = 0  # how often the function itself was called
         update_wrapper(self, function, updated=())  # its name, not its attributes: those of a `jit` would replace ours
 

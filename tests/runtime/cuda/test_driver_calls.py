@@ -15,11 +15,13 @@ from livegrad.ir.types import Dimension, Tensor, f32
 from livegrad.live.blocks import block, captured_block, edit
 from livegrad.live.cuda.executable import CudaExecutable
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.block import State
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If, While
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.live.update.diff_plans import Level
-from livegrad.runtime.cuda.driver import DeviceError
+from livegrad.runtime.cuda.device_memory import DeviceMemory
+from livegrad.runtime.cuda.driver import DeviceError, reason_for_no_cuda
 from tests.runtime.cuda.simulate import COMPILER, simulated
 from tests.runtime.cuda.simulated_driver import Result, SimulatedDriver
 
@@ -587,3 +589,13 @@ def test_edits_of_every_kind_leave_no_graph_event_or_memory_behind(driver):
     assert driver.count("cuGraphDestroy") == driver.count("cuGraphCreate") + driver.count("cuStreamEndCapture")
     assert driver.count("cuEventDestroy") == driver.count("cuEventCreate")
     assert driver.total - driver.free == in_use
+
+
+def test_what_is_dropped_after_the_driver_went_starts_no_driver() -> None:
+    with simulated():
+        engine, made = chain()
+        memory = DeviceMemory(64)
+    asked = reason_for_no_cuda.cache_info().misses
+    del engine, made, memory
+    gc.collect()
+    assert reason_for_no_cuda.cache_info().misses == asked

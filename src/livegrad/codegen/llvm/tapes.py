@@ -18,7 +18,8 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Type, bool_, components, i64
 from livegrad.ir.walk import functions_in, nodes_of, toposort
 from livegrad.ops.tape import tape_add, tape_set, tape_sum
-from livegrad.passes.in_place_loops import LOOPS, first_carried, written_operands
+from livegrad.passes.in_place_loops import first_carried, order_before_writes, written_operands
+from livegrad.passes.regions import LOOPS
 from livegrad.schedule.loops.cost_model import byte_size
 
 _WRITES = (tape_set, tape_add, tape_sum)
@@ -52,33 +53,9 @@ def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node
     copies = {writer for found in writers.values() for writer in found[:-1]}
     # A tape that is also a result must stay as it is: its writer takes a copy.
     copies |= {found[-1] for tape, found in writers.items() if tape in results}
-    before: dict[Node, list[Node]] = {}
-    for node in order:
-        for operand in node.operands:
-            if operand in writers and writers[operand][-1][0] is not node:
-                before.setdefault(writers[operand][-1][0], []).append(node)
-    return _ordered(results, before), copies
-
-
-def _ordered(results: Sequence[Node], before: dict[Node, list[Node]]) -> list[Node]:
-    order: list[Node] = []
-    state: dict[Node, bool] = {}
-    pending: list[tuple[Node, bool]] = [(node, False) for node in reversed(results)]
-    while pending:
-        node, ready = pending.pop()
-        if ready:
-            if not state[node]:
-                state[node] = True
-                order.append(node)
-            continue
-        if node in state:
-            continue
-        state[node] = False
-        pending.append((node, True))
-        for other in (*reversed(before.get(node, [])), *reversed(node.operands)):
-            if other not in state:
-                pending.append((other, False))
-    return order
+    ordered, kept = order_before_writes(results, {value: found[-1][0] for value, found in writers.items()})
+    copies |= {writers[value][-1] for value in kept}
+    return ordered, copies
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ from livegrad.live.compile.live_plan import LivePlan
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.live_graph import LiveGraph
 from livegrad.live.executor import Failure, Profile, RunReport
-from livegrad.runtime.cuda.driver import checked, device, driver
+from livegrad.runtime.cuda.driver import checked, device, driver, is_current
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Timing:
 
 
 def _destroy(events: list[Any], context_number: int) -> None:
-    if device().context_number == context_number:
+    if is_current(context_number):
         for event in events:
             driver.cuEventDestroy(event)
 

@@ -16,7 +16,7 @@ from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import cached_derivation
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, bool_, inner_types, scalar_of, shape_of
+from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, bool_, holds_tensor, scalar_of, shape_of
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get, make, set_
 from livegrad.ops.control import map_, parameters_of
@@ -231,10 +231,6 @@ def _only_reads_tensors(function: Function) -> bool:
         for inner in reachable_functions([function])
         for node in nodes_of(inner)
     )
-
-
-def holds_tensor(type: Type) -> bool:
-    return any(isinstance(inner, Tensor) for inner in inner_types(type))
 
 
 def _as_map(function: Function, arguments: Sequence[Operand]) -> list[Operand]:

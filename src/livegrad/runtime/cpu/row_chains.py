@@ -12,6 +12,7 @@ from math import prod
 
 from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.runtime.cpu.matmul_steps import native_product
+from livegrad.runtime.cpu.native.caches import second_level_bytes
 from livegrad.runtime.cpu.native.chain_kernel import HEADER, LIBRARY, MEMBER, PATCH
 from livegrad.runtime.cpu.native.matmul import goes_by_rows
 from livegrad.runtime.cpu.native.pool import default_threads
@@ -21,7 +22,7 @@ from livegrad.schedule.loops.cost_model import (
     LEAST_TILE_ROWS,
     MOST_TILE_ROWS,
     PRODUCT_ROWS,
-    TILE_BYTES,
+    TILE_SHARE,
     TILES_A_THREAD,
 )
 from livegrad.schedule.loops.nest import RowTile
@@ -46,7 +47,7 @@ def rows_of_tile(chain: RowChain) -> int | None:
     # Results do not depend on the number of tiles: rows are computed alike in any tile.
     processors = default_threads()
     fewest = max(FEWEST_TILES, TILES_A_THREAD * processors)
-    most = min(MOST_TILE_ROWS, TILE_BYTES // max(1, chain.row_bytes), total // fewest)
+    most = min(MOST_TILE_ROWS, second_level_bytes() // (TILE_SHARE * max(1, chain.row_bytes)), total // fewest)
     if total == rows:
         # As many for each processor, about alike, and of whole tiles.
         count = _whole(-(-total // max(1, most)), processors)

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Hashable, Iterable
 from typing import Any, Literal
 
-from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
+from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver, is_current
 
 ConditionKind = Literal["if", "while", "switch"]
 _CONDITIONS = {
@@ -190,6 +190,6 @@ class ExecutableGraph:
 
 
 def _destroy(executable: Any, graph: Any, context_number: int) -> None:
-    if device().context_number == context_number:
+    if is_current(context_number):
         driver.cuGraphExecDestroy(executable)
         driver.cuGraphDestroy(graph)

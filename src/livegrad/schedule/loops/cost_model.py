@@ -20,7 +20,6 @@ from livegrad.ops.transcendental import sqrt
 
 CACHE_LINE = 64  # bytes, on all processors that we run on
 SINGLE = 4  # bytes of the most common number
-SECOND_LEVEL_BYTES = 3 << 19  # cache of one core: 1.25 to 2 MB
 # What a core may expect to find in the caches later: its share of the last level.
 CACHED_BYTES = 1 << 24
 WIDEST_VECTOR = 64  # bytes
@@ -117,7 +116,7 @@ MANY_ADDITIONS, ADDITIONS_EACH, MOST_ADDED_CHUNKS = 1 << 16, 4, 16
 # bytes: a part of the second-level cache.
 SCRATCH_BYTES, SCRATCH_COST = 1 << 18, 8.0
 # Rows that go through the steps of a chain together: all that they write takes about half of the second-level cache.
-TILE_BYTES = SECOND_LEVEL_BYTES // 2
+TILE_SHARE = 2
 LEAST_TILE_ROWS, MOST_TILE_ROWS = 16, 96
 PRODUCT_ROWS = 6  # rows of the highest register tiles of most matrix products
 FEWEST_TILES, TILES_A_THREAD = 4, 2  # so that threads which are late find less to do
