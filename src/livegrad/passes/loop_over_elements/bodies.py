@@ -379,3 +379,5 @@ def with_unused_parameters(function: Function, at: int, types: Sequence[Type]) -
     own = function.parameter_types
     parameters = parameters_of([*own[:at], *types, *own[at:]])
     return Function(function.name, parameters, inline(function, [*parameters[:at], *parameters[at + len(types) :]]))
+
+
