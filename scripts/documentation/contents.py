@@ -187,7 +187,7 @@ PAGES = (
         "Blocks in one plan that you can edit while it runs. The guide is [The live engine](../engine.md).",
         (
             Section("The engine", ("livegrad.live",)),
-            Section("Blocks", (BLOCK, "livegrad.live.graph.description")),
+            Section("Blocks", (BLOCK, "livegrad.live.graph.block", "livegrad.live.graph.composite")),
             Section("Regions", ("livegrad.live.graph.regions",)),
             Section("External memory", ("livegrad.live.graph.sources",)),
             Section("Recording and replaying", ("livegrad.live.recording",)),

@@ -370,10 +370,12 @@ from livegrad.frontend.differentiable import (
 from livegrad.live.blocks import (
     block,
 )
-from livegrad.live.graph.description import (
+from livegrad.live.graph.block import (
     Block,
-    Composite,
     State,
+)
+from livegrad.live.graph.composite import (
+    Composite,
 )
 from livegrad.live.engine import (
     Engine,

@@ -42,6 +42,7 @@ from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
+from livegrad.schedule.loops.bounds_checks import eliminate_bounds_checks, optimise_scalar_loops
 from livegrad.schedule.loops.device import (
     assign_rows,
     batch_rows,
@@ -61,6 +62,7 @@ from livegrad.schedule.loops.vectorise import (
     vectorise_outer_loops,
     vectorise_short_rows,
 )
+from livegrad.schedule.loops.version_loops import version_loops
 from livegrad.schedule.plan import HostStep, KernelStep, Plan, Step
 from livegrad.schedule.plan_passes import (
     PlanPass,
@@ -150,6 +152,9 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(stream_stores, by_tile=True),
         LoopPass(split_into_items, by_tile=True),
         LoopPass(expand_without_code),
+        LoopPass(eliminate_bounds_checks, optional=True),
+        LoopPass(version_loops, optional=True),
+        LoopPass(optimise_scalar_loops, optional=True),
         LoopPass(interleave_lanes, optional=True),
     ),
     "cuda": (

@@ -33,7 +33,8 @@ _LIVE = {
     "livegrad.live.engine": "Engine",
     "livegrad.live.frame": "EngineError Frame",
     "livegrad.live.graph.append_buffer": "AppendBuffer",
-    "livegrad.live.graph.description": "Block Composite State",
+    "livegrad.live.graph.block": "Block State",
+    "livegrad.live.graph.composite": "Composite",
     "livegrad.live.graph.regions": "For If IfElse Switch While",
     "livegrad.live.graph.sources": "ExternalBuffer",
     "livegrad.live.profile": "chrome_trace",
@@ -145,7 +146,8 @@ GROUPS = {"ir": _IR, "live": _LIVE, "contexts": _CONTEXTS, "implicit": _IMPLICIT
 # Modules of classes that programs make objects of. Those of the IR are made too often to be wrapped.
 _MADE_BY_USERS = (
     "livegrad.contexts.", "livegrad.implicit.", "livegrad.live.engine", "livegrad.live.graph.append_buffer",
-    "livegrad.live.graph.description", "livegrad.live.graph.regions", "livegrad.tensors.tensor_graph",
+    "livegrad.live.graph.block", "livegrad.live.graph.composite", "livegrad.live.graph.regions",
+    "livegrad.tensors.tensor_graph",
 )  # fmt: skip
 # Those of engines are called too often.
 _METHODS_EXPLAINED = (

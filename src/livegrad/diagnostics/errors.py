@@ -119,28 +119,28 @@ _MOST_SEEN_PLACES = 100_000
 _own_files: set[str] = {functools.__file__}
 
 
-def caller_origins() -> tuple[Origin, ...]:
+def caller_origins(depth: int = 1) -> tuple[Origin, ...]:
     """The innermost frame outside this package, as the one place (or none) that a new node stands for.
 
-    The same place gives the same tuple: a node that is made again at its own line is recognised at a glance.
+    The same place gives the same tuple: a node that is made again at its own line is recognised at a glance. The
+    caller says how many frames, from its own on, are certainly of this package.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
         if code.co_filename not in _own_files:
+            origins = _seen_places.get((id(code), frame.f_lasti))
+            if origins is not None:
+                return origins
             if code.co_filename.startswith((PACKAGE_DIRECTORY, "<frozen ")):  # Python's loaders
                 _own_files.add(code.co_filename)
                 continue
             if code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("livegrad."):
                 frame = frame.f_back  # a method that `dataclass` wrote for one of our classes
                 continue
-            key = (id(code), frame.f_lasti)
-            origins = _seen_places.get(key)
-            if origins is None:
-                if len(_seen_places) >= _MOST_SEEN_PLACES:
-                    _seen_places.clear()
-                origins = _seen_places[key] = (Origin(code, frame.f_lasti),)
-            return origins
+            if len(_seen_places) >= _MOST_SEEN_PLACES:
+                _seen_places.clear()
+            return _seen_places.setdefault((id(code), frame.f_lasti), (Origin(code, frame.f_lasti),))
         frame = frame.f_back
     return ()
 

@@ -59,11 +59,20 @@ def lookup_can_fail(operands: Operands, attributes: Attributes) -> bool:
     """An index into a tensor; one of no dimensions has none to be wrong."""
     if not operands or not isinstance(operands[0].type, Tensor):
         return True
+    if not write_can_fail(operands, attributes):
+        return False
     places = map(known_integer, operands[1:])
     return not all(
         isinstance(size, int) and place is not None and 0 <= place < size
         for size, place in zip(operands[0].type.shape, places, strict=False)
     )
+
+
+def write_can_fail(operands: Operands, attributes: Attributes) -> bool:
+    """An index into a tensor that was not proved to be in range."""
+    if not operands or not isinstance(operands[0].type, Tensor):
+        return True
+    return len(dict(attributes).get("in_range", ())) < len(operands[0].type.shape)
 
 
 def loop_can_fail(operands: Operands, attributes: Attributes) -> bool:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.types import scalar_of, shape_of
 from livegrad.ir.walk import toposort
@@ -155,3 +156,46 @@ def _linear_parts(node: Node) -> tuple[tuple[Node, int], ...] | None:
             kinds = [scalar_of(value.type) for value in (node, operands[0])]
             return ((operands[0], 1),) if all(kind is not None and kind.kind in _INTEGERS for kind in kinds) else None
     return None
+
+
+class Box(NamedTuple):
+    """Evenly spaced elements along each dimension of a tensor, all inside; `axes` are the points' axes that move there,
+    in order (None: one element)."""
+
+    start: tuple[int, ...]
+    size: tuple[int, ...]
+    step: tuple[int, ...]
+    axes: tuple[int | None, ...]
+
+    @property
+    def is_dense(self) -> bool:
+        return all(step == 1 for step in self.step)
+
+
+def box_of(shape: Sequence[Size], indices: Sequence[Node]) -> Box | None:
+    """The box that the indices of all points fill, in the points' own order; None if they do not, or sizes are not
+    known.
+
+    >>> from livegrad.ops.movement import index_along
+    >>> box_of((9,), [index_along((3,), 0) * 2 + 1])
+    Box(start=(1,), size=(3,), step=(2,), axes=(0,))
+    """
+    points = shape_of(indices[0].type) if indices else ()
+    if not all(isinstance(size, int) for size in (*shape, *points)):
+        return None
+    start, size, step, axes = [], [], [], []
+    for extent, motion in zip(shape, map(motion_of, indices), strict=True):
+        count = 1 if motion.axis is None else points[motion.axis]
+        own = 1 if motion.axis is None or count == 1 else motion.step
+        if motion.start is None or motion.others or own < 1 or motion.start < 0 or count == 0:
+            return None
+        if motion.start + (count - 1) * own >= extent:  # type: ignore[operator]
+            return None
+        start.append(motion.start)
+        size.append(count)
+        step.append(own)
+        axes.append(None if count == 1 else motion.axis)
+    moving = [axis for axis in axes if axis is not None]
+    if moving != [axis for axis, count in enumerate(points) if count != 1]:
+        return None
+    return Box(tuple(start), tuple(size), tuple(step), tuple(axes))  # type: ignore[arg-type]

@@ -62,6 +62,17 @@ def read_entries(node: Node, entries: Sequence[Entry]) -> Node:
     return lookup(picked.source, *picked.indices())
 
 
+def element_node(node: Node, index: tuple[int, ...]) -> Node:
+    """The node of `x[index]` for integers that are in range: what `read_spans` makes of them."""
+    shape = shape_of(node.type)
+    count = len(index)
+    size = (1,) * count + shape[count:]
+    if size != shape:
+        first = tuple([place if place >= 0 else place + own for place, own in zip(index, shape, strict=False)])
+        node = slice_(node, start=first + (0,) * (len(shape) - count), size=size, step=(1,) * len(shape))
+    return reshape(node, shape=shape[count:])
+
+
 def read_spans(node: Node, entries: Sequence[Entry]) -> Node:
     own = [(item, size) for item, size in entries if size is not None]
     sizes = tuple(item.count for item, _ in own)  # type: ignore[union-attr]
@@ -204,19 +215,40 @@ def write_spans(node: Node, entries: Sequence[Entry], value: Node) -> Node:
     sizes = tuple(item.count for item, _ in own)  # type: ignore[union-attr]
     if 0 in sizes:
         return node
-    if shape_of(value.type) == ():
-        return select(_inside(node, own), broadcast_to(value, shape_of(node.type)), node)
+    low = tuple(_lowest(item) for item, _ in own)  # type: ignore[arg-type]
+    if sizes != shape_of(node.type) and all(isinstance(first, int) for first in low):
+        return _assign_spans(node, own, spread)
     placed = spread if kept == sizes else reshape(spread, shape=sizes)
     backward = tuple(axis for axis, (item, _) in enumerate(own) if item.step < 0)  # type: ignore[union-attr]
     placed = flip(placed, axes=backward) if backward else placed
     if sizes == shape_of(node.type):
         return placed
-    low = tuple(_lowest(item) for item, _ in own)  # type: ignore[arg-type]
+    # The first element depends on a symbolic size: a choice at each element of the tensor.
     interior = tuple(0 if item.count == 1 else abs(item.step) - 1 for item, _ in own)  # type: ignore[union-attr]
     used = [count + (count - 1) * between for count, between in zip(sizes, interior, strict=True)]
     high = tuple(size - a - n for (_, size), a, n in zip(own, low, used, strict=True))  # type: ignore[operator]
     padded = pad(placed, zero(element_type(node)), low=low, high=high, interior=interior)
     return select(_inside(node, own), padded, node)
+
+
+def _assign_spans(node: Node, own: Sequence[Entry], value: Node) -> Node:
+    """Values assigned to slices, by the index of each element along each axis."""
+    spans = [item for item, _ in own if isinstance(item, Span)]
+    shape = tuple(span.count for span in spans if span.kept)
+    value = value if shape_of(value.type) == shape else reshape(value, shape=shape)
+    backward = tuple(axis for axis, span in enumerate(filter(lambda span: span.kept, spans)) if span.step < 0)
+    value = flip(value, axes=backward) if backward else value
+    places: list[Node] = []
+    axis = 0
+    for span in spans:
+        place = filled(_lowest(span), TensorType(i64, shape))
+        if span.kept:
+            along, step = index_along(shape, axis), abs(span.step)
+            along = along if step == 1 else along * step
+            place = along if _lowest(span) == 0 else along + place
+            axis += 1
+        places.append(place)
+    return assign(node, value, *places)
 
 
 def _inside(node: Node, own: Sequence[Entry]) -> Node:

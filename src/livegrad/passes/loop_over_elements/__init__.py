@@ -1,27 +1,25 @@
 """The `loop_over_elements` pass: loop bodies that compute rows, columns and slices compute them element by element.
 
-For the CPU. A loop whose body writes part of a tensor, or has such a loop inside, becomes a nest of loops over elements:
-`scalarise_loops` and the scheduler make one kernel of it, which writes in place. Whatever cannot be proven to be
-in place stays a loop over whole tensors.
+For the CPU. A loop whose body writes part of a tensor, or has such a loop inside, becomes a nest of loops over
+elements. `scalarise_loops` and the scheduler make one kernel of it, which writes in place. A loop for which that cannot
+be proven stays a loop over whole tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Attribute, Function, Node, make_node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Tensor, Type
-from livegrad.ir.walk import nodes_of, ops_in, reachable_functions
+from livegrad.ir.walk import nodes_of, ops_in
 from livegrad.ops.aggregate import get, make, make_tuple
-from livegrad.ops.assignment import assign
 from livegrad.ops.control import parameters_of, while_loop
-from livegrad.ops.indexing import scatter_add
 from livegrad.ops.rules import zero
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.loop_over_elements.bodies import expand_condition, expand_function, with_unused_parameters
+from livegrad.passes.loop_over_elements.cost import gains_by_elements
 from livegrad.passes.loop_over_elements.elements import NotExpanded
 from livegrad.passes.loop_over_elements.versions import LOOPS, first_argument, is_array
 from livegrad.passes.scalarise_loops import scalarise_loops
@@ -29,18 +27,19 @@ from livegrad.passes.scalarise_loops import scalarise_loops
 
 def loop_over_elements(function: Function) -> Function:
     """The function with loops over elements in place of loops that write parts of tensors."""
-    return _expanded(function) if not ops_in(function).isdisjoint(LOOPS) else function
+    return expand_loops(function, gains_by_elements) if not ops_in(function).isdisjoint(LOOPS) else function
 
 
 @propagates_lines
-def _expanded(function: Function) -> Function:
-    return map_results(function, _expand_loop)
+def expand_loops(function: Function, is_chosen: Callable[[Node], bool]) -> Function:
+    """The function with loops over elements in place of the chosen loops, where one kernel can run them."""
+    return map_results(function, lambda node: _expand(node, is_chosen))
 
 
-def _expand_loop(node: Node) -> Node | None:
+def _expand(node: Node, is_chosen: Callable[[Node], bool]) -> Node | None:
     if node.op is get and node.operands[0].op is make:
         return node.operands[0].operands[node.attribute("index")]
-    if node.op not in LOOPS or not _is_worth_it(node):
+    if node.op not in LOOPS or not is_chosen(node):
         return None
     try:
         with originating_from(node.origins):
@@ -50,16 +49,6 @@ def _expand_loop(node: Node) -> Node | None:
     if not _is_in_place(loop):
         return None
     return make_tuple(*[get(loop, index=index) for index in range(node.attribute("carried"))])
-
-
-def _is_worth_it(loop: Node) -> bool:
-    """Whether a loop writes part of a tensor, somewhere in its nest."""
-    functions = reachable_functions([loop.attribute("body")])
-    return any(_writes_part(node) for function in functions for node in nodes_of(function))
-
-
-def _writes_part(node: Node) -> bool:
-    return node.op in (assign, scatter_add) and is_array(node.operands[1].type)
 
 
 def _by_element(node: Node) -> Node:
@@ -78,16 +67,8 @@ def _by_element(node: Node) -> Node:
 
 def _is_in_place(loop: Node) -> bool:
     """Whether one kernel can run the loop, once its numbers are scalars."""
-    parameters = parameters_of(_types(loop.operands))
+    parameters = parameters_of([operand.type for operand in loop.operands])
     alone = make_node(loop.op, parameters, loop.attributes)
     function = scalarise_loops(Function("nest", parameters, (alone,)))
-    loops = [node for node in nodes_of(function) if node.op in LOOPS and isinstance_of_tensors(node)]
+    loops = [node for node in nodes_of(function) if node.op in LOOPS]
     return bool(loops) and all(map(writes_in_place, loops))
-
-
-def isinstance_of_tensors(loop: Node) -> bool:
-    return any(isinstance(type, Tensor) for type in loop.attribute("body").parameter_types)
-
-
-def _types(nodes: Sequence[Node]) -> list[Type]:
-    return [node.type for node in nodes]

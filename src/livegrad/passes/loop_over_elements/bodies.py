@@ -1,7 +1,7 @@
 """Rewrites the functions of a nest so that they compute tensors element by element, in loops that write in place.
 
-In: the body of a loop, or a branch inside. Tensors that need memory of their own are written to scratch tensors: further
-carried values, which the nest gets from outside.
+In: the body of a loop, or a branch inside. Tensors that need memory of their own are written to scratch tensors. These
+are further carried values, which the nest gets from outside.
 """
 
 from __future__ import annotations
@@ -379,5 +379,3 @@ def with_unused_parameters(function: Function, at: int, types: Sequence[Type]) -
     own = function.parameter_types
     parameters = parameters_of([*own[:at], *types, *own[at:]])
     return Function(function.name, parameters, inline(function, [*parameters[:at], *parameters[at + len(types) :]]))
-
-

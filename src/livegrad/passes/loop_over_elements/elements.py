@@ -13,7 +13,7 @@ from typing import NamedTuple
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Node, make_node
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Scalar, Tensor, i64, shape_of
+from livegrad.ir.types import Scalar, Tensor, i64
 from livegrad.ops.comparison import bit_and, bit_not, bit_or, equal, greater, greater_equal, is_nan, less
 from livegrad.ops.control import check, make_for_loop
 from livegrad.ops.conversion import cast
@@ -69,6 +69,8 @@ def shifted(index: Node, start: int, step: int) -> Node:
     """`start + step * index`, with few operations."""
     if index.op is constant_op:
         return whole(start + step * index.attribute("value"))
+    if step == -1:
+        return start - index
     scaled = index if step == 1 else index * step
     return scaled if start == 0 else scaled + start
 
@@ -141,9 +143,7 @@ class Elements:
             return []
         if node.op.elementwise or node.op is check:
             needs = [(operand, index if isinstance(operand.type, Tensor) else ()) for operand in node.operands]
-        elif node.op is lookup:
-            needs = [(operand, index) for operand in node.operands[1:]]
-        elif node.op is lookup_or:
+        elif node.op is lookup or node.op is lookup_or:
             needs = [(operand, index) for operand in node.operands[1:]]
         elif node.op is concatenate:
             needs = list(zip(node.operands, self._parts(node, index), strict=True))
@@ -187,7 +187,8 @@ class Elements:
         source = node.operands[0]
         if source in self.memory:
             return self.read(node, source, tuple(index))
-        within = [_checked(place, size, axis) for axis, (place, size) in enumerate(zip(index, sizes(source), strict=True))]
+        bounds = enumerate(zip(index, sizes(source), strict=True))
+        within = [_checked(place, size, axis) for axis, (place, size) in bounds]
         return self.element(source, tuple(within))
 
     def _behind_border(self, node: Node, index: Index) -> tuple[Node | None, Index]:

@@ -11,6 +11,7 @@ from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.types import Tensor
 from livegrad.ir.walk import exchanged_functions, substitute, toposort
+from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import cond, for_loop, parameters_of, switch, while_loop
 from livegrad.ops.movement import broadcast, flip, iota, permute, reshape, slice_
 
@@ -25,7 +26,13 @@ def sink_into_regions(function: Function, constant_from: int) -> Function:
     Nothing writes the parameters from `constant_from` on.
     """
     constant = frozenset(function.parameters[constant_from:])
-    return map_results(function, lambda node: _sunk(node, constant) if node.op in _REGIONS else None)
+
+    def rule(node: Node) -> Node | None:
+        if node.op is get and node.operands[0].op is make:
+            return node.operands[0].operands[node.attribute("index")]
+        return _sunk(node, constant) if node.op in _REGIONS else None
+
+    return map_results(function, rule)
 
 
 def _sunk(node: Node, constant: Container[Node]) -> Node | None:

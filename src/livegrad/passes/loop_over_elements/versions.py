@@ -217,10 +217,9 @@ class Versions:
     def _separate(self, root: Node, read: Node, writer: Node, place: int) -> None:
         """Stores the part of an expression that reads a tensor before it is overwritten, or copies the tensor."""
         for node in self.tree(root):
-            if node is not read and not self.needs(node, writer) and read in self.tree(node):
-                if not self.in_memory(node):
-                    self.stored.add(node)
-                    return
+            if not self.in_memory(node) and not self.needs(node, writer) and read in self.tree(node):
+                self.stored.add(node)
+                return
         self.copied.add((writer, place))
 
     def last_version(self, parameter: Node, writers: dict[Node, tuple[Node, int]]) -> Node:
