@@ -12,15 +12,15 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor, i32, i64, shape_of
 from livegrad.ops.comparison import equal
 from livegrad.ops.elementwise import select
-from livegrad.ops.indexing import lookup, places_in_row, write_type
+from livegrad.ops.indexing import flat_indices, lookup, write_type
 from livegrad.ops.movement import iota, reshape
 from livegrad.ops.rules import or_zero, zero
 
 
 def _evaluate_assign(base: Any, updates: Any, *indices: Any) -> Any:
-    places = places_in_row(base.shape, indices)
+    positions = flat_indices(base.shape, indices)
     result = np.array(base, order="C")
-    result.reshape(-1)[places] = np.reshape(updates, -1)  # NumPy assigns in order
+    result.reshape(-1)[positions] = np.reshape(updates, -1)  # NumPy assigns in order
     return result
 
 
@@ -32,14 +32,14 @@ def _assign_jvp(y: Node, dbase: Node | None, dupdates: Node | None, *_: None) ->
 
 
 def _assign_transpose(y: Node, ct: Node, base: bool, updates: bool, *others: bool) -> tuple[Node | None, ...]:
-    _, given, *indices = y.operands
-    to_base = assign(ct, zero(given.type), *indices) if base else None
-    to_updates = _standing(lookup(ct, *indices), indices, shape_of(y.type)) if updates else None
+    _, update, *indices = y.operands
+    to_base = assign(ct, zero(update.type), *indices) if base else None
+    to_updates = _drop_overwritten(lookup(ct, *indices), indices, shape_of(y.type)) if updates else None
     return (to_base, to_updates, *[None] * len(indices))
 
 
-def _standing(values: Node, indices: list[Node], shape: tuple[Any, ...]) -> Node:
-    """The values of those assignments that no later one has overwritten, and zeros."""
+def _drop_overwritten(values: Node, indices: list[Node], shape: tuple[Any, ...]) -> Node:
+    """The values of the assignments that no later one overwrites; zero elsewhere."""
     points = shape_of(values.type)
     if not isinstance(values.type, Tensor) or not points or not indices:
         return values  # there is only one
