@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.problems_engine import POINTS, target_of, turning
 from livegrad.live.blocks import block, replace_body
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import While
 from livegrad.live.update.diff_plans import Level
 from livegrad.runtime.cuda.device_memory import memory_in_use

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.soak_graphs import BODIES, Described, DescribedGraph, calls_of, feed, make_blocks, realise, set_number
 from livegrad.live.blocks import edit
-from livegrad.live.graph.description import State
+from livegrad.live.graph.block import State
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.runtime.cuda.device_memory import memory_in_use
 

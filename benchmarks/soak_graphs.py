@@ -11,12 +11,13 @@ from livegrad.ir.types import Dimension, Tensor, f32
 from livegrad.live.blocks import append_block, block, captured_block
 from livegrad.live.engine import Engine
 from livegrad.live.graph.append_buffer import AppendBuffer
-from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.block import State
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.runtime.cuda import driver as driver_module
 from livegrad.runtime.cuda.driver import checked
-from livegrad.runtime.cuda.modules import loaded_function
+from livegrad.runtime.cuda.modules import load_function
 
 ROW = Tensor(f32, (Dimension.symbol("n"),))
 
@@ -68,7 +69,7 @@ def kernel_call(symbol: str) -> Callable[..., None]:
         words = np.array([*addresses, 0, np.prod(x.shape)], np.int64)
         words[2:3].view(np.float64)[0] = gain
         pointers = np.array([words.ctypes.data], np.uint64)
-        function = loaded_function(_KERNELS, "soak", symbol)
+        function = load_function(_KERNELS, "soak", symbol)
         checked(driver_module.driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, pointers.ctypes.data, 0))
 
     return call

@@ -16,7 +16,7 @@ from scripts.measure_code import Module, module_state, read_modules
 PROCESS_WIDE = {
     "the owner of state, and the one hook for forks": "state._switch state._fork_hooks",
     "identity is equality, in whatever session an object was made": (
-        "ir.node._table ir.types._interned ops.context._keys contexts.cache.interned_values._serials"
+        "ir.node._table ir.node._types ir.types._interned ops.context._keys contexts.cache.interned_values._serials"
     ),
     "tells of objects of the program, which may be used in any session": (
         "lazy.lazy_values._clock lazy.gradient_variables._variables lazy.gradient_variables._before_updates "
@@ -48,18 +48,16 @@ PROCESS_WIDE = {
         "runtime.cpu.native.unlocked_compile._machines"
     ),
     "devices and libraries that are opened once; device memory": (
-        "lazy.devices._cuda live.cuda.pinned._free runtime.cuda.device_memory._lock runtime.cuda.device_memory._pools "
-        "runtime.cuda.device_memory.make_room runtime.cuda.driver._context_numbers runtime.cuda.driver._start "
-        "runtime.cuda.driver.reason_for_no_cuda runtime.cuda.libraries.capture._lock "
-        "runtime.cuda.libraries.cublas.library runtime.cuda.libraries.cufft.library runtime.cuda.modules._functions "
-        "runtime.cuda.modules._lock runtime.cuda.nvrtc.reason_for_no_compiler runtime.opencl._context "
-        "runtime.opencl.reason_for_no_opencl"
+        "lazy.devices._cuda runtime.cuda.device_memory.make_room runtime.cuda.driver._context_numbers "
+        "runtime.cuda.driver._start runtime.cuda.driver.reason_for_no_cuda runtime.cuda.libraries.capture._lock "
+        "runtime.cuda.libraries.cublas.library runtime.cuda.libraries.cufft.library "
+        "runtime.cuda.nvrtc.reason_for_no_compiler runtime.opencl._context runtime.opencl.reason_for_no_opencl"
     ),
     "constants that are found when they are first needed": (
         "runtime.cpu.native.caches.second_level_bytes "
         "codegen.llvm.vector_math.large_angles._two_over_pi live.cpu.cpu_executor.machine_memory "
         "runtime.serialised.compiler_stamp runtime.serialised.emitter_stamp "
-        "tensors.methods.namespace"
+        "tensors.methods.namespace tensors.deferred._indexing"
     ),
     "extension points for users": (
         "implicit.nodes.node_types.NODE_TYPES implicit.nodes.node_types._BY_TAG ops.context._features "

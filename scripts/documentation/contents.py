@@ -25,6 +25,7 @@ CHAPTERS = {
     "Guides": {
         "Tensors": "tensors.md",
         "Functions": "functions.md",
+        "Kernels: coming from Numba, Taichi and Warp": "kernels.md",
         "Contexts": "context.md",
         "Assemblies and parts": "assemblies.md",
         "The live engine": "engine.md",
@@ -137,6 +138,7 @@ PAGES = (
                 (FUNCTION, f"{DIFFERENTIABLE}.plain_function", f"{DIFFERENTIABLE}.differentiable_function"),
             ),
             Section("Derivatives", (f"{DIFFERENTIABLE}.derivative_operators", f"{DIFFERENTIABLE}.pair"), ("no_diff",)),
+            Section("Arrays", (), ("inout", "parallel")),
             Section(
                 "Structs, interfaces and differentials",
                 (DIFFERENTIABLE,),
@@ -185,7 +187,7 @@ PAGES = (
         "Blocks in one plan that you can edit while it runs. The guide is [The live engine](../engine.md).",
         (
             Section("The engine", ("livegrad.live",)),
-            Section("Blocks", (BLOCK, "livegrad.live.graph.description")),
+            Section("Blocks", (BLOCK, "livegrad.live.graph.block", "livegrad.live.graph.composite")),
             Section("Regions", ("livegrad.live.graph.regions",)),
             Section("External memory", ("livegrad.live.graph.sources",)),
             Section("Recording and replaying", ("livegrad.live.recording",)),

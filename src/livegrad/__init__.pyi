@@ -48,6 +48,7 @@ from livegrad.frontend.differentiable.annotations import (
     dvec2,
     dvec3,
     dvec4,
+    inout,
     ivec2,
     ivec3,
     ivec4,
@@ -187,6 +188,8 @@ from livegrad.tensors.namespace import (
     cumulative_sum,
     diff,
     divide,
+    dynamic_slice,
+    dynamic_update_slice,
     e,
     einsum,
     empty,
@@ -332,6 +335,7 @@ from livegrad.frontend.function.function_library import (
     length,
     mix,
     normalize,
+    parallel,
     select,
     smoothstep,
     step,
@@ -366,10 +370,12 @@ from livegrad.frontend.differentiable import (
 from livegrad.live.blocks import (
     block,
 )
-from livegrad.live.graph.description import (
+from livegrad.live.graph.block import (
     Block,
-    Composite,
     State,
+)
+from livegrad.live.graph.composite import (
+    Composite,
 )
 from livegrad.live.engine import (
     Engine,
@@ -546,6 +552,8 @@ __all__ = [
     "cumulative_sum",
     "diff",
     "divide",
+    "dynamic_slice",
+    "dynamic_update_slice",
     "e",
     "einsum",
     "empty",
@@ -687,6 +695,7 @@ __all__ = [
     "length",
     "mix",
     "normalize",
+    "parallel",
     "select",
     "smoothstep",
     "step",
@@ -716,6 +725,7 @@ __all__ = [
     "dvec2",
     "dvec3",
     "dvec4",
+    "inout",
     "ivec2",
     "ivec3",
     "ivec4",

@@ -16,7 +16,7 @@ import numpy as np
 from livegrad.live import runtime
 from livegrad.live.compile import flatten, graph_compiler, live_plan, propagate, wire
 from livegrad.live.cpu import cpu_executor, cut_off
-from livegrad.live.graph import description, journal
+from livegrad.live.graph import block, block_graph, composite, journal
 from livegrad.live.update import apply, replan, rewire
 from tests.fuzz import engine as editor
 from tests.fuzz import engine_files, engine_mutants_run, engine_threads  # noqa: F401  (notes its mutants)
@@ -39,26 +39,26 @@ def _unfed_in_region() -> Iterator[Any]:
 
 @mutant("a disconnected number stays")
 def _disconnected_number_stays() -> Iterator[Any]:
-    disconnect = description.Graph.disconnect
+    disconnect = block_graph.Graph.disconnect
 
     def forgetful(self: Any, target: Any) -> None:
         entries = len(self.journal.entries)
         before = self.sources.get(target)
         disconnect(self, target)
         if (
-            isinstance(before, description.Setting)
+            isinstance(before, block_graph.Setting)
             and before.is_number
             and target.block.default_of(target.name) is not None
         ):
             del self.journal.entries[entries:]
 
-    with mock.patch.object(description.Graph, "disconnect", forgetful):
+    with mock.patch.object(block_graph.Graph, "disconnect", forgetful):
         yield
 
 
 @mutant("a loop's start may not change its kind")
 def _start_keeps_its_kind() -> Iterator[Any]:
-    give = description.Graph._give
+    give = block_graph.Graph._give
 
     def forgetful(self: Any, target: Any, value: Any) -> None:
         entries = len(self.journal.entries)
@@ -69,7 +69,7 @@ def _start_keeps_its_kind() -> Iterator[Any]:
         if target.name in getattr(target.block, "carried", ()) and was is not None and was != given:
             del self.journal.entries[entries:]
 
-    with mock.patch.object(description.Graph, "_give", forgetful):
+    with mock.patch.object(block_graph.Graph, "_give", forgetful):
         yield
 
 
@@ -77,7 +77,7 @@ def _start_keeps_its_kind() -> Iterator[Any]:
 def _dangling_output() -> Iterator[Any]:
     def trusting(self: Any, pin: Any) -> flatten.OutputRef:
         level = self
-        while isinstance(pin.block, description.Composite) and not hasattr(pin.block, "bodies"):
+        while isinstance(pin.block, composite.Composite) and not hasattr(pin.block, "bodies"):
             level, pin = level.inside(pin.block), pin.block.inner_outputs[pin.name]
         return flatten.OutputRef(level.key_of(pin.block), pin.name)
 
@@ -224,7 +224,7 @@ def _ordered_locks() -> Iterator[Any]:
             yield
 
     with (
-        mock.patch.object(description, "hold_locks", hold_in_order),
+        mock.patch.object(block_graph, "hold_locks", hold_in_order),
         mock.patch.object(engine_threads, "_LONG", 5.0),
     ):
         yield
@@ -250,19 +250,19 @@ def _journal_of_others() -> Iterator[Any]:
 
 @mutant("an input may be exposed twice")
 def _exposed_twice() -> Iterator[Any]:
-    with mock.patch.object(description.Composite, "_require_exposable"):
+    with mock.patch.object(composite.Composite, "_require_exposable"):
         yield
 
 
 @mutant("a name may be a number")
 def _any_name() -> Iterator[Any]:
-    make_pins = description.Block._make_pins
+    make_pins = block.Block._make_pins
 
     def trusting(self: Any, inputs: Any, outputs: Any) -> None:
         self.name = str(self.name)
         make_pins(self, inputs, outputs)
 
-    with mock.patch.object(description.Block, "_make_pins", trusting):
+    with mock.patch.object(block.Block, "_make_pins", trusting):
         yield
 
 

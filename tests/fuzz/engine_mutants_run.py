@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from livegrad.live import nan_watch, runtime
+from livegrad.live import engine, nan_watch, runtime
 from livegrad.live.blocks import source_files
 from livegrad.live.cpu import cpu_calls, cpu_executor
 from livegrad.live.graph import journal
@@ -115,7 +115,8 @@ def _only_the_address() -> Iterator[Any]:
 
 @mutant("memory that is bound again counts as resized for ever")
 def _never_bound_again() -> Iterator[Any]:
-    careless = "self.maker.bound[key] = plan.buffers[key].shape", "self.maker.bound[key] = (-1,)"
+    lost = 'BufferSpec(key, plan.buffers[key].element, (-1,), "external")'
+    careless = "self.maker.bound[key] = plan.buffers[key]", f"self.maker.bound[key] = {lost}"
     update = rewritten(cpu_executor.CpuExecutable.update, careless)
     with mock.patch.object(cpu_executor.CpuExecutable, "update", update):
         yield
@@ -146,7 +147,7 @@ def _exits() -> Iterator[Any]:
 
 @mutant("a watched file that is wrong leaves the frame as it is", run=engine_files)
 def _silent() -> Iterator[Any]:
-    with mock.patch.object(engine_files.lg.Engine, "_report_watches", return_value=None):
+    with mock.patch.object(engine, "report_watch_errors"):
         yield
 
 
@@ -172,10 +173,10 @@ def _old_helper() -> Iterator[Any]:
 
 @mutant("watchers of blocks that were removed stay", run=engine_files)
 def _watchers_stay() -> Iterator[Any]:
-    def trusting(self: Any) -> None:
-        for watch in tuple(self._journal.watches):
+    def trusting(journal: Any) -> None:
+        for watch in tuple(journal.watches):
             watch.block.debug.errors = [own for own in watch.block.debug.errors if own is not watch.error]
             watch.poll()
 
-    with mock.patch.object(engine_files.lg.Engine, "_poll_watches", trusting):
+    with mock.patch.object(engine, "poll_watches", trusting):
         yield

@@ -10,7 +10,7 @@ import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 import livegrad as lg
-from tests.fuzz import operations, operations_folding  # noqa: F401  register what programs are made of
+from tests.fuzz import operations, operations_folding, operations_updates  # noqa: F401  register what programs are made of
 from tests.fuzz.jax_by_numpy import evaluate
 from tests.fuzz.programs import Livegrad, Program, random_program
 
@@ -38,6 +38,8 @@ class _Jax:
 
     stop_gradient = staticmethod(jax.lax.stop_gradient)
     scan = staticmethod(jax.lax.scan)
+    cond = staticmethod(jax.lax.cond)
+    fori_loop = staticmethod(jax.lax.fori_loop)
     clip = staticmethod(jnp.clip)
     erf = staticmethod(jax.scipy.special.erf)
     logsumexp = staticmethod(jax.scipy.special.logsumexp)
@@ -55,6 +57,27 @@ class _Jax:
     @staticmethod
     def put(x: Any, key: Any, values: Any) -> Any:
         return x.at[key].set(values)
+
+    @staticmethod
+    def window(x: Any, starts: Any, sizes: Any) -> Any:
+        return jax.lax.dynamic_slice(x, starts, sizes)
+
+    @staticmethod
+    def put_window(x: Any, starts: Any, sizes: Any, values: Any) -> Any:
+        values = jnp.broadcast_to(jnp.asarray(values, x.dtype), sizes)
+        return jax.lax.dynamic_update_slice(x, values, starts)
+
+    @staticmethod
+    def update_at(x: Any, key: Any, values: Any, name: str) -> Any:
+        if name != "mul":
+            return getattr(x.at[key], name)(values)
+        # One after the other: JAX has no derivative of products at places that may be the same.
+        places = np.arange(x.size).reshape(x.shape)[key]
+        values = jnp.broadcast_to(values, places.shape).ravel()
+        flat = x.ravel()
+        for number, place in enumerate(places.ravel()):
+            flat = flat.at[place].set(flat[place] * values[number])
+        return flat.reshape(x.shape)
 
     @staticmethod
     def searchsorted(x: Any, y: Any, *, side: str) -> Any:

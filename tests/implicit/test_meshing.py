@@ -201,7 +201,7 @@ def test_a_field_that_jumps_has_a_closed_mesh() -> None:
 def gathered_at_once(level: Any, half: int, group: Any, count: int) -> list[Any]:
     """The planes of groups without pieces, each row as one sum."""
     steps = [(level.cell[:, axis] & 1) * float(half) for axis in range(3)]
-    moved = in_batches(dual_clusters._moved_planes(), [*level.planes(slice(None)), *steps], ())
+    moved = in_batches(dual_clusters._move_planes(), [*level.planes(slice(None)), *steps], ())
     return [np.bincount(group, row, count) for row in moved]
 
 
@@ -224,7 +224,7 @@ def test_a_mesh_made_in_pieces_has_the_bits_of_one_made_at_once(sharp: bool, mon
         monkeypatch.setattr(module, "in_batches", in_batches_and_noted)
     in_pieces = surface(700)
     assert max(lengths) == 700
-    monkeypatch.setattr(dual_clusters, "_gathered", gathered_at_once)
+    monkeypatch.setattr(dual_clusters, "_gather", gathered_at_once)
     whole = surface(1 << 30)
     assert max(lengths) > 5000
     np.testing.assert_array_equal(in_pieces.vertices, whole.vertices)

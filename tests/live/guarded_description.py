@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from livegrad.live.graph.description import Graph
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.journal import Postbox
 
 

@@ -14,7 +14,8 @@ import livegrad as lg
 from livegrad.ir.leaves import parameter
 from livegrad.live.blocks import block
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.block import State
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.sources import Setting
 from livegrad.live.update import apply, replan
 from livegrad.live.update.reorder import CycleError, reorder

@@ -16,7 +16,8 @@ from livegrad.live.compile.network import Network
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.engine import Engine
 from livegrad.live.graph.append_buffer import AppendBuffer
-from livegrad.live.graph.description import Composite, Pin, State
+from livegrad.live.graph.block import Pin, State
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If, IfElse, Switch, While
 from livegrad.live.update.diff_plans import Level
 

@@ -17,7 +17,8 @@ from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, f32, f64
 from livegrad.live.blocks import append_block, block, edit, watch
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.block import State
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If, IfElse, Switch
 from livegrad.live.graph.sources import ExternalBuffer, Given
 from livegrad.live.update.diff_plans import Level

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from livegrad.live.blocks import block, edit
 from livegrad.live.compile.graph_compiler import compile_graph
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import State
+from livegrad.live.graph.block import State
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.live.update.diff_plans import diff_plans
 

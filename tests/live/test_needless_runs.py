@@ -13,7 +13,8 @@ import livegrad as lg
 from livegrad.live.blocks import append_block, block, captured_block, edit
 from livegrad.live.engine import Engine
 from livegrad.live.graph.append_buffer import AppendBuffer
-from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.block import State
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If, IfElse, Switch, While
 from livegrad.live.graph.sources import ExternalBuffer
 

@@ -14,7 +14,7 @@ from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, f32
 from livegrad.live.blocks import append_block, block
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If, IfElse, Switch, While
 from livegrad.live.update.diff_plans import Level
 from livegrad.ops.context import context

@@ -13,7 +13,7 @@ import pytest
 import livegrad as lg
 from livegrad.live.blocks import block
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite
+from livegrad.live.graph.composite import Composite
 from livegrad.live.update.diff_plans import Level
 from livegrad.runtime.cpu.kernel_code import Compiling
 from tests.fuzz.engine_kept import compare_with_scratch

@@ -10,7 +10,7 @@ import numpy as np
 
 from livegrad.live.blocks import block, edit
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite
+from livegrad.live.graph.composite import Composite
 
 NUMBERS = np.arange(4, dtype=np.float32)
 

@@ -8,7 +8,7 @@ from livegrad.ir.dimension import Dimension
 from livegrad.ir.types import Tensor, f32
 from livegrad.live.blocks import block
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite
+from livegrad.live.graph.composite import Composite
 from livegrad.live.update.diff_plans import Level
 
 N = Dimension.symbol("n")

@@ -19,7 +19,8 @@ from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.compile.wire import wire
 from livegrad.live.engine import Engine, EngineError
 from livegrad.live.graph.append_buffer import AppendBuffer
-from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.block import State
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If, While
 from livegrad.live.graph.shape_rules import apply_shape_rule
 from livegrad.live.profile import chrome_trace

@@ -182,11 +182,11 @@ def test_graphs_that_are_built_and_never_run_go_away():
 
 
 def test_reading_data_of_changing_shapes_keeps_a_bounded_number_of_programs(monkeypatch):
-    monkeypatch.setattr(compiled_graphs._programs.current.by_key, "most", 8)
+    monkeypatch.setattr(compiled_graphs.programs_of_session.current.by_key, "most", 8)
     for size in range(1, 30):
         x = lg.asarray(np.ones(size, np.float32))
         np.testing.assert_array_equal((x * 3.0 + 0.5).numpy(), np.full(size, 3.5))
-        assert len(compiled_graphs._programs.current.by_key) <= 8
+        assert len(compiled_graphs.programs_of_session.current.by_key) <= 8
 
 
 def test_a_tensor_takes_its_values_and_its_history_with_it():

@@ -118,28 +118,28 @@ _MOST_CACHED_ORIGINS = 100_000
 _library_files: set[str] = {functools.__file__}
 
 
-def caller_origins() -> tuple[Origin, ...]:
+def caller_origins(depth: int = 1) -> tuple[Origin, ...]:
     """The location of the innermost frame outside this package, in a tuple, which is empty if there is none.
 
     Equal locations give the same tuple, so that a node that is created again at its line is recognised by identity.
+    `depth` is the number of frames, from the caller's own on, that certainly belong to this package.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
         if code.co_filename not in _library_files:
+            origins = _cached_origins.get((id(code), frame.f_lasti))
+            if origins is not None:
+                return origins
             if code.co_filename.startswith((PACKAGE_DIRECTORY, "<frozen ")):  # Python's loaders
                 _library_files.add(code.co_filename)
                 continue
             if code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("livegrad."):
                 frame = frame.f_back  # a method that `dataclass` generated for one of our classes
                 continue
-            key = (id(code), frame.f_lasti)
-            origins = _cached_origins.get(key)
-            if origins is None:
-                if len(_cached_origins) >= _MOST_CACHED_ORIGINS:
-                    _cached_origins.clear()
-                origins = _cached_origins[key] = (Origin(code, frame.f_lasti),)
-            return origins
+            if len(_cached_origins) >= _MOST_CACHED_ORIGINS:
+                _cached_origins.clear()
+            return _cached_origins.setdefault((id(code), frame.f_lasti), (Origin(code, frame.f_lasti),))
         frame = frame.f_back
     return ()
 

@@ -45,7 +45,6 @@ FUNCTIONS = {
     "hstack": "concat",
 }
 METHODS = {
-    "at": "x[index] = value: the handle then stands for the new tensor",
     "block_until_ready": "x.execute()",
     "clone": "copy.copy(x)",
     "copy": "copy.copy(x)",

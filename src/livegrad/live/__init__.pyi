@@ -30,10 +30,12 @@ from livegrad.live.frame import (
 from livegrad.live.graph.append_buffer import (
     AppendBuffer,
 )
-from livegrad.live.graph.description import (
+from livegrad.live.graph.block import (
     Block,
-    Composite,
     State,
+)
+from livegrad.live.graph.composite import (
+    Composite,
 )
 from livegrad.live.graph.regions import (
     For,
@@ -79,8 +81,8 @@ __all__ = [
     "Frame",
     "AppendBuffer",
     "Block",
-    "Composite",
     "State",
+    "Composite",
     "For",
     "If",
     "IfElse",

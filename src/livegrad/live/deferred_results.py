@@ -7,7 +7,7 @@ from typing import Any
 
 from livegrad.live.executor import Reading
 from livegrad.live.frame import Frame
-from livegrad.live.graph.description import Debug
+from livegrad.live.graph.block import Debug
 from livegrad.live.graph.sources import Numbers
 
 

@@ -15,31 +15,20 @@ from typing import Any, Literal
 
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
 from livegrad.ir.source_lines import ambient
-from livegrad.live.compile.flatten import find_keys, output_keys
 from livegrad.live.compile.graph_compiler import compile_graph
 from livegrad.live.compile.live_plan import LivePlan
 from livegrad.live.compile.phases import describe_phases
 from livegrad.live.cpu.cpu_executor import CpuExecutor
 from livegrad.live.executor import Executable, Executor, Reading
-from livegrad.live.frame import EngineError, Frame, describe_frame
-from livegrad.live.graph.description import (
-    AnyBlock,
-    Block,
-    Graph,
-    Pin,
-    Place,
-    State,
-    StateValue,
-    Watch,
-    only_output,
-    require_block,
-)
+from livegrad.live.frame import Frame, describe_frame
+from livegrad.live.graph.block import AnyBlock, Block, Pin, State, Watch, only_output
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.drawing import draw_blocks
 from livegrad.live.graph.gradient_source import GradientSource
-from livegrad.live.graph.journal import MANY, Journal, Observer, merge_entries
-from livegrad.live.graph.problems import Problem
+from livegrad.live.graph.journal import MANY, Journal, Observer, StateValue, StructureChange, merge_entries
 from livegrad.live.graph.sources import ExternalBuffer, Numbers, feature_value
-from livegrad.live.readings import AskedReading
+from livegrad.live.output_reader import OutputReader, graph_containing
+from livegrad.live.poll_watches import poll_watches, report_watch_errors
 from livegrad.live.runtime import Runtime
 from livegrad.live.update.apply import Applier
 from livegrad.ops.context import FeatureLevel, feature_named, parse_feature
@@ -47,7 +36,7 @@ from livegrad.state import renew_lock_after_fork
 
 
 def _make_cuda_executor() -> Executor:
-    """On the first GPU. Imported here: who stays on the CPU should not wait for the libraries of the driver."""
+    """For the first GPU. Imported on demand, so that programs on the CPU do not load the driver's libraries."""
     return import_module("livegrad.live.cuda").CudaExecutor()
 
 
@@ -71,12 +60,12 @@ class Engine(GradientSource):
 
     def __init__(self, backend: str | Executor = "cpu", *, reuse_memory: bool = False) -> None:
         if isinstance(backend, str):
-            maker = EXECUTORS.get(backend)
-            if maker is None:
+            make = EXECUTORS.get(backend)
+            if make is None:
                 raise UsageError(
                     f"there is no backend `{backend}`", where=caller_origin(), expected="one of " + ", ".join(EXECUTORS)
                 )
-            backend = maker()
+            backend = make()
         if not all(hasattr(backend, part) for part in ("name", "build")):
             expected = "one of " + ", ".join(EXECUTORS)
             raise UsageError("not a backend", where=caller_origin(), expected=expected, found=shown(backend))
@@ -88,9 +77,8 @@ class Engine(GradientSource):
         self.graph.is_engine = self.graph.journal.is_engines = True
         self.frame = Frame(0)
         self.before_frame: list[Callable[[], None]] = []  # called first in each frame
-        self._keys: dict[Pin, str] = {}  # of the buffers of outputs that were read
-        self._keys_of: tuple[object, int] = None, 0  # with these connections, after so many structural edits
         self._runtime = Runtime()
+        self._reader = OutputReader(self.graph, self._runtime)
         self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
         renew_lock_after_fork(self._runtime, "lock", RLock)
         renew_lock_after_fork(self._journal, "lock", RLock)
@@ -183,21 +171,21 @@ class Engine(GradientSource):
             found = type(feature).__name__
             raise UsageError("not the name of a feature", where=caller_origin(), expected="text", found=found)
         level = parse_feature(feature)
-        # No other plan takes the place of this one meanwhile.
+        # The lock keeps the plan from being replaced meanwhile.
         with self.graph.editing(), self._journal.observed("feature", None, level, value):
             declared, plan = feature_named(level.feature).type, self.plan
             types = [] if declared is None else [declared]
             if plan is not None and level in plan.readers:
                 types += plan.types_of_number(level)
-            own = feature_value(value, types, f"feature `{feature}`")
-            self._journal.write("feature", level, repr(own))
-            self._applier.wanted_features[level] = own
+            number = feature_value(value, types, f"feature `{feature}`")
+            self._journal.write("feature", level, repr(number))
+            self._applier.wanted_features[level] = number
 
     def keep(self, pin: Pin | Block) -> None:
         """Declares that an output will be read, so that its memory is not shared."""
         with self.graph.editing(), self._journal.observed("keep", None, pin):
-            keys = self._buffer_keys(only_output(pin))
-            self._journal.write("structure", Place(self.graph, ()), "kept")
+            keys = self._reader.buffer_keys(only_output(pin))
+            self._journal.write("structure", StructureChange(self.graph, ()), "kept")
             self._applier.kept.update(keys)
 
     def reset(self, state: State) -> None:
@@ -220,14 +208,14 @@ class Engine(GradientSource):
         runtime, journal, transaction = self._runtime, self._journal, self._runtime.transaction
         with runtime.lock:
             try:
-                if runtime.asked:
-                    runtime.fill_asked()
+                if runtime.requests:
+                    runtime.answer_requests()
                 if runtime.unsettled is not None or runtime.is_advancing or runtime.readings:
                     runtime.settle()
                 for prepare in self.before_frame:
                     prepare()
                 if journal.watches:
-                    self._poll_watches()
+                    poll_watches(journal)
                 if transaction.is_open:
                     self._applier.recover()
                 elif transaction.changed:
@@ -236,20 +224,20 @@ class Engine(GradientSource):
                 if journal.entries or journal.applying or journal.mailbox or not runtime.is_quiet:
                     self._run_frame(frame)
                 if journal.watches:
-                    self._report_watches(frame)
+                    report_watch_errors(self.graph, frame)
                 if transaction.changed:
                     transaction.put(vars(self), "frame", frame)
                 else:
                     self.frame = frame
-                transaction.is_open = False  # last of all: from here on the frame has happened
+                transaction.is_open = False  # last: this commits the frame
                 if journal.observer is not None:
                     journal.observer.frame_ends(frame)
             except BaseException:
-                ambient.reset()  # an interrupt may have kept a context from being left
+                ambient.reset()  # an interrupt may have skipped the exit of a context
                 raise
             finally:
-                if runtime.asked:
-                    runtime.fill_asked()
+                if runtime.requests:
+                    runtime.answer_requests()
         return frame
 
     def _run_frame(self, frame: Frame) -> None:
@@ -257,7 +245,7 @@ class Engine(GradientSource):
         quiet = runtime.is_quiet
         with journal.lock:
             if journal.deliver():
-                # In this order: an interrupt in between leaves some edits twice, which comes to the same.
+                # In this order: after an interrupt in between, some edits are applied twice, with the same result.
                 entries = [*journal.applying, *journal.entries]
                 journal.applying = merge_entries(entries) if len(entries) >= MANY else entries
                 journal.entries = []
@@ -268,11 +256,11 @@ class Engine(GradientSource):
                 return
             transaction.is_open = True
             hot_update = applier.find_hot_update(entries[0]) if quiet and len(entries) == 1 else None
-            left = applier.apply(entries, frame) if hot_update is None else []
-        # What runs was compiled: from here on, edits need not wait.
+            pending = applier.apply(entries, frame) if hot_update is None else []
+        # The plan is compiled: from here on, edits need not wait.
         if hot_update is not None:
             applier.apply_hot_update(*hot_update, entries[0].detail, frame)
-            transaction.changed.clear()  # the number stays; if we get no further, it is given once more
+            transaction.changed.clear()  # the number stays; after an interrupt it is set once more
             journal.applying = []
             return
         if runtime.executable is not None:
@@ -281,32 +269,7 @@ class Engine(GradientSource):
         else:
             frame.failed = frozenset(runtime.failed)
         frame.problems = runtime.problems
-        transaction.put(vars(journal), "applying", left)
-
-    def _poll_watches(self) -> None:
-        """Lets watched files make their edits, before a frame takes the journal."""
-        journal = self._journal
-        with journal.lock:
-            homes = ((watch, watch.block.home) for watch in journal.watches)
-            journal.watches = [watch for watch, home in homes if home is not None and home.journal is journal]
-            watches = tuple(journal.watches)
-        for watch in watches:
-            if watch.error in watch.block.debug.errors:
-                watch.block.debug.errors.remove(watch.error)
-            watch.poll()
-
-    def _report_watches(self, frame: Frame) -> None:
-        """What is wrong with watched files is a problem of the frame, though the last code keeps running."""
-        with self._journal.lock:
-            for watch in self._journal.watches:
-                keys, debug = find_keys(self.graph, watch.block), watch.block.debug
-                if keys and watch.error is not None:
-                    # What was wrong with the code before is no longer in the file.
-                    gone = [p for p in frame.problems if p.block is watch.block and p.pin is None]
-                    others = [p for p in frame.problems if p not in gone]
-                    frame.problems = (*others, Problem(keys[0], watch.block, None, watch.error))
-                    of_code = {id(p.error) for p in gone}
-                    debug.errors = [*(error for error in debug.errors if id(error) not in of_code), watch.error]
+        transaction.put(vars(journal), "applying", pending)
 
     @property
     def profiling(self) -> Literal["off", "block", "step"]:
@@ -334,13 +297,8 @@ class Engine(GradientSource):
         Raises if the running plan does not match the described graph; `running=True` returns the value of the running
         plan.
         """
-        done = self._runtime.attempt(lambda: self._read(pin, running))
-        return self._ask(pin, running).result() if done is None else done[0]
-
-    def _read(self, pin: Pin | Block, running: bool) -> Numbers:
-        self._runtime.settle()
-        executable, key = self._readable(pin, running)
-        return executable.read(key)
+        attempt = self._runtime.attempt(lambda: self._reader.read(pin, running))
+        return self._reader.request(pin, running).result() if attempt is None else attempt[0]
 
     def read_async(self, pin: Pin | Block, *, running: bool = False) -> Reading:
         """Like `read`, without waiting. Returns a reading with `ready()` and `result()`, which later frames do not
@@ -354,45 +312,8 @@ class Engine(GradientSource):
         >>> float(reading.result()), reading.ready()
         (8.0, True)
         """
-        done = self._runtime.attempt(lambda: self._read_later(pin, running))
-        return self._ask(pin, running) if done is None else done[0]
-
-    def _read_later(self, pin: Pin | Block, running: bool) -> Reading:
-        self._runtime.settle()
-        executable, key = self._readable(pin, running)
-        return executable.read_later(key)
-
-    def _ask(self, pin: Pin | Block, running: bool) -> AskedReading:
-        """A reading for when no other thread has the lock of frames."""
-        own = only_output(pin)
-        asked = AskedReading(self._runtime.lock, lambda: self._read_later(own, running))
-        self._runtime.asked.append(asked)
-        return asked
-
-    def _readable(self, pin: Pin | Block, running: bool) -> tuple[Executable, str]:
-        """The buffer behind an output, with its value in it."""
-        own, runtime = only_output(pin), self._runtime
-        if running.__class__ is not bool:
-            raise UsageError("`running` must be True or False", where=caller_origin(), found=shown(running))
-        if runtime.transaction.is_open:
-            raise UsageError("the last frame was interrupted", where=caller_origin(), help="call step() again")
-        if runtime.problems and not running:
-            raise EngineError(runtime.problems)
-        executable = runtime.executable
-        key = "" if executable is None else self._buffer_key(own, executable.plan)
-        if executable is None or key not in executable.plan.buffers:
-            if runtime.problems:
-                raise EngineError(runtime.problems)
-            raise UsageError(f"`{own}` has no value yet", where=caller_origin(), help="call step() first")
-        producer = executable.plan.producer.get(key)
-        if producer is not None:
-            runtime.want(producer)
-            if producer in runtime.failed:
-                raise runtime.failed[producer]
-            if producer in executable.waiting:
-                runtime.catch_up(producer)
-        runtime.restore(key)
-        return executable, key
+        attempt = self._runtime.attempt(lambda: self._reader.read_later(pin, running))
+        return self._reader.request(pin, running) if attempt is None else attempt[0]
 
     def observe(self, begin: Callable[[], Observer] | None) -> None:
         """Notifies an observer of all further edits and frames, one at a time. None removes the observer.
@@ -410,10 +331,10 @@ class Engine(GradientSource):
                     where=caller_origin(),
                     help="close the other recording first",
                 )
-            made = None if begin is None else begin()
-            if made is not None and not hasattr(made, "frame_begins"):
-                raise UsageError("not an observer", where=caller_origin(), found=type(made).__name__)
-            self._journal.observer = made
+            observer = None if begin is None else begin()
+            if observer is not None and not hasattr(observer, "frame_begins"):
+                raise UsageError("not an observer", where=caller_origin(), found=type(observer).__name__)
+            self._journal.observer = observer
 
     @property
     def features(self) -> Mapping[FeatureLevel, Any]:
@@ -469,7 +390,7 @@ class Engine(GradientSource):
         with runtime.lock:
             runtime.is_quiet = False
             try:
-                runtime.fill_asked()
+                runtime.answer_requests()
                 runtime.settle()
                 runtime.take_readings(wait=True)
             finally:
@@ -487,42 +408,4 @@ class Engine(GradientSource):
 
     def graph_of(self, block: Block) -> Graph:
         """Returns the graph that contains a block: that of the engine or of a composite."""
-        require_block(block)
-        if block.home is None or not find_keys(self.graph, block):
-            raise UsageError(f"block `{block.name}` is not in this engine", where=caller_origin())
-        return block.home
-
-    def _buffer_keys(self, pin: Pin) -> list[str]:
-        """The buffers behind an output; a composite's are those of the block inside, which may be running still."""
-        known = self._runtime.compilation
-        with self._journal.lock:
-            self.graph_of(pin.block)
-            found = output_keys(self.graph, pin) or (known and output_keys(self.graph, pin, running=known.network))
-        if not found:
-            raise UsageError(f"`{pin}` no longer exists", where=caller_origin())
-        return [ref.key for ref in found]
-
-    def _buffer_key(self, pin: Pin, plan: LivePlan) -> str:
-        """The buffer behind an output; of several places that it has, the one that is not inside of a region.
-
-        It is looked for once: the same outputs are read frame after frame.
-        """
-        structural = self._journal.structural
-        if self._keys_of[0] is not plan.connections or self._keys_of[1] != structural:
-            self._keys_of, self._keys = (plan.connections, structural), {}
-        found = self._keys.get(pin)
-        if found is None:
-            found = self._keys[pin] = self._find_buffer_key(pin, plan)
-        return found
-
-    def _find_buffer_key(self, pin: Pin, plan: LivePlan) -> str:
-        keys = self._buffer_keys(pin)
-        if len(keys) > 1:
-            outside = [key for key in keys if key in plan.buffers and plan.buffers[key].lifetime == "graph"]
-            keys = outside or keys
-        if len(keys) > 1:
-            help = "expose it, and read it there"
-            raise UsageError(
-                f"`{pin}` exists in several places", where=caller_origin(), found=", ".join(keys), help=help
-            )
-        return keys[0]
+        return graph_containing(block, self.graph)

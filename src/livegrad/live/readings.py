@@ -37,7 +37,7 @@ class Attempts:
                 lock.release()
 
 
-class AskedReading(Attempts):
+class RequestedReading(Attempts):
     """A reading that is made between frames; until then it is not ready, and `result` waits."""
 
     def __init__(self, lock: Any, make: Callable[[], Reading]) -> None:

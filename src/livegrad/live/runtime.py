@@ -18,11 +18,11 @@ from livegrad.live.compile.network import NetworkNode, limits_of
 from livegrad.live.deferred_results import Readings, Times, notify_calls, notify_limits, notify_times
 from livegrad.live.executor import Executable, Reading, RunReport
 from livegrad.live.frame import Frame, postpone
-from livegrad.live.graph.description import Block
+from livegrad.live.graph.block import Block
 from livegrad.live.graph.problems import Problem
 from livegrad.live.graph.sources import Numbers
 from livegrad.live.nan_watch import find_nans
-from livegrad.live.readings import AskedReading, Attempts
+from livegrad.live.readings import Attempts, RequestedReading
 from livegrad.live.stale import steps_to_restore
 from livegrad.live.stale_sets import StaleSet, StaleSets
 from livegrad.live.transaction import Transaction
@@ -40,7 +40,7 @@ class Runtime(Attempts):
     def __init__(self) -> None:
         super().__init__(RLock())
         self.transaction = Transaction()
-        self.asked: list[AskedReading] = []  # for by other threads, while this one has the lock
+        self.requests: list[RequestedReading] = []  # of other threads, while this one holds the lock
         self.profiling: Literal["off", "block", "step"] = "off"
         self.executable: Executable | None = None
         self.compilation: Compilation | None = None
@@ -63,12 +63,12 @@ class Runtime(Attempts):
         self.still: set[str] = set()  # states that have their next value, which was not computed again since
         self.is_quiet = False  # nothing is stale by itself, wrong or measured: one hot number is all of a frame's work
 
-    def fill_asked(self) -> None:
+    def answer_requests(self) -> None:
         """Gives other threads the values that they asked for while a frame ran, before another one changes them."""
-        count = len(self.asked)
-        for reading in self.asked[:count]:
+        count = len(self.requests)
+        for reading in self.requests[:count]:
             reading.fill()
-        del self.asked[:count]
+        del self.requests[:count]
 
     def settle(self) -> None:
         """Waits for a frame whose steps may still fail, draws the consequences, and lets states take their values.

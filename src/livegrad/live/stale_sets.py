@@ -12,7 +12,7 @@ from typing import Any
 from livegrad.ir.lru import LruCache
 from livegrad.live.compile.live_plan import LivePlan
 from livegrad.live.compile.network import NetworkNode, limits_of
-from livegrad.live.graph.description import Debug, Tally
+from livegrad.live.graph.block import Debug, Tally
 from livegrad.live.stale import Contents, stale_steps
 
 _MOST_SETS = 256

@@ -59,11 +59,20 @@ def lookup_can_fail(operands: Operands, attributes: Attributes) -> bool:
     """An index into a tensor may be out of range. A tensor of rank 0 takes no index."""
     if not operands or not isinstance(operands[0].type, Tensor):
         return True
+    if not write_can_fail(operands, attributes):
+        return False
     indices = map(known_integer, operands[1:])
     return not all(
         isinstance(size, int) and index is not None and 0 <= index < size
         for size, index in zip(operands[0].type.shape, indices, strict=False)
     )
+
+
+def write_can_fail(operands: Operands, attributes: Attributes) -> bool:
+    """An index into a tensor that is not proved to be in range may fail."""
+    if not operands or not isinstance(operands[0].type, Tensor):
+        return True
+    return len(dict(attributes).get("in_range", ())) < len(operands[0].type.shape)
 
 
 def loop_can_fail(operands: Operands, attributes: Attributes) -> bool:

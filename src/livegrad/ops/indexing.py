@@ -12,7 +12,7 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Tensor, Type, i32, i64, shape_of
 from livegrad.ops.comparison import greater_equal, less
 from livegrad.ops.elementwise import select
-from livegrad.ops.failing import lookup_can_fail
+from livegrad.ops.failing import lookup_can_fail, write_can_fail
 from livegrad.ops.movement import broadcast, require_tensor
 from livegrad.ops.rules import or_zero, zero
 
@@ -31,9 +31,16 @@ def _index_shape(tensor: Tensor, indices: tuple[Type, ...]) -> tuple[bool, tuple
     return lifted, shape_of(indices[0]) if indices else ()
 
 
-def _lookup_type(source: Type, *indices: Type) -> Type:
+def _require_axes(tensor: Tensor, in_range: tuple[int, ...]) -> None:
+    if not all(0 <= axis < tensor.rank for axis in in_range):
+        raise TypeRuleError(f"axes in range that {tensor} does not have", found=str(in_range))
+
+
+def _lookup_type(source: Type, *indices: Type, in_range: tuple[int, ...] = ()) -> Type:
+    """`in_range` are the axes whose indices were proved to be in range: code does not check them."""
     tensor = require_tensor(source)
     lifted, shape = _index_shape(tensor, indices)
+    _require_axes(tensor, in_range)
     return Tensor(tensor.element, shape) if lifted else tensor.element
 
 
@@ -45,7 +52,7 @@ def require_indices(shape: tuple[int, ...], indices: tuple[Any, ...]) -> None:
             raise IndexError(f"index {int(first)} is out of range for axis {axis} of size {size}")
 
 
-def _evaluate_lookup(tensor: Any, *indices: Any) -> Any:
+def _evaluate_lookup(tensor: Any, *indices: Any, in_range: tuple[int, ...] = ()) -> Any:
     require_indices(tensor.shape, indices)
     return tensor[tuple(np.asarray(index, np.int64) for index in indices)]
 
@@ -108,10 +115,11 @@ def _expand_lookup_or(node: Node) -> Node:
 lookup_or = Op("lookup_or", type_of=_lookup_or_type, evaluate=_evaluate_lookup_or, expand=_expand_lookup_or, cost=4.0)
 
 
-def write_type(base: Type, updates: Type, *indices: Type) -> Type:
+def write_type(base: Type, updates: Type, *indices: Type, in_range: tuple[int, ...] = ()) -> Type:
     """The type of a tensor after writes at indices, with one index per dimension for each update."""
     tensor = require_tensor(base)
     lifted, shape = _index_shape(tensor, indices)
+    _require_axes(tensor, in_range)
     expected: Scalar | Tensor = Tensor(tensor.element, shape) if lifted else tensor.element
     if updates is not expected:
         raise TypeRuleError("updates and indices have incompatible shapes", expected=str(expected), found=str(updates))
@@ -127,7 +135,7 @@ def flat_indices(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Any:
     return np.reshape(flat, -1)
 
 
-def _evaluate_scatter_add(base: Any, updates: Any, *indices: Any) -> Any:
+def _evaluate_scatter_add(base: Any, updates: Any, *indices: Any, in_range: tuple[int, ...] = ()) -> Any:
     positions = flat_indices(base.shape, indices)
     result = np.array(base, order="C")
     np.add.at(result.reshape(-1), positions, np.reshape(updates, -1))
@@ -154,5 +162,6 @@ scatter_add = Op(
     ),
     linear_in=(0, 1),
     checked=True,
+    can_fail=write_can_fail,
     cost=8.0,
 )

@@ -17,6 +17,7 @@ from livegrad.ir.types import Tensor
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get
+from livegrad.ops.assignment import assign
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.movement import pad
 from livegrad.passes.flatten_signature import leaf_types
@@ -112,22 +113,55 @@ def assign_buffers(draft: Draft) -> None:
 
 
 def write_in_place(draft: Draft) -> None:
-    """Computes a value in the buffer of a write by index or of a loop, if nothing else uses the value."""
+    """Computes a value in the buffer of a write or of a loop, if nothing uses the value after that."""
     roots = draft.roots
-    if not {"write", "loop"}.intersection(roots.values()):
+    if not {"write", "loop", "place"}.intersection(roots.values()):
         return
     uses = Counter(operand for node in nodes_of(draft.function) for operand in node.operands)
     uses.update(draft.function.results)
+    readers = _readers(draft)
     for root, kind in reversed(roots.items()):
         base = _changed_by(root, kind)
-        if base is not None and uses[base] == 1 and roots.get(base) in ("fused", "scan", "place", "write", "loop"):
+        if base is None or roots.get(base) not in ("fused", "scan", "place", "write", "loop"):
+            continue
+        if uses[base] == 1 or (kind == "place" and _reads_last(draft, root, base, readers)):
             draft.stored[base] = draft.stored[root]
+
+
+def _readers(draft: Draft) -> dict[Node, list[tuple[int, Node]]]:
+    """For each stored value, the roots whose steps read it, with the number of their group."""
+    readers: dict[Node, list[tuple[int, Node]]] = {}
+    for number, group in enumerate(draft.groups):
+        for root, below in group.below.items():
+            for node in below:
+                if node in draft.roots:
+                    readers.setdefault(node, []).append((number, root))
+    return readers
+
+
+def _reads_last(draft: Draft, root: Node, base: Node, readers: dict[Node, list[tuple[int, Node]]]) -> bool:
+    """Whether an assignment is the last step that reads what it replaces, and only to replace it."""
+    own = next(number for number, reader in readers[base] if reader is root)
+    others = [(number, reader) for number, reader in readers[base] if reader is not root]
+    if base in draft.function.results or any(n >= own or draft.roots[reader] == "view" for n, reader in others):
+        return False
+    pending, seen = [root.operands[1]], set[Node]()
+    while pending:
+        node = pending.pop()
+        if node is base:
+            return False
+        if node not in readers and node not in seen:
+            seen.add(node)
+            pending += node.operands
+    return True
 
 
 def _changed_by(root: Node, kind: GroupKind) -> Node | None:
     """The tensor that a root is a later version of."""
     if kind == "write":
         return root.operands[0] if count_chunks(root) == 1 else None
+    if kind == "place":
+        return root.operands[0] if root.op is assign else None
     if kind != "loop" or not isinstance(root.type, Tensor):
         return None
     (loop,) = root.operands

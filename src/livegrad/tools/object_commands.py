@@ -20,7 +20,7 @@ from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction
 from livegrad.ir.node import Function
 from livegrad.ir.text import print_function, summarize
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Edge
+from livegrad.live.graph.block_graph import Edge
 from livegrad.live.graph.drawing import draw_blocks
 from livegrad.passes.bind_sizes import has_symbols
 from livegrad.passes.pipeline import PipelineTrace, Stage

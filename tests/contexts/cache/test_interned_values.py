@@ -96,7 +96,7 @@ def test_results_may_be_containers_and_their_arrays_become_read_only():
     assert len(interned.value["image"]) == 1
 
 
-def test_what_cannot_be_compared_has_a_fact_of_its_own():
+def test_what_cannot_be_compared_is_interned_by_itself():
     array = np.array([object()])
     assert intern_result(array) is not intern_result(array)
     with pytest.raises(NoExactKey, match="Python objects"):

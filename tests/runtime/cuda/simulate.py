@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from livegrad.live.cuda import pinned, step_code
+from livegrad.live.cuda import step_code
 from livegrad.runtime.compiled_function import FunctionCache
 from livegrad.runtime.cuda import CudaFunction, cuda_function, modules, plan_graph, serialised_device_plan
 from livegrad.runtime.cuda import driver as driver_module
+from livegrad.state import Owned
 from tests.runtime.cuda.simulated_driver import COMPILER, SimulatedDriver, compile_source
 
 __all__ = ["COMPILER", "simulated"]
@@ -28,7 +28,7 @@ def simulated(seed: int = 0, size: int = 1 << 30) -> Iterator[SimulatedDriver]:
     stand_ins = [(module, "driver", made) for module in users]
     # Another driver has other contexts: nothing that was made in one of ours is found while this one is there.
     stand_ins += [(driver_module, "_start", cache(driver_module._start.__wrapped__))]
-    stand_ins += [(pinned, "_free", defaultdict(list)), (cuda_function, "_functions", FunctionCache(CudaFunction))]
+    stand_ins += [(cuda_function, "_functions", Owned(partial(FunctionCache, CudaFunction)))]
     stand_ins += [
         (modules, "compile_source", compile_source),
         (serialised_device_plan, "compile_with_key", compile_source),

@@ -12,7 +12,7 @@ from livegrad.implicit.nodes.ports import PortType
 from livegrad.ir.types import Tensor, f32, i8, i32, i64
 from livegrad.runtime.cuda import reason_for_no_cuda
 from livegrad.runtime.cuda.driver import checked, device, driver
-from livegrad.runtime.cuda.modules import loaded_function
+from livegrad.runtime.cuda.modules import load_function
 from tests.codegen.test_c_ops import SCALARS, examples, together
 from tests.runtime.test_opencl import all_nodes, branching, integers, read
 
@@ -25,7 +25,7 @@ pytestmark = [
 def launch(kernel: KernelSource, arguments: list[Any], results: list[Any]) -> Any:
     """Runs a kernel over arrays; results are written into, and failed checks by element are given."""
     stream = device().stream
-    function = loaded_function(kernel.text, "text", "evaluate")
+    function = load_function(kernel.text, "text", "evaluate")
     failed = np.zeros(len(results[0]), np.int32)
     arrays = [*arguments, *results, *([failed] if kernel.sites else [])]
     pointers = [int(checked(driver.cuMemAlloc(max(array.nbytes, 1)))) for array in arrays]

@@ -14,7 +14,8 @@ import livegrad as lg
 from livegrad.live.blocks import block, captured_block, cuda_block, load_cuda_block, watch_cuda
 from livegrad.live.blocks.cuda_source import CudaBody
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.block import State
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.live.update.diff_plans import Level

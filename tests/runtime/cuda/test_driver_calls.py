@@ -15,7 +15,8 @@ from livegrad.ir.types import Dimension, Tensor, f32
 from livegrad.live.blocks import block, captured_block, edit
 from livegrad.live.cuda.executable import CudaExecutable
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite, State
+from livegrad.live.graph.block import State
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If, While
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.live.update.diff_plans import Level

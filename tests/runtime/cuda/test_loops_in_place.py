@@ -11,7 +11,7 @@ import pytest
 import livegrad as lg
 from livegrad.live.blocks import block, edit
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For
 from tests.runtime.cuda.simulate import COMPILER, simulated
 from tests.runtime.cuda.simulated_driver import SimulatedDriver

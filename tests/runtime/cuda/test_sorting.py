@@ -12,7 +12,7 @@ from livegrad.ir.function import trace
 from livegrad.ir.types import SCALARS, Tensor, bf16, f32, i32, scalar_of_dtype
 from livegrad.live.blocks import block, neighbour_block
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Composite
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If
 from livegrad.ops.sorting import argsort, searchsorted, sort
 from livegrad.runtime.cuda.cuda_function import CudaFunction

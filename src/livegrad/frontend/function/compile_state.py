@@ -31,7 +31,15 @@ from livegrad.frontend.function.compile_values import (
 )
 from livegrad.frontend.function.derivative_flow import FlowGraph
 from livegrad.frontend.function.function_errors import FunctionError, Span
-from livegrad.frontend.function.function_types import FrontType, RecordType, differential_type, mutable_depth
+from livegrad.frontend.function.function_types import (
+    FrontType,
+    RecordType,
+    TensorPattern,
+    TensorType,
+    TuplePattern,
+    differential_type,
+    mutable_depth,
+)
 from livegrad.frontend.function.python_source import MISSING, Source
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import input_node
@@ -67,9 +75,15 @@ class Context:
             None,
         )  # a call, and names it gives new values to
         self.result_aliases: Aliases = ()
+        self.inouts: list[str] = []  # parameters whose arrays the function writes
+        self.loops: list[frozenset[str]] = []  # for each loop around, the variables that it began with
+        self.returned_names: set[str] = set()  # variables that a result is read from when the function ends
+        self.returned_inouts: set[str] | None = None  # those that every result contains
+        self.sizes: dict[str, int] = {}  # what the names of sizes in annotations stand for
         self.exited = False  # no way leads from here to the next statement
         self.after_loop: dict[Any, frozenset[str]] = {}
         self.result_type: FrontType | None = None
+        self.result_pattern: TensorPattern | TuplePattern | None = None
         self.result_no_diff = False
         self.type_variables: dict[Any, FrontType] = {}  # what they stand for here
         self.complete_signature = True  # every parameter has a type of its own
@@ -120,7 +134,7 @@ class Context:
             flows = flows_of(*inputs)
             flow = self.graph.add("operation", self.span(at), flows) if flows else None
         made = runtime(type, node, flow, weak)
-        if isinstance(type, ir.Vector | ir.Matrix):
+        if isinstance(type, ir.Vector | ir.Matrix | TensorType):
             return made  # arithmetic makes new ones
         return aliased(made, alias_either(*map(aliases_of, inputs)))  # unless the caller knows better
 

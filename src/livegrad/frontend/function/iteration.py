@@ -8,8 +8,9 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from livegrad.frontend.function.array_arithmetic import array_result
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, aliased, name_of, node_of, runtime, static, tuple_value
 from livegrad.frontend.function.function_types import ArrayType, TensorType
@@ -22,6 +23,7 @@ from livegrad.ops import comparison, elementwise
 from livegrad.ops.aggregate import get_at, member
 from livegrad.ops.control import check
 from livegrad.ops.indexing import lookup
+from livegrad.tensors.handle import wrap
 
 _INTEGERS = 1 << 63  # below this and from minus this on
 
@@ -35,6 +37,7 @@ class Steps:
     unrolled: list[Value] | None = None
     static_iterations: int | None = None
     over: tuple[Value, ...] = ()  # the lists that it goes over as they are now
+    parallel: range | None = None  # what a parallel loop goes over, if that is known
 
 
 def iteration_of(context: Context, expression: ast.expr) -> Steps:
@@ -44,6 +47,8 @@ def iteration_of(context: Context, expression: ast.expr) -> Steps:
         handler = _CALLS.get(callee.static) if callee.is_static and _hashable(callee.static) else None
         if handler is None and getattr(callee.static, "__livegrad_intrinsic__", None) == "unroll":
             handler = _unroll
+        if handler is None and getattr(callee.static, "__livegrad_intrinsic__", None) == "parallel":
+            handler = _parallel
         if handler is not None:
             return handler(context, expression)
     return _over_value(context, context.evaluate(expression), expression)
@@ -75,7 +80,7 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
             return context.part(held.type.element, get_at(held.node, index), held, at, held.weak)
 
         return Steps(constant(size, ir.i64), element, static_iterations=size, over=(value,))
-    if isinstance(value.type, TensorType) and len(value.type.shape) == 1 and value.node is not None:
+    if isinstance(value.type, TensorType) and value.type.shape and value.node is not None:
         return _over_tensor(context, value, at)
     raise context.error(
         "LG107", f"a loop cannot iterate over {name_of(value)}", at, expected="a range, list, vector or tuple"
@@ -102,7 +107,10 @@ def _over_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
         held = context.environment[name]
         assert held.node is not None
         assert isinstance(held.type, TensorType)
-        return context.result(held.type.element, lookup(held.node, index), [held], at)
+        if len(held.type.shape) == 1:
+            return context.result(held.type.element, lookup(held.node, index), [held], at)
+        row = array_result(context, wrap(held.node)[wrap(index)], [held], at)
+        return aliased(row, held.aliases)  # NumPy gives a view
 
     return Steps(constant(size, ir.i64), element, static_iterations=size)
 
@@ -116,6 +124,15 @@ def _range(context: Context, call: ast.Call) -> Steps:
     if len(values) == 2:
         values.append(static(1))
     return _range_steps(context, values[0], values[1], values[2], call)
+
+
+def _parallel(context: Context, call: ast.Call) -> Steps:
+    if call.keywords or not 1 <= len(call.args) <= 2:
+        raise context.error("LG108", "`parallel` takes one or two numbers", call)
+    steps = _range(context, call)
+    bounds = [context.evaluate(argument).static for argument in call.args]
+    known = all(isinstance(bound, int) for bound in bounds)
+    return replace(steps, parallel=range(*bounds) if known else None)
 
 
 def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Steps:

@@ -13,7 +13,7 @@ from typing import Any
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.live.blocks.bodies import TracedBody
 from livegrad.live.blocks.search import pack, take_rows, whole
-from livegrad.live.graph.description import Block
+from livegrad.live.graph.block import Block
 from livegrad.tensors import namespace as xp
 from livegrad.tensors.tracing import name_of
 

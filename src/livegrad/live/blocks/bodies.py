@@ -23,7 +23,7 @@ from livegrad.ir.walk import toposort
 from livegrad.lazy.lazy_values import holders_of
 from livegrad.live.blocks.captured_block import CapturedBody
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Block, Body, InputSpec, Specialized, pin_names
+from livegrad.live.graph.block import Block, Body, InputSpec, Specialized, pin_names
 from livegrad.live.graph.problems import GraphError, PinError, raised_at
 from livegrad.live.graph.sources import Given, setting_of
 from livegrad.ops.context import FeatureKey, feature_leaves, feature_of

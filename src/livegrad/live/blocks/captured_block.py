@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.types import Scalar, Tensor
+from livegrad.live.graph.block import Block, InputSpec, Specialized
 from livegrad.live.graph.captured_call import CapturedCall
-from livegrad.live.graph.description import Block, InputSpec, Specialized
 from livegrad.live.graph.shape_rules import apply_shape_rule
 from livegrad.live.graph.sources import Given
 

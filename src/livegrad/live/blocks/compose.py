@@ -17,8 +17,8 @@ from livegrad.live.compile.network import CarryRef, Network, NetworkNode, Output
 from livegrad.live.compile.propagate import tensor_of
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.graph.append_buffer import AppendBuffer
+from livegrad.live.graph.block import Specialized
 from livegrad.live.graph.captured_call import CapturedCall
-from livegrad.live.graph.description import Specialized
 from livegrad.live.graph.keys import carry_key, pin_key
 from livegrad.live.graph.problems import GraphError
 from livegrad.live.graph.regions import Region

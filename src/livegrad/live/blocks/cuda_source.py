@@ -20,7 +20,7 @@ from livegrad.ir.types import SCALARS, Scalar, Tensor, Type
 from livegrad.live.blocks.source_files import stamp_of
 from livegrad.live.blocks.watch import follow
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Block, InputSpec, Specialized
+from livegrad.live.graph.block import Block, InputSpec, Specialized
 from livegrad.live.graph.problems import GraphError, PinError
 from livegrad.live.graph.shape_rules import apply_shape_rule
 from livegrad.live.graph.sources import Given

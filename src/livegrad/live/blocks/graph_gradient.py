@@ -22,7 +22,7 @@ from livegrad.live.compile.flatten import DerivedBlock, Places
 from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Block, Debug, InputSpec, Pin, Specialized, State, only_output
+from livegrad.live.graph.block import Block, Debug, InputSpec, Pin, Specialized, State, only_output
 from livegrad.live.graph.problems import GraphError, PinError
 from livegrad.live.graph.sources import Given
 from livegrad.ops.rules import add_values, zero

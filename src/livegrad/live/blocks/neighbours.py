@@ -19,7 +19,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Type, i64
 from livegrad.live.blocks.bodies import TracedBody
 from livegrad.live.blocks.search import number, search, take_rows, whole
-from livegrad.live.graph.description import Block
+from livegrad.live.graph.block import Block
 from livegrad.ops import select
 from livegrad.ops.comparison import not_equal
 from livegrad.ops.control import make_for_loop, make_map, make_while_loop

@@ -15,7 +15,7 @@ from livegrad.diagnostics import LivegradError, TextOrigin, UsageError, caller_o
 from livegrad.live.blocks.bodies import block, replace_body
 from livegrad.live.blocks.source_files import RUNS_ON, SourceFile, Stamp, stamp_of
 from livegrad.live.engine import Engine
-from livegrad.live.graph.description import Block, Body
+from livegrad.live.graph.block import Block, Body
 from livegrad.live.graph.problems import GraphError
 
 

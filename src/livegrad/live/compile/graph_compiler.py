@@ -25,7 +25,8 @@ from livegrad.live.compile.share_memory import share_memory
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.compile.wire import KnownWork, wire
 from livegrad.live.graph.append_buffer import AppendBuffer
-from livegrad.live.graph.description import Graph, State
+from livegrad.live.graph.block import State
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.problems import GraphError, PinError, Problem, problem
 from livegrad.live.graph.regions import Region
 

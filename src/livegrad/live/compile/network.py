@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from livegrad.live.graph.description import Block, Body, Pin, Source, State
+from livegrad.live.graph.block import Block, Body, Pin, State
+from livegrad.live.graph.block_graph import Source
 from livegrad.live.graph.keys import own_key, pin_key
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding, Setting

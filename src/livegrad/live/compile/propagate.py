@@ -18,8 +18,8 @@ from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, f32, f64, i6
 from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.graph.append_buffer import AppendBuffer
+from livegrad.live.graph.block import Body, Specialized, State
 from livegrad.live.graph.captured_call import CapturedCall
-from livegrad.live.graph.description import Body, Specialized, State
 from livegrad.live.graph.keys import carry_key, pin_key
 from livegrad.live.graph.problems import GraphError, PinError, Problem, problem
 from livegrad.live.graph.regions import Region

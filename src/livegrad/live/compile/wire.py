@@ -27,8 +27,8 @@ from livegrad.live.compile.live_plan import (
 from livegrad.live.compile.network import CarryRef, Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.live.compile.propagate import Shapes, given_of, tensor_of
 from livegrad.live.graph.append_buffer import AppendBuffer
+from livegrad.live.graph.block import State
 from livegrad.live.graph.captured_call import CapturedCall
-from livegrad.live.graph.description import State
 from livegrad.live.graph.keys import carry_key, own_key, pin_key
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding, Numbers, Setting, same_value

@@ -20,7 +20,7 @@ from livegrad.runtime.cuda.cuda_graph import Launch
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import DeviceError
 from livegrad.runtime.cuda.interrupt import interrupt_address
-from livegrad.runtime.cuda.libraries.capture import Captured
+from livegrad.runtime.cuda.libraries.capture import BoundCall
 from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch, SerialisedLibraryCall
 from livegrad.schedule.plan import Buffer
 
@@ -154,7 +154,7 @@ class BoundStep:
                         self._fill(launch, index, slot, number, around)
             elif isinstance(item, SerialisedLibraryCall):
                 operands = [self._address(slot, around) for slot in item.operands]
-                recorded = Captured(item.call, operands, self._address(item.result, around)).capture()
+                recorded = BoundCall(item.call, operands, self._address(item.result, around)).capture()
                 self.launches.append(CapturedGraph(recorded, ()))
             else:
                 self.launches.append(None)

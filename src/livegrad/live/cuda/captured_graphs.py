@@ -1,4 +1,4 @@
-"""Library calls as graphs: a Python function runs once while its own stream is captured.
+"""Captures library calls of blocks: a Python function runs once while its stream is captured.
 
 In: the function, and views of its buffers. Out: a child graph. If the function raises, the capture is discarded.
 """
@@ -14,13 +14,14 @@ from livegrad.live.executor import StepError
 from livegrad.live.graph.problems import GraphError, raised_at
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.dlpack import DEVICE, capsule_of
-from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver, is_current
+from livegrad.runtime.cuda.driver import DeviceError, device, driver, is_current
+from livegrad.runtime.cuda.libraries.capture import capture_on_stream, make_stream
 
 
 class DeviceView:
-    """A buffer of the engine as other libraries take it: by `__cuda_array_interface__` or DLPack.
+    """A buffer of the engine for other libraries, through `__cuda_array_interface__` or DLPack.
 
-    It is there for as long as what was recorded of the call.
+    It is valid as long as the captured graph of the call.
     """
 
     def __init__(self, address: int, spec: BufferSpec) -> None:
@@ -34,7 +35,7 @@ class DeviceView:
         }
 
     def __dlpack__(self, *, stream: Any = None, **wishes: Any) -> Any:
-        """The buffer as a capsule. No stream has to wait: the call is recorded, and the graph has the order."""
+        """The buffer as a capsule. No stream has to wait, because the captured graph orders the call."""
         return capsule_of(self, -1)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -42,10 +43,10 @@ class DeviceView:
 
 
 class CapturedGraph:
-    """A captured call; destroyed when it is replaced. `copies` is memory of its own, which it reads its inputs from."""
+    """The graph of a captured call, destroyed when it is replaced. The call reads its inputs from `copies`."""
 
     def __init__(self, graph: Any, arguments: Sequence[Any], copies: Sequence[DeviceMemory] = ()) -> None:
-        self.graph, self._arguments = graph, arguments  # what the call was given lives as long as what it recorded
+        self.graph, self._arguments = graph, arguments  # kept alive: the graph has their addresses
         self.copies = copies
         self._context_number = device().context_number
 
@@ -57,31 +58,25 @@ class CapturedGraph:
 def capture(
     step: str, name: str, call: Callable[..., None], arguments: Sequence[Any], copies: Sequence[DeviceMemory]
 ) -> CapturedGraph:
-    """Records what a call does on a stream."""
+    """Captures what a call enqueues on a stream of its own. Errors are those of the step."""
     device()
-    stream = checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
-    try:
-        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        checked(driver.cuStreamBeginCapture(stream, mode))
-        failed: Exception | None = None
+    stream = make_stream()
+
+    def enqueue() -> None:
         try:
             call(int(stream), *arguments)
         except Exception as error:
-            failed = error
-        answer = driver.cuStreamEndCapture(stream)
-        if failed is not None:
-            if int(answer[0]) == 0 and int(answer[1]):
-                driver.cuGraphDestroy(answer[1])
-            raise StepError(step, _explained(name, failed)) from failed
-        try:
-            return CapturedGraph(checked(answer), arguments, copies)
-        except DeviceError as error:
-            raise StepError(step, GraphError(f"capturing `{name}` failed: {error}")) from error
+            raise StepError(step, _explain_error(name, error)) from error
+
+    try:
+        return CapturedGraph(capture_on_stream(stream, enqueue), arguments, copies)
+    except DeviceError as error:
+        raise StepError(step, GraphError(f"capturing `{name}` failed: {error}")) from error
     finally:
         driver.cuStreamDestroy(stream)
 
 
-def _explained(name: str, error: Exception) -> LivegradError:
+def _explain_error(name: str, error: Exception) -> LivegradError:
     if isinstance(error, LivegradError):
         return error
     return GraphError(f"`{name}` raised {type(error).__name__}: {error}", where=raised_at(error))

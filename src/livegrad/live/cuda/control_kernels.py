@@ -11,7 +11,7 @@ from livegrad.codegen.cuda.kernel_values import memory_type
 from livegrad.diagnostics import CompileError
 from livegrad.ir.types import SCALARS, Scalar
 from livegrad.runtime.cuda.cuda_graph import Launch
-from livegrad.runtime.cuda.modules import loaded_function
+from livegrad.runtime.cuda.modules import load_function
 
 _WIDE = 256
 CONTROL_TYPES = tuple(type for type in SCALARS.values() if type.kind != "complex")
@@ -134,7 +134,7 @@ def engine_sources() -> dict[str, str]:
 
 
 def _launch(source: str, symbol: str, names: tuple[str, ...], words: dict[str, int]) -> Launch:
-    launch = Launch(loaded_function(source, symbol, symbol), 1, 1, len(names))
+    launch = Launch(load_function(source, symbol, symbol), 1, 1, len(names))
     _fill(launch, names, words)
     return launch
 

@@ -14,23 +14,29 @@ import numpy as np
 
 from livegrad.live.compile.live_plan import BufferSpec
 from livegrad.live.graph.sources import Numbers
-from livegrad.runtime.cuda.driver import checked, device, driver
+from livegrad.runtime.cuda.driver import PerContext, checked, device, driver
 
 _LEAST = 64
-_LARGEST_KEPT, _MOST_KEPT = 1 << 26, 1 << 24  # bytes: of one piece, and of all of a size where that is more than one
-# Addresses by context and size. Without a lock: `append` and `pop` are atomic, and finalizers, which may run at any
-# moment, also in a thread that is in here, give memory back.
-_free: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+_LARGEST_KEPT, _MOST_KEPT = 1 << 26, 1 << 24  # bytes: of one allocation, and of all allocations of one size
+
+
+def _make_free_lists() -> defaultdict[int, list[int]]:
+    return defaultdict(list)
+
+
+# Addresses by size. No lock: `append` and `pop` are atomic, and finalizers free memory at any moment, even in a thread
+# that is allocating.
+_free_lists = PerContext(_make_free_lists)
 
 
 class PinnedMemory:
-    """Pinned bytes, until `free`. They are reused: the driver takes longer to allocate them than most frames take."""
+    """Pinned bytes, until `free`. They are reused, because allocating them takes longer than most frames."""
 
     def __init__(self, size: int) -> None:
         self.size = max(_LEAST, 1 << max(0, size - 1).bit_length())
-        self._kept = _free[device().context_number, self.size]
+        self._free_list = _free_lists.current[self.size]
         try:
-            self.address = self._kept.pop()
+            self.address = self._free_list.pop()
         except IndexError:
             self.address = int(checked(driver.cuMemHostAlloc(self.size, 0)))
 
@@ -41,16 +47,16 @@ class PinnedMemory:
         return np.asarray(type("Pinned", (), {"__array_interface__": interface})())
 
     def free(self) -> None:
-        """Frees the memory. A copy into it may still be running: the next copy comes after it, in the same stream."""
-        if self.size <= _LARGEST_KEPT and len(self._kept) < max(1, _MOST_KEPT // self.size):
-            self._kept.append(self.address)
+        """Frees the memory. A copy into it may still be running; the stream orders the next copy after it."""
+        if self.size <= _LARGEST_KEPT and len(self._free_list) < max(1, _MOST_KEPT // self.size):
+            self._free_list.append(self.address)
         else:
-            driver.cuStreamSynchronize(device().stream)  # there may be no next copy
+            driver.cuStreamSynchronize(device().stream)  # no later copy would wait for the running one
             driver.cuMemFreeHost(self.address)
 
 
 class DeviceReading:
-    """A copy of a buffer, after all runs that were started before it and before all later ones."""
+    """A copy of a buffer, ordered after all runs started before it and before all later ones."""
 
     def __init__(self, address: int, spec: BufferSpec) -> None:
         self._spec = spec

@@ -16,7 +16,7 @@ from livegrad.live.compile.live_plan import BlockStep, BufferOperand
 from livegrad.live.cuda.step_code import StepCode
 from livegrad.live.graph.user_kernel import CudaKernel, KernelArgument
 from livegrad.runtime.cuda.driver import DeviceError, device, driver
-from livegrad.runtime.cuda.modules import loaded_code
+from livegrad.runtime.cuda.modules import load_code
 from livegrad.runtime.cuda.nvrtc import compile_source
 from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch
 from livegrad.schedule.plan import Buffer, Plan
@@ -75,7 +75,7 @@ def _slot(argument: KernelArgument, arguments: Any, results: Any) -> int | Argum
 def load_kernel(kernel: CudaKernel) -> Any:
     """The function on the device."""
     try:
-        return loaded_code(machine_code(kernel, device().architecture), kernel.symbol)
+        return load_code(machine_code(kernel, device().architecture), kernel.symbol)
     except DeviceError as error:
         raise CompileError(
             f"the driver rejects `{kernel.symbol}`: {error}",

@@ -18,7 +18,7 @@ from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function
 from livegrad.live.compile.live_plan import BlockStep, BufferOperand
 from livegrad.runtime.cuda.driver import DeviceError, device
-from livegrad.runtime.cuda.modules import loaded_code
+from livegrad.runtime.cuda.modules import load_code
 from livegrad.runtime.cuda.nvrtc import load_compiled
 from livegrad.runtime.cuda.serialised_device_plan import (
     SerialisedDevicePlan,
@@ -129,4 +129,4 @@ def _function(item: Item) -> Any:
     code = load_compiled(item.code)
     if code is None:
         raise DeviceError(f"the code of `{item.name}` is gone from the cache", help="run it again")
-    return loaded_code(code, "kernel")
+    return load_code(code, "kernel")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.live.graph.description import Block, Debug, pin_names
+from livegrad.live.graph.block import Block, Debug, pin_names
 
 
 class AppendBuffer(Block):

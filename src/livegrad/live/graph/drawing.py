@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from livegrad.ir.drawing import Box, draw_graph
-from livegrad.live.graph.description import Block, Composite, Edge, Graph, Pin, State
+from livegrad.live.graph.block import Block, Pin, State
+from livegrad.live.graph.block_graph import Edge, Graph
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.sources import Binding, Setting, describe_setting
 
 

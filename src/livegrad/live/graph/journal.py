@@ -11,9 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from threading import RLock
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from livegrad.live.graph.sources import Setting, same_value
+from livegrad.live.graph.sources import Numbers, Setting, same_value
+
+if TYPE_CHECKING:
+    from livegrad.live.graph.block import Block, State
+    from livegrad.live.graph.block_graph import Graph
 
 EntryKind = Literal["value", "feature", "rebind", "code", "structure", "state"]
 
@@ -36,6 +40,25 @@ class Entry(NamedTuple):
     kind: EntryKind
     subject: Any
     detail: Detail
+
+
+@dataclass(frozen=True, eq=False)
+class StateValue:
+    """The value of a state from the next frame on."""
+
+    state: State
+    value: Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class StructureChange:
+    """Where the structure has changed: blocks that came, went or have other pins, and the graph that they were in.
+
+    With a composite that went come the blocks that were inside of it.
+    """
+
+    graph: Graph
+    blocks: tuple[Block, ...]
 
 
 MANY = 256  # fewer edits are not worth merging

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from livegrad.diagnostics import LivegradError, Origin
 from livegrad.diagnostics.errors import PACKAGE_DIRECTORY
 from livegrad.live.compile.network import NetworkNode
-from livegrad.live.graph.description import Block
+from livegrad.live.graph.block import Block
 
 
 class GraphError(LivegradError):

@@ -11,7 +11,9 @@ from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.live.compile.live_plan import RegionKind
-from livegrad.live.graph.description import Composite, Debug, Graph, Pin
+from livegrad.live.graph.block import Debug, Pin
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.composite import Composite
 
 
 class Region(Composite):

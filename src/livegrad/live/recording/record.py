@@ -16,7 +16,9 @@ from typing import IO, Any
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin, file_error, missing_folder
 from livegrad.live.engine import Engine
 from livegrad.live.frame import Frame
-from livegrad.live.graph.description import Block, Composite, Graph, Pin, State, only_output
+from livegrad.live.graph.block import Block, Pin, State, only_output
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding, Numbers, array_of
 from livegrad.live.recording.describe import Describer, Line

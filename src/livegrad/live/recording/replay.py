@@ -16,7 +16,9 @@ from livegrad.live.blocks.graph_gradient import GradientBlock
 from livegrad.live.blocks.neighbours import neighbour_block
 from livegrad.live.engine import Engine
 from livegrad.live.graph.append_buffer import AppendBuffer
-from livegrad.live.graph.description import Block, Body, Composite, Graph, Pin, State
+from livegrad.live.graph.block import Block, Body, Pin, State
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.problems import GraphError
 from livegrad.live.graph.regions import For, If, IfElse, Switch, While
 from livegrad.live.graph.sources import ExternalBuffer

@@ -17,8 +17,9 @@ from livegrad.live.compile.propagate import require_number
 from livegrad.live.compile.wire import number_in_memory
 from livegrad.live.executor import Executable, Executor, StepError
 from livegrad.live.frame import EngineError, Frame
-from livegrad.live.graph.description import Block, Graph, Pin, StateValue
-from livegrad.live.graph.journal import Detail, Entry, words_of
+from livegrad.live.graph.block import Block, Pin
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.journal import Detail, Entry, StateValue, words_of
 from livegrad.live.graph.keys import pin_key
 from livegrad.live.graph.problems import Problem
 from livegrad.live.graph.sources import Setting, same_value

@@ -12,7 +12,7 @@ from typing import Any
 from livegrad.ir.types import f32, f64, scalar_of
 from livegrad.live.compile.live_plan import RegionStep
 from livegrad.live.executor import Executable, RunReport
-from livegrad.live.graph.description import Pin
+from livegrad.live.graph.block import Pin
 from livegrad.live.graph.journal import Entry
 from livegrad.live.stale_sets import StaleSet
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from livegrad.live.compile.flatten import SeveralPlaces
-from livegrad.live.graph.description import Block, Composite, Graph, Pin, Place
-from livegrad.live.graph.journal import Entry, Journal
+from livegrad.live.graph.block import Block, Pin
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.composite import Composite
+from livegrad.live.graph.journal import Entry, Journal, StructureChange
 from livegrad.live.graph.regions import Region
 
 
@@ -28,7 +30,7 @@ def blocks_reached(journal: Journal, entries: Iterable[Entry]) -> dict[Block, bo
         subject = entry.subject
         if isinstance(subject, Pin):
             _note_behind(subject, found)
-        elif isinstance(subject, Place):
+        elif isinstance(subject, StructureChange):
             region = outermost_region(subject.graph)
             if region is not None:
                 found[region] = None

@@ -32,7 +32,8 @@ from livegrad.live.compile.propagate import (
     note_state,
     specialize,
 )
-from livegrad.live.graph.description import Block, Graph, State
+from livegrad.live.graph.block import Block, State
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.journal import Entry
 from livegrad.live.graph.keys import carry_key, pin_key
 from livegrad.live.graph.regions import Region

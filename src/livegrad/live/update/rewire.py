@@ -25,7 +25,7 @@ from livegrad.live.compile.live_plan import (
 from livegrad.live.compile.network import NetworkNode, RootRef
 from livegrad.live.compile.overlay import Overlay
 from livegrad.live.compile.wire import Wiring, wire_node, wire_state
-from livegrad.live.graph.description import State
+from livegrad.live.graph.block import State
 
 
 def rewire(

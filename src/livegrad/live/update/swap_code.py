@@ -16,7 +16,9 @@ from livegrad.live.compile.live_plan import BlockStep, LivePlan
 from livegrad.live.compile.network import NetworkNode, RootRef
 from livegrad.live.compile.propagate import Inputs, pin_of
 from livegrad.live.frame import EngineError
-from livegrad.live.graph.description import Block, Composite, Graph, Specialized, State
+from livegrad.live.graph.block import Block, Specialized, State
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.keys import pin_key
 from livegrad.live.graph.problems import problem
 from livegrad.live.graph.sources import Setting, same_value

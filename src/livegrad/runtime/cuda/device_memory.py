@@ -7,7 +7,6 @@ kernel has ended.
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable
 from functools import cached_property
@@ -17,34 +16,30 @@ from typing import Any
 import numpy as np
 
 from livegrad.runtime.cuda.dlpack import DEVICE, capsule_of
-from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver, is_current
+from livegrad.runtime.cuda.driver import DeviceError, PerContext, checked, device, driver, is_current
 
-# Freed memory up to this much stays with the process, because to get it from the driver again takes longer than most
-# kernels do.
+# The process keeps freed memory up to this size: allocating it again takes longer than most kernels run.
 _KEPT_BYTES = 1 << 32
 LEAST_BYTES = 16
 
-# Asked for room when there is none left; each says whether it gave any memory up.
+# Called when the device is out of memory; each returns whether it freed any.
 make_room: list[Callable[[], bool]] = []
-_pools: dict[int, Any] = {}  # by context
-_lock = threading.Lock()
 
 
-def _pool() -> Any:
-    """The device's pool of memory, told to keep what is freed."""
-    found = device()
-    with _lock:
-        if found.context_number not in _pools:
-            pool = checked(driver.cuDeviceGetDefaultMemPool(checked(driver.cuCtxGetDevice())))
-            attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-            checked(driver.cuMemPoolSetAttribute(pool, attribute, driver.cuuint64_t(_KEPT_BYTES)))
-            _pools[found.context_number] = pool
-        return _pools[found.context_number]
+def _make_pool() -> Any:
+    """The memory pool of the device, configured to keep freed memory."""
+    pool = checked(driver.cuDeviceGetDefaultMemPool(checked(driver.cuCtxGetDevice())))
+    attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    checked(driver.cuMemPoolSetAttribute(pool, attribute, driver.cuuint64_t(_KEPT_BYTES)))
+    return pool
 
 
-def take(size: int) -> int:
-    """The address of so many bytes; an error that says how many there are when there are not enough."""
-    _pool()
+_pool = PerContext(_make_pool)
+
+
+def allocate(size: int) -> int:
+    """Allocates bytes on the device and returns their address. An error reports how many bytes are free."""
+    _ = _pool.current  # configured before its first allocation
     stream = device().stream
     for attempt in _attempts:
         if not attempt():
@@ -68,14 +63,14 @@ def _collect() -> bool:
 
 
 def _evict() -> bool:
-    gave_up = [give_up() for give_up in make_room]
-    return any(gave_up)
+    freed = [evict() for evict in make_room]
+    return any(freed)
 
 
 def _trim() -> bool:
-    """Memory that was freed goes back to the driver, which may put it together in larger pieces."""
+    """Returns freed memory to the driver, which may merge it into larger blocks."""
     checked(driver.cuStreamSynchronize(device().stream))
-    checked(driver.cuMemPoolTrimTo(_pool(), 0))
+    checked(driver.cuMemPoolTrimTo(_pool.current, 0))
     return True
 
 
@@ -83,7 +78,7 @@ _attempts: tuple[Callable[[], bool], ...] = (lambda: True, _collect, _trim, _evi
 
 
 def _free(address: int, context_number: int, lent: list[bool]) -> None:
-    # A fault takes a context with all of its memory.
+    # A fault destroys a context with all of its memory.
     if is_current(context_number):
         if lent[0]:
             driver.cuCtxSynchronize()
@@ -91,17 +86,17 @@ def _free(address: int, context_number: int, lent: list[bool]) -> None:
 
 
 class DeviceMemory:
-    """So many bytes on the device, freed when nothing refers to them."""
+    """An allocation on the device, freed when nothing refers to it."""
 
     def __init__(self, size: int) -> None:
         self.size = max(size, LEAST_BYTES)
-        self.address = take(self.size)
+        self.address = allocate(self.size)
         self._lent = [False]
         self._finalizer = weakref.finalize(self, _free, self.address, device().context_number, self._lent)
-        self._finalizer.atexit = False  # the process takes its memory along
+        self._finalizer.atexit = False  # the memory is freed with the process
 
     def upload(self, array: np.ndarray[Any, Any], offset: int = 0) -> None:
-        """Copies a dense array to the device. The array may be changed when this returns."""
+        """Copies a dense array to the device. The array may be modified when this returns."""
         upload(self.address + offset, array)
 
     def download(self, array: np.ndarray[Any, Any], offset: int = 0) -> None:
@@ -109,7 +104,7 @@ class DeviceMemory:
         download(self.address + offset, array)
 
     def lend(self) -> None:
-        """Notes that another library has the address: what it does on streams of its own ends before this is freed."""
+        """Notes that another library has the address. Freeing the memory then waits for all streams."""
         self._lent[0] = True
 
     def clear(self) -> None:
@@ -134,17 +129,16 @@ def download(address: int, array: np.ndarray[Any, Any]) -> None:
 
 
 def memory_in_use() -> tuple[int, int]:
-    """Bytes of the device that arrays and plans hold, and bytes that the process has taken from the driver for them."""
+    """The bytes that arrays and plans use, and the bytes that the process has reserved for them."""
     used, held = (
         driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
         (driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
     )
-    return tuple(int(checked(driver.cuMemPoolGetAttribute(_pool(), name))) for name in (used, held))  # type: ignore[return-value]
+    return tuple(int(checked(driver.cuMemPoolGetAttribute(_pool.current, name))) for name in (used, held))  # type: ignore[return-value]
 
 
 class DeviceArray:
-    """A dense array on the device, which nobody writes to once it is made. Other libraries take it by
-    `__cuda_array_interface__` or DLPack."""
+    """A dense, immutable array on the device. Other libraries read it through `__cuda_array_interface__` or DLPack."""
 
     device = "cuda"
 
@@ -156,9 +150,9 @@ class DeviceArray:
     def from_host(array: Any) -> DeviceArray:
         """A copy of a NumPy array on the device."""
         dense = np.asarray(array, order="C")
-        made = DeviceArray(dense.dtype, dense.shape)
-        made.memory.upload(dense)
-        return made
+        copy = DeviceArray(dense.dtype, dense.shape)
+        copy.memory.upload(dense)
+        return copy
 
     @property
     def nbytes(self) -> int:
@@ -169,7 +163,7 @@ class DeviceArray:
         return self.memory.address + self._offset
 
     def rows(self, start: int, count: int) -> DeviceArray:
-        """So many rows from one on, in the same memory."""
+        """A view of `count` rows from `start` on."""
         offset = start * prod(self.shape[1:]) * self.dtype.itemsize
         return DeviceArray(self.dtype, (count, *self.shape[1:]), self.memory, self._offset + offset)
 
@@ -181,14 +175,14 @@ class DeviceArray:
 
     @cached_property
     def on_host(self) -> np.ndarray[Any, Any]:
-        """The copy on the host that all who read it share: made once, and not to be written to."""
+        """A read-only copy on the host, made once and shared by all readers."""
         array = self.numpy()
         array.flags.writeable = False
         return array
 
     @property
     def is_on_host(self) -> bool:
-        """Whether there is such a copy already."""
+        """Whether that copy exists already."""
         return "on_host" in self.__dict__
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

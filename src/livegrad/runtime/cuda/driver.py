@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import itertools
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from livegrad.diagnostics import LivegradError
+
+_T = TypeVar("_T")
 
 try:
     driver: Any = importlib.import_module("cuda.bindings.driver")
@@ -18,7 +21,7 @@ except ImportError:
 
 _thread = threading.local()
 _context_numbers = itertools.count()
-# What the driver answers from then on, to everything, when a kernel has faulted or the device has gone.
+# After a kernel has faulted or the device was lost, the driver answers every call with one of these.
 _FAULTS = frozenset([214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721])
 
 
@@ -28,14 +31,15 @@ class DeviceError(LivegradError):
 
 @dataclass(frozen=True)
 class Device:
-    """The device in use: its context, the stream that all work goes to, and what code it runs."""
+    """The device in use: its context, the stream of all work, and the architecture that code is compiled for."""
 
     context: Any
     stream: Any
     architecture: str
     name: str
     driver_version: int
-    context_number: int  # what was made in one context is of no use in another
+    context_number: int  # objects of one context are invalid in another
+    objects: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `PerContext`
 
 
 @cache
@@ -58,7 +62,7 @@ def reason_for_no_cuda() -> str | None:
 
 
 def checked(answer: tuple[Any, ...]) -> Any:
-    """What a driver call gave, or an error that names what the driver said."""
+    """The results of a driver call; raises an error with the driver's message if the call failed."""
     status = answer[0]
     if int(status) != 0:
         assert driver is not None
@@ -88,17 +92,36 @@ def _start() -> Device:
 
 def device() -> Device:
     """The device, with its context current in this thread."""
-    found = _start()
-    if getattr(_thread, "ready", None) is not found:
+    started = _start()
+    if getattr(_thread, "ready", None) is not started:
         assert driver is not None
-        checked(driver.cuCtxSetCurrent(found.context))
-        _thread.ready = found
-    return found
+        checked(driver.cuCtxSetCurrent(started.context))
+        _thread.ready = started
+    return started
 
 
 def is_current(context_number: int) -> bool:
     """Whether a context is that of the device, which is then ready in this thread.
 
-    For finalizers: they run at any moment, also after a fault took the context, and must not start the driver.
+    For finalizers: they may run after a fault destroyed the context, and must not start the driver.
     """
     return bool(_start.cache_info().currsize) and device().context_number == context_number
+
+
+class PerContext(Generic[_T]):
+    """One object for each driver context; `current` is that of the device, made on first use.
+
+    For library handles, loaded modules and memory that is kept for reuse. They belong to a context, which outlives
+    sessions, so no session owns them.
+    """
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[], _T]) -> None:
+        self._make = make
+
+    @property
+    def current(self) -> _T:
+        objects = device().objects
+        current = objects.get(self)
+        return objects.setdefault(self, self._make()) if current is None else current

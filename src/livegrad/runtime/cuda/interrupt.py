@@ -1,54 +1,54 @@
-"""Interrupts endless kernels: a word that the host sets on Ctrl-C and loops on the device poll.
+"""Interrupts endless kernels: a flag in mapped host memory, which the host sets on Ctrl-C and loops on the device poll.
 
-`plan.py` waits here for plans whose kernels have unbounded loops.
+`device_plan.py` waits here for plans whose kernels have unbounded loops.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from functools import cache
-from typing import Any
 
-from livegrad.runtime.cuda.driver import checked, device, driver
+from livegrad.runtime.cuda.driver import PerContext, checked, device, driver
 
 _NOT_READY = 600
-_QUICK_LOOKS = 200  # before the host sleeps between looks
+_QUICK_POLLS = 200  # before the host sleeps between two polls
 _LEAST_SLEEP, _MOST_SLEEP = 20e-6, 1e-3
 
 
-@cache
-def _flag(context_number: int) -> tuple[Any, int]:
-    """The word as the host sees it, and its address on the device."""
+def _make_flag() -> tuple[ctypes.c_int, int]:
+    """The flag as the host sees it, and its address on the device."""
     flags = driver.CU_MEMHOSTALLOC_DEVICEMAP | driver.CU_MEMHOSTALLOC_PORTABLE
     address = int(checked(driver.cuMemHostAlloc(64, flags)))
-    word = ctypes.c_int.from_address(address)
-    word.value = 0
-    return word, int(checked(driver.cuMemHostGetDevicePointer(address, 0)))
+    flag = ctypes.c_int.from_address(address)
+    flag.value = 0
+    return flag, int(checked(driver.cuMemHostGetDevicePointer(address, 0)))
+
+
+_flag = PerContext(_make_flag)
 
 
 def interrupt_address() -> int:
-    """Where kernels look whether they should stop."""
-    return _flag(device().context_number)[1]
+    """The device address of the flag that tells kernels to stop."""
+    return _flag.current[1]
 
 
 def wait_interruptibly() -> None:
-    """Waits until the device has done all its work; on Ctrl-C tells loops to stop, waits for them and raises it."""
+    """Waits until the device is idle. On Ctrl-C, stops the loops on the device, waits for them and raises."""
     stream = device().stream
-    looks, pause = 0, _LEAST_SLEEP
+    polls, pause = 0, _LEAST_SLEEP
     try:
         while (status := int(driver.cuStreamQuery(stream)[0])) == _NOT_READY:
-            looks += 1
-            if looks > _QUICK_LOOKS:
-                time.sleep(pause)  # Python's handler of the signal runs between two looks
+            polls += 1
+            if polls > _QUICK_POLLS:
+                time.sleep(pause)  # Python runs its signal handlers between two polls
                 pause = min(2 * pause, _MOST_SLEEP)
     except BaseException:
-        word, _ = _flag(device().context_number)
-        word.value = 1
+        flag, _ = _flag.current
+        flag.value = 1
         try:
             checked(driver.cuStreamSynchronize(stream))
         finally:
-            word.value = 0
+            flag.value = 0
         raise
     if status:
         checked(driver.cuStreamSynchronize(stream))

@@ -5,44 +5,42 @@ Modules are never unloaded while their context exists, because a running graph m
 
 from __future__ import annotations
 
-import sys
-import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from livegrad.runtime.cuda.driver import checked, device, driver
+from livegrad.runtime.cuda.driver import PerContext, checked, device, driver
 from livegrad.runtime.cuda.nvrtc import compile_source
-from livegrad.state import renew_lock_after_fork
-
-_functions: dict[tuple[Any, str], Any] = {}
-_lock = threading.Lock()
-renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 
-def loaded_function(text: str, name: str, symbol: str = "kernel") -> Any:
-    """A kernel of a text of CUDA C, compiled and loaded once."""
-    found = device()
-    return _loaded((found.context_number, text), symbol, lambda: compile_source(text, found.architecture, name))
+def _make_table() -> dict[tuple[str | bytes, str], Any]:
+    return {}
 
 
-def loaded_code(code: bytes, symbol: str) -> Any:
+_functions = PerContext(_make_table)  # by CUDA C or machine code, and symbol
+
+
+def load_function(text: str, name: str, symbol: str = "kernel") -> Any:
+    """A kernel of CUDA C, compiled and loaded once."""
+    return _load(text, symbol, lambda: compile_source(text, device().architecture, name))
+
+
+def load_code(code: bytes, symbol: str) -> Any:
     """A kernel of a cubin or of PTX, loaded once."""
-    return _loaded((device().context_number, code), symbol, lambda: code)
+    return _load(code, symbol, lambda: code)
 
 
-def _loaded(key: tuple[int, str | bytes], symbol: str, code: Any) -> Any:
-    with _lock:
-        if (key, symbol) in _functions:
-            return _functions[key, symbol]
-    made = np.frombuffer(code() + b"\0", np.uint8)  # PTX is text, which ends in a zero
-    module = checked(driver.cuModuleLoadData(made.ctypes.data))
-    function = checked(driver.cuModuleGetFunction(module, symbol.encode()))
-    with _lock:
-        return _functions.setdefault((key, symbol), function)
+def _load(key: str | bytes, symbol: str, make_code: Callable[[], bytes]) -> Any:
+    functions = _functions.current
+    function = functions.get((key, symbol))
+    if function is None:
+        code = np.frombuffer(make_code() + b"\0", np.uint8)  # PTX is text and must end in a zero
+        module = checked(driver.cuModuleLoadData(code.ctypes.data))
+        function = checked(driver.cuModuleGetFunction(module, symbol.encode()))
+    return functions.setdefault((key, symbol), function)  # threads that load the same code share one function
 
 
 def forget_functions() -> None:
-    """Forgets what is loaded: what is used next is loaded anew, and what runs keeps what it has."""
-    with _lock:
-        _functions.clear()
+    """Clears the table, so that the next use loads code again. Running graphs keep their functions."""
+    _functions.current.clear()

@@ -14,8 +14,8 @@ from livegrad.diagnostics import LivegradError
 from livegrad.runtime.cuda.cuda_graph import ChangeRefused, ExecutableGraph, GraphBuilder, Launch
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import DeviceError, device, driver
-from livegrad.runtime.cuda.libraries.capture import Captured
-from livegrad.runtime.cuda.modules import loaded_code
+from livegrad.runtime.cuda.libraries.capture import BoundCall
+from livegrad.runtime.cuda.modules import load_code
 from livegrad.runtime.cuda.nvrtc import load_compiled
 from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch, SerialisedLibraryCall
 
@@ -29,14 +29,14 @@ class PlanLaunch:
         if isinstance(serialised, SerialisedLibraryCall):
             serialised.call.prepare()
             self.slots: Slots = (*serialised.operands, serialised.result)
-            self.launch: Launch | Captured = Captured(serialised.call, [0] * len(serialised.operands), 0)
+            self.launch: Launch | BoundCall = BoundCall(serialised.call, [0] * len(serialised.operands), 0)
             self.kernel: SerialisedLaunch | None = None
             return
         code = load_compiled(serialised.code)
         if code is None:
             raise DeviceError(f"the code of `{serialised.name}` is gone from the cache", help="run it again")
         self.slots, self.kernel = serialised.slots, serialised
-        self.launch = Launch(loaded_code(code, "kernel"), serialised.grid, serialised.threads, len(serialised.slots))
+        self.launch = Launch(load_code(code, "kernel"), serialised.grid, serialised.threads, len(serialised.slots))
         if serialised.counters:
             self.partials, self.counters = DeviceMemory(serialised.partial_bytes), DeviceMemory(4 * serialised.counters)
             self.counters.clear()  # each launch leaves them at zero
@@ -68,14 +68,14 @@ class GraphCounters:
 class PlanGraph:
     """Launches in order, each with the indices of the launches that must end before it starts."""
 
-    launches: Sequence[Launch | Captured]
+    launches: Sequence[Launch | BoundCall]
     dependencies: Sequence[Sequence[int]]
     counters: GraphCounters = field(default_factory=GraphCounters)
     _executable: ExecutableGraph | None = None
-    _changed_calls: dict[Captured, None] = field(default_factory=dict)  # of libraries, with other addresses
+    _changed_calls: dict[BoundCall, None] = field(default_factory=dict)  # library calls with other addresses
 
-    def change(self, launch: Launch | Captured) -> None:
-        """Has the node of a launch updated before the next run."""
+    def change(self, launch: Launch | BoundCall) -> None:
+        """Marks the node of a launch to be updated before the next run."""
         if self._executable is None:
             return
         if isinstance(launch, Launch):
@@ -96,7 +96,7 @@ class PlanGraph:
         self.counters.launched += 1
 
     def _build(self) -> ExecutableGraph:
-        """Builds the graph with the present arguments, in place of the one before."""
+        """Builds the graph with the current arguments, and replaces the previous one."""
         builder = GraphBuilder()
         try:
             for launch, before in zip(self.launches, self.dependencies, strict=True):

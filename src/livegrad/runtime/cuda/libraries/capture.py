@@ -1,52 +1,66 @@
-"""Captures a library call on its own stream as a child graph."""
+"""Stream capture: turns the work that a function enqueues on a stream into a graph.
+
+`BoundCall` captures library calls of plans; `live.cuda.captured_graphs` captures calls of the user's blocks.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
+from livegrad.runtime.cuda.driver import DeviceError, PerContext, checked, driver
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall
 from livegrad.state import renew_lock_after_fork
 
-_lock = threading.Lock()  # one stream, and handles of libraries that serve one caller at a time
+_lock = threading.Lock()  # for the one stream, and for library handles that serve one caller at a time
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 
-@cache
-def _capture_stream(context_number: int) -> Any:
+def make_stream() -> Any:
+    """A new stream, which does not wait for the default stream."""
     return checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
 
-class Captured:
-    """A call with the addresses that it works on, which may change."""
+_stream = PerContext(make_stream)
+
+
+def capture_on_stream(stream: Any, enqueue: Callable[[], None]) -> Any:
+    """Calls a function and returns what it enqueued on the stream as a graph, which the caller destroys.
+
+    If the function raises, the unfinished graph is destroyed.
+    """
+    checked(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    try:
+        enqueue()
+    except BaseException:
+        status, graph = driver.cuStreamEndCapture(stream)
+        if int(status) == 0 and graph is not None and int(graph):
+            driver.cuGraphDestroy(graph)
+        raise
+    return checked(driver.cuStreamEndCapture(stream))
+
+
+class BoundCall:
+    """A library call bound to the addresses of its operands and result, which may change."""
 
     def __init__(self, call: LibraryCall, operands: Sequence[int], result: int) -> None:
         self.call, self.operands, self.result = call, list(operands), result
 
     def capture(self) -> Any:
-        """The call as a graph of its own; its owner destroys it."""
+        """The call as a graph, which the caller destroys."""
         with _lock:
-            stream = _capture_stream(device().context_number)
-            try:
-                return self._captured(stream)
-            except DeviceError:
-                # Libraries load a kernel when it is first needed; some loads are refused during capture (seen: cuBLAS,
-                # batches of complex numbers). After one run outside it, the kernel is there.
-                self.call.enqueue(stream, self.operands, self.result)
-                checked(driver.cuStreamSynchronize(stream))
-                return self._captured(stream)
+            stream = _stream.current
 
-    def _captured(self, stream: Any) -> Any:
-        checked(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
-        try:
-            self.call.enqueue(stream, self.operands, self.result)
-        except BaseException:
-            _, graph = driver.cuStreamEndCapture(stream)  # what was captured of it goes
-            if graph is not None and int(graph):
-                driver.cuGraphDestroy(graph)
-            raise
-        return checked(driver.cuStreamEndCapture(stream))
+            def enqueue() -> None:
+                self.call.enqueue(stream, self.operands, self.result)
+
+            try:
+                return capture_on_stream(stream, enqueue)
+            except DeviceError:
+                # Libraries load kernels on first use, and the driver refuses some loads during capture (seen: cuBLAS,
+                # batches of complex matrices). One run outside of the capture loads the kernel.
+                enqueue()
+                checked(driver.cuStreamSynchronize(stream))
+                return capture_on_stream(stream, enqueue)

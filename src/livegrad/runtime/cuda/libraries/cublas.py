@@ -16,7 +16,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, c64, c128, f32, f64
 from livegrad.ops.movement import permute
 from livegrad.runtime.cuda.device_memory import DeviceMemory
-from livegrad.runtime.cuda.driver import DeviceError, device
+from livegrad.runtime.cuda.driver import DeviceError, PerContext
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall, shared_library
 from livegrad.schedule.plan import Buffer, HostStep
 
@@ -32,7 +32,7 @@ _NO_TRANSPOSE, _TRANSPOSE = 0, 1
 
 @dataclass(frozen=True)
 class Matrices:
-    """A batch of matrices: rows are `lead` apart (columns, if transposed) and matrices `step`, in elements."""
+    """A batch of matrices: `lead` is the stride of rows (of columns, if transposed), `step` that of matrices."""
 
     transposed: bool
     lead: int
@@ -56,18 +56,17 @@ class MatrixProduct:
         return f"matmul {self.rows}x{self.inner}x{self.columns}"
 
     def prepare(self) -> None:
-        """Makes the handle and the memory that all products work in."""
-        _handle(device().context_number)
-        _workspace(device().context_number)
+        """Creates the handle and the workspace that all products share."""
+        _ = _handle.current, _workspace.current
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
-        # cuBLAS counts columns first: what it takes for C is our Cᵀ = Bᵀ Aᵀ, in the same memory.
+        # cuBLAS is column-major: its C is our Cᵀ = Bᵀ Aᵀ, in the same memory.
         a, b = self.first, self.second
         one, zero = (np.array([value], self.element.dtype) for value in (1, 0))
-        library, handle = _handle(device().context_number)
+        library, handle = _handle.current
         _checked(library.cublasSetStream_v2(handle, ctypes.c_void_p(int(stream))), "cublasSetStream")
-        # Setting the stream takes the workspace away.
-        workspace = _workspace(device().context_number)
+        # Setting the stream resets the workspace.
+        workspace = _workspace.current
         _checked(
             library.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.address), ctypes.c_size_t(workspace.size)),
             "cublasSetWorkspace",
@@ -87,7 +86,7 @@ class MatrixProduct:
 
 
 def matmul_call(step: HostStep) -> LibraryCall | None:
-    """The product of a step; None where cuBLAS is missing or has no such product."""
+    """The cuBLAS call of a step; None if cuBLAS is missing or does not support the product."""
     node, result = step.function.results[0], step.result
     if not isinstance(result, Buffer) or result.element not in _FUNCTIONS or 0 in result.shape or library() is None:
         return None
@@ -103,7 +102,7 @@ def matmul_call(step: HostStep) -> LibraryCall | None:
 
 
 def _matrices(operand: Node, batch: tuple[int, ...]) -> Matrices | None:
-    """How an operand lies in memory: dense, perhaps with its dimensions in another order."""
+    """The memory layout of an operand: dense, possibly with permuted dimensions."""
     base, order = operand, None
     if operand.op is permute:
         (base,) = operand.operands
@@ -125,7 +124,7 @@ def _matrices(operand: Node, batch: tuple[int, ...]) -> Matrices | None:
 
 
 def _batch_step(shape: Sequence[int], strides: Sequence[int], batch: tuple[int, ...]) -> int | None:
-    """From one matrix of a batch to the next: 0 if all pairs share one; None if no single step leads through them."""
+    """The stride between matrices of a batch: 0 if all products share one; None if no single stride visits them all."""
     if prod(shape) == 1:
         return 0
     if tuple(shape) != batch[-len(shape) :] or prod(shape) != prod(batch):
@@ -142,24 +141,22 @@ def _batch_step(shape: Sequence[int], strides: Sequence[int], batch: tuple[int, 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """cuBLAS, if it is here."""
+    """cuBLAS, or None if it is not installed."""
     return shared_library("cublas", ("libcublas.so.13", "libcublas.so.12"))
 
 
-@cache
-def _handle(context_number: int) -> tuple[Any, Any]:
-    found = library()
-    if found is None:
+def _make_handle() -> tuple[Any, Any]:
+    cublas = library()
+    if cublas is None:
         raise DeviceError("cuBLAS is not installed", help="install nvidia-cublas")
     handle = ctypes.c_void_p()
-    _checked(found.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
-    return found, handle
+    _checked(cublas.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
+    return cublas, handle
 
 
-@cache
-def _workspace(context_number: int) -> DeviceMemory:
-    """Memory for cuBLAS alone. Calls take turns with it: steps of one graph by their order, graphs by the stream."""
-    return DeviceMemory(_WORKSPACE_BYTES)
+_handle = PerContext(_make_handle)
+# Only one call uses the workspace at a time: dependencies order the calls of a graph, the stream orders the graphs.
+_workspace = PerContext(lambda: DeviceMemory(_WORKSPACE_BYTES))
 
 
 def _checked(status: int, what: str) -> None:

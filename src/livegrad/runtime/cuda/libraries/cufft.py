@@ -15,7 +15,7 @@ from livegrad.ops.fourier import fft, irfft
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import DeviceError, checked, driver
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall, shared_library
-from livegrad.runtime.cuda.modules import loaded_function
+from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
 _MOST_AXES = 3
@@ -109,7 +109,7 @@ class FourierTransform:
 
     def _functions(self) -> tuple[Any, Any]:
         bits = "64" if self.wide else "32"
-        return tuple(loaded_function(_TEXT, "transforms", name + bits) for name in ("scale", "prepare"))  # type: ignore[return-value]
+        return tuple(load_function(_TEXT, "transforms", name + bits) for name in ("scale", "prepare"))  # type: ignore[return-value]
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         found = library()

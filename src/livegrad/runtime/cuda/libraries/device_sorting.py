@@ -20,7 +20,7 @@ from livegrad.ops.sorting import argsort, searchsorted
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import checked, driver
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall
-from livegrad.runtime.cuda.modules import loaded_function
+from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
 _THREADS, _MOST_BLOCKS = 256, 4096
@@ -113,7 +113,7 @@ class MergeSort:
 
     def prepare(self) -> None:
         """Takes the memory that passes write to in turn with the result, and loads the kernel."""
-        loaded_function(self._text, "sort", "merge")
+        load_function(self._text, "sort", "merge")
         if self._memory is None:
             keys = -(-self.count * self.element.dtype.itemsize // 16) * 16
             self._memory = DeviceMemory(2 * keys + 8 * self.count)
@@ -130,7 +130,7 @@ class MergeSort:
             target = first + keys * is_last_turn if self.wants_order else result if is_last_turn else first
             order_to = (result if is_last_turn else spare_order) if self.wants_order else 0
             words = (source, target, order, order_to, self.count, self.length, self.inner, 1 << number)
-            _launch(loaded_function(self._text, "sort", "merge"), stream, self.count, words)
+            _launch(load_function(self._text, "sort", "merge"), stream, self.count, words)
             source, order = target, order_to
 
 
@@ -147,12 +147,12 @@ class Search:
 
     def prepare(self) -> None:
         """Loads the kernel."""
-        loaded_function(self._text, "sort", "search")
+        load_function(self._text, "sort", "search")
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         """One launch: every value searches for itself."""
         words = (operands[0], operands[-1], 0, result, self.count, self.length, 1, int(self.after_equals))
-        _launch(loaded_function(self._text, "sort", "search"), stream, self.count, words)
+        _launch(load_function(self._text, "sort", "search"), stream, self.count, words)
 
 
 def sort_call(step: HostStep) -> LibraryCall | None:

@@ -1,0 +1,297 @@
+"""Blocks, the nodes of a live graph: a body, and pins for its inputs and outputs.
+
+A block only describes work. `block_graph.py` connects blocks, `composite.py` nests graphs, and the graph compiler
+specialises the bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
+from livegrad.ir.node import Function
+from livegrad.ir.types import Tensor, Type, scalar_of_dtype
+from livegrad.live.graph.captured_call import CapturedCall
+from livegrad.live.graph.gradient_source import GradientSource
+from livegrad.live.graph.sources import Given, Numbers, Setting, array_of, with_default_type
+from livegrad.live.graph.user_kernel import CudaKernel
+from livegrad.ops.context import FeatureLevel
+from livegrad.runtime.arguments import array_argument
+
+if TYPE_CHECKING:
+    from livegrad.live.graph.block_graph import Graph
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a body says of one input: its name, its type (None: any), and the value it has when nothing feeds it."""
+
+    name: str
+    type: Type | None = None
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class Specialized:
+    """A body for known input types.
+
+    The function takes the inputs, then `features`, then `constants`. `sizes` are the values of its symbolic sizes. A
+    call of a library is no function of the value IR, and takes the inputs only.
+    """
+
+    function: Function | CapturedCall | CudaKernel
+    features: tuple[FeatureLevel, ...] = ()
+    constants: tuple[Numbers, ...] = ()
+    sizes: tuple[tuple[str, int], ...] = ()
+
+
+class Body(Protocol):
+    """What a block computes. Equal inputs must give an equal (best: the same) result; errors are `LivegradError`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]: ...
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+    def specialize(self, given: tuple[Given, ...]) -> Specialized: ...
+
+
+@dataclass(eq=False)
+class Pin(GradientSource):
+    """One input or output of a block; `block["name"]` finds it."""
+
+    block: Block
+    name: str
+    direction: Literal["input", "output"]
+    default: tuple[Any, Setting] | None = field(default=None, repr=False)  # what it is when nothing feeds it
+
+    def __repr__(self) -> str:
+        return f"{self.block.name}.{self.name}"
+
+
+@dataclass(eq=False)
+class Tally:
+    """How often a set of steps has run; all blocks in the set share it."""
+
+    times: int = 0
+    is_over: bool = False  # nobody counts it up any more
+
+
+@dataclass
+class Debug:
+    """What the engine last had to say of a block: its state, and what went wrong."""
+
+    state: Literal["new", "running", "failed", "removed"] = "new"
+    errors: list[LivegradError] = field(default_factory=list)
+    refused: bool = False  # whether the errors are of the description; else they came up while it ran
+    warnings: list[str] = field(default_factory=list)
+    seconds: float = 0.0  # of its last run, when profiling is on
+    counted: int = 0  # runs beside those of the tallies
+    tallies: list[Tally] = field(default_factory=list, repr=False)
+
+    @property
+    def runs(self) -> int:
+        """How often its step ran."""
+        return self.counted + sum(tally.times for tally in self.tallies)
+
+    def join(self, tally: Tally) -> None:
+        """Shares a tally from now on. The runs of those that are over become its own, now that somebody looks."""
+        for known in [one for one in self.tallies if one.is_over]:
+            self.tallies.remove(known)
+            self.counted += known.times
+        self.tallies.append(tally)
+
+
+class Watch(Protocol):
+    """Edits a block when something outside has changed. The engine polls it before each frame."""
+
+    @property
+    def block(self) -> Block: ...
+    @property
+    def error(
+        self,
+    ) -> LivegradError | None: ...  # a problem of every frame until it is mended; the last code keeps running
+    def poll(self) -> None: ...
+
+
+class Block(GradientSource):
+    """A node of a live graph: a body, and pins for its inputs and outputs. It only describes work.
+
+    `limits` are the largest values of outputs before the engine warns, such as the capacity of a buffer. `appends`
+    declares that the output `values` has `total` valid rows, as an append buffer requires.
+
+    >>> from livegrad.live.blocks import block
+    >>> double = block(lambda x: x * 2.0, name="double")
+    >>> double["x"], double["result"]
+    (double.x, double.result)
+    """
+
+    limits: Mapping[str, int] = MappingProxyType({})
+    appends: bool = False
+    home: Graph | None = None  # the graph that it is in
+    is_read: bool = False  # somebody has read one of its results
+    watch: Watch | None = None  # follows files while the block is in an engine
+
+    def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
+        require_body(body)
+        self.name = body.name if name is None else name
+        self.body = body
+        self.debug = Debug()
+        self._make_pins([spec.name for spec in body.inputs], body.outputs)
+        self.shapes = _shape_rules(self, shapes)
+
+    def _make_pins(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Gives it these pins; those that people hold stay what they are."""
+        names = [*inputs, *outputs]
+        for name in (self.name, *names):
+            if not isinstance(name, str) or not name:
+                what = "blocks and pins have names" if isinstance(name, str) else "a name is a text"
+                raise UsageError(what, where=caller_origin(), expected="a str", found=repr(name))
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UsageError(
+                f"the pins of `{self.name}` need distinct names", where=caller_origin(), found=", ".join(twice)
+            )
+        known_inputs, known_outputs = getattr(self, "inputs", {}), getattr(self, "outputs", {})
+        self.inputs = {name: known_inputs.get(name) or Pin(self, name, "input") for name in inputs}
+        self.outputs = {name: known_outputs.get(name) or Pin(self, name, "output") for name in outputs}
+
+    def __getitem__(self, name: str) -> Pin:
+        found = self.inputs.get(name) or self.outputs.get(name)
+        if found is None:
+            raise UsageError(
+                f"block `{self.name}` has no pin `{name}`",
+                where=caller_origin(),
+                expected="one of " + ", ".join([*self.inputs, *self.outputs]),
+            )
+        return found
+
+    def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
+        """The inner graphs, with the path component for the names of their blocks."""
+        return iter(())
+
+    def pins_behind(self, name: str) -> Sequence[Pin]:
+        """The inner inputs that get what an input is given."""
+        return ()
+
+    def default_of(self, name: str) -> Any:
+        """The default of an input; None if it must be connected or set."""
+        return next((spec.default for spec in self.body.inputs if spec.name == name), None)
+
+    def __repr__(self) -> str:
+        return f"<block {self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs) or 'nothing'}>"
+
+
+AnyBlock = TypeVar("AnyBlock", bound=Block)
+
+
+def require_block(block: Any) -> None:
+    """Raises where a block is needed and something else is given, such as its name."""
+    if not isinstance(block, Block):
+        found = shown(block) if isinstance(block, str) else type(block).__name__
+        help = "pass the block that `add` gave"
+        raise UsageError("not a block", where=caller_origin(), expected="a Block", found=found, help=help)
+
+
+def require_body(body: Any) -> None:
+    """Raises where a body is needed and something else is given, such as the function that it would be made from."""
+    if not all(hasattr(body, part) for part in ("inputs", "outputs", "specialize")):
+        help = (
+            "lg.block(function) makes a block of a function; lg.live.edit(engine, block, function) gives it another one"
+        )
+        raise UsageError("not a body", where=caller_origin(), found=type(body).__name__, help=help)
+
+
+def _shape_rules(block: Block, shapes: Any) -> dict[str, str]:
+    """Rules that outputs must obey, by output."""
+    if shapes is None:
+        return {}
+    if not isinstance(shapes, Mapping):
+        found, help = type(shapes).__name__, 'write shapes={"result": "same(0)"}'
+        raise UsageError("shapes are rules by output", where=caller_origin(), expected="a dict", found=found, help=help)
+    for name, rule in shapes.items():
+        if name not in block.outputs:
+            expected = f"one of {', '.join(block.outputs) or 'none'}"
+            raise UsageError(f"`{block.name}` has no output `{name}`", where=caller_origin(), expected=expected)
+        if not isinstance(rule, str):
+            found = shown(rule)
+            raise UsageError(f"the rule of output `{name}` is not text", where=caller_origin(), found=found)
+    return dict(shapes)
+
+
+class State(Block):
+    """A value that persists from frame to frame. `value` is the value of the last frame; `next` becomes the new one.
+
+    Cycles in a graph must go through a state. It advances once per frame, after all steps have run. A state that starts
+    with a Python float is float32; start it with `np.float64(0.0)` for float64. `engine.set(state, value)` sets its
+    value, and `engine.reset(state)` restores the initial one.
+
+    >>> State("position", [0.0, 0.0, 0.0])["next"]
+    position.next
+    """
+
+    def __init__(self, name: str, initial: Any) -> None:
+        self.name = name
+        self.debug = Debug()
+        self.shapes = {}
+        self.initial: Numbers = array_of(with_default_type(initial))
+        self._make_pins(("next",), ("value",))
+
+    def default_of(self, name: str) -> Any:
+        return None
+
+    def value_of(self, value: Any) -> Numbers:
+        """Returns a copy of a value with the type and shape of the state; arrays must already have its type."""
+        own = self.initial
+        type = Tensor(scalar_of_dtype(own.dtype), own.shape)
+        array = array_argument(value, type, f"the value of state `{self.name}`")
+        if array.shape != own.shape:
+            raise UsageError(
+                f"the value of state `{self.name}` does not fit",
+                where=caller_origin(),
+                expected=str(type),
+                found=f"shape {array.shape}",
+                help="a state keeps its shape; for another one, remove it and add another",
+            )
+        return np.array(array)
+
+
+def pin_names(names: Any, what: str) -> tuple[str, ...]:
+    """Names of pins as a user gives them: a sequence, or one text for one pin.
+
+    >>> pin_names("total", "outputs"), pin_names(["a", "b"], "outputs")
+    (('total',), ('a', 'b'))
+    """
+    found = (names,) if isinstance(names, str) else names
+    if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
+        expected = "a str, or a sequence of them"
+        raise UsageError(
+            f"names of {what} must be strings", where=caller_origin(), expected=expected, found=shown(names)
+        )
+    return tuple(found)
+
+
+def only_output(source: Pin | Block) -> Pin:
+    """A pin, or a block's only output."""
+    if isinstance(source, Pin):
+        return source
+    if not isinstance(source, Block):
+        raise UsageError(
+            "neither a pin nor a block",
+            where=caller_origin(),
+            found=type(source).__name__,
+            help='block["name"] is a pin',
+        )
+    if len(source.outputs) != 1:
+        raise UsageError(
+            f"`{source.name}` has {len(source.outputs)} outputs",
+            where=caller_origin(),
+            help='choose one: block["name"]',
+        )
+    return next(iter(source.outputs.values()))

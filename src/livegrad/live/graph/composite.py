@@ -1,0 +1,106 @@
+"""Composites: graphs of blocks that are used as one block.
+
+The graph compiler dissolves them; `regions.py` derives control flow from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.live.graph.block import Block, Debug, Pin
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.journal import StructureChange
+
+
+class Composite(Block):
+    """A graph of blocks that is used as one block. `expose` makes inner pins accessible.
+
+    >>> from livegrad.live.blocks import block
+    >>> both = Composite("both")
+    >>> double = both.graph.add(block(lambda x: x * 2.0, name="double"))
+    >>> both.expose(double["x"]), both.expose(double["result"], "doubled")
+    (both.x, both.doubled)
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.debug = Debug()
+        self.shapes = {}
+        self.graph = Graph()
+        self.inner_inputs: dict[str, list[Pin]] = {}
+        self.inner_outputs: dict[str, Pin] = {}
+        self.used_by: list[Composite] = []  # regions that have it as a body
+        self._make_pins((), ())
+
+    if not TYPE_CHECKING:  # which knows by itself what a composite has not
+
+        def __getattr__(self, name: str) -> NoReturn:
+            what = f"'{type(self).__name__}' object has no attribute '{name}'"
+            if name in ("add", "bind", "connect", "disconnect", "remove", "set"):
+                what += f"; blocks inside belong to its graph: write composite.graph.{name}(...)"
+            raise AttributeError(what, name=name, obj=self)
+
+    def expose(self, pin: Pin, name: str | None = None) -> Pin:
+        """Exposes an inner pin as a pin of this block. Several inner inputs may share a name and then receive the same
+        value."""
+        if not isinstance(pin, Pin):
+            raise UsageError("not a pin", where=caller_origin(), found=type(pin).__name__, help='block["name"] is one')
+        if name is not None and not isinstance(name, str):
+            raise UsageError(
+                "the name of a pin must be a string", where=caller_origin(), expected="a str", found=type(name).__name__
+            )
+        own = name or pin.name
+        with self.graph.editing(), self.graph.journal.observed("expose", None, self, pin, own):
+            return self._expose(pin, own)
+
+    def _expose(self, pin: Pin, own: str) -> Pin:
+        self._require_exposable(pin)
+        before = {name: list(pins) for name, pins in self.inner_inputs.items()}, dict(self.inner_outputs)
+        self.graph.journal.write("structure", StructureChange(self.graph, (pin.block,)), f"`{own}` exposed")
+        if pin.direction == "input":
+            self.inner_inputs.setdefault(own, []).append(pin)
+        elif own in self.inner_outputs:
+            raise UsageError(f"`{self.name}` has an output `{own}`", where=caller_origin())
+        else:
+            self.inner_outputs[own] = pin
+        try:
+            self._follow_inside()
+        except UsageError:  # a name that is taken, here or in a region that this is a body of
+            self.inner_inputs, self.inner_outputs = before
+            self._follow_inside()
+            raise
+        return self[own]
+
+    def _require_exposable(self, pin: Pin) -> None:
+        where = caller_origin()
+        if pin.block.home is not None and pin.block.home is not self.graph:
+            help = f"add `{pin.block.name}` to `{self.name}.graph`, or expose it where it is"
+            raise UsageError(f"`{pin}` is in another graph than that of `{self.name}`", where=where, help=help)
+        if (pin.block.inputs if pin.direction == "input" else pin.block.outputs).get(pin.name) is None:
+            raise UsageError(f"`{pin.block.name}` no longer has pin `{pin.name}`", where=where)
+        for name, pins in self.inner_inputs.items():
+            if any(known.block is pin.block and known.name == pin.name for known in pins):
+                raise UsageError(f"`{pin}` is exposed as `{self.name}.{name}` already", where=where)
+
+    def _follow_inside(self) -> None:
+        """Gives it, and regions around it, the pins that are exposed."""
+        self._make_pins(tuple(self.inner_inputs), tuple(self.inner_outputs))
+        for region in self.used_by:
+            region._follow_inside()
+
+    def inner_output(self, name: str) -> Pin | None:
+        """Returns the inner pin of an output, or None if it no longer exists."""
+        pin = self.inner_outputs.get(name)
+        return pin if pin is not None and pin.block.home is self.graph and pin.name in pin.block.outputs else None
+
+    def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
+        yield "", self.graph
+
+    def pins_behind(self, name: str) -> Sequence[Pin]:
+        inner = (pin.block.inputs.get(pin.name) for pin in self.inner_inputs.get(name, ()))
+        return [pin for pin in inner if pin is not None and pin.block.home is self.graph]
+
+    def default_of(self, name: str) -> Any:
+        return None

@@ -1,0 +1,178 @@
+"""The loop pass `version_loops`: checks the indices of an innermost loop before it where that is enough.
+
+An index that changes by the same number in each iteration is in range if its first and its last value are. Then a
+version of the loop without checks runs. Otherwise the loop runs as it is, and reports what is out of range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache, reduce
+
+from livegrad.ir.function import map_results
+from livegrad.ir.leaves import constant, constant_op, is_constant, parameter_op
+from livegrad.ir.node import Function, Module, Node, make_node
+from livegrad.ir.types import Tensor, i64
+from livegrad.ir.walk import functions_in, nodes_of, ops_below, reachable_functions, substitute, toposort
+from livegrad.ops.aggregate import get, make, make_tuple
+from livegrad.ops.comparison import bit_and, greater_equal, less
+from livegrad.ops.control import call, cond, for_loop, parameters_of, while_loop
+from livegrad.ops.elementwise import add, select
+from livegrad.passes.functions import rewrite_functions, uses_any
+from livegrad.schedule.indexed_writes import indices_of
+from livegrad.schedule.loops.nest import LoopNest
+
+_LOOPS = (for_loop, while_loop, call)
+# An index moves by less than this in one iteration, and a loop has fewer iterations than that: no index wraps round.
+_MOST_STEP, _MOST_ITERATIONS = 1 << 20, 1 << 40
+
+
+def version_loops(nest: LoopNest) -> LoopNest:
+    """Has the innermost loops of a kernel without lanes check indices once, before they run."""
+    stages = nest.kernel.stages
+    if nest.lanes > 1 or not nest.kernel.wholes:
+        return nest
+    bodies = [_versioned(stage.body) for stage in stages]
+    return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
+
+
+@lru_cache(maxsize=1024)
+def _versioned(function: Function) -> Function:
+    if not uses_any(reachable_functions([function]), (for_loop,)):
+        return function
+    (changed,) = rewrite_functions(Module((function,)), lambda inner: map_results(inner, _in_versions)).functions
+    return changed
+
+
+def _in_versions(node: Node) -> Node | None:
+    if node.op is get and node.operands[0].op is make:
+        return node.operands[0].operands[node.attribute("index")]
+    if node.op is not for_loop:
+        return None
+    body: Function = node.attribute("body")
+    proof = _ends_to_check(body, node.attribute("carried")) if ops_below(body).isdisjoint(_LOOPS) else None
+    if not proof:
+        return None
+    then, otherwise = (_function_of_loop(node, version) for version in (_unchecked(body, proof), body))
+    chosen = cond(_all_in_range(node, proof), *node.operands, then=then, otherwise=otherwise)
+    return chosen if len(body.results) > 1 else make_tuple(chosen)
+
+
+def _function_of_loop(loop: Node, body: Function) -> Function:
+    parameters = parameters_of([operand.type for operand in loop.operands])
+    again = make_node(for_loop, parameters, tuple([(k, body if k == "body" else v) for k, v in loop.attributes]))
+    return Function("loop", parameters, tuple([get(again, index=index) for index in range(len(body.results))]))
+
+
+# --- which indices can be checked before the loop --------------------------------------------------------------------
+
+# For each index of the body: what it is unless it is negative, the size of its axis, and the change in one iteration.
+_Proof = Mapping[Node, tuple[Node, int, int]]
+
+
+def _ends_to_check(body: Function, carried: int) -> _Proof | None:
+    """The indices that are not known to be in range; None if some of them cannot be checked before the loop."""
+    proof: dict[Node, tuple[Node, int, int]] = {}
+    nested = [node for function in reachable_functions(functions_in(body)) for node in nodes_of(function)]
+    if any(_unproven(node) for node in nested):
+        return None
+    for node in nodes_of(body):
+        for index, size in _unproven(node):
+            value = _without_wrap(index, size)
+            slope = _slope(value, body, carried)
+            known = proof.get(index)
+            if slope is None or abs(slope) >= _MOST_STEP or (known is not None and known[0] is not value):
+                return None
+            proof[index] = value, size if known is None else min(size, known[1]), slope
+    return proof
+
+
+def _unproven(node: Node) -> list[tuple[Node, int]]:
+    """The indices of a read or write that are checked, with the sizes of their axes."""
+    indices = indices_of(node) if node.op.checked else ()
+    if not indices:
+        return []
+    shape, proven = _shape(node), dict(node.attributes).get("in_range", ())
+    return [(index, shape[axis]) for axis, index in enumerate(indices) if axis not in proven]
+
+
+def _shape(access: Node) -> tuple[int, ...]:
+    tensor = access.operands[0].type
+    assert isinstance(tensor, Tensor)
+    return tensor.shape  # type: ignore[return-value]  # sizes are numbers by now
+
+
+def _without_wrap(index: Node, size: int) -> Node:
+    """What an index is if it is not counted from the end."""
+    if index.op is not select:
+        return index
+    test, wrapped, value = index.operands
+    is_wrap = test.op is less and test.operands[0] is value and is_constant(test.operands[1], 0) and wrapped.op is add
+    return value if is_wrap and value in wrapped.operands else index
+
+
+def _slope(index: Node, body: Function, carried: int) -> int | None:
+    """By how much an index grows in one iteration; None if that changes, or if only the iteration itself knows."""
+    changing = {body.parameters[0]: 1, **dict.fromkeys(body.parameters[1 : 1 + carried])}
+    slopes: dict[Node, int | None] = {}
+    for node in toposort([index]):
+        if node.type is not i64 and node.op is not parameter_op and not isinstance(node.type, Tensor):
+            slopes[node] = None if any(slopes[operand] != 0 for operand in node.operands) else 0
+        elif node in changing:
+            slopes[node] = changing[node]
+        elif node.op in (constant_op, parameter_op):
+            slopes[node] = 0
+        else:
+            slopes[node] = _combined(node, [slopes[operand] for operand in node.operands])
+        if node.may_fail or (node.operands and not node.op.elementwise):
+            return None
+    return slopes[index]
+
+
+def _combined(node: Node, slopes: list[int | None]) -> int | None:
+    if all(slope == 0 for slope in slopes):
+        return 0
+    match node.op.name, slopes:
+        case "add", [int() as a, int() as b]:
+            return a + b
+        case "sub", [int() as a, int() as b]:
+            return a - b
+        case "neg", [int() as a]:
+            return -a
+        case "mul", [int() as a, 0] if node.operands[1].op is constant_op:
+            return a * node.operands[1].attribute("value")
+        case "mul", [0, int() as a] if node.operands[0].op is constant_op:
+            return a * node.operands[0].attribute("value")
+    return None
+
+
+# --- the check, and the loop without checks --------------------------------------------------------------------------
+
+
+def _all_in_range(loop: Node, proof: _Proof) -> Node:
+    """Whether the first and the last value of each index are in range."""
+    body: Function = loop.attribute("body")
+    iterations = loop.operands[0]
+    last = iterations - constant(1, i64)
+    tests = [less(iterations, constant(_MOST_ITERATIONS, i64))] if any(abs(s) > 1 for _, _, s in proof.values()) else []
+    for value, size, slope in dict.fromkeys(proof.values()):
+        for position in (constant(0, i64), last) if slope else (constant(0, i64),):
+            given = dict(zip(body.parameters, (position, *loop.operands[1:]), strict=True))
+            (end,) = substitute([value], given)
+            tests += [greater_equal(end, constant(0, i64)), less(end, constant(size, i64))]
+    return reduce(bit_and, tests)
+
+
+def _unchecked(body: Function, proof: _Proof) -> Function:
+    """The body for iterations in which all indices are in range."""
+    plain = {index: value for index, (value, _, _) in proof.items()}
+
+    def without_check(node: Node) -> Node | None:
+        if node in plain and plain[node] is not node:
+            return plain[node]
+        if not _unproven(node):
+            return None
+        return make_node(node.op, node.operands, (("in_range", tuple(range(len(indices_of(node))))),))
+
+    return map_results(body, without_check)
