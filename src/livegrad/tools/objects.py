@@ -36,27 +36,27 @@ _SHOWN = (Function, CapturedFunction, Part, Shape, Assembly, Program, Engine, Te
 
 def open_object(text: str) -> Any:
     """The object that text names."""
-    place, name = (text, "") if text.endswith(".py") else (text.rpartition(":")[0], text.rpartition(":")[2])
-    names = _names_of(place)
+    source, name = (text, "") if text.endswith(".py") else (text.rpartition(":")[0], text.rpartition(":")[2])
+    names = _names_of(source)
     called, path = name.endswith("()"), name.removesuffix("()").split(".")
     if path[0] not in names:
         shown = sorted(key for key, value in names.items() if isinstance(value, _SHOWN) and not key.startswith("_"))
-        what = f"`{place}` has no `{name}`" if name else f"which object of `{place}` is meant?"
-        raise UsageError(what, expected=f"{place}:NAME with one of " + (", ".join(shown[:12]) or "nothing"))
-    found = names[path[0]]
+        what = f"`{source}` has no `{name}`" if name else f"which object of `{source}` is meant?"
+        raise UsageError(what, expected=f"{source}:NAME with one of " + (", ".join(shown[:12]) or "nothing"))
+    target = names[path[0]]
     for part in path[1:]:
-        if not hasattr(found, part):
-            raise UsageError(f"`{place}` has no `{name}`", found=f"{type(found).__name__} without `{part}`")
-        found = getattr(found, part)
-    if called and not callable(found):
-        raise UsageError(f"`{name}` of `{place}` cannot be called", found=type(found).__name__)
-    if called and not _takes_nothing(found):
-        raise UsageError(f"`{name}` of `{place}` takes arguments", help="leave out () to look at the function itself")
-    return _running(f"{name}` of `{place}", "called", found) if called else found
+        if not hasattr(target, part):
+            raise UsageError(f"`{source}` has no `{name}`", found=f"{type(target).__name__} without `{part}`")
+        target = getattr(target, part)
+    if called and not callable(target):
+        raise UsageError(f"`{name}` of `{source}` cannot be called", found=type(target).__name__)
+    if called and not _takes_no_arguments(target):
+        raise UsageError(f"`{name}` of `{source}` takes arguments", help="leave out () to look at the function itself")
+    return _run_user_code(f"{name}` of `{source}", "called", target) if called else target
 
 
-def _takes_nothing(function: Callable[..., Any]) -> bool:
-    """Whether a function can be called as it is; True where Python cannot tell."""
+def _takes_no_arguments(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called without arguments; True if Python cannot tell."""
     try:
         inspect.signature(function).bind()
     except TypeError:
@@ -66,33 +66,33 @@ def _takes_nothing(function: Callable[..., Any]) -> bool:
     return True
 
 
-def _names_of(place: str) -> dict[str, Any]:
-    """The names of a module, or of a file that is run."""
-    if place.endswith(".py"):
-        path = Path(place)
+def _names_of(source: str) -> dict[str, Any]:
+    """The names of a module, or of a file after running it."""
+    if source.endswith(".py"):
+        path = Path(source)
         if not path.is_file():
-            raise UsageError(f"there is no file `{place}`")
+            raise UsageError(f"there is no file `{source}`")
         sys.path.insert(0, str(path.absolute().parent))
         linecache.checkcache()
-        return _running(place, "loaded", lambda: runpy.run_path(str(path), run_name=path.stem))
+        return _run_user_code(source, "loaded", lambda: runpy.run_path(str(path), run_name=path.stem))
     sys.path.insert(0, str(Path.cwd()))
-    return _running(place, "loaded", lambda: vars(importlib.import_module(place)))
+    return _run_user_code(source, "loaded", lambda: vars(importlib.import_module(source)))
 
 
-def _running(place: str, done: str, run: Callable[[], Any]) -> Any:
-    """What the user's code gives; whatever it raises is said in a line, with the place in the code."""
+def _run_user_code(source: str, done: str, run: Callable[[], Any]) -> Any:
+    """Runs the user's code. Its exceptions become one-line errors with the source location."""
     try:
         return run()
     except LivegradError:
         raise
     except SystemExit as error:
-        raise UsageError(f"`{place}` cannot be {done}: it ended the program", where=raised_at(error)) from error
+        raise UsageError(f"`{source}` cannot be {done}: it ended the program", where=raised_at(error)) from error
     except ModuleNotFoundError as error:
-        if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
-            raise UsageError(f"there is no module `{place}`", help="name a file: path/to/file.py:name") from None
-        raise UsageError(f"`{place}` cannot be {done}: {error}", where=raised_at(error)) from error
+        if error.name is not None and (source == error.name or source.startswith(f"{error.name}.")):
+            raise UsageError(f"there is no module `{source}`", help="name a file: path/to/file.py:name") from None
+        raise UsageError(f"`{source}` cannot be {done}: {error}", where=raised_at(error)) from error
     except Exception as error:
-        what = f"`{place}` cannot be {done}: {type(error).__name__}: {error}"
+        what = f"`{source}` cannot be {done}: {type(error).__name__}: {error}"
         raise UsageError(what, where=raised_at(error)) from error
 
 
@@ -131,7 +131,7 @@ def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
 
 
 def _only_signature(jitted: Jitted) -> Function:
-    """What a function of `jit` was traced to by the program that was run, if that is one function."""
+    """The trace of a jitted function, if the program called it with one signature."""
     traced = jitted.functions
     if len(traced) == 1:
         return traced[0]
