@@ -16,7 +16,7 @@ from livegrad.passes.loop_over_elements.versions import LOOPS, UPDATES, is_array
 
 _LANES = 2.0  # how much faster a kernel over whole tensors computes, with lanes and threads
 _OPERATION = 0.5  # nanoseconds for what is worth an addition
-_NARROW = 0.5  # LLVM fits lanes to narrow elements
+_NARROW = 0.25  # LLVM fits lanes to narrow elements
 _COPY = 0.5  # nanoseconds for an element
 _KERNEL = 1_500.0  # nanoseconds to start one
 _LOOP = 10_000.0  # nanoseconds to start a loop over tensors inside another
