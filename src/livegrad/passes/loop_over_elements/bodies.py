@@ -25,7 +25,8 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, sizes
 from livegrad.ops.reduction import arg_reduce
 from livegrad.passes.loop_over_elements.dependence import may_read_behind
-from livegrad.passes.loop_over_elements.elements import Elements, Index, NotExpanded, loops_over, reduces_rows
+from livegrad.passes.loop_over_elements.elements import Elements, NotExpanded, reduces_rows
+from livegrad.passes.loop_over_elements.index_maps import Index, loops_over
 from livegrad.passes.loop_over_elements.sink import sink_into_regions
 from livegrad.passes.loop_over_elements.versions import (
     BRANCHES,
@@ -109,17 +110,13 @@ class _Body:
             if node not in self.memory and node not in self.numbers:
                 with originating_from(node.origins):
                     self._emit(node)
-        rewritten = self._versions.rewritten()
-        for number in self._in_order(rewritten):
+        for number in self._versions.rewritten():
             self._rewrite(number)
         results = [self._result(number) for number in range(len(function.results))]
         inputs = [*self._inputs[: self._at], *self._fresh_inputs, *self._scratch_inputs, *self._inputs[self._at :]]
         ends = [place.last for place in self._scratch]
         made = make_function(function.name, inputs, [*results, *ends])
         return Expanded(made, tuple([node.type for node in self._scratch_inputs]))  # type: ignore[misc]
-
-    def _in_order(self, rewritten: list[int]) -> list[int]:
-        return rewritten
 
     # --- results ---
 
