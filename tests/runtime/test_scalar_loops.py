@@ -358,11 +358,8 @@ def kernel_texts(name: str, vector_bytes: int) -> list[str]:
     return [emit_kernel(nest).text for nest in nests if nest.memories is not None]
 
 
-ELEMENTWISE = [name for name in PROGRAMS if name != "elimination"]  # its factor is read again inside the inner loop
-
-
 @pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize("name", ELEMENTWISE)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_loops_compile_for_other_processors(name: str, processor: str) -> None:
     cpu, vector_bytes = PROCESSORS[processor]
     (text,) = kernel_texts(name, vector_bytes)
