@@ -132,7 +132,7 @@ def test_forty_variables_updated_in_place_keep_a_bounded_number_of_nodes():
             variable.grad = None
         float(loss)
         if step >= 40 and step % 8 == 0:
-            counted.append(live_node_count())
+            counted.append(settled_node_count())
     assert counted[-1] < 1.2 * max(counted[:3])
 
 
