@@ -70,7 +70,7 @@ class Runtime(Attempts):
             reading.fill()
         del self.requests[:count]
 
-    def settle(self) -> None:
+    def conclude_last_frame(self) -> None:
         """Concludes the last frame: waits for steps that may still fail, and advances states.
 
         After an interrupt, the next call does it again; all of it may be done twice.
@@ -198,7 +198,7 @@ class Runtime(Attempts):
             return stale
         later = report.later
         self.unfinished = lambda: self._conclude(frame, later(), stale)
-        postpone(frame, self.settle)
+        postpone(frame, self.conclude_last_frame)
         return stale
 
     def _causes(self, plan: LivePlan) -> tuple[Collection[str] | None, Collection[object]]:

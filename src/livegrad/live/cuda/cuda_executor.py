@@ -22,7 +22,7 @@ class CudaExecutor:
 
     def __init__(self) -> None:
         device()
-        self._codes = CodeCache(_make)
+        self._codes = CodeCache(_compile_step)
 
     def prepare(self, step: BlockStep) -> StepCode:
         """The step's kernels, compiled and loaded."""
@@ -39,7 +39,7 @@ class CudaExecutor:
         return CudaExecutable(plan, codes, features, previous)
 
 
-def _make(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
+def _compile_step(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
     if isinstance(step.function, CudaKernel):
         return make_source_code(step, step.function)
     return make_code(step, in_memory)

@@ -47,7 +47,7 @@ def _edit(
         with graph.editing():
             if graph.journal.observer is None:
                 return method(graph, *arguments, **named)
-            with graph.journal.observed(name, graph, *arguments, *named.values()):
+            with graph.journal.notify_observer(name, graph, *arguments, *named.values()):
                 return method(graph, *arguments, **named)
 
     name = {"_add": "add", "_set_value": "set"}.get(method.__name__, method.__name__)

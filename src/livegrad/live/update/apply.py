@@ -190,7 +190,7 @@ class Applier:
         try:
             self._install(plan, changes, codes, frame)
         except LivegradError as error:
-            raise EngineError([_installing_problem(error, compilation, changes)]) from error
+            raise EngineError([_installation_problem(error, compilation, changes)]) from error
         committed = commit(compilation, previous, self._transaction)
         self._transaction.put(vars(self._runtime), "compilation", committed)
         assert self._runtime.executable is not None
@@ -408,7 +408,7 @@ class Applier:
             debug.errors, debug.state, debug.refused = [*debug.errors, problem.error], "failed", True
 
 
-def _installing_problem(error: LivegradError, compilation: Compilation, changes: Mapping[str, Change]) -> Problem:
+def _installation_problem(error: LivegradError, compilation: Compilation, changes: Mapping[str, Change]) -> Problem:
     """The problem of a plan that could not be installed, reported for its block or for the one that changed most."""
     nodes = {node.key: node for node in compilation.network.all_nodes()}
     if isinstance(error, StepError):
