@@ -102,7 +102,31 @@ def envelope(lib: Any, x: Any, y: Any) -> Any:
     return _recurrence(lib, x[:, 0], lambda before, value: lib.maximum(before * 0.99, value))
 
 
-# --- lower_tapes: gradients of the same ---
+# --- loop_over_elements: rows and columns of a grid depend on the ones before ---
+
+
+def exchanged_columns(lib: Any, x: Any, y: Any) -> Any:
+    """Each column takes a part of the column before, in the opposite order of rows."""
+
+    def advance(j: Any, state: Any) -> Any:
+        state[:, j + 1] = 0.75 * state[:, j + 1] + 0.25 * lib.flip(state[:, j], axis=0)
+        return state
+
+    return repeat(lib, x.shape[1] - 1, advance, x + 0.0)
+
+
+def normalised_rows(lib: Any, x: Any, y: Any) -> Any:
+    """Each row is made orthogonal to the row before."""
+
+    def advance(i: Any, state: Any) -> Any:
+        overlap = lib.sum(state[i] * state[i + 1]) / (lib.sum(state[i] * state[i]) + 1.0)
+        state[i + 1] = state[i + 1] - overlap * state[i]
+        return state
+
+    return repeat(lib, x.shape[0] - 1, advance, x + 0.0)
+
+
+# --- lower_tapes: gradients of lines whose elements depend on the ones before ---
 
 
 def _recurrence_gradient(lib: Any, line: Any, step: Program, by_state: Program, by_value: Program) -> Any:
@@ -250,11 +274,69 @@ def saturated_polynomials(lib: Any, x: Any, y: Any) -> Any:
     return total
 
 
+# --- eliminate_bounds_checks, version_loops, optimise_scalar_loops: loops that read and write elements ---
+
+
+def _element_by_element(lib: Any, x: Any, element: Callable[[Any, Any, Any], Any]) -> Any:
+    """A grid of 64 columns in which each element but those at the sides is computed in turn."""
+
+    def row(i: Any, grid: Any) -> Any:
+        def advance(j: Any, grid: Any) -> Any:
+            grid[i + 1, j + 1] = element(grid, i + 1, j + 1)
+            return grid
+
+        return repeat(lib, 62, advance, grid)
+
+    return repeat(lib, x.shape[0] - 2, row, x[:, :64] + 0.0)
+
+
+def relaxed(lib: Any, x: Any, y: Any) -> Any:
+    return _element_by_element(lib, x, lambda u, i, j: 0.25 * (u[i - 1, j] + u[i, j - 1] + u[i + 1, j] + u[i, j + 1]))
+
+
+def path_costs(lib: Any, x: Any, y: Any) -> Any:
+    return _element_by_element(lib, x, lambda cost, i, j: cost[i, j] + lib.minimum(cost[i - 1, j], cost[i - 1, j - 1]))
+
+
+def updated_rows(lib: Any, x: Any, y: Any) -> Any:
+    return _element_by_element(lib, x, lambda grid, i, j: grid[i, j] - 0.5 * y[i, j] * grid[0, j])
+
+
+def row_products(lib: Any, x: Any, y: Any) -> Any:
+    return _element_by_element(lib, x, lambda grid, i, j: 0.9 * grid[i, j] + y[i, j] * y[i - 1, j + 1])
+
+
+def _shifted(lib: Any, x: Any, y: Any, term: Callable[[Any, Any], Any]) -> Any:
+    """A line in which elements at distances that data give are joined, from the end down to the start."""
+    line, shifts = lib.reshape(x[:, :8], (-1,)) + 0.0, lib.astype(lib.floor(lib.abs(y[:16, 0]) * 50.0), lib.int64)
+    size = line.shape[0]
+
+    def shift_once(t: Any, line: Any) -> Any:
+        shift = shifts[t]
+
+        def advance(k: Any, line: Any) -> Any:
+            line[size - 1 - k] = term(line[size - 1 - k], line[size - 1 - k - shift])
+            return line
+
+        return repeat(lib, size - shift, advance, line)
+
+    return repeat(lib, 16, shift_once, line)
+
+
+def shifted_maxima(lib: Any, x: Any, y: Any) -> Any:
+    return _shifted(lib, x, y, lambda value, far: lib.maximum(value, far - 0.01))
+
+
+def echoes(lib: Any, x: Any, y: Any) -> Any:
+    return _shifted(lib, x, y, lambda value, far: 0.75 * value + 0.25 * far)
+
+
 PROGRAMS: dict[str, tuple[Program, ...]] = {
     "fuse": (polar, moments),
     "guard_padded_loads": (joined_gradient, smoothness_gradient),
     "unguard_invariants": (decay, drift),
     "lower_tapes": (sine_chain_gradient, products_gradient),
+    "loop_over_elements": (exchanged_columns, normalised_rows),
     "scalarise_loops": (smoothed, envelope),
     "interchange_elementwise_loops": (logistic_map, cube_roots),
     "unroll_small_matmuls": (covariances, projections),
@@ -265,6 +347,9 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "write_in_place": (cleared_total, cleared_rows),
     "tile_row_chains": (two_layers, kernel_regression),
     "interleave_lanes": (rational_functions, saturated_polynomials),
+    "eliminate_bounds_checks": (relaxed, path_costs),
+    "version_loops": (shifted_maxima, echoes),
+    "optimise_scalar_loops": (updated_rows, row_products),
 }
 KINDS = {f"{name}:{program.__name__}": program for name, programs in PROGRAMS.items() for program in programs}
 

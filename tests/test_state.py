@@ -16,7 +16,7 @@ from scripts.measure_code import Module, module_state, read_modules
 PROCESS_WIDE = {
     "the owner of state, and the one hook for forks": "state._switch state._fork_hooks",
     "identity is equality, in whatever session an object was made": (
-        "ir.node._table ir.types._interned ops.context._keys contexts.cache.interned_values._serials"
+        "ir.node._table ir.node._types ir.types._interned ops.context._keys contexts.cache.interned_values._serials"
     ),
     "tells of objects of the program, which may be used in any session": (
         "lazy.lazy_values._clock lazy.gradient_variables._variables lazy.gradient_variables._before_updates "
@@ -29,7 +29,7 @@ PROCESS_WIDE = {
     ),
     "Python has one collector, one table of modules, one cache of source lines, and classes and built-ins that stay": (
         "ir.collecting._pause frontend.function.python_source._texts frontend.function.python_source._numbers "
-        "diagnostics.errors._seen_places diagnostics.errors._own_files ir.node._own_keys "
+        "diagnostics.errors._cached_origins diagnostics.errors._library_files ir.node._own_keys "
         "runtime.cpu.native.invoke._definitions live.blocks.source_files._runs live.blocks.source_files._loads"
     ),
     "native code that other native code has the address of, and that is never freed": (
@@ -57,7 +57,7 @@ PROCESS_WIDE = {
         "runtime.cpu.native.caches.second_level_bytes "
         "codegen.llvm.vector_math.large_angles._two_over_pi live.cpu.cpu_executor.machine_memory "
         "runtime.serialised.compiler_stamp runtime.serialised.emitter_stamp "
-        "tensors.methods.namespace"
+        "tensors.methods.namespace tensors.deferred._indexing"
     ),
     "extension points for users": (
         "implicit.nodes.node_types.NODE_TYPES implicit.nodes.node_types._BY_TAG ops.context._features "

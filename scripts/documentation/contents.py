@@ -25,6 +25,7 @@ CHAPTERS = {
     "Guides": {
         "Tensors": "tensors.md",
         "Functions": "functions.md",
+        "Kernels: coming from Numba, Taichi and Warp": "kernels.md",
         "Contexts": "context.md",
         "Assemblies and parts": "assemblies.md",
         "The live engine": "engine.md",
@@ -137,6 +138,7 @@ PAGES = (
                 (FUNCTION, f"{DIFFERENTIABLE}.plain_function", f"{DIFFERENTIABLE}.differentiable_function"),
             ),
             Section("Derivatives", (f"{DIFFERENTIABLE}.derivative_operators", f"{DIFFERENTIABLE}.pair"), ("no_diff",)),
+            Section("Arrays", (), ("inout", "parallel")),
             Section(
                 "Structs, interfaces and differentials",
                 (DIFFERENTIABLE,),

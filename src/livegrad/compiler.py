@@ -25,6 +25,7 @@ from livegrad.passes.expand import expand_unsupported
 from livegrad.passes.flatten_signature import flatten_signature
 from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
+from livegrad.passes.loop_over_elements import loop_over_elements
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
 from livegrad.passes.lower_tapes import lower_tapes
 from livegrad.passes.lower_windows import lower_windows
@@ -41,6 +42,7 @@ from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
+from livegrad.schedule.loops.bounds_checks import eliminate_bounds_checks, optimise_scalar_loops
 from livegrad.schedule.loops.device import (
     assign_rows,
     batch_rows,
@@ -60,6 +62,7 @@ from livegrad.schedule.loops.vectorise import (
     vectorise_outer_loops,
     vectorise_short_rows,
 )
+from livegrad.schedule.loops.version_loops import version_loops
 from livegrad.schedule.plan import HostStep, KernelStep, Plan, Step
 from livegrad.schedule.plan_passes import (
     PlanPass,
@@ -99,6 +102,7 @@ VALUE_PASSES = (
     Pass(on_functions(split_complex), targets=_CPU),
     Pass(on_functions(thread_accumulators), optional=True),
     Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
+    Pass(on_functions(loop_over_elements), targets=_CPU, optional=True),
     Pass(on_functions(scalarise_loops), targets=_CPU, optional=True),
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
@@ -148,6 +152,9 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(stream_stores, by_tile=True),
         LoopPass(split_into_items, by_tile=True),
         LoopPass(expand_without_code),
+        LoopPass(eliminate_bounds_checks, optional=True),
+        LoopPass(version_loops, optional=True),
+        LoopPass(optimise_scalar_loops, optional=True),
         LoopPass(interleave_lanes, optional=True),
     ),
     "cuda": (

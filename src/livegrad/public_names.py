@@ -108,8 +108,9 @@ _EVERYDAY = {
         asarray asin asinh astype atan atan2 atanh bfloat16 bitwise_and bitwise_invert bitwise_left_shift bitwise_or
         bitwise_right_shift bitwise_xor bool broadcast_arrays broadcast_shapes broadcast_to can_cast ceil clip
         complex128 complex64 concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum diff divide
-        e einsum empty empty_like equal erf exp expand_dims expm1 eye fft finfo flip float16 float32 float64 floor
-        floor_divide fmod from_dlpack full full_like gelu greater greater_equal hypot iinfo imag inf int16 int32 int64
+        dynamic_slice dynamic_update_slice e einsum empty empty_like equal erf exp expand_dims expm1 eye fft finfo
+        flip float16 float32 float64 floor floor_divide fmod from_dlpack full full_like gelu greater greater_equal
+        hypot iinfo imag inf int16 int32 int64
         int8 isdtype isfinite isin isinf isnan less less_equal linalg linspace log log10 log1p log2 log_softmax
         logaddexp logical_and logical_not logical_or logical_xor logsumexp matmul matrix_transpose max maximum mean
         meshgrid min minimum moveaxis multiply nan negative newaxis nextafter nn nonzero not_equal one_hot ones
@@ -120,8 +121,8 @@ _EVERYDAY = {
     # captured functions
     "livegrad.frontend.differentiable.plain_function": "function",
     "livegrad.frontend.function.function_library": """
-        bounded clamp copy cross detach determinant dot fract inverse length mix normalize select smoothstep step
-        unroll""",
+        bounded clamp copy cross detach determinant dot fract inverse length mix normalize parallel select smoothstep
+        step unroll""",
     "livegrad.frontend.function.printing": "print=print_values",
     "livegrad.frontend.function.function_errors": "FunctionError",
     "livegrad.frontend.function.python_source": "run_source",
@@ -129,8 +130,8 @@ _EVERYDAY = {
         bwd_diff dadd Derivative derivative_member Differentiable differentiable DifferentiableFunction dmul dzero
         fwd_diff interface NullDifferential prefer_checkpoint prefer_recompute remember_at_most""",
     "livegrad.frontend.differentiable.annotations": """
-        array dmat2 dmat3 dmat4 dvec2 dvec3 dvec4 ivec2 ivec3 ivec4 mat mat2 mat3 mat4 no_diff Pair pair tensor vec
-        vec2 vec3 vec4""",
+        array dmat2 dmat3 dmat4 dvec2 dvec3 dvec4 inout ivec2 ivec3 ivec4 mat mat2 mat3 mat4 no_diff Pair pair tensor
+        vec vec2 vec3 vec4""",
 }
 # Names of the groups that programs use every day.
 _IN_EVERYDAY = {

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
 import pytest
 
 import livegrad as lg
@@ -215,7 +216,7 @@ def f(x: float):
         """
 @lg.function
 def f(x: list[float]):
-    return lg.zeros(len(x))[0] + x[0]
+    return lg.linspace(0.0, x[0], 3)[0]
 """,
         "f([1.0])",
     ),
@@ -627,12 +628,171 @@ class Circle(Shape):
 """,
         "None",
     ),
+    (
+        "LG110",
+        "an array that is not declared inout",
+        """
+@lg.function
+def f(a: lg.array[float, "n"]):
+    a[0] = 1.0
+    return a
+""",
+        "f(np.zeros(3))",
+    ),
+    (
+        "LG110",
+        "another array for an inout parameter",
+        """
+@lg.function
+def f(a: lg.inout[lg.array[float, "n"]]):
+    a = a * 2.0
+    return a
+""",
+        "f(np.zeros(3))",
+    ),
+    (
+        "LG111",
+        "two parallel iterations that write one element",
+        """
+@lg.function
+def f(a: lg.inout[lg.array[float, "n"]]):
+    for i in lg.parallel(n):
+        a[i // 2] = 1.0
+""",
+        "f(np.zeros(3))",
+    ),
+    (
+        "LG106",
+        "a view of an array that is written",
+        """
+@lg.function
+def f(a: lg.inout[lg.array[float, "n", "m"]]):
+    row = a[0]
+    a[0, 1] = 1.0
+    return a, row
+""",
+        "f(np.zeros((2, 2)))",
+    ),
+    (
+        "LG106",
+        "an inout array that is not returned",
+        """
+@lg.function
+def f(a: lg.inout[lg.array[float, "n"]]) -> float:
+    a[0] = 1.0
+    return a[1]
+""",
+        "f(np.zeros(3))",
+    ),
+    (
+        "LG106",
+        "one array for two arguments",
+        """
+@lg.function
+def g(a: lg.inout[lg.array[float, "n"]], b: lg.array[float, "n"]):
+    a[0] = b[1]
+@lg.function
+def f(a: lg.inout[lg.array[float, "n"]]):
+    g(a, a)
+""",
+        "f(np.zeros(3))",
+    ),
+    (
+        "LG108",
+        "arrays of different sizes for one name",
+        """
+@lg.function
+def f(a: lg.array[float, "n"], b: lg.array[float, "n"]):
+    return a[0] + b[0]
+""",
+        "f(np.zeros(3), np.zeros(4))",
+    ),
+    (
+        "LG202",
+        "a result of another shape",
+        """
+@lg.function
+def f(a: lg.array[float, "n", "m"]) -> lg.array[float, "m"]:
+    return lg.zeros(n)
+""",
+        "f(np.zeros((3, 4)))",
+    ),
+    (
+        "LG202",
+        "a float in an array of integers",
+        """
+@lg.function
+def f(a: lg.inout[lg.array[int, "n"]], x: float):
+    a[0] = x
+""",
+        "f(np.zeros(3, int), 1.5)",
+    ),
+    (
+        "LG202",
+        "an index that is no int",
+        """
+@lg.function
+def f(a: lg.array[float, "n"], x: float):
+    return a[x]
+""",
+        "f(np.zeros(3), 1.5)",
+    ),
+    (
+        "LG204",
+        "a size that no parameter has",
+        """
+@lg.function
+def f(a: lg.array[float, "n"]) -> lg.array[float, "k"]:
+    return a
+""",
+        "f(np.zeros(3))",
+    ),
+    (
+        "LG204",
+        "a parameter with the name of a size",
+        """
+@lg.function
+def f(a: lg.array[float, "n"], n: int):
+    return a[n]
+""",
+        "f(np.zeros(3), 1)",
+    ),
+    (
+        "LG208",
+        "too many indices",
+        """
+@lg.function
+def f(a: lg.inout[lg.array[float, "n", "m"]]):
+    a[0, 1, 2] = 1.0
+""",
+        "f(np.zeros((3, 3)))",
+    ),
+    (
+        "LG208",
+        "a row of another length",
+        """
+@lg.function
+def f(a: lg.inout[lg.array[float, "n", "m"]], b: lg.array[float, "k"]):
+    a[0] = b
+""",
+        "f(np.zeros((3, 3)), np.zeros(2))",
+    ),
+    (
+        "LG107",
+        "a new array of unknown size",
+        """
+@lg.function
+def f(a: lg.array[float, "n"], k: int):
+    return lg.zeros(k)
+""",
+        "f(np.zeros(3), 2)",
+    ),
 ]
 
 
 def message_of(program: str, call: str) -> str:
     """What is said about a program, with its file called program.py."""
-    names: dict[str, Any] = {"lg": lg, "Annotated": Annotated, "TypeVar": TypeVar, "__name__": "program"}
+    names: dict[str, Any] = {"lg": lg, "np": np, "Annotated": Annotated, "TypeVar": TypeVar, "__name__": "program"}
 
     def run() -> None:
         lg.run_source(program, names)

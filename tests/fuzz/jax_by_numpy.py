@@ -438,6 +438,8 @@ def _assign(result: Any, places: Any, values: Any) -> None:
 RULES["scatter"] = _scattered(_assign)
 RULES["scatter-add"] = RULES["scatter_add"] = _scattered(np.add.at)
 RULES["scatter-mul"] = RULES["scatter_mul"] = _scattered(np.multiply.at)
+RULES["scatter-max"] = RULES["scatter_max"] = _scattered(np.maximum.at)
+RULES["scatter-min"] = RULES["scatter_min"] = _scattered(np.minimum.at)
 
 # --- reductions ------------------------------------------------------------------------------------------------------
 

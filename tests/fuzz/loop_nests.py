@@ -1,7 +1,8 @@
-"""Random nests of loops and branches that read and write elements of arrays, beside the same program in plain Python.
+"""Random nests of loops and branches that read and write elements, rows, columns and slices of arrays, beside the same
+program in plain Python.
 
 Values come from CPython on NumPy arrays, derivatives from central differences of it. The same function is also compiled
-without `scalarise_loops`.
+without the passes that make one kernel of a nest.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Writer:
     """Writes a random program: a list of statements, each a tuple with its kind first."""
 
     random: np.random.Generator
+    has_rows: bool = False  # whether rows, columns and slices are read and written too
     counts: Counter[str] = field(default_factory=Counter)
 
     def choose(self, *kinds: Any) -> Any:
@@ -45,6 +47,7 @@ class Writer:
 
     def statement(self, depth: int, indices: int) -> Term:
         kinds = ["set", "add", "scalar"] if indices else ["scalar"]
+        kinds += ["row", "column", "slice", "whole"] if self.has_rows else []
         kinds += ["for", "for", "for", "while", "if"] if depth else []
         kind = self.choose(*kinds)
         self.counts[kind] += 1
@@ -58,6 +61,15 @@ class Writer:
                 return kind, self.number(2, indices), self.statements(depth - 1, indices), self.statements(0, indices)
             case "scalar":
                 return kind, self.number(3, indices)
+            case "row":
+                return kind, self.index(indices), self.vector(3, indices, COLUMNS)
+            case "column":
+                return kind, self.index(indices), self.vector(3, indices, ROWS)
+            case "slice":
+                start, step = (int(self.random.integers(*bounds)) for bounds in ((0, 3), (1, 3)))
+                return kind, start, step, self.vector(3, indices, ROWS)
+            case "whole":
+                return kind, self.vector(2, indices, ROWS), self.vector(2, indices, COLUMNS), self.choose(True, False)
         return kind, self.choose("line", "grid"), self.index(indices), self.index(indices), self.number(3, indices)
 
     def index(self, indices: int) -> Term:
@@ -66,9 +78,9 @@ class Writer:
         return which, int(self.choose(1, 1, 2, 3)), int(self.random.integers(0, 5))
 
     def number(self, depth: int, indices: int) -> Term:
-        kind = self.choose(
-            "line", "grid", "weights", "scalar", "constant", *(["sin", "+", "*", "-", "max"] * bool(depth))
-        )
+        leaves = ["line", "grid", "weights", "scalar", "constant"]
+        inner = ["sin", "+", "*", "-", "max"] + ["sum", "greatest"] * self.has_rows
+        kind = self.choose(*leaves, *(inner * bool(depth)))
         self.counts[f"term {kind}"] += 1
         match kind:
             case "line" | "grid" | "weights":
@@ -79,7 +91,32 @@ class Writer:
                 return (kind,)
             case "sin":
                 return kind, self.number(depth - 1, indices)
+            case "sum" | "greatest":
+                size = self.choose(ROWS, COLUMNS)
+                return kind, size, self.vector(depth - 1, indices, size)
         return kind, self.number(depth - 1, indices), self.number(depth - 1, indices)
+
+    def vector(self, depth: int, indices: int, size: int) -> Term:
+        """A term with a number for each element of a row, or of a column."""
+        leaves = ["line", "part", "number"] if size == ROWS else ["weights", "part", "number"]
+        kind = self.choose(*leaves, *(["sin", "+", "*", "max", "flip", "where", "gather", "dot"] * bool(depth)))
+        self.counts[f"vector {kind}"] += 1
+        match kind:
+            case "line" | "weights":
+                return (kind,)
+            case "part":
+                return kind, self.index(indices)
+            case "number":
+                return kind, self.number(depth - 1 if depth else 0, indices)
+            case "sin" | "flip":
+                return kind, self.vector(depth - 1, indices, size)
+            case "gather":
+                return kind, self.index(indices), self.vector(depth - 1, indices, size)
+            case "where":
+                return kind, self.index(indices), *(self.vector(depth - 1, indices, size) for _ in range(2))
+            case "dot":
+                return kind, self.vector(depth - 1, indices, COLUMNS if size == ROWS else ROWS)
+        return kind, self.vector(depth - 1, indices, size), self.vector(depth - 1, indices, size)
 
 
 # --- two interpreters: plain Python, and livegrad --------------------------------------------------------------------
@@ -92,6 +129,7 @@ class Machine:
     constant: Callable[[float], Any]
     sin: Callable[[Any], Any]
     maximum: Callable[[Any, Any], Any]
+    arrays: Any  # the module of functions of arrays
     loop: Callable[..., Any]
     repeat: Callable[..., Any]
     branch: Callable[..., Any]
@@ -120,9 +158,63 @@ def _number(term: Term, state: State, weights: Any, indices: Sequence[Any], mach
             return scalar
         case ("sin", inner):
             return machine.sin(_number(inner, state, weights, indices, machine))
+        case (("sum" | "greatest") as kind, size, inner):
+            values = _vector(inner, state, weights, indices, machine, size)
+            return machine.arrays.sum(values) if kind == "sum" else machine.arrays.max(values)
     kind, *parts = term
     a, b = (_number(part, state, weights, indices, machine) for part in parts)
     return {"+": lambda: a + b, "*": lambda: a * b, "-": lambda: a - b, "max": lambda: machine.maximum(a, b)}[kind]()
+
+
+def _vector(term: Term, state: State, weights: Any, indices: Sequence[Any], machine: Machine, size: int) -> Any:
+    line, grid, _ = state
+    lib = machine.arrays
+
+    def inner(part: Term, own: int = size) -> Any:
+        return _vector(part, state, weights, indices, machine, own)
+
+    match term:
+        case ("line",):
+            return line + 0.0
+        case ("weights",):
+            return weights + 0.0
+        case ("part", i):
+            return grid[:, _place(i, indices, COLUMNS)] + 0.0 if size == ROWS else grid[_place(i, indices, ROWS)] * 1.0
+        case ("number", number):
+            return _number(number, state, weights, indices, machine) * np.ones(size)
+        case ("sin", part):
+            return lib.sin(inner(part))
+        case ("flip", part):
+            return inner(part)[::-1]
+        case ("gather", i, part):
+            return inner(part)[(lib.arange(size) * 2 + _place(i, indices, size)) % size]
+        case ("where", i, first, second):
+            return lib.where(lib.arange(size) > _place(i, indices, size), inner(first), inner(second))
+        case ("dot", part):
+            by_row = grid if size == ROWS else grid.T
+            return lib.sum(by_row * inner(part, ROWS + COLUMNS - size), axis=1)
+    kind, first, second = term
+    a, b = inner(first), inner(second)
+    return {"+": lambda: a + b, "*": lambda: a * b, "max": lambda: lib.maximum(a, b)}[kind]()
+
+
+def _write_part(statement: Term, state: State, weights: Any, indices: tuple[Any, ...], machine: Machine) -> State:
+    line, grid, scalar = state
+
+    def vector(term: Term, size: int) -> Any:
+        return machine.arrays.sin(_vector(term, state, weights, indices, machine, size))
+
+    match statement:
+        case ("row", i, term):
+            grid[_place(i, indices, ROWS)] = vector(term, COLUMNS)
+        case ("column", j, term):
+            grid[:, _place(j, indices, COLUMNS)] = vector(term, ROWS)
+        case ("slice", start, step, term):
+            line[start::step] = vector(term, ROWS)[start::step] + line[start::step] * 0.5
+        case ("whole", first, second, by_row):
+            outer = vector(first, ROWS)[:, None] * vector(second, COLUMNS)[None, :]
+            grid = grid * 0.5 + outer if by_row else machine.arrays.maximum(outer, grid * 0.9)
+    return line, grid, scalar
 
 
 def _run(statements: list[Term], state: State, weights: Any, indices: tuple[Any, ...], machine: Machine) -> State:
@@ -147,6 +239,8 @@ def _run_one(statement: Term, state: State, weights: Any, indices: tuple[Any, ..
             return machine.branch(predicate, *ways, state)
         case ("scalar", number):
             return state[0], state[1], machine.sin(_number(number, state, weights, indices, machine))
+        case (("row" | "column" | "slice" | "whole"), *_):
+            return _write_part(statement, state, weights, indices, machine)
     kind, name, i, j, number = statement
     value = machine.sin(_number(number, state, weights, indices, machine))
     tensor = state[0] if name == "line" else state[1]
@@ -165,6 +259,7 @@ PLAIN = Machine(
     constant=float,
     sin=np.sin,
     maximum=max,
+    arrays=np,
     loop=_plain_loop,
     repeat=_plain_loop,
     branch=lambda predicate, then, otherwise, state: (then if predicate else otherwise)(state),
@@ -183,6 +278,7 @@ LAZY = Machine(
     constant=lambda value: lg.asarray(value, dtype=lg.float64),
     sin=lg.sin,
     maximum=lg.maximum,
+    arrays=lg,
     loop=lambda iterations, body, state: lg.fori_loop(0, iterations, body, state),
     repeat=_repeat,
     branch=lg.cond,
@@ -195,7 +291,7 @@ LAZY = Machine(
 def run_one(seed: int) -> Mapping[str, int]:
     """Runs one program in both ways, with derivatives; counts what it is made of."""
     random = np.random.default_rng(seed)
-    writer = Writer(random)
+    writer = Writer(random, has_rows=bool(seed % 2))
     program = [("for", int(random.integers(1, 5)), False, writer.statements(2, 1)), *writer.statements(2, 0)]
     arguments = [random.normal(size=(ROWS,)), random.normal(size=(ROWS, COLUMNS)), random.normal(size=(COLUMNS,))]
     directions = [random.normal(size=a.shape) for a in arguments]
@@ -217,6 +313,13 @@ def _total(line: Any, grid: Any, weights: Any, program: list[Term], machine: Mac
     )
 
 
+def _compiled(traced: Any, target: Any, arguments: list[Any], counts: Counter[str], what: str) -> list[Any]:
+    """What a function gives on a target; counts whether it is kernels alone."""
+    plan = CompiledPlan.from_plan(Compilation(lower(traced.function, target), target).plan, run_function)
+    counts[f"{what} in kernels" if plan.only_kernels else f"{what} with host steps"] += target is CPU
+    return plan.run([*arguments, *(np.asarray(wrap(node)) for node in traced.captures)])
+
+
 def _compare(program: list[Term], arguments: list[Any], directions: list[Any], counts: Counter[str]) -> None:
     def plain(*values: Any) -> float:
         line, grid, weights = (np.array(value) for value in values)
@@ -231,13 +334,12 @@ def _compare(program: list[Term], arguments: list[Any], directions: list[Any], c
 
     types = [lg.asarray(argument).type for argument in arguments]
     expected = plain(*arguments)
+    alone = _compiled(trace_call(lazy, types, "nest"), CPU, arguments, counts, "value")
+    np.testing.assert_allclose(alone[0], expected, rtol=1e-12, atol=1e-12, err_msg="value alone")
     traced = trace_call(both, types, "nest")
-    given = [*arguments, *(np.asarray(wrap(node)) for node in traced.captures)]
-    results = []
-    for target in (CPU, CPU.without("lower_tapes"), CPU.without("lower_tapes", "scalarise_loops")):
-        plan = CompiledPlan.from_plan(Compilation(lower(traced.function, target), target).plan, run_function)
-        results.append(plan.run(given))
-        counts["in one kernel" if plan.only_kernels else "with host steps"] += target is CPU
+    others = ("lower_tapes",), ("loop_over_elements",), ("lower_tapes", "loop_over_elements", "scalarise_loops")
+    targets = [CPU, *(CPU.without(*names) for names in others)]
+    results = [_compiled(traced, target, arguments, counts, "gradient") for target in targets]
     np.testing.assert_allclose(results[0][0], expected, rtol=1e-12, atol=1e-12, err_msg="value")
     for own, *others in zip(*results, strict=True):
         for other in others:

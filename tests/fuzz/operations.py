@@ -312,7 +312,7 @@ def _slice(m: Maker, size: int) -> str:
     return f"{start}:{stop}:{m.random.choice([1, 1, 2, 3, -1, -1, -2])}"
 
 
-def _basic_key(m: Maker, x: Value) -> str:
+def basic_key(m: Maker, x: Value) -> str:
     """Slices, integers, new axes, an ellipsis."""
     items = []
     for size in x.shape[: m.random.randint(0, len(x.shape))]:
@@ -328,7 +328,7 @@ def _basic_key(m: Maker, x: Value) -> str:
     return ", ".join(items) or "..."
 
 
-def _array_key(m: Maker, x: Value) -> str:
+def array_key(m: Maker, x: Value) -> str:
     """Arrays of integers, with slices and numbers between them; masks."""
     kind = m.random.random()
     if kind < 0.2:
@@ -347,14 +347,14 @@ def _array_key(m: Maker, x: Value) -> str:
 @operation("slices", 4.0)
 def _(m: Maker) -> None:
     x = _any_kind(m)
-    m.add(f"{x.name}[{_basic_key(m, x)}]")
+    m.add(f"{x.name}[{basic_key(m, x)}]")
 
 
 @operation("arrays of indices", 3.0)
 def _(m: Maker) -> None:
     x = _any_kind(m, 1, 3)
     if 0 not in x.shape:
-        m.add(f"{x.name}[{_array_key(m, x)}]")
+        m.add(f"{x.name}[{array_key(m, x)}]")
 
 
 @operation("computed indices", 2.0)
@@ -400,18 +400,18 @@ def _(m: Maker) -> None:
     if 0 in x.shape:
         return
     if m.random.random() < 0.6:
-        key = _basic_key(m, x)
+        key = basic_key(m, x)
     else:  # places that differ: which of several writes stays is a library's own
         rows = m.random.sample(range(x.shape[0]), m.random.randint(1, x.shape[0]))
         masked = [m.random.random() < 0.5 for _ in range(x.shape[0])]
         key = m.random.choice([f"np.array({rows})", f"np.array({masked}, bool)"])
     shape = eval(f"x[{key}].shape", {"x": m.scope[x.name], "np": m.scope["np"]})
-    fitting = [v.name for v in m.values if v.kind == x.kind and _fits(v.shape, tuple(shape))]
+    fitting = [v.name for v in m.values if v.kind == x.kind and fits(v.shape, tuple(shape))]
     value = m.random.choice([*fitting[-2:], "7" if x.kind == "i" else "0.75"])
     m.add(f"xp.put({x.name}, np.index_exp[{key}], {value})")
 
 
-def _fits(own: Any, target: Any) -> bool:
+def fits(own: Any, target: Any) -> bool:
     if len(own) > len(target):
         return False
     return all(a in (1, b) for a, b in zip(reversed(own), reversed(target), strict=False))

@@ -35,6 +35,20 @@ class Livegrad:
         return changed
 
     @staticmethod
+    def window(x: Any, starts: Any, sizes: Any) -> Any:
+        return x[tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))]
+
+    @staticmethod
+    def put_window(x: Any, starts: Any, sizes: Any, values: Any) -> Any:
+        changed = lg.copy(x)
+        changed[tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))] = values
+        return changed
+
+    @staticmethod
+    def update_at(x: Any, key: Any, values: Any, name: str) -> Any:
+        return getattr(x.at[key], name)(values)
+
+    @staticmethod
     def while_loop(condition: Any, body: Any, state: Any, most: int) -> Any:
         return lg.while_loop(condition, body, state)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from livegrad.diagnostics import KernelCheckError
-from livegrad.ir.function import trace
+from livegrad.ir.function import inline, trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f64, i64
@@ -97,11 +97,67 @@ def test_lists_that_may_be_too_short_stay_a_loop_over_tensors() -> None:
     check(trace(loop, i64, ROWS, Tensor(f64, (4,))), 4, numbers(5, 7), numbers(4), loops=1)
 
 
-def test_gradients_agree() -> None:
-    function = vjp(trace(lambda x, y: make_for_loop(constant(4, i64), lambda i, a: sin(a) * y, x)[0], ROWS, ROWS))
-    found, wanted = (run(function, *[numbers(5, 7)] * 3) for run in (run_function, evaluate))
-    for own, right in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(own, right, 1e-13, 1e-13)
+def test_a_row_as_long_as_the_state_is_no_value_of_each_point() -> None:
+    def loop(x: Node, listed: Node) -> Node:
+        rows = tape_unstack(listed)
+
+        def step(i: Node, a: Node) -> Node:
+            return a * 0.5 + broadcast(tape_get(rows, i), shape=(6,), axes=())
+
+        return make_for_loop(constant(6, i64), step, x)[0]
+
+    check(trace(loop, Tensor(f64, (6,)), Tensor(f64, (6,))), numbers(6), numbers(6))
+
+
+# --- derivatives ---
+
+
+def waves(x: Node, y: Node, n: Node) -> Node:
+    return make_for_loop(n, lambda i, a: sin(a) * y + x * spread(cast(i, type=f64)), x)[0]
+
+
+def in_turn(x: Node, y: Node, n: Node) -> Node:
+    return make_for_loop(n + 1, lambda i, a: sin(a) + a * y, waves(x, y, n), reverse=True)[0]
+
+
+def with_a_number(x: Node, y: Node, n: Node) -> Node:
+    return make_for_loop(n, lambda i, a, t: (a * y + spread(sin(t)), t * 0.5), x, constant(0.7, f64))[0]
+
+
+def of_all(x: Node, y: Node, n: Node) -> Node:
+    """The cotangent of each point depends on all points."""
+    after = waves(x, y, n)
+    return after * spread(reduce(after, kind="sum", axes=(0, 1)))
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 6])
+@pytest.mark.parametrize("program", [waves, in_turn, with_a_number, of_all])
+def test_loops_of_derivatives_run_at_each_point(program, iterations: int) -> None:
+    first = vjp(trace(program, ROWS, ROWS, i64))
+    check(first, numbers(5, 7), numbers(5, 7)[::-1].copy(), iterations, numbers(5, 7))
+    if program is waves:
+        second = vjp(trace(lambda x, y, n, ct: inline(first, (x, y, n, ct))[0], ROWS, ROWS, i64, ROWS))
+        check(second, numbers(5, 7), numbers(5, 7)[::-1].copy(), iterations, numbers(5, 7), numbers(5, 7))
+
+
+def test_a_tape_that_points_share_stays_in_memory() -> None:
+    """The backward pass of a sum over all points meets other points: both loops stay loops over tensors."""
+
+    def step(i: Node, a: Node) -> Node:
+        return sin(a) + spread(sin(reduce(a, kind="sum", axes=(0, 1))) * 0.01)
+
+    function = vjp(trace(lambda x, n: make_for_loop(n, step, x)[0], ROWS, i64))
+    check(function, numbers(5, 7), 3, numbers(5, 7), loops=2)
+
+
+def test_memory_of_a_derivative_does_not_grow_with_its_iterations() -> None:
+    many = Tensor(f64, (4096,))
+
+    def arena(iterations: int) -> int:
+        count = constant(iterations, i64)
+        return plan_of(vjp(trace(lambda x: make_for_loop(count, lambda i, a: sin(a) * x, x)[0], many))).arena_bytes
+
+    assert arena(10_000) == arena(10) < 4096 * 8 * 8
 
 
 def test_what_fails_at_a_point_is_told() -> None:

@@ -32,7 +32,8 @@ def summed(x: Node) -> Node:
 
 
 def decaying(x: Node, w: Node) -> Node:
-    return ops.make_for_loop(whole(7), lambda i, y: ops.tanh(y * w) + x, x)[0]
+    """Elements meet others: the loop runs over whole tensors."""
+    return ops.make_for_loop(whole(7), lambda i, y: ops.tanh(ops.flip(y, axes=(0,)) * w) + x, x)[0]
 
 
 def growing_while(x: Node, w: Node) -> Node:

@@ -75,6 +75,8 @@ def test_nests_of_equal_keys_have_equal_code_and_their_keys_hold_no_extents(path
     steps = [step for step in compile_plan(function, TARGETS[target]).steps if isinstance(step, KernelStep)]
     for step in steps:
         nest = nest_of(step, target)
+        if not nest.step.domain:
+            continue  # one point, whose loops are part of the code
         # Twice as many rows of the same strides: another number of items or blocks, and nothing else.
         first, *others = nest.step.domain
         longer = nest.replace(step=replace(nest.step, domain=(2 * first, *others)))

@@ -44,6 +44,7 @@ def test_a_loop_over_tensors_and_its_object() -> None:
     assert str(plan_of(function)) == (
         "plan grown: 2 steps, 0 kernels, 56 bytes moved, peak 0 bytes of 0 without reuse\n"
         "  0: for_loop(b0:argument0, b1:argument1) -> o0:for_loop\n"
+        "      each iteration runs 1 kernel\n"
         "      state: 0; invariant: none\n"
         "      plan <lambda>: 1 step, 1 kernel, 48 bytes moved, peak 0 bytes of 0 without reuse\n"
         "        0: kernel mul [3](b1:argument1) -> b2:result0\n"

@@ -28,10 +28,19 @@ class Site:
 def place_sites(sites: Iterable[Site], places: Sequence[Place | None]) -> tuple[Site, ...]:
     """The sites of code that is shared, as one user of it has them: with its lines in place of the marks.
 
-    >>> place_sites([Site("no such element", Mark(0))], [TextOrigin("part.py", 3)])[0].origin.line
-    3
+    A node that cannot fail is shared by all functions, so its site may have a mark of another function: it has no line.
+
+    >>> sites = place_sites([Site("no such element", Mark(0)), Site("never", Mark(7))], [TextOrigin("part.py", 3)])
+    >>> sites[0].origin.line, sites[1].origin
+    (3, None)
     """
-    return tuple(Site(s.message, places[s.origin.number] if isinstance(s.origin, Mark) else s.origin) for s in sites)
+    return tuple(Site(site.message, _place_of(site.origin, places)) for site in sites)
+
+
+def _place_of(origin: Place | None, places: Sequence[Place | None]) -> Place | None:
+    if not isinstance(origin, Mark):
+        return origin
+    return places[origin.number] if origin.number < len(places) else None
 
 
 def encode_sites(sites: Iterable[Site]) -> list[list[Any]]:

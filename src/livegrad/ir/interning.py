@@ -14,6 +14,7 @@ from livegrad.state import renew_lock_after_fork
 
 _Object = TypeVar("_Object")
 _Key = tuple[Any, ...]
+_MOST_DEAD = 64  # entries of objects that are gone: to drop them one at a time would take a lock for each
 
 
 class Entry(weakref.ref[_Object], Generic[_Object]):
@@ -32,7 +33,7 @@ class InternTable(dict[_Key, Entry[_Object]]):
     True
     """
 
-    __slots__ = ("__weakref__", "_dead", "lock")
+    __slots__ = ("__weakref__", "_dead", "_note_dead", "lock")
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,27 +41,29 @@ class InternTable(dict[_Key, Entry[_Object]]):
         renew_lock_after_fork(self, "lock", threading.RLock)
         # Callbacks run at any moment, also while the lock is held: they only append here, and `enter` clears up.
         self._dead: deque[Entry[_Object]] = deque()
+        self._note_dead = self._dead.append
 
     def enter(self, key: _Key, fresh: _Object) -> _Object:
         """The object that the key stands for from now on: this one, or one that another thread has just entered."""
-        with self.lock:
-            if self._dead:
-                self.clear_up()
-            made = Entry(fresh, self._dead.append)
-            made.key = key
-            entry = self.setdefault(key, made)
-            known = entry()
-            if known is None:
-                self[key] = made
-                return fresh
-            return known
+        made = Entry(fresh, self._note_dead)
+        made.key = key
+        if len(self._dead) > _MOST_DEAD:
+            self.clear_up()
+        # One step of the interpreter, so it needs no lock. Entries are replaced and dropped under the lock.
+        if self.setdefault(key, made) is made:
+            return fresh
+        with self.lock:  # often: addresses are used again, and so are keys
+            known = self.setdefault(key, made)()
+            if known is not None:
+                return known
+            self[key] = made
+            return fresh
 
     def clear_up(self) -> None:
         """Drops the entries of objects that are gone: their keys may hold others."""
         with self.lock:
             while self._dead:
                 gone = self._dead.popleft()
-                entry = self.pop(gone.key, gone)
-                if entry is not gone:
-                    self[gone.key] = entry  # of an object that took its place
-                del gone, entry  # its key may hold a function alive, whose nodes are to follow in this loop
+                if self.get(gone.key) is gone:  # and not the entry of an object that took its place
+                    del self[gone.key]
+                del gone  # its key may hold a function alive, whose nodes are to follow in this loop

@@ -48,7 +48,18 @@ class Node:
     (<mul: f32>, (<sin: f32>, <parameter: f32>))
     """
 
-    __slots__ = ("__weakref__", "attributes", "cell", "functions", "located", "op", "operands", "own_origins", "type")
+    __slots__ = (
+        "__weakref__",
+        "attributes",
+        "cell",
+        "functions",
+        "holder",
+        "located",
+        "op",
+        "operands",
+        "own_origins",
+        "type",
+    )
     op: Op
     operands: tuple[Node, ...]
     attributes: tuple[tuple[str, Attribute], ...]
@@ -57,6 +68,7 @@ class Node:
     own_origins: tuple[Place, ...]  # the lines of authors that made it, or that of whoever made it first
     located: bool  # whether its line is part of its identity
     cell: Any  # what the engine keeps beside the node: its value, once somebody has asked for it
+    holder: Any  # a weak reference to the first handle on it, for the engine
 
     def __init__(self) -> None:
         raise UsageError("a Node is made by calling an op", help="write add(x, y), or x + y")
@@ -181,6 +193,8 @@ class Node:
 
 
 _table: InternTable[Node] = InternTable()
+_types: dict[tuple[Any, ...], tuple[Type, list[Type]]] = {}
+_MOST_TYPES = 4096
 
 
 def make_node(
@@ -191,13 +205,14 @@ def make_node(
     An error names the line of the code that ran: of a node that may fail there is one for each line that writes it.
     `like` has the same op and attributes over operands of the same types, so that its type need not be derived again.
     """
-    key = _key_of(op, operands, attributes) if attributes else (op, *map(id, operands))
-    origins = ambient.origins
+    signature = attributes_key(attributes) if attributes else ()
+    key = (op, *map(id, operands), signature) if attributes else (op, *map(id, operands))
+    plain = ambient.plain
+    origins = None if plain else ambient.origins
     by_author = origins is None
     if origins is None:
-        origins = caller_origins()
+        origins = caller_origins(2)
     located = op.checked and op.can_fail(operands, attributes)
-    plain = ambient.plain
     if not plain and ambient.every_line and ambient.table is None and operands:
         located = True  # leaves are what they are wherever they stand
     if located:
@@ -207,15 +222,18 @@ def make_node(
     node = entry() if entry is not None else None
     if node is None:
         node = _new(Node)
-        node.op, node.operands, node.attributes, node.cell = op, operands, attributes, None
+        node.op, node.operands, node.attributes, node.cell, node.holder = op, operands, attributes, None, None
         node.own_origins, node.located = origins, located
         if like is None:
             node.functions = _functions_among(attributes) if attributes else ()
-            node.type = op.derive_type(operands, attributes, origins)
+            if attributes and operands and not node.functions:
+                node.type = _known_type(op, operands, attributes, signature, origins)
+            else:
+                node.type = op.derive_type(operands, attributes, origins)
         else:
             node.functions, node.type = like.functions, like.type
         node = _table.enter(key, node)
-    if ambient.own_nodes is not None:
+    if not plain and ambient.own_nodes is not None:
         ambient.own_nodes.add(node)
     if node.own_origins is not origins or not plain:
         add_origins(node, origins, first=by_author)
@@ -224,14 +242,66 @@ def make_node(
     return node
 
 
+def _known_type(
+    op: Op,
+    operands: tuple[Node, ...],
+    attributes: tuple[tuple[str, Attribute], ...],
+    signature: tuple[Any, ...],
+    origins: tuple[Place, ...],
+) -> Type:
+    """The type of a node from a table by op, attributes and types of operands: most rules take longer."""
+    types = [operand.type for operand in operands]
+    key = (op, signature, *map(id, types))
+    known = _types.get(key)
+    if known is None:
+        known = op.derive_type(operands, attributes, origins), types  # whose ids are the key: kept alive
+        if len(_types) >= _MOST_TYPES:
+            _types.clear()
+        _types[key] = known
+    return known[0]
+
+
+def make_pair(op: Op, first: Node, second: Node, type: Type, origins: tuple[Place, ...]) -> Node:
+    """`make_node(op, (first, second))` of an op that cannot fail, where `ambient` is plain: what `x + y` comes to.
+
+    The caller knows the type of the result, and the line of the author.
+    """
+    key = (op, id(first), id(second))
+    entry = _table.get(key)
+    node = entry() if entry is not None else None
+    if node is None:
+        node = _new(Node)
+        node.op, node.operands, node.attributes, node.functions = op, (first, second), (), ()
+        node.cell, node.holder, node.own_origins, node.located, node.type = None, None, origins, False, type
+        node = _table.enter(key, node)
+    if node.own_origins is not origins:
+        add_origins(node, origins, first=True)
+    return node
+
+
 def _key_of(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Any, ...]:
     if not attributes:
         return (op, *map(id, operands))
-    parts = [
-        (name, value if value.__class__ in _own_keys else attribute_key(value))  # which would find the same
-        for name, value in attributes
-    ]
-    return (op, *map(id, operands), tuple(parts))
+    return (op, *map(id, operands), attributes_key(attributes))
+
+
+def attributes_key(attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Any, ...]:
+    """`attribute_key` of the attributes of a node."""
+    for _, value in attributes:
+        kind = value.__class__
+        if kind in _own_keys:
+            continue
+        if kind is not tuple:
+            break
+        for item in value:
+            if item.__class__ is not int:
+                break
+        else:
+            continue
+        break
+    else:
+        return attributes  # most of them are keys as they are
+    return tuple([(name, attribute_key(value)) for name, value in attributes])
 
 
 def is_interned(node: Node) -> bool:
@@ -245,8 +315,9 @@ def make_unique_node(op: Op, attributes: tuple[tuple[str, Attribute], ...], type
     """A node without operands that no other can equal, because an attribute is its own: it need not be interned."""
     node = _new(Node)
     node.op, node.operands, node.attributes, node.functions = op, (), attributes, ()
-    node.type, node.cell, node.located = type, None, False
-    node.own_origins = caller_origins() if ambient.origins is None else ambient.origins
+    node.type, node.cell, node.holder, node.located = type, None, None, False
+    origins = None if ambient.plain else ambient.origins
+    node.own_origins = caller_origins(2) if origins is None else origins
     return node
 
 

@@ -34,11 +34,12 @@ class Scope:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """What is traced inside belongs to the scope, and to those around it."""
-        around, ambient.own_nodes = ambient.own_nodes, self._own
+        around, plain = ambient.own_nodes, ambient.plain
+        ambient.own_nodes, ambient.plain = self._own, False
         try:
             yield
         finally:
-            ambient.own_nodes = around
+            ambient.own_nodes, ambient.plain = around, plain
             if around is not None:
                 around |= self._own
 

@@ -34,8 +34,8 @@ class _Ambient(threading.local):
     origins: tuple[Place, ...] | None = None  # what new nodes stand for; None: the calling line
     table: PlaceTable | None = None  # of the functions at work; None: nodes know their lines themselves
     every_line: bool = False  # whether authors' nodes of two lines are kept apart even if they cannot fail
-    plain: bool = True  # neither of the two: asked for every node that is made
     own_nodes: set[Node] | None = None  # of the branch or loop body that is traced; None: of none
+    plain: bool = True  # none of these: asked for every node that is made
 
     def reset(self) -> None:
         """As in a new thread: for those who were interrupted, maybe on the way out of one of the contexts below."""
@@ -54,15 +54,33 @@ class originating_from:
         self._origins = origins
 
     def __enter__(self) -> originating_from:
-        self._before = ambient.origins
-        ambient.origins = self._origins
+        self._before = ambient.origins, ambient.plain
+        ambient.origins, ambient.plain = self._origins, False
         return self
 
     def move_to(self, origins: tuple[Place, ...]) -> None:
         ambient.origins = origins
 
     def __exit__(self, *exception: object) -> None:
-        ambient.origins = self._before
+        ambient.origins, ambient.plain = self._before
+
+
+class made_at:
+    """Nodes made inside are as if they had been made before, at these lines, outside of all contexts."""
+
+    __slots__ = ("_before", "_origins")
+
+    def __init__(self, origins: tuple[Place, ...]) -> None:
+        self._origins = origins
+
+    def __enter__(self) -> None:
+        self._before = dict(vars(ambient))
+        ambient.reset()
+        ambient.origins, ambient.plain = self._origins, False
+
+    def __exit__(self, *exception: object) -> None:
+        ambient.reset()
+        vars(ambient).update(self._before)
 
 
 class telling_lines_apart:

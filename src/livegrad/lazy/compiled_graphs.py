@@ -34,26 +34,26 @@ Compile = Callable[[Function], Any]  # a backend's: gives what can be called, an
 class Program:
     """A compiled function of the data of a graph."""
 
-    __slots__ = ("_compiled", "_plain", "_plan", "kernels", "library_calls")
+    __slots__ = ("_compiled", "_plain", "kernels", "library_calls", "plan")
 
     def __init__(self, function: Function, compile: Compile) -> None:
         self._compiled = compile(function)
         types = (*function.parameter_types, *function.result_types)
         self._plain = all(isinstance(type, Tensor | Scalar) for type in types)
-        self._plan = self._compiled.plan()
-        self.kernels, self.library_calls = self._plan.step_counts
+        self.plan = self._compiled.plan()
+        self.kernels, self.library_calls = self.plan.step_counts
 
     def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
         """The results for the same kinds of arguments, or arrays of the device, as arrays that stay on it."""
         if self._plain:
-            return self._plan.run_on_device(arguments)
+            return self.plan.run_on_device(arguments)
         results = self._compiled.on_device(*arguments)
         return list(results) if len(self._compiled.function.results) > 1 else [results]
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The results for dense arrays and numbers of exactly the right types."""
         if self._plain:
-            return [np.asarray(result) for result in self._plan.run(arguments)]
+            return [np.asarray(result) for result in self.plan.run(arguments)]
         results = self._compiled(*arguments)
         return list(results) if len(self._compiled.function.results) > 1 else [results]
 
@@ -65,18 +65,20 @@ class _Programs:
         self.lock = threading.Lock()
         renew_lock_after_fork(self, "lock")
         self.by_key: LruCache[tuple[Any, ...], Program] = LruCache(_MOST_PROGRAMS)
+        self.of_small_graphs: LruCache[Any, Any] = LruCache(_MOST_PROGRAMS)  # see `small_graphs`
         self.seen: LruCache[tuple[Any, ...], bool] = LruCache(_MOST_PROGRAMS)  # graphs that ran, without whole numbers
 
 
-_programs = Owned(_Programs)
+programs_of_session = Owned(_Programs)
 
 
 def forget_programs() -> None:
     """Drops all programs from memory; their code may still be on disk."""
-    programs = _programs.current
+    programs = programs_of_session.current
     with programs.lock:
         programs.by_key.clear()
         programs.seen.clear()
+        programs.of_small_graphs.clear()
 
 
 def find_program(
@@ -90,13 +92,13 @@ def find_program(
     Whole numbers are part of the code, where they are worth much: divisors, shifts, bounds. A graph that comes again
     with other whole numbers is counting something: the program that is made then takes them as arguments.
     """
-    graph = _describe(order, known, wanted, _may_change)
+    graph = _describe(order, known, wanted, may_change)
     found = _look_up((compile, graph.key))
     if found is not None:
         return found, graph, False
     general = _describe(order, known, wanted, _is_number)
     if general.key != graph.key:
-        programs = _programs.current
+        programs = programs_of_session.current
         with programs.lock:
             counts = general.key in programs.seen
             programs.seen.keep(general.key, True)
@@ -109,14 +111,26 @@ def find_program(
     except LivegradError as error:
         name_place(error, graph.places)
         raise
-    programs = _programs.current
+    programs = programs_of_session.current
     with programs.lock:
         programs.by_key.keep((compile, graph.key), made)
     return made, graph, True
 
 
+def known_program(
+    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]
+) -> tuple[Program, Graph] | None:
+    """The program of the CPU for a graph that ran before, and the graph; None if there is none."""
+    for is_argument in (may_change, _is_number):
+        graph = _describe(order, known, wanted, is_argument)
+        found = _look_up((compile_function, graph.key))
+        if found is not None:
+            return found, graph
+    return None
+
+
 def _look_up(key: tuple[Any, ...]) -> Program | None:
-    programs = _programs.current
+    programs = programs_of_session.current
     with programs.lock:
         return programs.by_key.use(key)
 
@@ -185,7 +199,7 @@ def _attributes_and_lines(node: Node) -> tuple[Any, Places]:
     return attribute_key(shared), (*own, *inner)
 
 
-def _may_change(node: Node) -> bool:
+def may_change(node: Node) -> bool:
     """Whether a number is likely a step size or a time, and not part of a formula.
 
     Small whole numbers and halves are worth knowing when code is made: squares, signs, zeros.
@@ -198,4 +212,4 @@ def _may_change(node: Node) -> bool:
 
 def _is_number(node: Node) -> bool:
     """Whether a constant can be an argument: a float that may change, or a whole number."""
-    return node.type.kind in ("signed", "unsigned") or _may_change(node)  # type: ignore[attr-defined]
+    return node.type.kind in ("signed", "unsigned") or may_change(node)  # type: ignore[attr-defined]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
 from livegrad.ir.node import Node
 from livegrad.ir.source_lines import originating_from, telling_lines_apart
-from livegrad.ir.types import Scalar, Tensor, Tuple, shape_of
+from livegrad.ir.types import Scalar, Tensor, Tuple
 from livegrad.ir.walk import toposort
 from livegrad.lazy import lazy_values
 from livegrad.lazy.counts import count
@@ -34,6 +33,7 @@ from livegrad.lazy.devices import (
     is_made_of_constants,
     run_by_node,
 )
+from livegrad.lazy.layout import cut_out, lay_out
 from livegrad.lazy.lazy_values import (
     MOST_GENERATIONS,
     Array,
@@ -44,23 +44,20 @@ from livegrad.lazy.lazy_values import (
     keep,
     known_value,
     leaf_of,
+    own_cost,
     read_leaf,
+    recomputation_costs,
     value_store,
 )
+from livegrad.lazy.small_graphs import remember, run_small_graph
 from livegrad.lazy.truncate_history import truncate_histories
 from livegrad.ops.aggregate import get
-from livegrad.ops.movement import broadcast, concatenate, flip, permute, reshape, slice_
 from livegrad.ops.placement import transfer
-from livegrad.runtime.arguments import is_dense
 
 # Graphs beyond this are run piece by piece: the pieces of a repetitive graph share one program.
 _MOST_NODES = 2_000
 # A part of a graph with less work than that many additions is not worth starting a thread for.
 _WORTH_A_THREAD = 1e6
-# A slice that does not lie in one piece is copied out of its source if it has no more bytes than this.
-_WORTH_A_COPY = 1 << 16
-# These only lay data out anew: NumPy does it by the same rule, without code to compile.
-_LAYOUT = frozenset({broadcast, reshape, permute, slice_, flip, concatenate})
 
 Progress = Callable[[int, int], None]  # nodes done, nodes in all
 
@@ -88,6 +85,18 @@ def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Val
 
     The caller holds the roots.
     """
+    if len(roots) == 1 and progress is None and not watch.active:
+        value, graph = run_small_graph(roots[0])
+        if value is not None:
+            return [value]
+        if graph is not None:
+            values = _execute_in_general(roots, None)
+            remember(graph)
+            return values
+    return _execute_in_general(roots, progress)
+
+
+def _execute_in_general(roots: Sequence[Node], progress: Progress | None) -> list[Value]:
     known = _known_already(roots)
     if known is not None:
         return known
@@ -130,7 +139,7 @@ def _known_already(roots: Sequence[Node]) -> list[Value] | None:
 def _release(work: _Work) -> None:
     with value_store.current.lock:
         for node in work.kept:
-            if node.cell.pending is work.claim:
+            if node.cell is not None and node.cell.pending is work.claim:
                 node.cell.pending = None
     work.claim.set()
 
@@ -174,8 +183,9 @@ def _claim(work: _Work) -> Claim | None:
     _keep_for_others(work, kept)
     work.kept = kept.difference(work.known)
     for node in work.kept:
-        if node.cell.pending is None or not node.cell.pending.is_own():
-            node.cell.pending = work.claim
+        cell = lazy_values.cell_of(node)
+        if cell.pending is None or not cell.pending.is_own():
+            cell.pending = work.claim
     if hits:
         count(cache_hits=hits)
     return None
@@ -186,7 +196,7 @@ def _take(node: Node, work: _Work, kept: set[Node]) -> None:
     work.order.append(node)
     if not node.operands:
         _take_leaf(node, work)
-    if node.cell is None or not is_held(node):
+    if not is_held(node):
         return
     if node.op not in TRIVIAL or any(_is_lost(operand, work.known, kept) for operand in node.operands):
         kept.add(node)
@@ -208,8 +218,6 @@ def _keep_for_others(work: _Work, kept: set[Node]) -> None:
         if node in work.known:
             work.lent.add(node)
         elif node.operands and ends(node):
-            if node.cell is None:
-                node.cell = Cell()
             kept.add(node)
 
 
@@ -231,8 +239,7 @@ def _held_siblings(node: Node) -> list[Node]:
         return []
     with originating_from(whole.origins):
         siblings = [get(whole, index=index) for index in range(len(whole.type.elements))]
-    cells = [(sibling, sibling.cell) for sibling in siblings]
-    return [s for s, cell in cells if cell is not None and cell.value is None and cell.pending is None and is_held(s)]
+    return [sibling for sibling in siblings if is_held(sibling) and lazy_values.is_missing(sibling)]
 
 
 def _take_leaf(node: Node, work: _Work) -> None:
@@ -286,7 +293,7 @@ def _independent_groups(todo: list[Node]) -> list[list[Node]]:
         group.append(node)
         group_of[node] = group
     groups = list({id(group): group for group in group_of.values()}.values())
-    worth = all(sum(_own_cost(node) for node in group) >= _WORTH_A_THREAD for group in groups)
+    worth = all(sum(own_cost(node) for node in group) >= _WORTH_A_THREAD for group in groups)
     return groups if worth and all(len(group) <= _MOST_NODES for group in groups) else []
 
 
@@ -361,10 +368,10 @@ def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str, 
         results = RUNNERS[device](order, work.known, wanted)
     else:
         known: dict[Node, Array] = work.known if device == DEFAULT_DEVICE and not away else _all_on_host(order, work)  # type: ignore[assignment]
-        results = _run_watched(order, known, wanted) if watch.active else _lay_out(order, known, wanted)
+        results = _run_watched(order, known, wanted) if watch.active else lay_out(order, known, wanted)
         if results is None:
-            results = RUNNERS[device](*_cut_out(order, known, wanted), wanted)
-    costs = _costs(order, work)
+            results = RUNNERS[device](*cut_out(order, known, wanted), wanted)
+    costs = recomputation_costs(order, work.known, work.kept)
     with value_store.current.lock:
         count(nodes_computed=sum(node not in work.known for node in order))
         for node, value in zip(wanted, results, strict=True):
@@ -393,11 +400,6 @@ def watching_for_nans(*, infinities: bool) -> Iterator[None]:
             yield
     finally:
         watch.active, watch.infinities = before
-
-
-def is_watching() -> bool:
-    """Whether this thread looks for NaNs."""
-    return watch.active
 
 
 def _run_watched(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array]:
@@ -431,56 +433,3 @@ def require_numbers(node: Node, value: Any, lines: Sequence[Place]) -> None:
             where=lines[0] if lines else caller_origin(),
             help=f"the same value is written at {others}" if others else None,
         )
-
-
-def _lay_out(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array] | None:
-    """The results when nothing but layout is to be done; None when there is something to compute."""
-    if any(node.op not in _LAYOUT and node not in known and node.op is not constant_op for node in order):
-        return None
-    made: dict[Node, Any] = dict(known)
-    for node in order:
-        if node not in made:
-            assert node.op.evaluate is not None
-            made[node] = node.op.evaluate(*[made[o] for o in node.operands], **dict(node.attributes))
-    return [_dense(made[node], node) for node in wanted]
-
-
-def _cut_out(
-    order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]
-) -> tuple[list[Node], dict[Node, Array]]:
-    """The graph with slices of known data as data themselves: the next batch of a data set runs the same program."""
-    parts: dict[Node, Array] = {}
-    asked = set(wanted)
-    for node in order:
-        if node.op is slice_ and node not in known and node not in asked:
-            (source,) = node.operands
-            whole = parts.get(source) if source in parts else known.get(source)
-            if whole is not None:
-                part = slice_.evaluate(whole, **dict(node.attributes))  # type: ignore[misc]
-                if is_dense(part) or part.nbytes <= _WORTH_A_COPY:
-                    parts[node] = np.ascontiguousarray(part).reshape(part.shape)
-    if not parts:
-        return order, known
-    given = {**known, **parts}
-    return toposort(wanted, stop=given.__contains__), given
-
-
-def _dense(value: Any, node: Node) -> Array:
-    array = np.asarray(value).view()
-    return array if is_dense(array) and array.shape == shape_of(node.type) else np.array(array, order="C")
-
-
-def _costs(order: list[Node], work: _Work) -> dict[Node, float]:
-    """A rough cost of recomputing each node from cached values."""
-    costs: dict[Node, float] = {}
-    for node in order:
-        if node in work.known:
-            costs[node] = 0.0
-            continue
-        costs[node] = _own_cost(node) + sum(costs[o] for o in node.operands if o not in work.kept)
-    return costs
-
-
-def _own_cost(node: Node) -> float:
-    """Roughly how many additions a node is worth."""
-    return node.op.cost * (math.prod(node.type.shape) if isinstance(node.type, Tensor) else 1)  # type: ignore[arg-type]

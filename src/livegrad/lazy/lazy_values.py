@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -100,7 +100,7 @@ class Claim(threading.Event):
 
 
 class Cell:
-    """The memo slot of a node that the program holds or held.
+    """The memo slot of a node that was computed, or is being computed, or has several holders.
 
     `store` counts the value's bytes; `pending` is set while a thread computes it; `stamp` says up to which change of
     leaves it is good;
@@ -115,7 +115,6 @@ class Cell:
         "detached",
         "device",
         "generation",
-        "holder",
         "more_holders",
         "pending",
         "stamp",
@@ -130,13 +129,13 @@ class Cell:
         self.pending: Claim | None = None
         self.detached: Node | None = None
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
-        self.holder: weakref.ref[Any] | None = None
         self.more_holders: Sequence[weakref.ref[Any]] = ()  # seldom: the same expression written twice
         self.companions: Sequence[weakref.ref[Any]] = ()  # seldom: who is computed together with this one
 
     def __del__(self) -> None:
         # A finalizer may run anywhere: it takes no lock.
         if self.value is not None and self.store is not None:
+            self.store.valued.pop(id(self), None)
             self.store.dropped.append(self.value.nbytes)
 
 
@@ -176,7 +175,8 @@ class ValueStore:
         # Who holds nodes that are not computed; the others are taken out when the list has doubled.
         self.waiting: list[weakref.ref[Any]] = []
         self.look_through_at = _FEW_WAITING
-        self.valued: weakref.WeakSet[Cell] = weakref.WeakSet()
+        # Cells with values by their ids. A cell takes itself out when it goes.
+        self.valued: dict[int, weakref.ref[Cell]] = {}
         self.dropped: deque[int] = deque()  # sizes of values that went with their cells
         self.cached_bytes = 0
         self.budget = _share_of_memory()
@@ -206,37 +206,42 @@ _clock = _Clock()
 
 
 def hold(node: Node, holder: Holder) -> None:
-    """Registers a holder of the node, so that its value is cached."""
-    cell = node.cell
-    if cell is None:
+    """Registers a holder of the node, so that its value is cached.
+
+    The first holder of a node takes no lock, as every operation makes one. If two threads come at the same moment, one
+    of the two may not be known: its value is then computed again where it could have been cached.
+    """
+    reference = weakref.ref(holder)
+    first = node.holder
+    if first is None or first() is None:
+        node.holder = reference
+    elif first is not reference:
         with value_store.current.lock:
-            cell = node.cell
-            if cell is None:
-                cell = Cell()
-                cell.holder = _noted(node, holder)
-                node.cell = cell
-                return
-    with value_store.current.lock:
-        known = cell.holder
-        if known is not None and known() is not None:
+            cell = cell_of(node)
             more = cell.more_holders
             # Looked through only when their number has doubled: a thousand handles on one node cost no million steps.
             if len(more) & (len(more) - 1) == 0:
                 more = cell.more_holders = [other for other in more if other() is not None]
-            more.append(_noted(node, holder))  # type: ignore[union-attr]
-        else:
-            cell.holder = _noted(node, holder)
-
-
-def _noted(node: Node, holder: Holder) -> weakref.ref[Any]:
-    reference = weakref.ref(holder)
+            more.append(reference)  # type: ignore[union-attr]
     if node.operands:
-        store = value_store.current
-        store.waiting.append(reference)
-        if len(store.waiting) >= store.look_through_at:
+        note_waiting(reference)
+
+
+def cell_of(node: Node) -> Cell:
+    """The memo slot of a node, made on the first call. The caller holds the lock."""
+    if node.cell is None:
+        node.cell = Cell()
+    return node.cell
+
+
+def note_waiting(reference: weakref.ref[Any]) -> None:
+    """Registers a holder of a node without a value."""
+    store = value_store.current
+    store.waiting.append(reference)
+    if len(store.waiting) >= store.look_through_at:
+        with store.lock:
             store.waiting[:] = [own for own in store.waiting if _waits(own())]
             store.look_through_at = max(_FEW_WAITING, 2 * len(store.waiting))
-    return reference
 
 
 def waiting_holders(most: int = 1000) -> list[Any]:
@@ -283,20 +288,23 @@ def _is_pending(holder: Holder) -> bool:
 
 def holders_of(node: Node) -> Iterator[Any]:
     """Everyone who holds the node now."""
-    cell: Cell | None = node.cell
-    if cell is None or cell.holder is None:
+    if node.holder is None:
         return
-    for reference in (cell.holder, *cell.more_holders):
+    cell: Cell | None = node.cell
+    references = (node.holder,) if cell is None else (node.holder, *cell.more_holders)
+    detached = None if cell is None else cell.detached
+    for reference in references:
         holder = reference()
-        if holder is not None and (
-            holder._node is node or (cell.detached is not None and holder._node is cell.detached)
-        ):
+        if holder is not None and (holder._node is node or (detached is not None and holder._node is detached)):
             yield holder
 
 
 def is_held(node: Node) -> bool:
     """Whether anyone holds the node."""
-    return next(holders_of(node), None) is not None
+    if node.holder is None:
+        return False
+    holder = node.holder()
+    return (holder is not None and holder._node is node) or next(holders_of(node), None) is not None
 
 
 def compute_together(holders: Iterable[Any]) -> None:
@@ -306,7 +314,7 @@ def compute_together(holders: Iterable[Any]) -> None:
         for reference in references:
             holder = reference()
             if holder is not None and holder._node is not None:
-                holder._node.cell.companions = references
+                cell_of(holder._node).companions = references
 
 
 def missing_companions(node: Node) -> list[Node]:
@@ -314,7 +322,13 @@ def missing_companions(node: Node) -> list[Node]:
     cell: Cell | None = node.cell
     holders = [reference() for reference in cell.companions] if cell is not None else []
     nodes = [holder._node for holder in holders if holder is not None and holder._node is not None]
-    return [other for other in nodes if other is not node and other.cell.value is None and other.cell.pending is None]
+    return [other for other in nodes if other is not node and is_missing(other)]
+
+
+def is_missing(node: Node) -> bool:
+    """Whether a node has no value, and no thread computes it."""
+    cell: Cell | None = node.cell
+    return cell is None or (cell.value is None and cell.pending is None)
 
 
 # --- leaves ----------------------------------------------------------------------------------------------------------
@@ -414,10 +428,10 @@ def keep(cell: Cell, value: Value, cost: float, *, volatile: bool, stamp: int) -
         value.setflags(write=False)
     if cell.value is not None and cell.store is not None:
         cell.store.cached_bytes -= cell.value.nbytes
-        cell.store.valued.discard(cell)
+        cell.store.valued.pop(id(cell), None)
     cell.store = store = value_store.current
     cell.value, cell.cost, cell.volatile, cell.stamp = value, cost, volatile, stamp
-    store.valued.add(cell)
+    store.valued[id(cell)] = weakref.ref(cell)
     store.cached_bytes += value.nbytes
 
 
@@ -427,7 +441,23 @@ def forget(cell: Cell) -> None:
         if cell.value is not None and cell.store is not None:
             cell.store.cached_bytes -= cell.value.nbytes
             cell.value = None
-            cell.store.valued.discard(cell)
+            cell.store.valued.pop(id(cell), None)
+
+
+def recomputation_costs(order: Sequence[Node], known: Container[Node], kept: Container[Node]) -> dict[Node, float]:
+    """A rough cost of recomputing each node from cached values."""
+    costs: dict[Node, float] = {}
+    for node in order:
+        if node in known:
+            costs[node] = 0.0
+            continue
+        costs[node] = own_cost(node) + sum(costs[o] for o in node.operands if o not in kept)
+    return costs
+
+
+def own_cost(node: Node) -> float:
+    """Roughly how many additions a node is worth."""
+    return node.op.cost * (math.prod(node.type.shape) if isinstance(node.type, Tensor) else 1)  # type: ignore[arg-type]
 
 
 def release_device_values() -> bool:
@@ -437,7 +467,7 @@ def release_device_values() -> bool:
     """
     store = value_store.current
     with store.lock:
-        found = [cell for cell in store.valued if cell.value is not None and not isinstance(cell.value, np.ndarray)]
+        found = [cell for cell in valued_cells(store) if not isinstance(cell.value, np.ndarray)]
         for cell in found:
             forget(cell)
         count(evictions=len(found))
@@ -455,13 +485,19 @@ def enforce_budget(spare: Iterable[Cell]) -> None:
         if store.cached_bytes <= store.budget:
             return
         spared = set(map(id, spare))
-        candidates = [cell for cell in store.valued if cell.value is not None and id(cell) not in spared]
+        candidates = [cell for cell in valued_cells(store) if id(cell) not in spared]
         candidates.sort(key=lambda cell: cell.cost / max(1, cell.value.nbytes))  # type: ignore[union-attr]
         for cell in candidates:
             if store.cached_bytes <= store.budget:
                 return
             forget(cell)
             count(evictions=1)
+
+
+def valued_cells(store: ValueStore) -> list[Cell]:
+    """The cells of a session that have values."""
+    cells = [reference() for reference in list(store.valued.values())]
+    return [cell for cell in cells if cell is not None and cell.value is not None]
 
 
 def _count_dropped(store: ValueStore) -> None:

@@ -20,6 +20,7 @@ from livegrad.lazy.lazy_values import (
     Cell,
     Leaf,
     Value,
+    cell_of,
     holders_of,
     keep,
     known_value,
@@ -130,9 +131,7 @@ def _take_over(before: Node, after: Node) -> None:
     known: Cell | None = before.cell
     if known is None:
         return
-    if after.cell is None:
-        after.cell = Cell()
-    after.cell.companions = known.companions
+    cell_of(after).companions = known.companions
     value = known_value(before)
     if value is not None and after.cell.value is None:
         keep(after.cell, value, known.cost, volatile=False, stamp=known.stamp)

@@ -2,27 +2,31 @@
 
 For the CPU. Fixed-point iterations and time steps of particles have this form. Each point runs all iterations
 independently, so the state stays in registers; a loop of kernels would write it to memory in each iteration.
+
+In a derivative, the loop of the backward pass reads what the forward loop wrote to a tape. The map of such a loop runs
+the forward loop again at each point: the tape of a few points is small, that of all points may not fit into memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from livegrad.ir.function import map_results, trace
-from livegrad.ir.leaves import constant_op
+from livegrad.ir.function import trace
+from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.propagate_lines import propagates_lines
-from livegrad.ir.types import Scalar, Tensor, Type, i64, shape_of
-from livegrad.ir.walk import nodes_of, ops_in
-from livegrad.ops.aggregate import get, make_tuple
+from livegrad.ir.types import Scalar, Tape, Tensor, Tuple, Type, components, i64, shape_of
+from livegrad.ir.walk import nodes_of, ops_in, substitute
+from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.control import for_loop, make_for_loop, map_
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.rules import filled
-from livegrad.ops.tape import tape_get, tape_unstack
+from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_unstack
 
 _MOST_NODES = 300  # of a body: beyond, its values are too many for registers
+_Shape = tuple[int, ...]
 
 
 def interchange_elementwise_loops(function: Function) -> Function:
@@ -32,124 +36,298 @@ def interchange_elementwise_loops(function: Function) -> Function:
 
 @propagates_lines
 def _with_maps(function: Function) -> Function:
-    return map_results(function, _at_points)
+    loops = _loops_to_interchange(function)
+    results: dict[Node, Node] = {}  # of those loops, by the node that takes them
+    for node, loop in loops.items():
+        values = _Map(loop, loops).build(results)
+        results |= {get(node, index=index): value for index, value in values.items()}
+        if not loop.tapes:
+            results[node] = make_tuple(*values.values())
+    if not loops:
+        return function
+    return Function(function.name, function.parameters, substitute(function.results, results, function.places))
 
 
-def _at_points(node: Node) -> Node | None:
-    if node.op is not for_loop:
-        return None
+# --- which loops ------------------------------------------------------------------------------------------------------
+
+
+def _loops_to_interchange(function: Function) -> dict[Node, _PointwiseLoop]:
+    """The loops that run point by point, in order: those that write a tape with all that read it, or none of them."""
+    nodes = nodes_of(function)
+    users: dict[Node, list[Node]] = {node: [] for node in nodes}
+    for node in nodes:
+        for operand in node.operands:
+            users[operand].append(node)
+    candidates = ((node, _pointwise_loop(node)) for node in nodes if node.op is for_loop)
+    loops = {node: loop for node, loop in candidates if loop is not None}
+    while misfits := [node for node in loops if not _fits(node, loops, users, function.results)]:
+        for node in misfits:
+            del loops[node]
+    return loops
+
+
+def _fits(
+    node: Node, loops: dict[Node, _PointwiseLoop], users: dict[Node, list[Node]], results: Sequence[Node]
+) -> bool:
+    loop = loops[node]
+    if any(source not in loops or loops[source].shape != loop.shape for source, _ in loop.sources):
+        return False
+    if not loop.tapes:
+        return True
+    takers = users[node]
+    tapes = [taker for taker in takers if isinstance(taker.type, Tape)]
+    read_by_loops = all(user in loops for tape in tapes for user in users[tape])
+    return read_by_loops and all(taker.op is get for taker in takers) and {node, *tapes}.isdisjoint(results)
+
+
+@dataclass
+class _PointwiseLoop:
+    """A loop that computes each point of `shape` by itself."""
+
+    node: Node
+    shape: _Shape
+    # Nodes of the body that are operands of the map: a value for each point, or a whole row of numbers.
+    by_point: dict[Node, Node] = field(default_factory=dict)
+    rows: dict[Node, Node] = field(default_factory=dict)
+    pointwise: set[Node] = field(default_factory=set)  # the nodes of the body that one point computes
+
+    @property
+    def body(self) -> Function:
+        return self.node.attribute("body")
+
+    @property
+    def arguments(self) -> dict[Node, Node]:
+        """The parameters of the body, but for the index, with their first values."""
+        return dict(zip(self.body.parameters[1:], self.node.operands[1:], strict=True))
+
+    @property
+    def point_arguments(self) -> dict[Node, Node]:
+        """Those that a point uses."""
+        return {parameter: value for parameter, value in self.arguments.items() if parameter in self.pointwise}
+
+    @property
+    def carried(self) -> Sequence[Node]:
+        return self.body.parameters[1 : 1 + self.node.attribute("carried")]
+
+    @property
+    def tapes(self) -> list[int]:
+        """The carried values that are tapes."""
+        return [index for index, parameter in enumerate(self.carried) if isinstance(parameter.type, Tape)]
+
+    @property
+    def sources(self) -> list[tuple[Node, int]]:
+        """The loops that wrote the tapes which this one is given, and which of their results they are."""
+        given = [value for value in self.arguments.values() if isinstance(value.type, Tape) and value.op is get]
+        return [(value.operands[0], value.attribute("index")) for value in given]
+
+
+def _pointwise_loop(node: Node) -> _PointwiseLoop | None:
     body: Function = node.attribute("body")
-    shapes = {shape_of(type) if isinstance(type, Tensor | Scalar) else None for type in body.result_types} - {()}
+    shapes = {shape for type in body.result_types for shape in _leaf_shapes(type)} - {()}
     if len(shapes) != 1 or len(nodes_of(body)) > _MOST_NODES:
         return None
     (shape,) = shapes
     if shape is None or 0 in shape:
         return None
-    point = _Point(node, body, shape)  # type: ignore[arg-type]
-    return point.mapped() if point.is_by_itself() else None
+    loop = _PointwiseLoop(node, shape)
+    for own in nodes_of(body):
+        if own is body.parameters[0] or _is_pointwise(loop, own):
+            loop.pointwise.add(own)
+    return loop if loop.pointwise.issuperset(body.results) else None
 
 
-@dataclass
-class _Point:
-    """What a loop does at one point of the shape that its state has."""
+def _leaf_shapes(type: Type) -> Iterator[_Shape | None]:
+    """The shapes of the numbers in a type; None for those that no point has one of."""
+    if isinstance(type, Tape):
+        yield from _leaf_shapes(type.element)
+    elif isinstance(type, Tuple):
+        for member in components(type):
+            yield from _leaf_shapes(member)
+    else:
+        yield shape_of(type) if isinstance(type, Tensor | Scalar) else None  # type: ignore[misc]
 
-    node: Node
-    body: Function
-    shape: tuple[int, ...]
-    more: list[Node] = field(default_factory=list)  # operands of the map that are none of the loop
-    places: dict[Node, int] = field(default_factory=dict)  # of nodes of the body among those
 
-    def is_by_itself(self) -> bool:
-        """Whether no element of the state meets another: all is arithmetic on numbers of its place or of all."""
-        outside = dict(zip(self.body.parameters[1:], self.node.operands[1:], strict=True))
-        alone = {self.body.parameters[0]}  # one number at each point
-        for node in nodes_of(self.body):
-            if node in outside or node.op is constant_op:
-                computed = self._is_number(node)
-            elif node.op.elementwise or (node.op is lookup and len(node.operands) == 1):
-                computed = alone.issuperset(node.operands)
-            elif node.op is broadcast:
-                (source,) = node.operands
-                computed = source in alone and shape_of(source.type) in ((), self.shape)
-                if not computed and source in outside and shape_of(node.type) == self.shape:
-                    computed = self._add(node, broadcast(outside[source], **dict(node.attributes)))
-            elif node.op is iota and shape_of(node.type) == self.shape:
-                computed = self._add(node, node)
-            elif node.op is tape_get:
-                computed = self._is_row_of_numbers(node, outside)
-            else:
-                computed = False
-            if computed:
-                alone.add(node)
-        return alone.issuperset(self.body.results)
-
-    def _is_number(self, node: Node) -> bool:
-        return isinstance(node.type, Tensor | Scalar) and shape_of(node.type) in ((), self.shape)
-
-    def _add(self, node: Node, operand: Node) -> bool:
-        self.places[node] = len(self.more)
-        self.more.append(operand)
+def _is_pointwise(loop: _PointwiseLoop, node: Node) -> bool:
+    """Whether one point computes a node of the body, from numbers of its own and numbers that all points share."""
+    arguments, pointwise = loop.arguments, loop.pointwise
+    if node in arguments:
+        is_known = not isinstance(node.type, Tape) or _is_known_tape(arguments[node])
+        return is_known and _has_points(node.type, loop.shape)
+    if node.op.elementwise or node.op in (constant_op, make, get) or (node.op is lookup and len(node.operands) == 1):
+        return pointwise.issuperset(node.operands) and _has_points(node.type, loop.shape)
+    if node.op is broadcast:
+        (source,) = node.operands
+        if source in pointwise and shape_of(source.type) in ((), loop.shape):
+            return True
+        if source not in arguments or shape_of(node.type) != loop.shape:
+            return False
+        loop.by_point[node] = broadcast(arguments[source], **dict(node.attributes))
         return True
+    if node.op is iota and shape_of(node.type) == loop.shape:
+        loop.by_point[node] = node
+        return True
+    if node.op in (tape_get, tape_set, tape_add) and node.operands[0] in pointwise:
+        return node.operands[1] is loop.body.parameters[0] and pointwise.issuperset(node.operands)
+    return node.op is tape_get and _reads_row(loop, node)
 
-    def _is_row_of_numbers(self, node: Node, outside: dict[Node, Node]) -> bool:
-        """Whether a number is read from a list of at least as many as there are iterations, the iteration's own."""
-        iterations, (rows, index) = self.node.operands[0], node.operands
-        rows = outside.get(rows, rows)
-        if rows.op is not tape_unstack or index is not self.body.parameters[0] or not isinstance(node.type, Tensor):
-            return False
-        listed = outside.get(rows.operands[0], rows.operands[0])
-        if node.type.rank or (
-            rows.operands[0] not in outside and rows not in outside.values() and listed.op is not iota
-        ):
-            return False
-        count = shape_of(listed.type)[0]
-        known = iterations.op is constant_op and isinstance(count, int) and iterations.attribute("value") <= count
-        return known and self._add(node, listed)
 
-    def mapped(self) -> Node:
-        """The loop as a map of loops."""
-        number = self.node.attribute("carried")
-        fixed = [o for p, o in zip(self.body.parameters[1:], self.node.operands[1:], strict=True) if self._is_number(p)]
-        operands = (self.node.operands[0], *fixed, *self.more)
-        lifted = tuple(shape_of(operand.type) == self.shape for operand in operands)
+def _has_points(type: Type, shape: _Shape) -> bool:
+    return all(own in ((), shape) for own in _leaf_shapes(type))
+
+
+def _is_known_tape(tape: Node) -> bool:
+    """Whether it is known where a tape comes from: it is empty, or a loop wrote it."""
+    return tape.op is tape_new or (tape.op is get and tape.operands[0].op is for_loop)
+
+
+def _reads_row(loop: _PointwiseLoop, node: Node) -> bool:
+    """Whether a number is read from a row of at least as many as there are iterations, the iteration's own."""
+    arguments, iterations, (rows, index) = loop.arguments, loop.node.operands[0], node.operands
+    rows = arguments.get(rows, rows)
+    if rows.op is not tape_unstack or index is not loop.body.parameters[0] or not isinstance(node.type, Tensor):
+        return False
+    listed = arguments.get(rows.operands[0], rows.operands[0])
+    if node.type.rank or (
+        rows.operands[0] not in arguments and rows not in arguments.values() and listed.op is not iota
+    ):
+        return False
+    count = shape_of(listed.type)[0]
+    if iterations.op is not constant_op or not isinstance(count, int) or iterations.attribute("value") > count:
+        return False
+    loop.rows[node] = listed
+    return True
+
+
+# --- maps -------------------------------------------------------------------------------------------------------------
+
+
+class _Map:
+    """The map of a loop. At each point it first runs the loops that write the tapes which this one reads."""
+
+    def __init__(self, loop: _PointwiseLoop, loops: dict[Node, _PointwiseLoop]) -> None:
+        self._loop, self._loops = loop, loops
+        self._written: dict[Node, set[int]] = {loop.node: set()}  # the tapes that are read, of each loop that runs
+        self._note_sources(loop)
+        self._operands: dict[tuple[Node, bool], int] = {}  # values, whether each point has its own; their positions
+        for node in self._written:
+            for operand in _operands_of(loops[node]):
+                self._operands.setdefault(operand, len(self._operands))
+
+    def _note_sources(self, loop: _PointwiseLoop) -> None:
+        for source, index in loop.sources:
+            is_new = source not in self._written
+            self._written.setdefault(source, set()).add(index)
+            if is_new:
+                self._note_sources(self._loops[source])
+
+    def build(self, results: dict[Node, Node]) -> dict[int, Node]:
+        """The values that the loop carries, except for tapes. `results` are those of the loops before."""
+        body, operands = self._loop.body, substitute([operand for operand, _ in self._operands], results)
+        lifted = tuple([by_point for _, by_point in self._operands])
         types = [o.type.element if flag else o.type for o, flag in zip(operands, lifted, strict=True)]  # type: ignore[attr-defined]
-        point = trace(self._loop, *types, name=self.body.name)
-        found = map_(*operands, function=point, lifted=lifted, summed=(False,) * number)
-        results = [found] if number == 1 else [get(found, index=index) for index in range(number)]
-        return make_tuple(*(self._as_carried(*each) for each in zip(results, self.body.result_types, strict=True)))
-
-    def _loop(self, iterations: Node, *given: Node) -> Sequence[Node]:
-        number, parameters = self.node.attribute("carried"), [p for p in self.body.parameters if self._is_number(p)]
-        count = len(parameters) - 1
-        state, fixed, more = [_number(value) for value in given[:number]], given[number:count], given[count:]
-
-        def step(index: Node, *own: Node) -> Sequence[Node]:
-            values: dict[Node, Node] = dict(zip(parameters, (index, *own, *map(_number, fixed)), strict=True))
-            for node in nodes_of(self.body):
-                if node not in values and (node in self.places or values.keys() >= set(node.operands)):
-                    values[node] = self._value(node, values, index, more)
-            return [values[result] for result in self.body.results]
-
-        return make_for_loop(iterations, step, *state, reverse=self.node.attribute("reverse"))
-
-    def _value(self, node: Node, values: dict[Node, Node], index: Node, more: Sequence[Node]) -> Node:
-        """A node of the body at one point."""
-        if node in self.places:
-            value = more[self.places[node]]
-            return lookup(value, index) if node.op is tape_get else value
-        if not node.operands:
-            return node
-        operands = [values[operand] for operand in node.operands]
-        return operands[0] if node.op in (broadcast, lookup) else node.op(*operands, **dict(node.attributes))
+        kept = [index for index in range(len(self._loop.carried)) if index not in self._loop.tapes]
+        point = trace(lambda *values: self._at_point(kept, values), *types, name=body.name)
+        value = map_(*operands, function=point, lifted=lifted, summed=(False,) * len(kept))
+        members = [value] if len(kept) == 1 else [get(value, index=index) for index in range(len(kept))]
+        types = [body.result_types[index] for index in kept]
+        return dict(zip(kept, map(self._as_carried, members, types), strict=True))
 
     def _as_carried(self, value: Node, type: Type) -> Node:
         """A result of the map as the loop gives it: what is one number is the same at every point."""
-        if shape_of(type) == self.shape:
+        if shape_of(type) == self._loop.shape:
             return value
-        first = lookup(value, *[filled(0, i64) for _ in self.shape])
+        first = lookup(value, *[filled(0, i64) for _ in self._loop.shape])
         return broadcast(first, shape=(), axes=()) if isinstance(type, Tensor) else first
 
+    # --- one point ---
 
-def _number(value: Node) -> Node:
-    """A tensor of no dimensions as the number in it; others as they are."""
-    return lookup(value) if isinstance(value.type, Tensor) and not value.type.rank else value
+    def _at_point(self, kept: Sequence[int], values: Sequence[Node]) -> list[Node]:
+        ends = self._run(self._loop, values, {})
+        return [ends[index] for index in kept]
+
+    def _run(self, loop: _PointwiseLoop, values: Sequence[Node], runs: dict[Node, dict[int, Node]]) -> dict[int, Node]:
+        """What a loop carries at the end, at one point; tapes that nobody reads are not written."""
+        if loop.node in runs:
+            return runs[loop.node]
+        for source, _ in loop.sources:
+            self._run(self._loops[source], values, runs)
+        unread = set(loop.tapes) - self._written[loop.node] - _read_inside(loop)
+        kept = [index for index in range(len(loop.carried)) if index not in unread]
+        dropped = {loop.carried[index] for index in unread}
+        known = {
+            parameter: self._first_value(operand, loop.shape, values, runs)
+            for parameter, operand in loop.point_arguments.items()
+            if parameter not in dropped
+        }
+        constant = {node: self._value(operand, True, values) for node, operand in loop.by_point.items()}
+        rows = {node: self._value(operand, False, values) for node, operand in loop.rows.items()}
+
+        def step(index: Node, *state: Node) -> list[Node]:
+            inside = known | constant | dict(zip([loop.carried[own] for own in kept], state, strict=True))
+            inside |= {node: lookup(row, index) for node, row in rows.items()}
+            inside[loop.body.parameters[0]] = index
+            for node in nodes_of(loop.body):
+                if node.op is not parameter_op and node not in inside and inside.keys() >= set(node.operands):
+                    inside[node] = _compute(node, [inside[operand] for operand in node.operands])
+            return [inside[loop.body.results[own]] for own in kept]
+
+        iterations = self._value(loop.node.operands[0], False, values)
+        first = [known[loop.carried[own]] for own in kept]
+        ends = make_for_loop(iterations, step, *first, reverse=loop.node.attribute("reverse"))
+        runs[loop.node] = dict(zip(kept, ends, strict=True))
+        return runs[loop.node]
+
+    def _first_value(
+        self, operand: Node, shape: _Shape, values: Sequence[Node], runs: dict[Node, dict[int, Node]]
+    ) -> Node:
+        if not isinstance(operand.type, Tape):
+            return self._value(operand, shape_of(operand.type) == shape, values)
+        if operand.op is tape_new:
+            return tape_new(type=_type_at_point(operand.type))
+        return runs[operand.operands[0]][operand.attribute("index")]
+
+    def _value(self, operand: Node, by_point: bool, values: Sequence[Node]) -> Node:
+        """An operand of the map at one point; a tensor of no dimensions as the number in it."""
+        value = values[self._operands[operand, by_point]]
+        return lookup(value) if isinstance(value.type, Tensor) and not value.type.rank else value
+
+
+def _operands_of(loop: _PointwiseLoop) -> Iterable[tuple[Node, bool]]:
+    """The operands that the map of a loop takes, and whether each point has its own value."""
+    yield loop.node.operands[0], False
+    for operand in loop.point_arguments.values():
+        if not isinstance(operand.type, Tape):
+            yield operand, shape_of(operand.type) == loop.shape
+    yield from ((operand, True) for operand in loop.by_point.values())
+    yield from ((operand, False) for operand in loop.rows.values())
+
+
+def _read_inside(loop: _PointwiseLoop) -> set[int]:
+    """The tapes that a loop itself reads while it writes them."""
+    read = {node.operands[0] for node in nodes_of(loop.body) if node.op is tape_get}
+    return {index for index in loop.tapes if not read.isdisjoint(_versions(loop, loop.carried[index]))}
+
+
+def _versions(loop: _PointwiseLoop, tape: Node) -> set[Node]:
+    versions = {tape}
+    for node in nodes_of(loop.body):
+        if node.op in (tape_set, tape_add) and node.operands[0] in versions:
+            versions.add(node)
+    return versions
+
+
+def _compute(node: Node, operands: Sequence[Node]) -> Node:
+    """A node of a body at one point."""
+    if not operands:
+        return node
+    if node.op is make:
+        return make_tuple(*operands)
+    return operands[0] if node.op in (broadcast, lookup) else node.op(*operands, **dict(node.attributes))
+
+
+def _type_at_point(type: Type) -> Type:
+    if isinstance(type, Tape):
+        return Tape(_type_at_point(type.element))
+    if isinstance(type, Tuple):
+        return Tuple(tuple(map(_type_at_point, components(type))))
+    return type.element if isinstance(type, Tensor) else type

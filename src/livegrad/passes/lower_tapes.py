@@ -1,8 +1,8 @@
 """The `lower_tapes` pass: the tapes of loops over numbers become tensors, written and read by index.
 
 For the CPU. A loop of bounded length stores the residuals of its derivative, or the outputs of a scan,
-on a tape at its own index. As elements of a tensor, one kernel writes them in place and another one reads them. Tapes
-inside tapes, of loops inside loops, are further dimensions of the same tensor.
+on a tape at its own index. As elements or rows of a tensor, one kernel writes them in place and another one reads them.
+Tapes inside tapes, of loops inside loops, are further dimensions of the same tensor.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.assignment import assign
 from livegrad.ops.control import for_loop
 from livegrad.ops.indexing import lookup
-from livegrad.ops.movement import broadcast
+from livegrad.ops.movement import broadcast, index_along
 from livegrad.ops.rules import zero
 from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack
 from livegrad.passes.flatten_signature import leaf_types
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.integer_ranges import Ranges, range_of, ranges_inside
+from livegrad.passes.loop_over_elements import expand_loops
+from livegrad.passes.loop_over_elements.cost import gains_by_elements
 from livegrad.passes.scalarise_loops import scalarise_loops
 
 _MOST_BYTES = 1 << 30  # of the tensors in place of one tape
@@ -41,7 +43,7 @@ def lower_tapes(function: Function) -> Function:
     """The function with tensors for the tapes of loops over numbers."""
     if ops_in(function).isdisjoint((tape_new, tape_unstack)):
         return function
-    starts = [node for node in nodes_of(function) if _starts_tape(node)]
+    starts = [node for node in nodes_of(function) if _starts_tape(node) and _is_worth_it(node, function)]
     chosen = [start for start in starts[:_MOST_TAPES] if _lowered(function, {start}) is not None]
     lowered = _lowered(function, set(chosen)) if chosen else None
     return function if lowered is None else lowered
@@ -57,12 +59,34 @@ def _starts_tape(node: Node) -> bool:
     return node.op is for_loop and holds_tensor(node.type) and any(o.op is tape_new for o in node.operands)
 
 
+def _is_worth_it(start: Node, function: Function) -> bool:
+    """Whether the tapes hold numbers, or rows that loops over elements compute faster than loops over tensors."""
+    if not _holds_rows(start):
+        return True
+    values = {start, *[node for node in nodes_of(function) if node.op is get and node.operands[0] is start]}
+    users = [node for node in nodes_of(function) if node.op is for_loop and not values.isdisjoint(node.operands)]
+    return all(map(gains_by_elements, [start, *users] if start.op is for_loop else users))
+
+
+def _holds_rows(start: Node) -> bool:
+    """Whether the tapes that a node starts hold tensors with dimensions."""
+    types = [start.type] if isinstance(start.type, Tape) else components(start.type)
+    tapes = [type for type in types if isinstance(type, Tape)]
+    return any(isinstance(inner, Tensor) and inner.shape for tape in tapes for inner in inner_types(tape))
+
+
 def _lowered(function: Function, chosen: Set[Node]) -> Function | None:
     """The function without the tapes that these nodes start; None if a loop that uses one is not one over numbers."""
     try:
-        lowered = scalarise_loops(_without_tapes(function, chosen))
+        lowered = _without_tapes(function, chosen)
     except _NotLowered:
         return None
+    before = {node.attribute("body") for node in nodes_of(function) if node.op is for_loop}
+    new = [node for node in nodes_of(lowered) if node.op is for_loop and node.attribute("body") not in before]
+    if any(map(_holds_rows, chosen)):
+        bodies = {node.attribute("body") for node in new}
+        lowered = expand_loops(lowered, lambda node: node.attribute("body") in bodies)
+    lowered = scalarise_loops(lowered)
     before = {node for node in nodes_of(function) if node.op is for_loop}
     loops = [n for n in nodes_of(lowered) if n.op is for_loop and n not in before and holds_tensor(n.type)]
     return lowered if all(map(writes_in_place, loops)) else None
@@ -97,15 +121,15 @@ _Value = Node | _LoweredTape | tuple["_Value", ...]  # a tuple: an aggregate wit
 # --- the tensors of a tape -------------------------------------------------------------------------------------------
 
 
-def _leaves(element: Type) -> Iterator[Scalar]:
-    """The numbers of one row of a tape, those of tapes inside it too."""
+def _leaves(element: Type) -> Iterator[Tensor]:
+    """The numbers and tensors of one row of a tape, those of tapes inside it too."""
     for leaf in leaf_types(element):
         if isinstance(leaf, Tape):
             yield from _leaves(leaf.element)
         elif isinstance(leaf, Scalar):
+            yield Tensor(leaf, ())
+        elif isinstance(leaf, Tensor) and all(isinstance(size, int) for size in leaf.shape):
             yield leaf
-        elif isinstance(leaf, Tensor) and not leaf.shape:
-            yield leaf.element
         else:
             raise _NotLowered
 
@@ -145,7 +169,7 @@ def _row_types(value: Node, ranges: Ranges) -> list[Tensor]:
         return [type for operand in value.operands for type in _row_types(operand, ranges)]
     if _holds_tape(value.type):
         raise _NotLowered
-    return [Tensor(leaf, ()) for leaf in _leaves(value.type)]
+    return list(_leaves(value.type))
 
 
 # --- functions over lowered tapes ------------------------------------------------------------------------------------
@@ -312,10 +336,18 @@ def _read(type: Type, tensors: Iterator[Node], place: tuple[Node, ...]) -> _Valu
     if isinstance(type, Scalar):
         return lookup(next(tensors), *place)
     if isinstance(type, Tensor):
+        if type.shape:
+            return lookup(next(tensors), *_row_indices(type, place))
         return broadcast(lookup(next(tensors), *place), axes=(), shape=())
     members = [_read(own, tensors, place) for own in components(type)]
     nodes = [own for own in members if isinstance(own, Node)]
     return make(*nodes, type=type) if len(nodes) == len(members) else tuple(members)
+
+
+def _row_indices(type: Tensor, place: tuple[Node, ...]) -> list[Node]:
+    """The indices of all elements of a tensor that is stored at a place."""
+    fixed = [broadcast(index, axes=(), shape=type.shape) for index in place]
+    return [*fixed, *[index_along(type.shape, axis) for axis in range(type.rank)]]
 
 
 def _write(value: _Value, type: Type, tensors: Iterator[Node], place: tuple[Node, ...]) -> list[Node]:
@@ -329,6 +361,8 @@ def _write(value: _Value, type: Type, tensors: Iterator[Node], place: tuple[Node
         return list(value.tensors)
     if isinstance(type, Scalar | Tensor):
         assert isinstance(value, Node)
+        if isinstance(type, Tensor) and type.shape:
+            return [assign(next(tensors), value, *_row_indices(type, place))]
         number = lookup(value) if isinstance(type, Tensor) else value
         return [assign(next(tensors), number, *place)]
     parts = value if isinstance(value, tuple) else [member(value, i) for i in range(len(components(type)))]  # type: ignore[arg-type]

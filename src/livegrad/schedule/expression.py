@@ -6,7 +6,7 @@ becomes a placeholder node, and stage bodies are functions of those.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple, Protocol
@@ -23,13 +23,13 @@ from livegrad.ops.assignment import assign
 from livegrad.ops.comparison import equal, greater_equal, less
 from livegrad.ops.control import check, component_shape, map_
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import select
+from livegrad.ops.elementwise import mod, select
 from livegrad.ops.failing import known_integer
 from livegrad.ops.indexing import lookup, lookup_or
 from livegrad.ops.movement import iota, pad
 from livegrad.ops.rules import zero
 from livegrad.ops.sorting import searchsorted
-from livegrad.schedule.indexed_writes import Choice, choice_of
+from livegrad.schedule.indexed_writes import Choice, choice_of, is_uniform
 from livegrad.schedule.kernel import Source
 from livegrad.schedule.plan import Buffer
 from livegrad.schedule.views import FIXED_ZERO, Affine, Index, operand_index, shifted
@@ -187,7 +187,7 @@ class Expressions:
         choice = choice_of(node)
         if choice is not None:
             base, updates, *indices = node.operands
-            at = self._point(tuple([FIXED_ZERO if d is None else point.place[d] for d in choice.moved_by]))
+            at = self._point(_written_place(node, choice, point.place))
             return [(base, point), (updates, at), *((indices[d], at) for d in choice.chosen)]
         if node.op is pad:
             source, fill = node.operands
@@ -253,8 +253,20 @@ class Expressions:
                 wide = check(wide, inside, message=f"index out of range for axis {dimension}")
             here = equal(wide, self.position(index[dimension]))
             meant = here if meant is None else meant & here
+        for here in self._inside(node, choice, index):
+            meant = here if meant is None else meant & here
         after = value if node.op is assign else before + value
         return after if meant is None else select(meant, after, before)
+
+    def _inside(self, node: Node, choice: Choice, index: tuple[Index, ...]) -> Iterator[Node]:
+        """Conditions for an element to be among those that a write moves along."""
+        moves = zip(choice.moved_by, choice.starts, choice.steps, shape_of(node.operands[1].type), strict=True)
+        for dimension, start, step, extent in moves:
+            if dimension is not None and extent != shape_of(node.type)[dimension]:
+                along = self.position(index[dimension])
+                yield greater_equal(along, start) & less(along, start + (extent - 1) * step + 1)
+                if step != 1:
+                    yield equal(mod(along - start, step), 0)
 
     def lookup_in(self, tensor: Node, indices: list[Node]) -> Node:
         buffer = self.stored.get(tensor)
@@ -392,6 +404,24 @@ class Expressions:
         used = [node for node in toposort(results) if node in self.placeholders]
         sources = tuple(self.placeholders[node] for node in used)
         return make_function(name, [*first, *used], results), sources
+
+
+def _written_place(node: Node, choice: Choice, index: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The index of what a write puts at an element, loose where the element may lie outside of what is written."""
+    places: list[Index] = []
+    updates = node.operands[1]
+    uniform = is_uniform(updates)
+    for dimension, start, extent in zip(choice.moved_by, choice.starts, shape_of(updates.type), strict=True):
+        if dimension is not None and extent == shape_of(node.type)[dimension]:
+            places.append(index[dimension])
+        elif dimension is None or uniform:
+            places.append(FIXED_ZERO)
+        else:
+            place = shifted(index[dimension], -start, 1)
+            if not isinstance(place, Affine):
+                raise NotAligned  # a computed place may lie outside
+            places.append(place._replace(loose=True))
+    return tuple(places)
 
 
 def _is_loose(index: tuple[Index, ...]) -> bool:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import shape_of
-from livegrad.ops.assignment import assign
-from livegrad.ops.failing import known_integer
+from livegrad.ops.assignment import assign, written_box
+from livegrad.ops.index_motion import Box, motion_of
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
+from livegrad.ops.movement import broadcast
 from livegrad.schedule.views import Affine
 
 WRITES = (scatter_add, assign)
@@ -28,12 +29,22 @@ def indices_of(node: Node) -> tuple[Node, ...]:
 class Choice(NamedTuple):
     """Writes of which each element takes one at most.
 
-    `moved_by[axis]` is the dimension of the tensor along which the points' axis moves (None for an axis of one);
-    `chosen` are the other dimensions, where the index says which element is meant.
+    `moved_by[axis]` is the dimension of the tensor along which the points' axis moves (None for an axis of one), from
+    element `starts[axis]` by `steps[axis]`; `chosen` are the other dimensions, where the index says which element is
+    meant.
     """
 
     moved_by: tuple[int | None, ...]
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
     chosen: tuple[int, ...]
+
+
+def assigned_box(node: Node) -> Box | None:
+    """The box of elements that a node assigns to; None for writes by computed index and for other nodes."""
+    if node.op is not assign or 0 in shape_of(node.type):
+        return None
+    return written_box(node.operands[0], node.operands[1], node.operands[2:])
 
 
 def choice_of(node: Node) -> Choice | None:
@@ -46,9 +57,27 @@ def choice_of(node: Node) -> Choice | None:
     for axis, extent in enumerate(shape_of(updates.type)):
         along = [d for d, place in enumerate(places) if place == Affine(axis, 0, 1) and sizes[d] == extent]
         if extent != 1 and not along:
-            return None
+            return _choice_of_box(node)
         moved_by.append(along[0] if extent != 1 else None)
-    return Choice(tuple(moved_by), tuple(d for d in range(len(sizes)) if d not in moved_by))
+    chosen = tuple(d for d in range(len(sizes)) if d not in moved_by)
+    return Choice(tuple(moved_by), (0,) * len(moved_by), (1,) * len(moved_by), chosen)
+
+
+def _choice_of_box(node: Node) -> Choice | None:
+    box, updates = assigned_box(node), node.operands[1]
+    if box is None or not (box.is_dense or is_uniform(updates)):
+        return None
+    axes = range(len(shape_of(updates.type)))
+    moved_by = tuple(None if axis not in box.axes else box.axes.index(axis) for axis in axes)
+    starts, steps = (tuple(0 if d is None else of[d] for d in moved_by) for of in (box.start, box.step))
+    return Choice(moved_by, starts, steps, tuple(d for d, axis in enumerate(box.axes) if axis is None))
+
+
+def is_uniform(node: Node) -> bool:
+    """Whether all elements of a tensor surely are the same."""
+    while node.op is broadcast:
+        (node,) = node.operands
+    return all(size == 1 for size in shape_of(node.type))
 
 
 def place_of(index: Node) -> Affine | None:
@@ -58,32 +87,5 @@ def place_of(index: Node) -> Affine | None:
     >>> place_of(index_along((3, 4), 1) + 2)[:3]
     (1, 2, 1)
     """
-    start, step = 0, 1
-    spreads: list[Node] = []
-    while (known := known_integer(index)) is None:
-        match index.op.name:
-            case "iota":
-                return _spread(Affine(index.attribute("axis"), start, step), spreads)
-            case "broadcast":
-                spreads.append(index)
-                (index,) = index.operands
-            case "add" | "mul":
-                found = [(o, other) for o, other in (index.operands, index.operands[::-1]) if known_integer(o)]
-                if not found:
-                    return None
-                number = known_integer(found[0][0]) or 0
-                start, step = (start + step * number, step) if index.op.name == "add" else (start, step * number)
-                index = found[0][1]
-            case _:
-                return None
-    return Affine(None, start + step * known, 0)
-
-
-def _spread(place: Affine, spreads: list[Node]) -> Affine:
-    """The place behind broadcasts, the outermost first."""
-    for spread in reversed(spreads):
-        assert place.axis is not None
-        if shape_of(spread.operands[0].type)[place.axis] == 1:
-            return Affine(None, place.start, 0)
-        place = place._replace(axis=spread.attribute("axes")[place.axis])
-    return place
+    motion = motion_of(index)
+    return None if motion.start is None else Affine(motion.axis, motion.start, motion.step)

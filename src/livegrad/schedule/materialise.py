@@ -23,6 +23,7 @@ from livegrad.ops.control import call, component_shape, cond, for_loop, map_, sw
 from livegrad.ops.conversion import complex_parts, from_parts
 from livegrad.ops.convolution import convolve
 from livegrad.ops.host import host_call
+from livegrad.ops.index_motion import Box
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import concatenate, pad, permute, reshape, sizes, slice_, squeezed_axes
@@ -31,7 +32,7 @@ from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
 from livegrad.passes.in_place_loops import memory_below, writes_in_place
 from livegrad.passes.regions import LOOPS
-from livegrad.schedule.indexed_writes import WRITES, choice_of
+from livegrad.schedule.indexed_writes import WRITES, assigned_box, choice_of, is_uniform
 
 GroupKind = Literal["fused", "scan", "place", "write", "loop", "host", "view"]
 Roots = dict[Node, GroupKind]  # in topological order
@@ -40,6 +41,8 @@ CONTROL = (call, cond, switch, for_loop, while_loop)
 _BY_INDEX = (lookup_or, scatter_add, assign, searchsorted, pad)  # what kernels of the CPU alone do by computed index
 _READS = (lookup, lookup_or, searchsorted)  # of a tensor that lies in memory
 _LITTLE = 4.0  # additions
+_FEW = 256  # elements: a kernel over all of them costs no more than one over some
+_SEARCHED = 64  # nodes of an expression that is searched for what it reads
 _MOVES = ("broadcast", "permute", "slice", "flip", "reshape", "iota")
 
 
@@ -69,9 +72,24 @@ def find_roots(function: Function, forced: ForcedKinds, also: Iterable[Node] = (
 def _kind_of_wanted(node: Node) -> GroupKind:
     if not is_storable(node.type):
         return "host"
-    if node.op in (pad, concatenate):
+    if node.op in (pad, concatenate) or _is_filled_apart(node):
         return "place"
     return "view" if shows_memory(node) else "fused"
+
+
+def _is_filled_apart(node: Node) -> bool:
+    """Whether an assignment to a box that is stored is written over what was there, instead of a choice at each
+    element: one kernel for a few elements, or where one value goes to every other element of what is copied anyway."""
+    box = assigned_box(node)
+    if box is None or not _may_choose(node, box):
+        return box is not None
+    base = node.operands[0]
+    return prod(sizes(node)) > _FEW and (box.is_dense or (base.op is not parameter_op and root_kind(base) is not None))
+
+
+def _may_choose(node: Node, box: Box) -> bool:
+    """Whether an expression can choose between old and new values at each element."""
+    return box.is_dense or is_uniform(node.operands[1])
 
 
 def shows_memory(node: Node) -> bool:
@@ -114,13 +132,22 @@ def forced_kinds(function: Function, kernels_write_by_index: bool) -> ForcedKind
             if node.op is get and node.operands[0] in in_place:
                 kind = "loop"
             if not kernels_write_by_index and node.op in _BY_INDEX and kind in (None, "write"):
-                kind = "place" if node.op is pad else "host"
+                kind = _kind_without_index(node)
             kinds[node] = kind
             if kind != "host":
                 continue
         if not is_storable(node.type):
             objects.add(node)
     return kinds | dict.fromkeys(_parts_of_wholes(function, kinds))
+
+
+def _kind_without_index(node: Node) -> GroupKind | None:
+    """How a node is computed that kernels of the CPU alone compute by index."""
+    if node.op is pad:
+        return "place"
+    if assigned_box(node) is None:
+        return "host"
+    return None if is_uniform(node.operands[1]) else "place"
 
 
 def _loops_in_place(function: Function) -> set[Node]:
@@ -156,6 +183,8 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     if node.op is slice_ and node.operands[0].op is pad and node.attribute("step")[-1] > 1:
         # With a border in memory, several slices together are whole rows; else each number is read by itself.
         return node.operands
+    if node.op is assign and kind in (None, "fused", "place"):
+        return _stored_for_box(node, kind)
     if kind == "write":
         # The results of a map are computed together, not again for each operand.
         return [operand for operand in node.operands if map_result(operand) is not None]
@@ -165,6 +194,35 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     if node.op in CONTROL:
         return [operand for operand in node.operands if isinstance(operand.type, Tensor)]
     return ()
+
+
+def _stored_for_box(node: Node, kind: GroupKind | None) -> Sequence[Node]:
+    """What lies in memory for an assignment to a box: what it fills in turn, so that both write to one buffer, and
+    values that are computed from what they replace."""
+    box = assigned_box(node)
+    if box is None:
+        return ()
+    base, updates = node.operands[:2]
+    if kind != "place":
+        return () if is_uniform(updates) or _is_cheap(updates) else (updates,)
+    little = 2 * prod(box.size) <= prod(sizes(node))
+    in_turn = [base] if assigned_box(base) is not None else []
+    return [*in_turn, updates] if little and _reads(updates, base) else in_turn
+
+
+def _reads(node: Node, other: Node) -> bool:
+    """Whether an expression uses a tensor, as far as a short search finds."""
+    if other.op is parameter_op:
+        return False
+    pending, seen = [node], {node}
+    while pending and len(seen) < _SEARCHED:
+        for operand in pending.pop().operands:
+            if operand is other:
+                return True
+            if operand not in seen:
+                seen.add(operand)
+                pending.append(operand)
+    return bool(pending)
 
 
 def _is_cheap(node: Node) -> bool:
@@ -242,7 +300,18 @@ def _tensor_kind(node: Node) -> GroupKind | None:
 def _write_kind(node: Node) -> GroupKind | None:
     if node.op is scatter_add and isinstance(node.type, Tensor) and node.type.element is bf16:
         return "host"
-    return "write" if choice_of(node) is None else None
+    box = assigned_box(node)
+    if box is None:
+        return "write" if choice_of(node) is None else None
+    if not _may_choose(node, box):
+        return "place"
+    if prod(sizes(node)) <= _FEW:
+        return None
+    # A chain of writes, each in place, costs less than a choice between them at each element; so does a small write of
+    # values that are read only where they are meant.
+    base, updates = node.operands[:2]
+    much = is_uniform(updates) or 2 * prod(box.size) > prod(sizes(node))
+    return None if much and assigned_box(base) is None else "place"
 
 
 def _mapped_kind(node: Node, number: int) -> GroupKind | None:

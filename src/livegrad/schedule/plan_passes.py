@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from livegrad.diagnostics import VerifyError
 from livegrad.ir.function import make_function
-from livegrad.ir.leaves import input_node
+from livegrad.ir.leaves import input_node, parameter_op
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Tensor
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get
+from livegrad.ops.assignment import assign
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.movement import pad
 from livegrad.passes.flatten_signature import leaf_types
@@ -37,7 +38,7 @@ from livegrad.schedule.materialise import (
     seen_operand,
 )
 from livegrad.schedule.order_for_memory import in_memory_order
-from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowChain, Step
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, RowChain, Step
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.tile_row_chains import row_chains
 from livegrad.schedule.verify import verify_order, verify_sharing, verify_views
@@ -112,22 +113,66 @@ def assign_buffers(draft: Draft) -> None:
 
 
 def write_in_place(draft: Draft) -> None:
-    """Computes a value in the buffer of a write by index or of a loop, if nothing else uses the value."""
+    """Computes a value in the buffer of a write or of a loop, if nothing uses the value after that."""
     roots = draft.roots
-    if not {"write", "loop"}.intersection(roots.values()):
+    if not {"write", "loop", "place"}.intersection(roots.values()):
         return
     uses = Counter(operand for node in nodes_of(draft.function) for operand in node.operands)
     uses.update(draft.function.results)
+    readers = _readers(draft)
     for root, kind in reversed(roots.items()):
         base = _changed_by(root, kind)
-        if base is not None and uses[base] == 1 and roots.get(base) in ("fused", "scan", "place", "write", "loop"):
+        if base is None:
+            continue
+        if roots.get(base) not in ("fused", "scan", "place", "write", "loop"):
+            draft.why_copied[draft.stored[root]] = _owner_of(base, roots.get(base))
+        elif uses[base] == 1 or (kind == "place" and _reads_last(draft, root, base, readers)):
             draft.stored[base] = draft.stored[root]
+        else:
+            draft.why_copied[draft.stored[root]] = "its old value is used again"
+
+
+def _owner_of(base: Node, kind: GroupKind | None) -> str:
+    """Why a value cannot be overwritten, though nothing else may use it; nothing if it has no memory of its own."""
+    if base.op is parameter_op:
+        return "the caller keeps it"
+    return {"host": "the host computed it", "view": "it is a view"}.get(kind or "", "")
+
+
+def _readers(draft: Draft) -> dict[Node, list[tuple[int, Node]]]:
+    """For each stored value, the roots whose steps read it, with the number of their group."""
+    readers: dict[Node, list[tuple[int, Node]]] = {}
+    for number, group in enumerate(draft.groups):
+        for root, below in group.below.items():
+            for node in below:
+                if node in draft.roots:
+                    readers.setdefault(node, []).append((number, root))
+    return readers
+
+
+def _reads_last(draft: Draft, root: Node, base: Node, readers: dict[Node, list[tuple[int, Node]]]) -> bool:
+    """Whether an assignment is the last step that reads what it replaces, and only to replace it."""
+    own = next(number for number, reader in readers[base] if reader is root)
+    others = [(number, reader) for number, reader in readers[base] if reader is not root]
+    if base in draft.function.results or any(n >= own or draft.roots[reader] == "view" for n, reader in others):
+        return False
+    pending, seen = [root.operands[1]], set[Node]()
+    while pending:
+        node = pending.pop()
+        if node is base:
+            return False
+        if node not in readers and node not in seen:
+            seen.add(node)
+            pending += node.operands
+    return True
 
 
 def _changed_by(root: Node, kind: GroupKind) -> Node | None:
     """The tensor that a root is a later version of."""
     if kind == "write":
         return root.operands[0] if count_chunks(root) == 1 else None
+    if kind == "place":
+        return root.operands[0] if root.op is assign else None
     if kind != "loop" or not isinstance(root.type, Tensor):
         return None
     (loop,) = root.operands
@@ -156,11 +201,12 @@ def _steps_of(draft: Draft, group: Group, wanted: set[Node]) -> list[Step]:
         case "scan":
             return [build_scan(root, stored, new_buffer) for root in group.roots]
         case "place":
-            return [step for root in group.roots for step in build_placements(root, stored, new_buffer)]
+            return [step for root in group.roots for step in _placements(draft, root)]
         case "write":
-            return [step for root in group.roots for step in build_writes(root, stored, new_buffer)]
+            built = [(build_writes(root, stored, new_buffer), count_chunks(root)) for root in group.roots]
+            return [s for steps, chunks in built for s in _with_notes(draft, steps, "in place" if chunks == 1 else "")]
         case "loop":
-            return [*build_loop(group.roots, stored, new_buffer)]
+            return [*_with_notes(draft, build_loop(group.roots, stored, new_buffer), "native loop, in place")]
         case "view":
             # A reshape of stored memory, or the same after other steps: the same bytes under another shape or name.
             for root in group.roots:
@@ -169,6 +215,18 @@ def _steps_of(draft: Draft, group: Group, wanted: set[Node]) -> list[Step]:
             return []
         case "host":
             return [_host_step(draft, root) for root in group.roots]
+
+
+def _placements(draft: Draft, root: Node) -> list[KernelStep]:
+    steps = build_placements(root, draft.stored, draft.new_buffer)
+    return _with_notes(draft, steps, "in place") if root.op is assign else steps
+
+
+def _with_notes(draft: Draft, steps: Sequence[KernelStep], how: str) -> list[KernelStep]:
+    """Copies, and the step that writes into them, with what people want to know of each."""
+    reasons = [draft.why_copied.get(step.results[0]) for step in steps[:-1]]
+    notes = [f"copied, because {why}" if why else "" for why in reasons]
+    return [replace(step, note=note) for step, note in zip(steps, [*notes, how], strict=True)]
 
 
 def _host_step(draft: Draft, root: Node) -> HostStep:

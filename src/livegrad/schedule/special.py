@@ -9,10 +9,12 @@ from operator import mul
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Scalar, shape_of
+from livegrad.ops.assignment import assign
 from livegrad.ops.elementwise import maximum, minimum
-from livegrad.ops.movement import concatenate, sizes
+from livegrad.ops.movement import concatenate, reshape, sizes, slice_
 from livegrad.ops.reduction import cumulative, fold_start
 from livegrad.schedule.fuse import Group
+from livegrad.schedule.indexed_writes import assigned_box
 from livegrad.schedule.kernel import Port, Scan, Stage
 from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
 from livegrad.schedule.plan import Buffer, KernelStep, View
@@ -58,7 +60,7 @@ def _scan_rule(root: Node, before: Node, operands: list[Node], scalar: Scalar) -
 
 
 def build_placements(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> list[KernelStep]:
-    """`concatenate` and `pad`: each part is written straight to where it belongs."""
+    """`concatenate`, `pad` and assignments to slices: each part is written straight to where it belongs."""
     target = stored[root]
     if root.op is concatenate:
         parts: dict[tuple[int, ...], list[tuple[Node, int]]] = {}  # those of one shape are written by one kernel
@@ -69,6 +71,8 @@ def build_placements(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewB
             for shape, alike in parts.items()
             for some in (alike[first : first + _MOST_PARTS] for first in range(0, len(alike), _MOST_PARTS))
         ]
+    if root.op is assign:
+        return _fill_box(root, stored, new_buffer)
     source, fill = root.operands
     low, interior = root.attribute("low"), root.attribute("interior")
     start = sum(a * stride for a, stride in zip(low, target.strides, strict=True))
@@ -79,6 +83,24 @@ def build_placements(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewB
         for first, shape in filled
     ]
     return [*fills, _placement([(source, start)], sizes(source), strides, target, stored, new_buffer)]
+
+
+def _fill_box(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> list[KernelStep]:
+    """An assignment to a box: a copy of what lies around it, unless that is there, and a write of the box."""
+    target, box = stored[root], assigned_box(root)
+    assert box is not None
+    base, updates = root.operands[:2]
+    steps: list[KernelStep] = []
+    if stored.get(base) is not target:
+        interior = tuple(step - 1 for step in box.step)
+        for first, shape in _around(target.shape, box.start, box.size, interior):
+            part = slice_(base, start=first, size=shape, step=(1,) * len(shape))
+            offset = sum(map(mul, first, target.strides))
+            steps.append(_placement([(part, offset)], shape, target.strides, target, stored, new_buffer))
+    strides = tuple(map(mul, box.step, target.strides))
+    offset = sum(map(mul, box.start, target.strides))
+    values = updates if sizes(updates) == box.size else reshape(updates, shape=box.size)
+    return [*steps, _placement([(values, offset)], box.size, strides, target, stored, new_buffer)]
 
 
 def _parts_of(root: Node, strides: tuple[int, ...], stored: Mapping[Node, Buffer]) -> Iterator[tuple[Node, int]]:

@@ -15,11 +15,11 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tensor, i64, shape_of
+from livegrad.ops.index_motion import motion_of, separating_axes
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.movement import reshape, sizes, slice_
 from livegrad.ops.rules import zero
 from livegrad.schedule.fuse import Group
-from livegrad.schedule.indexed_writes import place_of
 from livegrad.schedule.kernel import Sink, Source
 from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
 from livegrad.schedule.loops.cost_model import ADDITIONS_EACH, MANY_ADDITIONS, MOST_ADDED_CHUNKS
@@ -77,7 +77,7 @@ def _writing(root: Node, target: Buffer, stored: Stored, new_buffer: NewBuffer, 
 def _space(root: Node) -> Space:
     """The points, those along which no index moves being swept in order."""
     shape = sizes(root.operands[1])
-    moving = {place.axis for index in root.operands[2:] if (place := place_of(index)) is not None and place.step}
+    moving = separating_axes(root.operands[2:])
     return space_over(shape, tuple(axis for axis in range(len(shape)) if axis not in moving) or None)
 
 
@@ -85,10 +85,9 @@ def _runs_along(root: Node, space: Space) -> bool:
     """Whether lanes take points in order, one after the other: unless they write to neighbours."""
     if not space.domain:
         return True
-    last = place_of(root.operands[-1])
-    moved = last is not None and last.axis is not None and last.step == 1
+    last = motion_of(root.operands[-1])
     lanes = [axis for axis in range(len(space.shape)) if axis not in (space.axes or ())][-1]
-    return bool(space.axes) and not (moved and last is not None and last.axis == lanes)
+    return bool(space.axes) and not (last.axis == lanes and last.step == 1)
 
 
 def count_chunks(root: Node) -> int:

@@ -9,26 +9,47 @@ import importlib
 from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from weakref import ref
 
 import numpy as np
 
-from livegrad.diagnostics import LivegradError, TypeRuleError, UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, TypeRuleError, UsageError, caller_origin, caller_origins
 from livegrad.diagnostics.other_names import name_of_method
 from livegrad.ir.bfloat16 import readable
 from livegrad.ir.dimension import Size
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Node, make_node
 from livegrad.ir.op import Op
+from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar, f64
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
 from livegrad.lazy.execution import execute
-from livegrad.lazy.lazy_values import Array, Value, hold, known_value, leaf_node, leaf_of, on_host, read_leaf
+from livegrad.lazy.lazy_values import (
+    Array,
+    Value,
+    hold,
+    known_value,
+    leaf_node,
+    leaf_of,
+    note_waiting,
+    on_host,
+    read_leaf,
+    value_store,
+)
 from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast, broadcast_to
 from livegrad.tensors import weak_types
 from livegrad.tensors.concrete import at_arguments
+from livegrad.tensors.deferred import (
+    Deferred,
+    element_index,
+    make_deferred_node,
+    number_of,
+    type_of,
+    value_of,
+)
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
 from livegrad.tensors.errors import DtypeError, NoDimensionsError, NotANumberError, ShapeError
 from livegrad.tensors.interop import Interop
@@ -37,6 +58,8 @@ from livegrad.tensors.methods import Methods, namespace
 from livegrad.tensors.number_nodes import Number, number_node
 from livegrad.tensors.tensor_operators import Operators
 from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak
+
+_new = object.__new__
 
 
 class Tensor(Interop, Lifecycle, Methods, Operators):
@@ -49,9 +72,10 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
     Tensor([ 2.,  5., 10.], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "_extra", "_node")
+    __slots__ = ("__weakref__", "_deferred", "_extra", "_node")
     __array_priority__: ClassVar[float] = 1000.0  # NumPy leaves `array + tensor` to the tensor
-    _node: Node | None  # None: freed
+    _node: Node | None  # None: freed. Not set: made from `_deferred` when it is first asked for
+    _deferred: Deferred | None
     _extra: dict[str, Any] | None  # what few tensors have: a gradient, a wish for one
 
     def __init__(self, *data: Any, **settings: Any) -> None:
@@ -61,10 +85,19 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
 
     if not TYPE_CHECKING:  # which knows by itself what a tensor has not
 
-        def __getattr__(self, name: str) -> NoReturn:
-            found = name_of_method(name)
+        def __getattr__(self, name: str) -> Any:
+            if name == "_node":
+                return self._make_node()
+            found = None if name.startswith("__") else name_of_method(name)  # protocols are often asked for
             what = f"'Tensor' object has no attribute '{name}'"
             raise AttributeError(what if found is None else f"{what}; write {found}", name=name, obj=self)
+
+    def _make_node(self) -> Node | None:
+        """The node of a deferred tensor."""
+        with value_store.current.lock:  # data that two threads ask for is one leaf
+            if self._deferred is not None:
+                self._settle(make_deferred_node(self._deferred))
+            return self._node
 
     # --- what it is ---
 
@@ -78,7 +111,8 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
 
     @property
     def type(self) -> TensorType:
-        return self.node.type  # type: ignore[return-value]
+        deferred = self._deferred
+        return self.node.type if deferred is None else type_of(deferred)  # type: ignore[return-value]
 
     @property
     def dtype(self) -> Scalar:
@@ -122,6 +156,9 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
     @property
     def is_computed(self) -> bool:
         """Whether the value is cached, so that reading it runs nothing."""
+        deferred = self._deferred
+        if deferred is not None and value_of(deferred) is not None:
+            return True
         return leaf_of(self.node) is not None or known_value(self.node) is not None
 
     def _value(self) -> Array:
@@ -130,13 +167,18 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
 
     def _stored(self) -> Value:
         """The value where it lies, computed if need be."""
+        deferred = self._deferred
+        if deferred is not None and (array := value_of(deferred)) is not None:
+            return array
         node = self.node
-        leaf = leaf_of(node)
-        if leaf is not None:
-            return read_leaf(leaf)
-        value = known_value(node)
-        if value is not None:
-            return value
+        if node.op is input_op:
+            leaf = leaf_of(node)
+            if leaf is not None:
+                return read_leaf(leaf)
+        elif node.cell is not None:
+            value = known_value(node)
+            if value is not None:
+                return value
         known = at_arguments(node)
         return execute([node])[0] if known is node else wrap(known)._stored()
 
@@ -155,6 +197,9 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
 
     def item(self) -> Any:
         """Returns the only element as a Python number."""
+        number = self._number()
+        if number is not None:
+            return number
         if self.size != 1:
             raise UsageError(
                 "`item` needs a tensor with one element", where=caller_origin(), found=f"shape {self.shape}"
@@ -166,16 +211,21 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
         return readable(self._value()).tolist()
 
     def __bool__(self) -> bool:
-        return bool(self._scalar("truth value"))
+        number = self._number()
+        return bool(self._scalar("truth value") if number is None else number)
 
     def __int__(self) -> int:
+        number = self._number()
+        if number.__class__ is int:
+            return number
         value = self._real("integer")
         if self.dtype.kind == "float" and not np.isfinite(value):
             raise NotANumberError(f"{value} is not an integer", where=caller_origin())
         return int(value)
 
     def __float__(self) -> float:
-        return float(self._real("float"))
+        number = self._number()
+        return number if number.__class__ is float else float(self._real("float"))
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex number"))
@@ -195,6 +245,16 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
         if self.dtype.kind not in ("signed", "unsigned"):
             raise UsageError("an index must be an integer", where=caller_origin(), found=str(self.dtype))
         return int(self._scalar("index"))
+
+    def _number(self) -> Any:
+        """A tensor without dimensions as a Python number; None for any other, and for bfloat16, which NumPy lacks."""
+        deferred = self._deferred
+        if deferred is not None:
+            return number_of(deferred)
+        if self.node.type.shape != ():  # type: ignore[attr-defined]
+            return None
+        value = self._value()
+        return value.item() if value.dtype.kind != "V" else None
 
     def _real(self, role: str) -> Any:
         if self.dtype.kind == "complex":
@@ -254,6 +314,17 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
         return importlib.import_module("livegrad")
 
     def __getitem__(self, key: Any) -> Tensor:
+        if (key.__class__ is int or key.__class__ is tuple) and ambient.plain and not weak_types.numbers.current.traces:
+            deferred = self._deferred
+            if deferred is None:
+                source, before = self._node, ()
+            else:
+                source, before, _ = deferred
+            if source.__class__ is Node and (index := element_index(source, before, key)) is not None:
+                made = _new(Tensor)
+                made._extra, made._deferred = None, (source, index, caller_origins(2))
+                note_waiting(ref(made))  # for the value that it is an element of
+                return made
         return namespace().get_item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -263,6 +334,7 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
     def _settle(self, node: Node) -> None:
         """The engine says: this leaf has the same value, without the history."""
         self._node = node
+        self._deferred = None
         hold(node, self)
 
 
@@ -273,8 +345,8 @@ def wrap(node: Node) -> Tensor:
     """A handle on a node; a scalar becomes a tensor without dimensions."""
     if not isinstance(node.type, TensorType):
         node = broadcast(node, shape=(), axes=())
-    made = object.__new__(Tensor)
-    made._node, made._extra = node, None
+    made = _new(Tensor)
+    made._node, made._extra, made._deferred = node, None, None
     hold(node, made)
     if weak_types.numbers.current.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
         weak_types.note_result(node)
@@ -284,6 +356,18 @@ def wrap(node: Node) -> Tensor:
 def wrap_array(array: Value, type: TensorType | None = None, *, external: bool = False) -> Tensor:
     """A tensor of data that is used as it is: dense, of native byte order, and not written to by anyone."""
     return wrap(leaf_node(array, type, external=external))
+
+
+def defer_array(array: Value, type: TensorType) -> Tensor:
+    """`wrap_array` of data that nobody else has; its leaf is made when it is first asked for."""
+    if array.__class__ is not np.ndarray:
+        return wrap_array(array, type)
+    if not ambient.plain:
+        array.flags.writeable = False  # type: ignore[union-attr]
+        return wrap_array(array, type)
+    made = _new(Tensor)
+    made._extra, made._deferred = None, (array, type, caller_origins(2))
+    return made
 
 
 def node_of(value: Any, user: str) -> Node:

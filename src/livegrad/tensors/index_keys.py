@@ -6,7 +6,7 @@ Used by `tensors.indexing`. The shape of a mask's result depends on its data, so
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,11 @@ from livegrad.ops.elementwise import minimum, select
 from livegrad.ops.movement import broadcast_to, iota, require_tensor
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled
+from livegrad.tensors.computed_slices import Window, window_of
+from livegrad.tensors.creation import holds_tensors
 from livegrad.tensors.errors import DtypeError, IndexRangeError
 from livegrad.tensors.handle import Tensor, node_of, wrap_array
+from livegrad.tensors.methods import namespace
 
 Array = np.ndarray[Any, Any]
 
@@ -63,7 +66,7 @@ class Gap:
 
 
 NEW_AXIS = Span(0, 1, 1)  # of the axis of size one that stands at its place
-Item = Span | Positions | Mask | Gap
+Item = Span | Window | Positions | Mask | Gap
 Entry = tuple[Item, Size | None]  # with the size of the axis; None: a new axis, or a mask, which knows its own sizes
 
 
@@ -111,6 +114,8 @@ def _classified(item: Any) -> Any:
         if kind not in ("signed", "unsigned"):
             raise _not_an_index(str(item.dtype))
         return item.node
+    if holds_tensors(item):
+        return _classified(namespace().asarray(item))
     if isinstance(item, np.ndarray | list | tuple):
         array = np.asarray(item) if np.size(item) else np.asarray(item, getattr(item, "dtype", np.int64))
         if array.dtype == np.bool:
@@ -142,9 +147,10 @@ def _axes_used(item: Any) -> int:
 # --- one axis --------------------------------------------------------------------------------------------------------
 
 
-def _along(item: Any, size: Size, axis: int) -> Span | Positions:
+def _along(item: Any, size: Size, axis: int) -> Span | Window | Positions:
     if isinstance(item, slice):
-        return _slice_along(item, size)
+        window = window_of(item, size, axis)
+        return _slice_along(item, size) if window is None else _from_start(window, size)
     if isinstance(item, int):
         return _integer_along(item, size, axis)
     if isinstance(item, Node):
@@ -155,6 +161,12 @@ def _along(item: Any, size: Size, axis: int) -> Span | Positions:
     if wrong.any():
         raise _out_of_range(int(item[wrong].reshape(-1)[0]), size, axis)
     return Positions(wrap_array(np.where(item < 0, item + size, item).astype(np.int64)).node)
+
+
+def _from_start(window: Window, size: Size) -> Window:
+    """A window with its start counted from the front, as computed indices are."""
+    start = wrapped_positions(window.start, size)
+    return replace(window, start=start if element_type(start) is i64 else cast(start, type=i64))
 
 
 def _integer_along(index: int, size: Size, axis: int) -> Span:

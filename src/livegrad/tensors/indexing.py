@@ -25,6 +25,7 @@ from livegrad.ops.movement import broadcast, broadcast_to, flip, index_along, pa
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.sorting import take_along_axis as take_along_axis_nodes
 from livegrad.tensors.axes_and_shapes import one_axis
+from livegrad.tensors.computed_slices import Window
 from livegrad.tensors.creation import asarray, holds_tensors
 from livegrad.tensors.dtypes import common_type
 from livegrad.tensors.errors import DtypeError, ShapeError
@@ -50,15 +51,29 @@ from livegrad.tensors.lifting import truth
 
 def get_item(x: Tensor, key: Any) -> Tensor:
     """`x[key]`."""
-    node = x.node
-    entries = parse_key(key, shape_of(node.type))
+    return wrap(read_entries(x.node, parse_key(key, x.shape)))
+
+
+def read_entries(node: Node, entries: Sequence[Entry]) -> Node:
+    """What the entries of a key pick: a view where they are slices and integers alone."""
     if all(isinstance(item, Span) for item, _ in entries):
-        return wrap(_read_spans(node, entries))
-    picked = _Picked(node, _looked_at(entries))
-    return wrap(lookup(picked.source, *picked.indices()))
+        return read_spans(node, entries)
+    picked = Picked(node, look_at_masks(entries))
+    return lookup(picked.source, *picked.indices())
 
 
-def _read_spans(node: Node, entries: Sequence[Entry]) -> Node:
+def element_node(node: Node, index: tuple[int, ...]) -> Node:
+    """The node of `x[index]` for integers that are in range: what `read_spans` makes of them."""
+    shape = shape_of(node.type)
+    count = len(index)
+    size = (1,) * count + shape[count:]
+    if size != shape:
+        first = tuple([place if place >= 0 else place + own for place, own in zip(index, shape, strict=False)])
+        node = slice_(node, start=first + (0,) * (len(shape) - count), size=size, step=(1,) * len(shape))
+    return reshape(node, shape=shape[count:])
+
+
+def read_spans(node: Node, entries: Sequence[Entry]) -> Node:
     own = [(item, size) for item, size in entries if size is not None]
     sizes = tuple(item.count for item, _ in own)  # type: ignore[union-attr]
     if not all(item.is_whole(size) or item.count == size == 1 for item, size in own):  # type: ignore[union-attr]
@@ -77,7 +92,7 @@ def _lowest(span: Span) -> Size:
     return span.start + (span.count - 1) * span.step
 
 
-def _looked_at(entries: Sequence[Entry]) -> list[Entry]:
+def look_at_masks(entries: Sequence[Entry]) -> list[Entry]:
     """Masks as the positions where they are true."""
     result: list[Entry] = []
     for item, size in entries:
@@ -91,7 +106,7 @@ def _looked_at(entries: Sequence[Entry]) -> list[Entry]:
     return result
 
 
-class _Picked:
+class Picked:
     """Elements picked by tensors of positions along some axes and by spans along the others, in NumPy's order.
 
     Integers count as positions. The dimensions of all positions together come where the first of them stands, or at
@@ -100,15 +115,15 @@ class _Picked:
 
     def __init__(self, node: Node, entries: Sequence[Entry]) -> None:
         places = [place for place, (item, _) in enumerate(entries) if not _is_apart(item)]
-        adjacent = places == list(range(places[0], places[0] + len(places)))
-        self.first = sum(isinstance(item, Span) for item, _ in entries[: places[0]]) if adjacent else 0
+        adjacent = bool(places) and places == list(range(places[0], places[0] + len(places)))
+        self.first = sum(isinstance(item, Span | Window) for item, _ in entries[: places[0]]) if adjacent else 0
         entries = self.entries = [(item, size) for item, size in entries if not isinstance(item, Gap)]
         own = iter(shape_of(node.type))
         raised = tuple(1 if size is None else next(own) for _, size in entries)
         self.source = node if raised == shape_of(node.type) else reshape(node, shape=raised)
         nodes = [item.node for item, _ in entries if isinstance(item, Positions)]
         self.together = shapes_joined("index", *nodes)
-        kept = [item.count for item, _ in entries if isinstance(item, Span) and item.kept]
+        kept = [item.count for item, _ in entries if isinstance(item, Span | Window) and item.kept]
         self.shape = (*kept[: self.first], *self.together, *kept[self.first :])
 
     def indices(self) -> list[Node]:
@@ -122,21 +137,22 @@ class _Picked:
                 rank = len(shape_of(item.node.type))
                 result.append(broadcast(item.node, shape=self.shape, axes=tuple(range(end - rank, end))))
                 continue
-            assert isinstance(item, Span)
+            assert isinstance(item, Span | Window)
+            start = broadcast_to(item.start, self.shape) if isinstance(item, Window) else size_node(item.start, places)
             if not item.kept:
-                result.append(size_node(item.start, places))
+                result.append(start)
                 continue
             axis = slot if slot < self.first else slot + len(self.together)
             slot += 1
             along = index_along(self.shape, axis)
             along = along if item.step == 1 else along * item.step
-            result.append(along if item.start == 0 else along + size_node(item.start, places))
+            result.append(along if item.start == 0 else along + start)
         return result
 
 
 def _is_apart(item: Any) -> bool:
     """Whether an item stands between positions rather than being one."""
-    return isinstance(item, Gap) or (isinstance(item, Span) and item.kept)
+    return isinstance(item, Gap) or (isinstance(item, Span | Window) and item.kept)
 
 
 # --- assigning -------------------------------------------------------------------------------------------------------
@@ -144,19 +160,22 @@ def _is_apart(item: Any) -> bool:
 
 def set_item(x: Tensor, key: Any, value: Any) -> Tensor:
     """The tensor after `x[key] = value`. Of several assignments to one element the last one stands."""
-    node = x.node
-    new = _value_for(node, value)
-    entries = parse_key(key, shape_of(node.type))
+    new = value_for(x.node, value)
+    return wrap(write_entries(x.node, parse_key(key, x.shape), new))
+
+
+def write_entries(node: Node, entries: Sequence[Entry], new: Node) -> Node:
+    """A tensor with new values at what the entries of a key pick."""
     if all(isinstance(item, Span) for item, _ in entries):
-        return wrap(_write_spans(node, entries, new))
-    chosen = _whole_mask(entries)
-    alike = None if chosen is None else _alike_for_all(new, chosen, entries)
+        return write_spans(node, entries, new)
+    chosen = whole_mask(entries)
+    alike = None if chosen is None else alike_for_all(new, chosen, entries)
     if chosen is not None and alike is not None:
-        return wrap(_write_masked(node, chosen, entries, alike))
-    return wrap(_write_picked(node, _Picked(node, _looked_at(entries)), new))
+        return write_masked(node, chosen, entries, alike)
+    return write_picked(Picked(node, look_at_masks(entries)), node, new)
 
 
-def _value_for(node: Node, value: Any) -> Node:
+def value_for(node: Node, value: Any) -> Node:
     """What is assigned, in the tensor's own type; what that type cannot hold is refused."""
     own = element_type(node)
     number = number_as(value, own)
@@ -177,7 +196,7 @@ def _value_for(node: Node, value: Any) -> Node:
     )
 
 
-def _spread_over(value: Node, shape: tuple[Size, ...]) -> Node:
+def spread_over(value: Node, shape: tuple[Size, ...]) -> Node:
     own = shape_of(value.type)
     # Leading dimensions of one may stand before what is assigned to.
     while len(own) > len(shape) and own[0] == 1:
@@ -189,26 +208,47 @@ def _spread_over(value: Node, shape: tuple[Size, ...]) -> Node:
     return broadcast_to(value, shape)
 
 
-def _write_spans(node: Node, entries: Sequence[Entry], value: Node) -> Node:
+def write_spans(node: Node, entries: Sequence[Entry], value: Node) -> Node:
     own = [(item, size) for item, size in entries if size is not None]
     kept = tuple(item.count for item, _ in entries if item.kept)  # type: ignore[union-attr]
-    spread = _spread_over(value, kept)
+    spread = spread_over(value, kept)
     sizes = tuple(item.count for item, _ in own)  # type: ignore[union-attr]
     if 0 in sizes:
         return node
-    if shape_of(value.type) == ():
-        return select(_inside(node, own), broadcast_to(value, shape_of(node.type)), node)
+    low = tuple(_lowest(item) for item, _ in own)  # type: ignore[arg-type]
+    if sizes != shape_of(node.type) and all(isinstance(first, int) for first in low):
+        return _assign_spans(node, own, spread)
     placed = spread if kept == sizes else reshape(spread, shape=sizes)
     backward = tuple(axis for axis, (item, _) in enumerate(own) if item.step < 0)  # type: ignore[union-attr]
     placed = flip(placed, axes=backward) if backward else placed
     if sizes == shape_of(node.type):
         return placed
-    low = tuple(_lowest(item) for item, _ in own)  # type: ignore[arg-type]
+    # The first element depends on a symbolic size: a choice at each element of the tensor.
     interior = tuple(0 if item.count == 1 else abs(item.step) - 1 for item, _ in own)  # type: ignore[union-attr]
     used = [count + (count - 1) * between for count, between in zip(sizes, interior, strict=True)]
     high = tuple(size - a - n for (_, size), a, n in zip(own, low, used, strict=True))  # type: ignore[operator]
     padded = pad(placed, zero(element_type(node)), low=low, high=high, interior=interior)
     return select(_inside(node, own), padded, node)
+
+
+def _assign_spans(node: Node, own: Sequence[Entry], value: Node) -> Node:
+    """Values assigned to slices, by the index of each element along each axis."""
+    spans = [item for item, _ in own if isinstance(item, Span)]
+    shape = tuple(span.count for span in spans if span.kept)
+    value = value if shape_of(value.type) == shape else reshape(value, shape=shape)
+    backward = tuple(axis for axis, span in enumerate(filter(lambda span: span.kept, spans)) if span.step < 0)
+    value = flip(value, axes=backward) if backward else value
+    places: list[Node] = []
+    axis = 0
+    for span in spans:
+        place = filled(_lowest(span), TensorType(i64, shape))
+        if span.kept:
+            along, step = index_along(shape, axis), abs(span.step)
+            along = along if step == 1 else along * step
+            place = along if _lowest(span) == 0 else along + place
+            axis += 1
+        places.append(place)
+    return assign(node, value, *places)
 
 
 def _inside(node: Node, own: Sequence[Entry]) -> Node:
@@ -230,7 +270,7 @@ def _inside(node: Node, own: Sequence[Entry]) -> Node:
     return filled(True, TensorType(bool_, shape)) if inside is None else inside
 
 
-def _whole_mask(entries: Sequence[Entry]) -> Mask | None:
+def whole_mask(entries: Sequence[Entry]) -> Mask | None:
     """The only mask of a key that takes everything along the other axes."""
     masks = [item for item, _ in entries if isinstance(item, Mask)]
     others = [(item, size) for item, size in entries if not isinstance(item, Mask | Gap)]
@@ -238,16 +278,16 @@ def _whole_mask(entries: Sequence[Entry]) -> Mask | None:
     return masks[0] if len(masks) == 1 and masks[0].shape and whole else None
 
 
-def _place_of(mask: Mask, entries: Sequence[Entry]) -> int:
+def axes_before(mask: Mask, entries: Sequence[Entry]) -> int:
     """How many axes stand before those of the only mask."""
     items = [item for item, _ in entries if not isinstance(item, Gap)]
     return next(place for place, item in enumerate(items) if item is mask)
 
 
-def _alike_for_all(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | None:
+def alike_for_all(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | None:
     """A value with the mask's axes in place of the one for what it picks, if it has the same for all that is picked."""
     shape = shape_of(value.type)
-    after = sum(not isinstance(item, Gap) for item, _ in entries) - _place_of(mask, entries) - 1
+    after = sum(not isinstance(item, Gap) for item, _ in entries) - axes_before(mask, entries) - 1
     if len(shape) <= after:
         return value
     before, picked = shape[: len(shape) - after - 1], shape[len(shape) - after - 1]
@@ -256,19 +296,21 @@ def _alike_for_all(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | 
     return reshape(value, shape=(*before, *(1 for _ in mask.shape), *shape[len(shape) - after :]))
 
 
-def _write_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) -> Node:
+def write_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) -> Node:
     """The same where a mask is true: nothing is executed for that."""
-    shape = shape_of(node.type)
-    spread = _spread_over(value, shape)
-    if 0 in mask.shape:
-        return node
-    place = _place_of(mask, entries)
+    spread = spread_over(value, shape_of(node.type))
+    return node if 0 in mask.shape else select(mask_over(node, mask, entries), spread, node)
+
+
+def mask_over(node: Node, mask: Mask, entries: Sequence[Entry]) -> Node:
+    """The only mask of a key at each element of the tensor."""
+    place = axes_before(mask, entries)
     axes = tuple(range(place, place + len(mask.shape)))
-    return select(broadcast(node_of_mask(mask), shape=shape, axes=axes), spread, node)
+    return broadcast(node_of_mask(mask), shape=shape_of(node.type), axes=axes)
 
 
-def _write_picked(node: Node, picked: _Picked, value: Node) -> Node:
-    spread = _spread_over(value, picked.shape)
+def write_picked(picked: Picked, node: Node, value: Node) -> Node:
+    spread = spread_over(value, picked.shape)
     if 0 in picked.shape:
         return node
     result = assign(picked.source, spread, *picked.indices())

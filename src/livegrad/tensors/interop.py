@@ -74,6 +74,14 @@ class Interop:
         return readable(np.empty(0, self.dtype.dtype)).dtype
 
     @property
+    def __array_struct__(self) -> Any:
+        """`__array_interface__` as a C structure, which NumPy asks for first."""
+        value = self.numpy()
+        if value.dtype != self._value().dtype:
+            raise AttributeError("bfloat16 has no array interface")  # NumPy then asks for `__array__`
+        return value.__array_struct__
+
+    @property
     def __array_interface__(self) -> dict[str, Any]:
         """Address, type and shape of the value, which must not be written to. NumPy has no name for bfloat16.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
 from types import MethodType
@@ -22,7 +22,7 @@ from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import nodes_of, toposort
 from livegrad.lazy.counts import RepeatedRun
 from livegrad.lazy.devices import run_where_data_lies
-from livegrad.lazy.execution import execute, is_watching
+from livegrad.lazy.execution import execute, watch
 from livegrad.lazy.gradient_variables import may_be_differentiated
 from livegrad.lazy.lazy_values import holders_of, known_value, leaf_of, read_leaf
 from livegrad.runtime.arguments import is_dense
@@ -31,7 +31,7 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.state import renew_lock_after_fork
 from livegrad.tensors.declared import declared_numbers
 from livegrad.tensors.errors import NumberRangeError
-from livegrad.tensors.handle import Tensor, is_traced, node_of, wrap, wrap_array
+from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import close, name_of, placeholders
 from livegrad.tensors.weak_types import weak_numbers
@@ -91,6 +91,7 @@ class Jitted:
         self.function = function
         self._static_places, self._static_names = _static_parameters(function, static_argnums, static_argnames)
         self._entries: LruCache[Any, _Entry] = LruCache(_MOST_SIGNATURES)
+        self._of_floats: dict[tuple[type, ...], _Entry] = {}  # by the classes of arguments that are all floats
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
         self.traces = 0  # how often the function itself was called
@@ -117,8 +118,12 @@ class Jitted:
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_watching():
+        if watch.active:
             return self._run_watched(args, kwargs)
+        if not kwargs:
+            entry = self._of_floats.get(tuple(map(type, args)))
+            if entry is not None:
+                return self._results(entry, entry.plan.run(args))
         leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
         parts: list[Any] = []
         arrays: list[Any] = []
@@ -158,11 +163,17 @@ class Jitted:
                 away = True
             arrays.append(stored)
         if away:
-            results = run_where_data_lies(entry.function, arrays)
-        else:
-            results = entry.plan.run(arrays)
+            return self._results(entry, run_where_data_lies(entry.function, arrays))
+        if not kwargs and len(parts) == len(args) and set(parts) == {float} and not entry.read and not entry.captures:
+            self._of_floats[tuple(parts)] = entry
+        return self._results(entry, entry.plan.run(arrays))
+
+    def _results(self, entry: _Entry, results: Sequence[Any]) -> Any:
+        """What a call returns, from the arrays that it computed."""
         entry.runs.times += 1
-        return unflatten(entry.structure, map(_result, results, entry.function.result_types))
+        if entry.structure is None:
+            return defer_array(results[0], entry.function.result_types[0])  # type: ignore[arg-type]
+        return unflatten(entry.structure, map(defer_array, results, entry.function.result_types))  # type: ignore[arg-type]
 
     def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function as a graph that is run node by node, so that the first NaN is found inside it too."""
@@ -217,6 +228,7 @@ class Jitted:
         """Drops all compiled signatures."""
         with self._lock:
             self._entries.clear()
+            self._of_floats.clear()
 
 
 class _Static:
@@ -307,12 +319,6 @@ def _type_of(leaf: Any) -> Type:
     if isinstance(leaf, np.ndarray | np.number):
         return TensorType(scalar_of_dtype(leaf.dtype.newbyteorder("=")), leaf.shape)
     return _NUMBERS.get(leaf.__class__) or node_of(leaf, "jit").type
-
-
-def _result(array: Any, type: Type) -> Tensor:
-    if array.__class__ is np.ndarray:
-        array.setflags(write=False)
-    return wrap_array(array, type)  # type: ignore[arg-type]
 
 
 def jit(

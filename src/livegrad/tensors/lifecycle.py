@@ -27,7 +27,7 @@ from livegrad.lazy.gradient_variables import (
     note_variable,
     wants_gradient,
 )
-from livegrad.lazy.lazy_values import Leaf, hold, holders_of, leaf_node, leaf_of, read_leaf, replace_data
+from livegrad.lazy.lazy_values import Leaf, holders_of, leaf_node, leaf_of, read_leaf, replace_data
 from livegrad.lazy.truncate_history import detach_into_leaf, has_long_history
 from livegrad.ops.movement import broadcast
 from livegrad.ops.placement import transfer
@@ -132,8 +132,7 @@ class Lifecycle:
         >>> x
         Tensor(freed)
         """
-        self._node = None
-        self._extra = None
+        self._node = self._extra = self._deferred = None
 
     # --- gradient ---
 
@@ -252,8 +251,7 @@ class Lifecycle:
         """The handle stands for another tensor from here on."""
         if self._extra is not None:
             note_update(self._node)
-        self._node = other.node
-        hold(other.node, self)
+        self._settle(other.node)
 
 
 def _the_same(node: Node) -> Node:

@@ -20,6 +20,7 @@ from livegrad.tensors.errors import AxisError, ShapeError
 from livegrad.tensors.handle import Tensor, join_shapes, node_of, shapes_joined, wrap
 from livegrad.tensors.indexing import take
 from livegrad.tensors.operands import of_one_type, whole_number
+from livegrad.tensors.updates import computed_shift, roll_by_index
 
 # --- broadcasting ----------------------------------------------------------------------------------------------------
 
@@ -204,8 +205,10 @@ def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
     return wrap(movement.flip(node, axes=axes) if axes else node)
 
 
-def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
+def roll(x: Any, /, shift: int | Tensor | Sequence[int | Tensor], *, axis: int | Sequence[int] | None = None) -> Tensor:
     """Shifts the elements along axes (or in the flattened tensor); elements shifted past the end reappear at the start.
+
+    A shift may be computed: an integer tensor without dimensions.
 
     >>> import livegrad as lg
     >>> lg.roll(lg.arange(5), 2)
@@ -214,7 +217,9 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
     node = node_of(x, "roll")
     own = shape_of(node.type)
     listed = shift if isinstance(shift, Sequence) else (shift,)
-    shifts = tuple(whole_number(each, "roll", "a shift") for each in listed)
+    shifts = tuple(
+        computed_shift(each) if isinstance(each, Tensor) else whole_number(each, "roll", "a shift") for each in listed
+    )
     if axis is None:
         flat = movement.reshape(node, shape=(size_product(own),))
         return wrap(movement.reshape(_rolled(flat, sum(shifts), 0), shape=own))
@@ -231,8 +236,10 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
     return wrap(node)
 
 
-def _rolled(node: Node, shift: int, axis: int) -> Node:
+def _rolled(node: Node, shift: int | Tensor, axis: int) -> Node:
     size = shape_of(node.type)[axis]
+    if isinstance(shift, Tensor):
+        return roll_by_index(node, shift, axis)
     if isinstance(size, int):
         shift = shift % size if size else 0
     if shift == 0:

@@ -13,6 +13,7 @@ from livegrad.diagnostics import UsageError, caller_origin
 
 if TYPE_CHECKING:
     from livegrad.tensors.handle import Tensor
+    from livegrad.tensors.updates import At
 
 
 @cache
@@ -69,6 +70,20 @@ class Methods:
         Tensor([2.], dtype=float32)
         """
         return namespace().imag(self)
+
+    @property
+    def at(self) -> At:
+        """Updates that return a new tensor: `x.at[key].set(value)`, `.add`, `.mul`, `.max`, `.min`, and `.get()`.
+
+        The key is any that indexing takes. If it names an element several times, `set` keeps the last value and the
+        others combine all of them. The tensor itself stays as it is.
+
+        >>> import livegrad as lg
+        >>> x = lg.zeros(4)
+        >>> x.at[lg.asarray([1, 1, 3])].add(1.0), x
+        (Tensor([0., 2., 0., 1.], dtype=float32), Tensor([0., 0., 0., 0.], dtype=float32))
+        """
+        return namespace().At(self)
 
     def reshape(self, *shape: Any) -> Tensor:
         """The elements in another shape: `x.reshape(2, -1)` or `x.reshape((2, -1))`.

@@ -172,6 +172,8 @@ from livegrad.tensors.transcendental import (
     tan,
     tanh,
 )
+from livegrad.tensors.updates import At as At
+from livegrad.tensors.updates import AtKey, dynamic_slice, dynamic_update_slice
 
 # The version of the standard that this namespace follows.
 __array_api_version__ = "2025.12"
@@ -222,6 +224,8 @@ __all__ = [
     "cumulative_sum",
     "diff",
     "divide",
+    "dynamic_slice",
+    "dynamic_update_slice",
     "e",
     "einsum",
     "empty",
@@ -355,4 +359,5 @@ __all__ = [
 explain_calls(sys.modules[__name__], __all__)
 for _module in (fft, linalg, nn):
     explain_calls(_module, _module.__all__)
+explain_calls(AtKey, [name for name in vars(AtKey) if not name.startswith("_")])
 explain_calls(Methods, [name for name in vars(Methods) if not name.startswith("_")])

@@ -14,7 +14,7 @@ from typing import Any
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.leaves import constant
-from livegrad.ir.node import Node
+from livegrad.ir.node import Node, make_node
 from livegrad.ir.types import Scalar, Type, f32
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ops.comparison import equal, not_equal
@@ -56,7 +56,7 @@ def prod(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims:
 def _fold(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | None = None) -> Tensor:
     shape = require_tensor(node.type).shape
     axes = sorted_axes(axis, len(shape), user or kind)
-    folded = reduce(node, kind=kind, axes=axes)
+    folded = make_node(reduce, (node,), (("axes", axes), ("kind", kind)))
     return wrap(with_kept_axes(folded, shape, axes) if keepdims else folded)
 
 

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
-from livegrad.diagnostics import TypeRuleError, caller_origin
-from livegrad.tensors.weak_types import is_python_number
+from livegrad.diagnostics import TypeRuleError, caller_origin, caller_origins
+from livegrad.ir.node import Node, make_pair
+from livegrad.ir.op import Op
+from livegrad.ir.source_lines import ambient
+from livegrad.lazy.lazy_values import hold, note_waiting
+from livegrad.tensors.number_nodes import number_node
+from livegrad.tensors.weak_types import is_python_number, note_result, numbers
 
 if TYPE_CHECKING:
     from livegrad.tensors.handle import Tensor
 
 _Method = Callable[[Any, Any], "Tensor"]
+_new = object.__new__
+_MOST_TYPES = 1024
+_NUMBERS = (float, int)
 
 
 def _in_place(method: _Method) -> _Method:
@@ -36,6 +45,57 @@ def _in_place(method: _Method) -> _Method:
     return apply
 
 
+def _operator(name: str, *, swapped: bool = False) -> _Method:
+    """The operator of an op that takes two operands of one type and cannot fail."""
+    op = Op.table[name]
+    types: dict[Any, Any] = {}  # of results, by the type of both operands
+
+    def apply(self: Any, other: Any) -> Tensor:
+        # Written out for two tensors of one type, and for a tensor and a number that takes its type: a program that
+        # reads each result spends its time here.
+        first, second = None, None
+        if ambient.plain:
+            kind = other.__class__
+            if kind is self.__class__:
+                first, second = self._node, other._node
+            elif kind in _NUMBERS and not numbers.current.traces and (first := self._node) is not None:
+                second = _number_beside(first.type, other)
+        if first is None or second is None or first.type is not second.type:
+            return self._binary(name, other, self) if swapped else self._binary(name, self, other)
+        if swapped:
+            first, second = second, first
+        origins = caller_origins(2)
+        type = types.get(first.type)
+        if type is None:
+            type = op.derive_type((first, second), (), origins)
+            if len(types) < _MOST_TYPES:
+                types[first.type] = type
+        node = make_pair(op, first, second, type, origins)
+        made = _new(self.__class__)
+        made._node, made._extra, made._deferred = node, None, None
+        if node.holder is None:
+            node.holder = reference = ref(made)
+            note_waiting(reference)
+        else:
+            hold(node, made)
+        if numbers.current.traces and type.shape == ():  # type: ignore[attr-defined]
+            note_result(node)
+        return made
+
+    return apply
+
+
+def _number_beside(type: Any, number: int | float) -> Node | None:
+    """A Python number all over a tensor of this type, if it takes the type of the elements; else None."""
+    kind = type.element.kind
+    if kind == "float" or (kind == "signed" and number.__class__ is int):
+        return number_node(number, type.element, type.shape)
+    return None
+
+
+_equal, _not_equal = _operator("equal"), _operator("not_equal")
+
+
 class Operators:
     """What Python calls for `+`, `<`, `@` and the others; NotImplemented for operands that are no numbers."""
 
@@ -49,23 +109,17 @@ class Operators:
         @staticmethod
         def _named(name: str, *operands: Any) -> Tensor: ...
 
-    def __add__(self, other: Any) -> Tensor:
-        return self._binary("add", self, other)
+    __add__ = _operator("add")
 
-    def __radd__(self, other: Any) -> Tensor:
-        return self._binary("add", other, self)
+    __radd__ = _operator("add", swapped=True)
 
-    def __sub__(self, other: Any) -> Tensor:
-        return self._binary("sub", self, other)
+    __sub__ = _operator("sub")
 
-    def __rsub__(self, other: Any) -> Tensor:
-        return self._binary("sub", other, self)
+    __rsub__ = _operator("sub", swapped=True)
 
-    def __mul__(self, other: Any) -> Tensor:
-        return self._binary("mul", self, other)
+    __mul__ = _operator("mul")
 
-    def __rmul__(self, other: Any) -> Tensor:
-        return self._binary("mul", other, self)
+    __rmul__ = _operator("mul", swapped=True)
 
     def __truediv__(self, other: Any) -> Tensor:
         return self._named("divide", self, other)
@@ -103,20 +157,17 @@ class Operators:
     def __rmatmul__(self, other: Any) -> Tensor:
         return self._named("matmul", other, self)
 
-    def __and__(self, other: Any) -> Tensor:
-        return self._binary("bit_and", self, other)
+    __and__ = _operator("bit_and")
 
     def __rand__(self, other: Any) -> Tensor:
         return self._binary("bit_and", other, self)
 
-    def __or__(self, other: Any) -> Tensor:
-        return self._binary("bit_or", self, other)
+    __or__ = _operator("bit_or")
 
     def __ror__(self, other: Any) -> Tensor:
         return self._binary("bit_or", other, self)
 
-    def __xor__(self, other: Any) -> Tensor:
-        return self._binary("bit_xor", self, other)
+    __xor__ = _operator("bit_xor")
 
     def __rxor__(self, other: Any) -> Tensor:
         return self._binary("bit_xor", other, self)
@@ -133,23 +184,19 @@ class Operators:
     def __rrshift__(self, other: Any) -> Tensor:
         return self._named("bitwise_right_shift", other, self)
 
-    def __lt__(self, other: Any) -> Tensor:
-        return self._binary("less", self, other)
+    __lt__ = _operator("less")
 
-    def __le__(self, other: Any) -> Tensor:
-        return self._binary("less_equal", self, other)
+    __le__ = _operator("less_equal")
 
-    def __gt__(self, other: Any) -> Tensor:
-        return self._binary("greater", self, other)
+    __gt__ = _operator("greater")
 
-    def __ge__(self, other: Any) -> Tensor:
-        return self._binary("greater_equal", self, other)
+    __ge__ = _operator("greater_equal")
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return self._binary("equal", self, other)
+        return _equal(self, other)
 
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return self._binary("not_equal", self, other)
+        return _not_equal(self, other)
 
     def __neg__(self) -> Tensor:
         return self._named("negative", self)

@@ -63,11 +63,11 @@ class Builder:
         self.lines.append(f"{label}:")
         self.block = label
 
-    def jump(self, label: str) -> None:
-        self.line(f"br label %{label}")
+    def jump(self, label: str, flags: str = "") -> None:
+        self.line(f"br label %{label}{flags}")
 
-    def branch(self, condition: Register, then: str, otherwise: str) -> None:
-        self.line(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
+    def branch(self, condition: Register, then: str, otherwise: str, flags: str = "") -> None:
+        self.line(f"br i1 {condition.text}, label %{then}, label %{otherwise}{flags}")
 
     def phi(self, type: Scalar, lanes: int, incoming: Sequence[tuple[Register, str]]) -> Register:
         pairs = ", ".join(f"[ {register.text}, %{block} ]" for register, block in incoming)

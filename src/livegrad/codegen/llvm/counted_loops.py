@@ -26,7 +26,7 @@ class OpenLoop:
         self.carried = [Register(builder.name("c"), register.type, register.lanes) for register in start]
         builder.lines.extend([""] * len(start))  # the phis: what they take from the body is known only at its end
 
-    def close(self, following: Sequence[Register], condition: Register | None = None) -> None:
+    def close(self, following: Sequence[Register], condition: Register | None = None, flags: str = "") -> None:
         """Ends the body; the next iteration starts with these registers.
 
         With a condition, there is one only while it holds. The condition is then tested here, not in the head.
@@ -34,9 +34,9 @@ class OpenLoop:
         builder = self._builder
         last = builder.block
         if condition is None:
-            builder.jump(self._head)
+            builder.jump(self._head, flags)
         else:
-            builder.branch(condition, self._head, self.done)
+            builder.branch(condition, self._head, self.done, flags)
         for offset, (phi, first, final) in enumerate(zip(self.carried, self._start, following, strict=True)):
             pairs = f"[ {first.text}, %{self._before} ], [ {final.text}, %{last} ]"
             builder.lines[self._place + offset] = f"  {phi.text} = phi {llvm_type(phi.type, phi.lanes)} {pairs}"

@@ -24,6 +24,7 @@ from livegrad.codegen.llvm.vector_memory import (
 )
 from livegrad.ir.node import Node
 from livegrad.ir.types import bool_, i64
+from livegrad.ops import elementwise
 from livegrad.ops.assignment import assign
 from livegrad.schedule.loops.cost_model import byte_size
 
@@ -34,6 +35,10 @@ _ORDER = {
     "unsigned": ("icmp ult", "icmp ule"),
     "bool": ("icmp ult", "icmp ule"),
 }
+
+
+# Ops whose result may be one of their operands.
+_CHOICES = (elementwise.select, elementwise.min, elementwise.max, elementwise.minimum, elementwise.maximum)
 
 
 class _Place(NamedTuple):
@@ -120,6 +125,10 @@ def emit_write(
 ) -> None:
     """Adds to the elements at indices, or assigns to them, in memory."""
     place = _place_of(builder, tensor, indices, node)
+    if builder.optimises_loops and not builder.has_masks and node.operands[1].op in _CHOICES:
+        # If it may be what was loaded from there, LLVM 22 makes a masked store of both. Without AVX-512, those take
+        # 20 times as long as others on some processors (llvm/llvm-project#213195).
+        value = builder.freeze(value)
     if place.inside is None or not place.inside.uniform:
         _write_at(builder, tensor, place, value, node.op is not assign)
         return
@@ -201,8 +210,8 @@ def _write_one(builder: KernelBuilder, tensor: TensorReference, offset: Register
     type = tensor.element
     pointer = element_address(builder, tensor.pointer, type, offset)
     if adds:
-        value = _sum(builder, builder.load(pointer, type, align=byte_size(type)), value)
-    store_element(builder, pointer, value)
+        value = _sum(builder, builder.load(pointer, type, align=byte_size(type), flags=tensor.flags), value)
+    store_element(builder, pointer, value, tensor.flags)
 
 
 def _write_in_order(
@@ -278,9 +287,10 @@ def _place_of(builder: KernelBuilder, tensor: TensorReference, indices: list[Reg
     neighbours = last.first is not None and all(index.uniform for index in others)
     offset: Register | None = None
     inside: Register | None = None
+    in_range = () if checked is None else dict(checked.attributes).get("in_range", ())
     for axis, (index, extent, stride) in enumerate(zip(indices, tensor.extents, tensor.strides, strict=True)):
         wide = index if index is last and not others and not index.uniform else _wide(builder, index)
-        if (axis, index.dimension) not in tensor.covered:
+        if axis not in in_range and (axis, index.dimension) not in tensor.covered:
             within = _is_below(builder, index, extent)
             if checked is not None:
                 bad = builder.apply("xor", bool_, within, builder.constant(True, bool_))
@@ -289,8 +299,10 @@ def _place_of(builder: KernelBuilder, tensor: TensorReference, indices: list[Reg
         if neighbours and index is last:
             assert last.first is not None
             wide = last.first
-        term = wide if stride.text == "1" else builder.apply("mul", i64, wide, stride)
-        offset = term if offset is None else builder.apply("add", i64, offset, term)
+        # What is in range does not overflow; of a lane that is not active, nobody uses the result.
+        exact = " nuw nsw" if in_range and len(in_range) == len(indices) else ""
+        term = wide if stride.text == "1" else builder.apply(f"mul{exact}", i64, wide, stride)
+        offset = term if offset is None else builder.apply(f"add{exact}", i64, offset, term)
     assert offset is not None
     return _Place(offset, inside, neighbours)
 
@@ -303,7 +315,7 @@ def _load_if(builder: KernelBuilder, tensor: TensorReference, place: _Place) -> 
     def load() -> Register:
         if place.neighbours:
             return load_vector(builder, pointer, type, builder.mask)
-        return load_element(builder, pointer, type)
+        return load_element(builder, pointer, type, tensor.flags)
 
     if place.inside is None:
         return load()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from livegrad.codegen.check_sites import Site
 from livegrad.codegen.llvm.builder import Builder
+from livegrad.codegen.llvm.metadata import STATUS, UNLIKELY, LoopMetadata
 from livegrad.codegen.llvm.registers import Register, llvm_element, llvm_type, pointer
 from livegrad.codegen.llvm.vector_math import math_function_name
 from livegrad.diagnostics import Place
@@ -36,11 +37,17 @@ class KernelBuilder(Builder):
     polls: bool = False
     comparisons: dict[str, tuple[str, Register, Register]] = field(default_factory=dict)  # opposite predicate, operands
     subroutines: dict[Hashable, object] = field(default_factory=dict)  # functions beside the kernel, by what they are
+    metadata: LoopMetadata = field(default_factory=lambda: LoopMetadata(()))
 
     @property
     def has_masks(self) -> bool:
         """Whether instructions work under masks: those on vectors of this size do."""
         return self.vector_bytes == _MASKING_BYTES
+
+    @property
+    def optimises_loops(self) -> bool:
+        """Whether LLVM is to optimise the scalar loops of the kernel."""
+        return bool(self.metadata.memories)
 
     def beside(self) -> KernelBuilder:
         """A builder for another function of the same module."""
@@ -51,6 +58,7 @@ class KernelBuilder(Builder):
             quick=self.quick,
             vector_bytes=self.vector_bytes,
             subroutines=self.subroutines,
+            metadata=self.metadata,
             definitions=self.definitions,
         )
 
@@ -81,6 +89,10 @@ class KernelBuilder(Builder):
         name = f'@"{vector} {register.text}"'
         self.declarations.add(f"{name} = private unnamed_addr constant {vector} splat ({element} {register.text})")
         return self.load(Register(name, pointer, 1), register.type, lanes)
+
+    def freeze(self, value: Register) -> Register:
+        """The same value; LLVM does not join what it is computed by with what uses it."""
+        return self.make(f"freeze {value.typed}", value.type, value.lanes)
 
     def call_math(self, function: str, *operands: Register) -> Register:
         """One of our own math functions; half precision goes through single."""
@@ -120,7 +132,7 @@ class KernelBuilder(Builder):
                 self.branch(bad, look, done)
                 self.begin(look)
             bad = self.both(self.mask, bad)
-        self.branch(self.any_lane(bad), failed, done)
+        self.branch(self.any_lane(bad), failed, done, "" if self.quick else UNLIKELY)
         self.begin(failed)
         lane = self._first_lane(bad)
         if self.element_step is not None:
@@ -128,7 +140,7 @@ class KernelBuilder(Builder):
         element = lane if self.element_index is None else self.apply("add", i64, self.element_index, lane)
         shifted = self.apply("shl", i64, element, self.constant(16, i64))
         word = self.apply("or", i64, shifted, self.constant(site, i64))
-        self.line(f"atomicrmw umin ptr %status, i64 {word.text} monotonic")
+        self.line(f"atomicrmw umin ptr %status, i64 {word.text} monotonic{self.metadata.flags(STATUS)}")
         self.jump(done)
         self.begin(done)
 

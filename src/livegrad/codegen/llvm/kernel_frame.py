@@ -14,6 +14,7 @@ from livegrad.codegen.llvm.baseline_lanes import first_lanes
 from livegrad.codegen.llvm.builder import lane_constants
 from livegrad.codegen.llvm.function_body import needs_mask
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.metadata import STATUS, LoopMetadata
 from livegrad.codegen.llvm.registers import NodeValue, Register, TensorReference, pointer
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Port
@@ -51,6 +52,8 @@ class Frame:
         self.lefts: dict[Tail, Register] = {}  # likewise, how many lanes are left
         registers = 0 if quick else nest.vector_bytes
         self.builder = KernelBuilder(nest.lanes, quick=quick, in_order=not self.across, vector_bytes=registers)
+        if nest.memories is not None and not quick:
+            self.builder.metadata = LoopMetadata((STATUS, *dict.fromkeys(nest.memories)))
         self.slots = ArgumentSlots()
         self.rows: list[NodeValue | None] = [None] * len(kernel.rows)
         self.diverges = any(may_diverge(stage.body) for stage in kernel.stages)
@@ -123,7 +126,8 @@ class Frame:
         strides += [self.builder.constant(1, i64)] * min(whole.rank, 1)  # memory of tensors is dense
         covered = frozenset((axis, dimension) for own, axis, dimension in self.nest.covered if own == index)
         chunk_rank = self.chunk_rank if index in self.kernel.written else 0
-        return TensorReference(address, whole.element, extents, tuple(strides), covered, chunk_rank)
+        flags = "" if self.nest.memories is None else self.builder.metadata.flags(self.nest.memories[index])
+        return TensorReference(address, whole.element, extents, tuple(strides), covered, chunk_rank, flags)
 
     # --- places ---
 

@@ -18,6 +18,7 @@ from livegrad.codegen.llvm.counted_loops import counted_loop
 from livegrad.codegen.llvm.interleaving import suits_interleaving
 from livegrad.codegen.llvm.kernel_builder import MathRequest
 from livegrad.codegen.llvm.kernel_frame import Tail
+from livegrad.codegen.llvm.metadata import COMMON
 from livegrad.codegen.llvm.registers import Register, llvm_type
 from livegrad.codegen.llvm.stages import Stages
 from livegrad.codegen.llvm.tape_runtime import RUNTIME, TOO_MUCH
@@ -40,6 +41,8 @@ class KernelText:
     sites: tuple[Site, ...]
     interruptible: bool
     math: tuple[MathRequest, ...]  # functions of the math library that it calls
+    metadata: tuple[str, ...] = ()
+    has_scalar_loops: bool = False  # which LLVM is to optimise
 
     @cached_property
     def text(self) -> str:
@@ -57,8 +60,8 @@ def module_text(kernels: Sequence[KernelText], symbols: Sequence[str]) -> str:
             RUNTIME if any(kernel.uses_tapes for kernel in kernels) else "",
             *[_under_name(kernel.definition, symbol) for kernel, symbol in pairs],
             kernels[0].attributes,
-            "!0 = !{}",
-            "!1 = !{i32 1}",
+            *COMMON,
+            *kernels[0].metadata,
         ]
     )
 
@@ -156,6 +159,8 @@ class _Emitter(Stages):
             tuple(builder.sites),
             builder.polls,
             tuple(sorted(builder.math)),
+            tuple(builder.metadata.definitions()),
+            self.nest.memories is not None,
         )
 
     def _arena_lines(self) -> list[str]:

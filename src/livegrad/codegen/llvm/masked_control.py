@@ -18,7 +18,8 @@ from livegrad.codegen.llvm.registers import (
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i32, i64
-from livegrad.ir.walk import nodes_of
+from livegrad.ir.walk import nodes_of, ops_below
+from livegrad.ops.control import call, for_loop, while_loop
 from livegrad.schedule.loops.cost_model import branch_cost
 from livegrad.schedule.loops.divergence import divergent_results, divergent_state, divergent_while_state
 
@@ -28,6 +29,10 @@ EmitFunction = Callable[[KernelBuilder, Function, Sequence[NodeValue]], list[Nod
 _CHEAP_BRANCH = 40.0
 # A loop of a known number of iterations that takes less work than this ends soon enough without looking for Ctrl-C.
 _SHORT_LOOP = 10_000.0
+# A loop of a known number of iterations, at least so many, stays a loop: LLVM would unroll it before it vectorises.
+_VECTOR_LOOP = 8
+# So much work an innermost loop does between two looks: inside it, LLVM may move loads and stores, and vectorise.
+_STRIP_WORK = 100_000.0
 
 
 def _register(value: NodeValue) -> Register:
@@ -205,17 +210,17 @@ def _is_divergent(value: NodeValue) -> bool:
 
 
 class _Loop:
-    """A loop of the program, with an iteration index from 0 and carried values."""
+    """A loop of the program, with an iteration index and carried values."""
 
-    def __init__(self, builder: KernelBuilder, start: list[NodeValue]) -> None:
-        self._open = OpenLoop(builder, [builder.constant(0, i64), *_all_registers(start)])
+    def __init__(self, builder: KernelBuilder, start: list[NodeValue], first: Register | None = None) -> None:
+        self._open = OpenLoop(builder, [first or builder.constant(0, i64), *_all_registers(start)])
         self.body, self.done = self._open.body, self._open.done
         self.count, *carried = self._open.carried
         self.state = [_rebuilt(value, carried) for value in start]
 
-    def close(self, count: Register, values: list[NodeValue]) -> None:
+    def close(self, count: Register, values: list[NodeValue], flags: str = "") -> None:
         """Ends the body; the next iteration starts with these values."""
-        self._open.close([count, *_all_registers(values)])
+        self._open.close([count, *_all_registers(values)], flags=flags)
 
 
 def _all_registers(values: Sequence[NodeValue]) -> list[Register]:
@@ -237,26 +242,70 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     divergent = divergent_state(node, tuple(map(_is_divergent, values)), not iterations.uniform)
     start = [_starting(builder, v, flag) for v, flag in zip(values[:carried], divergent, strict=True)]
     most = iterations if iterations.uniform else _most_iterations(builder, iterations)
-    loop = _Loop(builder, start)
-    again = builder.apply("icmp slt", bool_, loop.count, most)
-    again = (
-        _poll(builder, again)
-        if not iterations.literal or loop_work(node, int(iterations.text)) > _SHORT_LOOP
-        else again
-    )
-    builder.branch(again, loop.body, loop.done)
+
+    def iteration(count: Register, state: list[NodeValue]) -> list[NodeValue]:
+        index = count
+        if node.attribute("reverse"):
+            index = builder.apply("sub", i64, builder.apply("sub", i64, most, count), builder.constant(1, i64))
+        active = None if iterations.uniform else builder.apply("icmp slt", bool_, index, iterations)
+        with builder.under(builder.mask if active is None else builder.both(builder.mask, active)):
+            results = emit(builder, body, [index, *state, *values[carried:]])
+        results = [
+            _widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)
+        ]
+        if active is None:
+            return results
+        return [_keep_inactive(builder, active, new, old) for new, old in zip(results, state, strict=True)]
+
+    if iterations.literal and loop_work(node, int(iterations.text)) <= _SHORT_LOOP:
+        return tuple(_counted(builder, builder.constant(0, i64), most, start, iteration))
+    if not _runs_in_strips(body):
+        return tuple(_counted(builder, builder.constant(0, i64), most, start, iteration, polls=True))
+    strips = _Loop(builder, start)
+    again = _poll(builder, builder.apply("icmp slt", bool_, strips.count, most))
+    builder.branch(again, strips.body, strips.done)
+    builder.begin(strips.body)
+    left = builder.apply("sub nsw", i64, most, strips.count)
+    stop = builder.apply("add nsw", i64, strips.count, builder.least(left, builder.constant(_strip(body), i64)))
+    results = _counted(builder, strips.count, stop, strips.state, iteration)
+    strips.close(stop, results, builder.metadata.keep_rolled())
+    return tuple(strips.state)
+
+
+def _counted(
+    builder: KernelBuilder,
+    first: Register,
+    stop: Register,
+    start: list[NodeValue],
+    iteration: Callable[[Register, list[NodeValue]], list[NodeValue]],
+    polls: bool = False,
+) -> list[NodeValue]:
+    """The carried values after the iterations from the first one on."""
+    loop = _Loop(builder, start, first)
+    again = builder.apply("icmp slt", bool_, loop.count, stop)
+    builder.branch(_poll(builder, again) if polls else again, loop.body, loop.done)
     builder.begin(loop.body)
-    index = loop.count
-    if node.attribute("reverse"):
-        index = builder.apply("sub", i64, builder.apply("sub", i64, most, loop.count), builder.constant(1, i64))
-    active = None if iterations.uniform else builder.apply("icmp slt", bool_, index, iterations)
-    with builder.under(builder.mask if active is None else builder.both(builder.mask, active)):
-        results = emit(builder, body, [index, *loop.state, *values[carried:]])
-    results = [_widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)]
-    if active is not None:
-        results = [_keep_inactive(builder, active, new, old) for new, old in zip(results, loop.state, strict=True)]
-    loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
-    return tuple(loop.state)
+    results = iteration(loop.count, loop.state)
+    keeps_rolled = stop.literal and int(stop.text) >= _VECTOR_LOOP and not _carries_floats(start)
+    flags = builder.metadata.keep_rolled() if keeps_rolled else ""
+    loop.close(builder.apply("add nuw nsw", i64, loop.count, builder.constant(1, i64)), results, flags)
+    return loop.state
+
+
+def _carries_floats(values: list[NodeValue]) -> bool:
+    """Whether a loop is a sum or the like, which is not vectorised. Unrolled, it leaves that to the loop around it."""
+    return any(register.type.kind == "float" for register in _all_registers(values))
+
+
+@lru_cache(maxsize=4096)
+def _runs_in_strips(body: Function) -> bool:
+    """Whether a loop is an innermost one. One that writes tapes looks in each iteration if there is memory left."""
+    return ops_below(body).isdisjoint((for_loop, while_loop, call)) and not tapes.mentions_tapes(body)
+
+
+def _strip(body: Function) -> int:
+    """How many iterations run between two looks for Ctrl-C."""
+    return 1 << max(6, int(_STRIP_WORK / max(1.0, _work(body))).bit_length() - 1)
 
 
 def _keep_inactive(builder: KernelBuilder, active: Register, new: NodeValue, old: NodeValue) -> NodeValue:
@@ -289,6 +338,8 @@ def _poll(builder: KernelBuilder, again: Register) -> Register:
 def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     carried, limit = node.attribute("carried"), node.attribute("limit")
     captures = operands[carried:]
+    if builder.lanes == 1 and _runs_in_strips(node.attribute("body")):
+        return _while_in_strips(builder, node, operands, emit)
     divergent = divergent_while_state(node, tuple(map(_is_divergent, operands)))
     start = [_starting(builder, v, flag) for v, flag in zip(operands[:carried], divergent, strict=True)]
     diverges = any(divergent_results(node.attribute("condition"), (*divergent, *map(_is_divergent, captures))))
@@ -307,6 +358,28 @@ def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue
         results = [_keep_inactive(builder, active, new, old) for new, old in zip(results, loop.state, strict=True)]
     loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
     return tuple(loop.state)
+
+
+def _while_in_strips(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
+    """A loop that is an innermost one: it looks for Ctrl-C only before each strip of iterations."""
+    carried, body = node.attribute("carried"), node.attribute("body")
+    captures, limit = operands[carried:], node.attribute("limit")
+    strips = _Loop(builder, [builder.constant(True, bool_), *operands[:carried]])
+    goes_on, *start = strips.state
+    builder.branch(_poll(builder, _register(goes_on)), strips.body, strips.done)
+    builder.begin(strips.body)
+    stop = builder.apply("add", i64, strips.count, builder.constant(_strip(body), i64))
+    loop = _Loop(builder, start, strips.count)
+    again = holds = _register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
+    if limit is not None:
+        again = _within_limit(builder, node, holds, holds, loop.count, limit)
+    within = builder.apply("icmp slt", bool_, loop.count, stop)
+    builder.branch(builder.apply("and", bool_, again, within), loop.body, loop.done)
+    builder.begin(loop.body)
+    results = emit(builder, body, [loop.count, *loop.state, *captures])
+    loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
+    strips.close(loop.count, [again, *loop.state], builder.metadata.keep_rolled())
+    return tuple(start)
 
 
 def _within_limit(

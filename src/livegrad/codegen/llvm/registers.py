@@ -89,6 +89,7 @@ class TensorReference:
     strides: tuple[Register, ...]
     covered: frozenset[tuple[int, int]] = frozenset()  # axes that have room for every index along a dimension
     chunk_rank: int = 0  # axes in front of those that the user sees
+    flags: str = ""  # of loads and stores: metadata that tells its memory from that of other tensors
 
 
 @dataclass(frozen=True, slots=True)

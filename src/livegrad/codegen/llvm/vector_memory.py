@@ -30,8 +30,8 @@ def element_address(builder: Builder, base: Register, type: Scalar, index: Regis
     return builder.advance(base, index, llvm_memory(type))
 
 
-def load_element(builder: Builder, address: Register, type: Scalar) -> Register:
-    return from_memory(builder, builder.load(address, memory_type(type), align=byte_size(type)), type)
+def load_element(builder: Builder, address: Register, type: Scalar, flags: str = "") -> Register:
+    return from_memory(builder, builder.load(address, memory_type(type), align=byte_size(type), flags=flags), type)
 
 
 def load_uniform(builder: Builder, address: Register, type: Scalar) -> Register:
@@ -40,8 +40,8 @@ def load_uniform(builder: Builder, address: Register, type: Scalar) -> Register:
     return from_memory(builder, loaded, type)
 
 
-def store_element(builder: Builder, address: Register, value: Register) -> None:
-    builder.store(to_memory(builder, value), address, byte_size(value.type))
+def store_element(builder: Builder, address: Register, value: Register, flags: str = "") -> None:
+    builder.store(to_memory(builder, value), address, byte_size(value.type), flags)
 
 
 def load_vector(builder: Builder, address: Register, type: Scalar, mask: Register | None, lanes: int = 0) -> Register:

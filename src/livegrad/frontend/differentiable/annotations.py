@@ -5,6 +5,7 @@ Type checkers read the stub file next to this one, which declares them as classe
 
 from livegrad.frontend.differentiable.no_diff import no_diff
 from livegrad.frontend.differentiable.pair import Pair, pair
+from livegrad.frontend.function.signature import inout
 from livegrad.frontend.function.type_reading import array, mat, tensor, vec
 from livegrad.frontend.function.vectors import (
     dmat2,
@@ -44,6 +45,7 @@ __all__ = [
     "i16",
     "i32",
     "i64",
+    "inout",
     "ivec2",
     "ivec3",
     "ivec4",

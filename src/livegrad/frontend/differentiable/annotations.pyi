@@ -7,7 +7,7 @@ Values of vectors, matrices and arrays are open: their components and arithmetic
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, TypeVarTuple
 
 from livegrad.frontend.function.vectors import ShapedConstructor
 from livegrad.ir.types import Scalar
@@ -15,6 +15,7 @@ from livegrad.ir.types import Scalar
 Value = TypeVar("Value")
 Rows = TypeVar("Rows")
 Columns = TypeVar("Columns")
+Sizes = TypeVarTuple("Sizes")
 
 class _ScalarClass(type, Scalar):  # type: ignore[misc]
     """A class that is one of the IR's scalar types."""
@@ -89,10 +90,17 @@ class mat4(Open, metaclass=_ShapedClass): ...
 class dmat2(Open, metaclass=_ShapedClass): ...
 class dmat3(Open, metaclass=_ShapedClass): ...
 class dmat4(Open, metaclass=_ShapedClass): ...
-class array(Open, Generic[Value, Columns]): ...
-class tensor(Open, Generic[Value, Columns]): ...
+
+class array(Open, Generic[Value, *Sizes]):
+    shape: tuple[int, ...]
+
+class tensor(Open, Generic[Value, *Sizes]):
+    shape: tuple[int, ...]
+
 class vec(Open, Generic[Value, Columns]): ...
 class mat(Open, Generic[Value, Rows, Columns]): ...
+
+inout = Annotated[Value, "written"]
 
 class no_diff(Open, Generic[Value]):
     def __new__(cls, value: Value) -> Value: ...

@@ -39,6 +39,13 @@ def with_rules(owner: DifferentiableFunction, made: Specialization) -> Specializ
     if owner.budget is not None:
         function = within_budget(function, owner.budget)
     if owner.forward_rule or owner.backward_rule or owner.substitute_rule:
+        if made.updating is not None:
+            raise FunctionError(
+                "LG309",
+                f"`{owner.__name__}` has `inout` parameters, and a derivative of its own",
+                _span(owner),
+                help="return a new array: then callers get the derivative of all that changes",
+            )
         function = _wrapped(
             function,
             lambda *nodes: custom_call(
@@ -50,11 +57,17 @@ def with_rules(owner: DifferentiableFunction, made: Specialization) -> Specializ
                 stand_in=None if owner.substitute_rule is None else _substitute(owner, owner.substitute_rule, made),
             ),
         )
+    if made.updating is not None and owner.budget is not None:
+        made.updating = within_budget(made.updating, owner.budget)
     if owner.recompute:
-        inner = function
-        function = _wrapped(function, lambda *nodes: recompute_call(*nodes, function=inner))
+        function = _recomputed(function)
+        made.updating = None if made.updating is None else _recomputed(made.updating)
     made.function = function
     return made
+
+
+def _recomputed(function: Function) -> Function:
+    return _wrapped(function, lambda *nodes: recompute_call(*nodes, function=function))
 
 
 def _wrapped(function: Function, result: Callable[..., Node]) -> Function:

@@ -26,7 +26,7 @@ from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_library import known_as
 from livegrad.frontend.function.function_types import (
     FrontType,
-    TensorPattern,
+    Pattern,
     differential_type,
 )
 from livegrad.frontend.function.intrinsics import intrinsic
@@ -181,7 +181,7 @@ def abstract_arguments(
     return [abstract(value, wanted(_innermost(value))) for value, wanted in pairs]
 
 
-Expected = Callable[[Any], FrontType | TensorPattern | None]  # what a Python argument should be
+Expected = Callable[[Any], Pattern | None]  # what a Python argument should be
 
 
 def _expected_for(function: CapturedFunction | Derivative) -> list[Expected]:

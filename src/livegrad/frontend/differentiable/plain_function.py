@@ -17,6 +17,7 @@ from livegrad.frontend.function.dispatch import choose_overload
 from livegrad.frontend.function.function_compiler import compile_specialization
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.lazy_calls import run
+from livegrad.frontend.function.parallel_debugging import noting_version
 from livegrad.frontend.function.python_fallback import plainly
 from livegrad.state import Owned
 
@@ -31,13 +32,16 @@ class PlainFunction(CapturedFunction):
     """
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self.run_as_python(arguments, keywords) if plain_calls.depth else run(self, arguments, keywords)
+        if plain_calls.depth:
+            return self.run_as_python(arguments, keywords, inside=True)
+        return run(self, arguments, keywords)
 
     def choose(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> CapturedFunction:
         return choose_overload(self, arguments, keywords)
 
-    def python_version(self) -> Callable[..., Any]:
-        return plainly(self.python_function)
+    def python_version(self) -> FunctionType:
+        function = self.python_function
+        return noting_version(function, self.source) if plain_calls.checked else plainly(function)
 
     def compile_for(self, slots: tuple[Slot, ...]) -> Specialization:
         return compile_specialization(self, slots)

@@ -51,6 +51,7 @@ def _resolve_captured(
 ) -> tuple[Resolved, Given]:
     found = choose(function, values, {}, span, refuse)
     made = found.function.specialize(found.slots)
+    made.require_nothing_lost(span)
     bound = found.function.signature.bind(list(range(len(values))), {})
     assert not isinstance(bound, str)
     arguments, given = [], []

@@ -4,4 +4,4 @@
 `lazy_calls.py` on tensors. Importing the package fills the table of functions that the compiler knows.
 """
 
-from livegrad.frontend.function import geometry, printing, tensor_names  # noqa: F401
+from livegrad.frontend.function import array_creation, geometry, printing, tensor_names  # noqa: F401

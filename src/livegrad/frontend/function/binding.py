@@ -9,6 +9,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from livegrad.frontend.function.arrays import require_same_array
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, name_of
 from livegrad.frontend.function.function_types import FrontType, TupleType
@@ -23,6 +24,7 @@ def assign(context: Context, target: ast.expr, value: Value) -> None:
     """Binds a value to a name, a tuple of names, a component or a field."""
     match target:
         case ast.Name(id=name):
+            require_same_array(context, name, value, target)
             context.environment[name] = context.named(value, target)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             parts = unpacked(context, value, target)

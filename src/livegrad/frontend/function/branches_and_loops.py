@@ -27,7 +27,7 @@ from livegrad.frontend.function.compile_values import (
     zero_value,
 )
 from livegrad.frontend.function.derivative_flow import Flow
-from livegrad.frontend.function.function_types import FrontType, differential_type, ir_of
+from livegrad.frontend.function.function_types import FrontType, TensorType, differential_type, ir_of
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op, is_constant
 from livegrad.ir.node import Function, Key, Node
@@ -45,6 +45,26 @@ class Conflict:
 
     first: str
     second: str
+
+
+@dataclass(frozen=True)
+class ReturnedArray:
+    """The result of a function that returns the array of a variable: what that is when the function ends.
+
+    A loop that returns early would otherwise carry a second array beside the one that it writes.
+    """
+
+    name: str
+
+
+def resolve_returned(value: Value | None, environment: Environment) -> Value | None:
+    """A result with the arrays of variables in place of their names."""
+    if value is None:
+        return None
+    if value.items is not None:
+        items = [resolve_returned(item, environment) for item in value.items]
+        return tuple_value([item for item in items if item is not None])
+    return environment[value.static.name] if isinstance(value.static, ReturnedArray) else value
 
 
 def set_flag(context: Context, name: str, value: bool) -> None:
@@ -138,7 +158,9 @@ def merge_ways(
             continue
         if name.startswith("~") and name not in outer:
             continue
-        if not name.startswith("$"):
+        if name == "$return" and a and b and not _same_variables(a, b):
+            a, b = resolve_returned(a, first), resolve_returned(b, second)
+        if not name.startswith("$") and name not in context.returned_names:
             # Where a way has returned, its variables are read by nobody.
             a = None if returned[0] and not second_exited and b is not None else a
             b = None if returned[1] and not first_exited and a is not None else b
@@ -208,11 +230,18 @@ def _same_static(first: Value, second: Value) -> bool:
     if not first.is_static or not second.is_static:
         return False
     a, b = first.static, second.static
-    if a is b:
+    if a is b or (isinstance(a, ReturnedArray) and a == b):
         return True
     if isinstance(a, float) and isinstance(b, float):
         return a.hex() == b.hex()
     return type(a) is type(b) and first.is_number and a == b
+
+
+def _same_variables(first: Value, second: Value) -> bool:
+    """Whether two results are the arrays of the same variables."""
+    if first.items is None or second.items is None or len(first.items) != len(second.items):
+        return _same_static(first, second)
+    return all(map(_same_variables, first.items, second.items))
 
 
 def _cond_results(context: Context, merger: _Merger, inputs: dict[Node, Node], predicate: Node) -> list[Node]:
@@ -281,7 +310,7 @@ class _Attempt:
         self.flows: dict[str, Flow] = {}
 
     def run(self, carried: dict[str, Value | None]) -> dict[str, Value] | None:
-        """None if the types hold, else better ones."""
+        """None if the types hold, else better ones; `carried` gets the arrays that calls in the body have written."""
         context, loop = self.context, self.loop
         context.environment = self.outer
         inner, self.inputs = context.inner_environment()
@@ -302,11 +331,25 @@ class _Attempt:
         if loop.iteration:
             self._next_iteration()
         named = dict(context.sharing.shared)
+        context.loops.append(frozenset(self.outer))
         loop.body(self.index)
+        context.loops.pop()
         self.end = context.environment
+        written = self._written_by_calls(carried)
+        if written:
+            carried |= written
+            return self.types | written
         grown = self._grown(carried)
         # A second name that an object gets in one iteration, it has from the start of the next.
         return self.types if grown is None and named != context.sharing.shared else grown
+
+    def _written_by_calls(self, carried: dict[str, Value | None]) -> dict[str, Value]:
+        """The arrays that the body has changed without an assignment: functions with `inout` parameters do."""
+        return {
+            name: self.outer[name]
+            for name, before in self.start.items()
+            if name not in carried and isinstance(before.type, TensorType) and self.end.get(name) is not before
+        }
 
     def _next_iteration(self) -> None:
         variables = self.context.environment
@@ -378,6 +421,9 @@ class _Attempt:
             # A function, a text, a tuple with one: nothing that the running function could carry along.
             if not _same_static(before, end):
                 context.environment[name] = static(Conflict(name_of(before), name_of(end)))
+        returned = self.end.get("$return")
+        if returned is not None and "$return" in carried and "$return" not in self.types:
+            context.environment["$return"] = returned  # arrays of variables: they are known by name
         context.environment.pop(loop.iteration, None)
         context.exited = False
 

@@ -12,6 +12,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from livegrad.frontend.function.aliases import alias_copy, alias_members
+from livegrad.frontend.function.array_arithmetic import array_intrinsic, is_array
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
@@ -25,7 +26,7 @@ from livegrad.frontend.function.compile_values import (
     node_of,
     static,
 )
-from livegrad.frontend.function.function_types import MISSING, ArrayType, RecordType, describe
+from livegrad.frontend.function.function_types import MISSING, ArrayType, RecordType, TensorType, describe
 from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL, intrinsic_of
 from livegrad.frontend.function.iteration import listed
 from livegrad.frontend.function.overloads import call_captured
@@ -139,6 +140,8 @@ def _intrinsic(
         folded = _folded(callee, [value.static for value in positional])
         if folded is not MISSING:
             return static(folded)
+    if name not in ("len", "copy", "print", "detach") and any(map(is_array, positional)) and not keywords:
+        return array_intrinsic(context, name, positional, at)
     handler = INTRINSICS.get(name)
     if handler is None:
         raise context.error("LG109", f"`{name}` is not known to the compiler", at)
@@ -239,7 +242,7 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
         found = rule(context, value, name)
         if found is not None:
             return static(found)
-    if name == "copy" and isinstance(value.type, ArrayType | ir.Vector | ir.Matrix | RecordType):
+    if name == "copy" and isinstance(value.type, ArrayType | TensorType | ir.Vector | ir.Matrix | RecordType):
         return static(BoundMethod(value, name, lambda context, target, *_: _copied(target)))
     if name in ("append", "pop", "insert", "extend") and isinstance(value.type, ArrayType):
         raise context.error("LG102", "a list cannot grow in a compiled function", at, help="write [0.0] * n first")

@@ -17,8 +17,8 @@ from typing import Any, ForwardRef
 import numpy as np
 
 from livegrad.frontend.function.compile_state import Context, Dependencies, RememberedFields
-from livegrad.frontend.function.function_errors import FunctionError
-from livegrad.frontend.function.function_types import FrontType, RecordType
+from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import NONE, FrontType, RecordType
 from livegrad.frontend.function.python_source import Source, capture, look_for_text
 from livegrad.frontend.function.signature import Signature, mentions
 from livegrad.frontend.function.type_reading import plain_type
@@ -59,6 +59,23 @@ class Specialization:
     context: Context
     edition: int = 0
     result_weak: bool = False  # a number that met nothing with a type of its own
+    updating: Function | None = None  # for compiled callers: gives the result and the new `inout` arrays
+    returned_type: FrontType | None = None  # what `updating` gives as the result
+    returned_inout: str | None = None  # the parameter whose array is the result
+
+    def require_nothing_lost(self, span: Span) -> None:
+        """An error if the result lacks an `inout` array, for a call that gets nothing but the result."""
+        context = self.context
+        returned = context.inouts if context.returned_inouts is None else context.returned_inouts
+        lost = [name for name in context.inouts if name not in returned]
+        if self.updating is not None and self.returned_type is not NONE and lost:
+            name = self.owner.__name__
+            raise FunctionError(
+                "LG106",
+                f"`{name}` writes its `{lost[0]}`, but does not return it: the change would be lost",
+                span,
+                help=f"return it too: `return ..., {lost[0]}`",
+            )
 
     @property
     def runtime_slots(self) -> list[Slot]:
@@ -172,7 +189,7 @@ class CapturedFunction:
         """The overload that fits these arguments."""
         raise NotImplementedError
 
-    def python_version(self) -> Callable[..., Any]:
+    def python_version(self) -> FunctionType:
         """The same source for plain Python, with functions of numbers in place of those of tensors."""
         raise NotImplementedError
 
@@ -184,11 +201,32 @@ class CapturedFunction:
         finally:
             plain_calls.depth -= 1
 
-    def run_as_python(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Runs the overload that fits under plain Python; arguments are values, so it gets copies."""
-        own = [value.copy() if is_mutable_value(value) else value for value in arguments]
+    def debug(self, *arguments: Any, **keywords: Any) -> Any:
+        """Runs as `python` does, and checks that no two iterations of a parallel loop write one element."""
+        plain_calls.checked += 1
+        try:
+            return self.python(*arguments, **keywords)
+        finally:
+            plain_calls.checked -= 1
+
+    def run_as_python(self, arguments: tuple[Any, ...], keywords: dict[str, Any], inside: bool = False) -> Any:
+        """Runs the overload that fits under plain Python; arguments are values, so it gets copies.
+
+        `inside` another function that runs under plain Python, it writes the arrays of `inout` parameters themselves.
+        """
         function = self if len(self.overloads) == 1 else self.choose(arguments, keywords)
-        return function.python_version()(*own, **keywords)
+        version, signature = function.python_version(), function.signature
+        takes = [p.annotation.inout and inside for p in signature.parameters] + [False] * len(arguments)
+        own = [v if same or not is_mutable_value(v) else v.copy() for v, same in zip(arguments, takes, strict=False)]
+        bound = signature.bind(own, keywords)
+        if isinstance(bound, str) or not any(p.annotation.pattern for p in signature.parameters):
+            return version(*own, **keywords)
+        version.__globals__.update(signature.sizes_of(bound))
+        result = version(*own, **keywords)
+        written = [bound[parameter.name] for parameter in signature.parameters if parameter.annotation.inout]
+        if result is not None or not written or inside:
+            return result
+        return written[0] if len(written) == 1 else tuple(written)
 
     def transform(self, target: Any, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
         """A transform of this function, or of a method or derivative made from it; `lazily` is that of tensor code."""
@@ -290,9 +328,10 @@ class BoundFunction:
 
 
 class _PlainCalls(threading.local):
-    """How many calls of `python` this thread is in."""
+    """How many calls of `python` this thread is in, and how many of them check parallel loops."""
 
     depth = 0
+    checked = 0
 
 
 plain_calls = _PlainCalls()

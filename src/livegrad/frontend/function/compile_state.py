@@ -31,12 +31,22 @@ from livegrad.frontend.function.compile_values import (
 )
 from livegrad.frontend.function.derivative_flow import FlowGraph
 from livegrad.frontend.function.function_errors import FunctionError, Span
-from livegrad.frontend.function.function_types import FrontType, RecordType, differential_type, mutable_depth
+from livegrad.frontend.function.function_types import (
+    FrontType,
+    RecordType,
+    TensorPattern,
+    TensorType,
+    TuplePattern,
+    differential_type,
+    mutable_depth,
+)
+from livegrad.frontend.function.index_ranges import known_range
 from livegrad.frontend.function.python_source import MISSING, Source
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.source_lines import originating_from
+from livegrad.passes.integer_ranges import Range
 
 Environment = dict[str, Value]
 
@@ -67,9 +77,16 @@ class Context:
             None,
         )  # a call, and names it gives new values to
         self.result_aliases: Aliases = ()
+        self.inouts: list[str] = []  # parameters whose arrays the function writes
+        self.loops: list[frozenset[str]] = []  # for each loop around, the variables that it began with
+        self.returned_names: set[str] = set()  # variables that a result is read from when the function ends
+        self.returned_inouts: set[str] | None = None  # those that every result contains
+        self.ranges: dict[Node, Range] = {}  # what is known of integers
+        self.sizes: dict[str, int] = {}  # what the names of sizes in annotations stand for
         self.exited = False  # no way leads from here to the next statement
         self.after_loop: dict[Any, frozenset[str]] = {}
         self.result_type: FrontType | None = None
+        self.result_pattern: TensorPattern | TuplePattern | None = None
         self.result_no_diff = False
         self.type_variables: dict[Any, FrontType] = {}  # what they stand for here
         self.complete_signature = True  # every parameter has a type of its own
@@ -120,7 +137,7 @@ class Context:
             flows = flows_of(*inputs)
             flow = self.graph.add("operation", self.span(at), flows) if flows else None
         made = runtime(type, node, flow, weak)
-        if isinstance(type, ir.Vector | ir.Matrix):
+        if isinstance(type, ir.Vector | ir.Matrix | TensorType):
             return made  # arithmetic makes new ones
         return aliased(made, alias_either(*map(aliases_of, inputs)))  # unless the caller knows better
 
@@ -189,7 +206,12 @@ class Context:
     def inner_environment(self) -> tuple[Environment, dict[Node, Node]]:
         """The variables as a region of control flow sees them, and which input stands for which node."""
         inputs: dict[Node, Node] = {}
-        return {name: _inside(value, name, inputs) for name, value in self.environment.items()}, inputs
+        inner = {name: _inside(value, name, inputs) for name, value in self.environment.items()}
+        for outside, inside in inputs.items():
+            known = known_range(outside, self.ranges) if outside.type is ir.i64 else None
+            if known is not None:
+                self.ranges[inside] = known
+        return inner, inputs
 
 
 def _inside(value: Value, name: str, inputs: dict[Node, Node]) -> Value:

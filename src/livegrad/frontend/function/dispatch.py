@@ -18,11 +18,14 @@ from livegrad.frontend.function.captured import CapturedFunction, Specialization
 from livegrad.frontend.function.compile_values import Value, convertible, static
 from livegrad.frontend.function.function_errors import Span
 from livegrad.frontend.function.function_types import (
+    NONE,
     ArrayType,
     Composite,
     FrontType,
+    Pattern,
     RecordType,
     TensorPattern,
+    TuplePattern,
     TupleType,
     describe,
     from_result,
@@ -117,6 +120,8 @@ def _gather(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any])
     bound = found.function.signature.bind(positional, keywords)
     assert not isinstance(bound, str)
     made = found.function.specialize(found.slots)
+    if made.updating is not None:
+        made.require_nothing_lost(call_span())
     arguments, lifted = [], []
     for parameter_, slot in zip(found.function.signature.parameters, found.slots, strict=True):
         if slot.type is None:
@@ -154,7 +159,7 @@ class CallSpan(Span):
         raise AttributeError(name)
 
 
-def abstract_argument(value: Any, expected: FrontType | TensorPattern | None, fitting: bool = False) -> Value:
+def abstract_argument(value: Any, expected: Pattern | None, fitting: bool = False) -> Value:
     """What is known of a Python argument: its type, by which the overload is chosen.
 
     Python's own numbers fit parameters of every width, if there is one expected or they are `fitting` to any.
@@ -164,6 +169,10 @@ def abstract_argument(value: Any, expected: FrontType | TensorPattern | None, fi
         return own(abstract_argument, expected, fitting)
     if _is_static_argument(value):
         return static(value)
+    if isinstance(expected, TuplePattern) and isinstance(value, tuple) and len(value) == len(expected.elements):
+        parts = [abstract_argument(item, own) for item, own in zip(value, expected.elements, strict=True)]
+        return Value(TupleType(tuple(part.type or NONE for part in parts)))
+    expected = None if isinstance(expected, TuplePattern) else expected
     if expected is not None and not isinstance(expected, TensorPattern) and is_lifted(expected, value):
         return Value(expected)
     try:
@@ -187,7 +196,7 @@ def _is_static_argument(value: Any) -> bool:
     )
 
 
-def _annotated_type(function: CapturedFunction, place: int | str, value: Any) -> FrontType | TensorPattern | None:
+def _annotated_type(function: CapturedFunction, place: int | str, value: Any) -> Pattern | None:
     if len(function.overloads) > 1:
         return None
     for index, parameter_ in enumerate(function.signature.parameters):

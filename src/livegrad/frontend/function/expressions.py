@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from math import prod
 from types import ModuleType
 from typing import Any, TypeVar
 
+from livegrad.frontend.function.array_arithmetic import array_intrinsic, is_array
 from livegrad.frontend.function.assignment import stored_names
 from livegrad.frontend.function.binding import assign
 from livegrad.frontend.function.branches_and_loops import Conflict, branch
@@ -231,8 +233,8 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
             return read_field(context, value, index, node)
         if name in value.type.properties:
             return call_value(context, value.type.properties[name], [value], {}, node)
-    if isinstance(value.type, TensorType) and name in ("shape", "ndim"):
-        return from_python(value.type.shape if name == "shape" else len(value.type.shape), context.span(node))
+    if isinstance(value.type, TensorType) and name in _ARRAY_ATTRIBUTES:
+        return from_python(_ARRAY_ATTRIBUTES[name](value.type), context.span(node))
     component = read_swizzle(context, value, name, node)
     if component is not None:
         return component
@@ -241,6 +243,14 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
         return method
     known = ", ".join(field.name for field in value.type.fields) if isinstance(value.type, RecordType) else None
     raise context.error("LG207", f"{name_of(value)} has no attribute `{name}`", node, expected=known)
+
+
+_ARRAY_ATTRIBUTES: dict[str, Callable[[TensorType], Any]] = {
+    "shape": lambda type: type.shape,
+    "ndim": lambda type: len(type.shape),
+    "size": lambda type: prod(type.shape),
+    "dtype": lambda type: type.element,
+}
 
 
 def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Value:
@@ -328,6 +338,8 @@ def _sum(context: Context, node: ast.Call) -> Value:
             positional, keywords = [*positional, keywords["start"]], {}
         if keywords or not positional:
             raise context.error("LG108", "`sum` takes values and `start`", node)
+        if is_array(positional[0]):
+            return array_intrinsic(context, "sum", positional, node)
         return INTRINSICS["sum"](context, positional, node)
     total = context.temporary("total")
 

@@ -11,23 +11,46 @@ from typing import Any
 
 from livegrad.frontend.function.aliases import parameter_key
 from livegrad.frontend.function.assignment import DefiniteAssignment
-from livegrad.frontend.function.branches_and_loops import FLAGS, flag, refuse_leaks, set_flag
+from livegrad.frontend.function.branches_and_loops import (
+    FLAGS,
+    flag,
+    refuse_leaks,
+    resolve_returned,
+    set_flag,
+)
 from livegrad.frontend.function.calls import call_value
 from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.frontend.function.compile_state import Context, Dependencies
-from livegrad.frontend.function.compile_values import Value, aliases_of, node_of, owned, runtime, static, zero_value
+from livegrad.frontend.function.compile_values import (
+    Value,
+    aliases_of,
+    node_of,
+    owned,
+    runtime,
+    static,
+    tuple_value,
+    zero_value,
+)
 from livegrad.frontend.function.effects import tied
 from livegrad.frontend.function.expressions import evaluate
 from livegrad.frontend.function.function_errors import FunctionError
-from livegrad.frontend.function.function_types import NONE, FrontType, differential_type, ir_of
+from livegrad.frontend.function.function_types import (
+    NONE,
+    FrontType,
+    TensorPattern,
+    TuplePattern,
+    differential_type,
+    ir_of,
+)
 from livegrad.frontend.function.lvalues import detached
 from livegrad.frontend.function.statements import checked_result, execute
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op
-from livegrad.ir.node import Key, Node
+from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import toposort
+from livegrad.ops.aggregate import make
 
 
 class _Stack(threading.local):
@@ -72,15 +95,20 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     context = context_of(function, Dependencies(), function.differentiable)
     context.complete_signature = signature.is_complete
     context.result_type = result_annotation(function, slots)
+    context.result_pattern = signature.result.pattern
     context.result_no_diff = signature.result.no_diff
     for name in FLAGS:
         set_flag(context, name, False)
     inputs = _bind_parameters(context, function, slots)
+    _bind_sizes(context, function, slots)
     names = [parameter.name for parameter in signature.parameters]
     context.after_loop.update(DefiniteAssignment(source, names, lambda loop: _runs_once(context, loop)).after)
     with originating_from((source.span(source.definition).origin,)):
         context.execute(source.body)
         value = _result_value(context)
+        returned_type, updating = value.type, None
+        if context.inouts:
+            updating, value = _with_updates(context, value, inputs)
         node = tied(context, node_of(value, source.span(source.definition)))
         if value.type is NONE and context.has_effects:
             node = node_of(context.environment["$effects"], source.span(source.definition))
@@ -103,6 +131,9 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
         context.dependencies,
         context,
         result_weak=value.weak and isinstance(result_type, ir.Scalar),
+        updating=updating,
+        returned_inout=next((n for n in context.inouts if context.environment[n].node is value.node), None),
+        returned_type=returned_type,
     )
 
 
@@ -130,9 +161,58 @@ def _bind_parameters(context: Context, function: CapturedFunction, slots: tuple[
         with originating_from((parameter.span.origin,)):
             node = input_node(Key(parameter.name), ir_of(slot.type))
         inputs.append(node)
+        if parameter.annotation.inout:
+            context.inouts.append(parameter.name)
+            context.returned_names.add(parameter.name)
         value = _parameter_value(context, parameter, slot, node)
         context.environment[parameter.name] = owned(value, parameter_key(parameter.name))
     return inputs
+
+
+def _bind_sizes(context: Context, function: CapturedFunction, slots: tuple[Slot, ...]) -> None:
+    """The names of sizes in annotations are variables of the function."""
+    sizes: dict[str, int] = {}
+    for parameter, slot in zip(function.signature.parameters, slots, strict=True):
+        if parameter.annotation.pattern is not None:
+            parameter.annotation.pattern.misfit(slot.type, sizes)
+    for parameter in function.signature.parameters:
+        if parameter.name in sizes:
+            raise FunctionError(
+                "LG204",
+                f"`{parameter.name}` is a parameter and the name of a size",
+                parameter.span,
+                help="remove the parameter, or give the size another name",
+            )
+    context.sizes = sizes
+    _require_known_sizes(context, function)
+    context.environment.update({name: static(size) for name, size in sizes.items()})
+
+
+def _require_known_sizes(context: Context, function: CapturedFunction) -> None:
+    """An error if the result's annotation has a size that no parameter has."""
+    pattern, definition = function.signature.result.pattern, context.source.definition
+    for part in pattern.elements if isinstance(pattern, TuplePattern) else (pattern,):
+        for size in part.sizes if isinstance(part, TensorPattern) else ():
+            if isinstance(size, str) and size not in context.sizes:
+                raise context.error(
+                    "LG204",
+                    f'the size "{size}" of the result is that of no parameter',
+                    getattr(definition, "returns", None) or definition,
+                    expected=", ".join(map(repr, context.sizes)) or None,
+                    help="use a size of a parameter, or lg.tensor[float, 2] for arrays of any sizes",
+                )
+
+
+def _with_updates(context: Context, value: Value, inputs: list[Node]) -> tuple[Function, Value]:
+    """The function that gives compiled callers the result and the new arrays, and what callers from Python get."""
+    span = context.span(context.source.definition)
+    arrays = [context.environment[name] for name in context.inouts]
+    nodes = [tied(context, node_of(part, span)) for part in (value, *arrays)]
+    both = make(*nodes, type=ir.Tuple(tuple(node.type for node in nodes)))
+    updating = make_function(context.source.name, inputs, [both])
+    if value.type is NONE:
+        return updating, arrays[0] if len(arrays) == 1 else tuple_value(arrays)
+    return updating, value
 
 
 def _parameter_value(context: Context, parameter: Any, slot: Slot, node: Node) -> Value:
@@ -153,7 +233,7 @@ def _result_value(context: Context) -> Value:
     returned = flag(context.environment, "$returned")
     if returned.is_static and not returned.static:
         return checked_result(context, static(None), definition)
-    value = context.environment.get("$return")
+    value = resolve_returned(context.environment.get("$return"), context.environment)
     if value is None and returned.static is True and context.result_type is not None:
         return runtime(context.result_type, zero_value(context.result_type))  # every way ends the run
     if value is None:

@@ -272,6 +272,19 @@ def unroll(values: Iterable[Item]) -> Iterable[Item]:
     return values
 
 
+@known_as("parallel")
+def parallel(start: int, stop: int | None = None) -> range:
+    """The indices of a loop whose iterations are independent, in any order.
+
+    Two iterations must not write one element of an array; `a[k] += x` adds in the order of the iterations. The
+    compiler refuses loops that provably break the rule, and `f.debug(...)` finds the others.
+
+    >>> list(parallel(3)), list(parallel(1, 3))
+    ([0, 1, 2], [1, 2])
+    """
+    return range(start) if stop is None else range(start, stop)
+
+
 @known_as("bounded")
 def bounded(condition: Any, limit: int) -> Any:
     """`while bounded(condition, limit)`: the condition of a loop and its maximum number of iterations.

@@ -89,7 +89,9 @@ _NAMES: dict[Any, str] = {
     np.array: "array_of", np.asarray: "array_of", np.prod: "prod", np.max: "max", np.min: "min",
     np.radians: "radians", np.degrees: "degrees", np.square: "square", np.linalg.det: "determinant",
     np.linalg.inv: "inverse", np.transpose: "transpose", np.float64: "float", np.int64: "int",
-    np.matmul: "matmul",
+    np.matmul: "matmul", np.zeros: "zeros", np.ones: "ones", np.empty: "empty", np.full: "full",
+    np.zeros_like: "zeros_like", np.ones_like: "ones_like", np.empty_like: "empty_like", np.full_like: "full_like",
+    np.copy: "copy",
 }  # fmt: skip
 for _name in _UNARY:
     for _module in (math, np):
@@ -131,7 +133,7 @@ def know_tensor_functions(namespace: Any, names: Sequence[str]) -> None:
     for name in names:
         known = _TENSOR_NAMES.get(name, name)
         function: Any = getattr(namespace, name)
-        if known in INTRINSICS and callable(function) and intrinsic_of(function) is None:
+        if (known in INTRINSICS or known in SPECIAL) and callable(function) and intrinsic_of(function) is None:
             setattr(function, _MARK, known)
             TENSOR_FUNCTIONS[function] = known
 

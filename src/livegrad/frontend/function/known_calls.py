@@ -21,6 +21,7 @@ _PLAIN = {kind: kind for kind in (float, int, bool, complex, type(None), np.floa
 # How values of further classes are told apart (None: they must be looked at); added by the modules that define them.
 KINDS: dict[type, Callable[[Any], Any]] = {
     VectorValue: lambda value: (VectorValue, value.dtype, value.shape),
+    np.ndarray: lambda value: (np.ndarray, value.dtype, value.shape),
     list: lambda value: _nested(list, value),
     tuple: lambda value: _nested(tuple, value),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,11 @@ from livegrad.frontend.function.function_types import (
     Composite,
     FrontType,
     Instance,
+    Pattern,
     RecordType,
     TensorPattern,
     TensorType,
+    TuplePattern,
     TupleType,
     describe,
     ir_of,
@@ -49,6 +52,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import call
 from livegrad.ops.conversion import cast
+from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast_to
 from livegrad.tensors.handle import Tensor, join_shapes, wrap, wrap_array
 from livegrad.tensors.weak_types import is_weak, typed
@@ -60,6 +64,8 @@ def holds_tensor(value: Any) -> bool:
         return True
     if isinstance(value, Instance):
         return any(holds_tensor(part) for name, part in vars(value).items() if name != "__livegrad_type__")
+    if isinstance(value, tuple):
+        return any(map(holds_tensor, value))
     own = getattr(value, "__livegrad_type__", None)
     if isinstance(own, RecordType) and not isinstance(value, type):
         return any(holds_tensor(getattr(value, field.name, None)) for field in own.fields)
@@ -88,6 +94,7 @@ def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords
     named = {n: abstract_lazily(v, expected[n](v) if n in expected else None, many) for n, v in keywords.items()}
     found = choose(function, values, named, call_span())
     made = found.function.specialize(found.slots)
+    made.require_nothing_lost(call_span())
     bound = found.function.signature.bind(positional, keywords)
     assert not isinstance(bound, str)
     arguments = []
@@ -111,25 +118,40 @@ class LazyArgument:
 def call_lazily(function: Function, arguments: Sequence[LazyArgument], result: FrontType, weak: bool = False) -> Any:
     """A call of an IR function as a tensor, or a struct or tuple of tensors, with one value for each point."""
     nodes = [_node(argument.value, argument.type, argument.name) for argument in arguments]
+    if any(isinstance(type, ir.Tensor) for type in function.parameter_types):
+        nodes = list(map(_as_number, nodes, function.parameter_types))
     lifted = any(n.type is not t for n, t in zip(nodes, function.parameter_types, strict=True))
     node = apply_mapped(function, nodes) if lifted else call(*nodes, function=function)
     return wrap(node) if weak else _wrapped(node, result, lifted)
 
 
-def abstract_lazily(value: Any, expected: FrontType | TensorPattern | None, fitting: bool = False) -> Value:
+def _as_number(node: Node, type: ir.Type) -> Node:
+    """A tensor without dimensions as the number that a function of whole arrays takes."""
+    one = isinstance(type, ir.Scalar) and isinstance(node.type, ir.Tensor) and not node.type.shape
+    return lookup(node) if one else node
+
+
+def abstract_lazily(value: Any, expected: Pattern | None, fitting: bool = False) -> Value:
     """What is known of an argument that may be a tensor, or have some inside."""
     if not holds_tensor(value):
         return abstract_argument(value, expected, fitting)
     own = getattr(value, "__livegrad_abstract__", None)
     if own is not None:
         return own(abstract_lazily, expected, fitting)
+    if isinstance(value, tuple):
+        own_types = expected.elements if isinstance(expected, TuplePattern | TupleType) else ()
+        pairs = zip_longest(value, own_types[: len(value)])
+        return Value(TupleType(tuple(abstract_lazily(item, own).type or NONE for item, own in pairs)))
     if isinstance(expected, TensorPattern) and isinstance(value, Tensor):
+        if not all(isinstance(size, int) for size in value.shape):
+            what = "a captured function takes whole arrays of known sizes"
+            raise UsageError(what, where=caller_origin(), found=f"shape {value.shape}")
         return Value(TensorType(value.dtype, tuple(value.shape)))
     if not isinstance(value, Tensor):
         return Value(value.__livegrad_type__)
     if expected is None:
         return Value(value.dtype, weak=is_weak(value.node))
-    if isinstance(expected, Composite | TensorPattern):
+    if isinstance(expected, Composite | TensorPattern | TuplePattern):
         raise UsageError(f"a tensor cannot stand for {expected!r}", where=caller_origin())
     shaped = ir.with_scalar(expected, value.dtype)
     assert isinstance(shaped, ir.Scalar | ir.Vector | ir.Matrix)
@@ -152,6 +174,9 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
                 help="convert it with astype",
             )  # fmt: skip
         return cast(node, type=scalar)
+    if isinstance(type, TupleType) and holds_tensor(value):
+        parts = [_node(item, own, name) for item, own in zip(value, type.elements, strict=True)]
+        return make(*parts, type=ir.Tuple(tuple(part.type for part in parts)))
     if isinstance(type, RecordType) and (holds_tensor(value) or is_lifted(type, value)):
         return _struct_node(value, type, name)
     if isinstance(value, np.ndarray) and not isinstance(type, Composite):

@@ -112,13 +112,14 @@ def _inlined(
     for name in FLAGS:
         set_flag(context, name, False)
     result_type, context.result_type = context.result_type, _result_type(context, function)
+    result_pattern, context.result_pattern = context.result_pattern, None
     context.inlining.append(function.definition)
     context.execute(source.body)
     value = _result(context, function)
     context.inlining.pop()
     # An object that only the function's own names have had is new for its caller.
     value = _with_objects(value, lambda object: object in known or context.sharing.is_shared(object, DEEPEST))
-    context.result_type, context.exited = result_type, False
+    context.result_type, context.result_pattern, context.exited = result_type, result_pattern, False
     for name, held in outer.items():
         context.environment.pop(name, None)
         if held is not None:

@@ -18,6 +18,7 @@ from livegrad.frontend.function.compile_values import Value, aliased, name_of, n
 from livegrad.frontend.function.iteration import Steps, iteration_of
 from livegrad.frontend.function.lvalues import ITERATED
 from livegrad.frontend.function.operators import truth
+from livegrad.frontend.function.parallel_writes import refuse_shared_writes
 from livegrad.ir.node import Node
 from livegrad.ir.source_lines import originating_from
 
@@ -125,6 +126,7 @@ def run_for(context: Context, statement: ast.For) -> None:
     rebound, context.rebound = context.rebound, frozenset(bound_names([statement.target, *statement.body]))
     steps = iteration_of(context, statement.iter)
     context.rebound = rebound
+    refuse_shared_writes(context, statement, steps.parallel)
     if steps.unrolled is not None:
         for value in steps.over:
             context.environment[context.temporary(ITERATED.removeprefix("~"))] = value

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Set
 from typing import Any
 
 from livegrad.frontend.function.aliases import alias_copy, alias_either, alias_members, alias_parts
+from livegrad.frontend.function.arrays import read_array, require_writable, write_array
 from livegrad.frontend.function.assignment import root_name
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
@@ -29,11 +30,9 @@ from livegrad.frontend.function.operators import expect_int
 from livegrad.frontend.function.sequences import sequence
 from livegrad.frontend.function.vectors import swizzle
 from livegrad.ir import types as ir
-from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ops.aggregate import get_at, make, member, set_, set_at
 from livegrad.ops.elementwise import detach, select
-from livegrad.ops.indexing import lookup
 
 ITERATED = "~over"  # how variables begin that hold what a loop goes over
 
@@ -78,12 +77,12 @@ def read_swizzle(context: Context, value: Value, name: str, at: ast.AST) -> Valu
 
 def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
     """`value[index]`, with Python's negative indices and slices."""
+    if isinstance(value.type, TensorType):
+        return read_array(context, value, index, at)
     if isinstance(index, ast.Slice):
         return _slice(context, value, index, at)
     if isinstance(value.type, ir.Matrix):
         return _matrix_part(context, value, index, at)
-    if isinstance(value.type, TensorType):
-        return _tensor_element(context, value, index, at)
     place = context.evaluate(index)
     if value.items is not None:
         if not isinstance(place.static, int):
@@ -151,26 +150,6 @@ def _matrix_part(context: Context, value: Value, index: ast.expr, at: ast.AST) -
     return aliased(line, value.aliases)  # NumPy gives a view: to change one is to change the other
 
 
-def _tensor_element(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
-    """One element of an array; each index is checked when the function runs."""
-    assert isinstance(value.type, TensorType)
-    places = index.elts if isinstance(index, ast.Tuple) else [index]
-    shape = value.type.shape
-    if len(places) != len(shape):
-        raise context.error(
-            "LG208", f"{describe(value.type)} takes {len(shape)} indices", at, found=str(len(places)),
-            help="index every dimension at once: x[i, j]",
-        )  # fmt: skip
-    nodes = []
-    for place, size in zip(places, shape, strict=True):
-        known = context.evaluate(place)
-        if isinstance(known.static, int):
-            nodes.append(constant(_static_index(context, known.static, size, place), ir.i64))
-        else:
-            nodes.append(wrapped_index(context, known, size, place))
-    return context.result(value.type.element, lookup(node_of(value, context.span(at)), *nodes), [value], at)
-
-
 def _bounds(context: Context, part: ast.Slice) -> slice:
     bounds: list[int | None] = []
     for bound in (part.lower, part.upper, part.step):
@@ -216,12 +195,13 @@ def forbid_second_name(context: Context, root: ast.Name, depth: int, at: ast.AST
                 at,
                 help="iterate over a copy: `for x in copy(values)`",
             )
+        view = other if isinstance(context.environment[root.id].type, TensorType) else None
         if other is not None or context.sharing.is_shared(alias.object, position):
             raise context.error(
                 "LG106",
                 f"`{root.id}` has a second name, which would show the change too",
                 at,
-                help=f"copy it first: `{root.id} = copy({root.id})`",
+                help=f"copy it first: `{root.id} = copy({root.id})`" if view is None else f"give `{view}` a `.copy()`",
             )
         context.sharing.changed.add(alias.object)
 
@@ -260,6 +240,11 @@ def assign_place(context: Context, target: ast.Attribute | ast.Subscript, value:
         node = node.value
     forbid_second_name(context, root, len(path) - 1, target)
     held, added = context.environment[root.id], aliases_of(value)
+    if isinstance(held.type, TensorType):
+        require_writable(context, root.id, aliases_of(held), target)
+        changed = _changed(context, held, path, value)
+        context.environment[root.id] = aliased(changed, aliases_of(held))  # elements are copied
+        return
     last = path[-1]
     if isinstance(last, ast.Subscript) and isinstance(last.slice, ast.Slice):
         added = alias_parts(added)  # the elements are taken over, not what holds them
@@ -313,6 +298,12 @@ def _changed_element(
     context: Context, held: Value, step: ast.Subscript, rest: list[ast.Attribute | ast.Subscript], value: Value
 ) -> Value:
     span = context.span(step)
+    if isinstance(held.type, TensorType):
+        steps = [step, *rest]
+        indices = [part.slice for part in steps if isinstance(part, ast.Subscript)]
+        if len(indices) < len(steps):
+            raise context.error("LG207", f"{describe(held.type)} has no attribute that can be set", step)
+        return write_array(context, held, indices, value, steps[-1])
     if isinstance(held.type, ir.Matrix):
         return _changed_matrix(context, held, step, value)
     if not isinstance(held.type, ArrayType | ir.Vector):

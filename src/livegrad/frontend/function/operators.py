@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from livegrad.frontend.function.aliases import Alias
+from livegrad.frontend.function.array_arithmetic import array_binary, array_operation, is_array
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
@@ -75,6 +76,8 @@ def binary(context: Context, op: ast.operator, left: Value, right: Value, at: as
     by_method = _by_method(context, method, left, right, at)
     if by_method is not None:
         return by_method
+    if is_array(left) or is_array(right):
+        return array_binary(context, op, symbol, [left, right], at)
     joined = _sequence(context, op, left, right, at)
     if joined is not None:
         return joined
@@ -259,6 +262,13 @@ def _integer_power(context: Context, left: Value, right: Value, at: ast.AST) -> 
     return context.result(scalar, node, [], at)
 
 
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+
+
 # --- unary -----------------------------------------------------------------------------------------------------------
 
 
@@ -268,11 +278,11 @@ def unary(context: Context, op: ast.unaryop, value: Value, at: ast.AST) -> Value
         known = truth(context, value, at)
         return static(not known.static) if known.is_static else runtime(ir.bool_, ~node_of(known, context.span(at)))
     if value.is_number:
-        return static(
-            {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}[type(op)](value.static)
-        )
+        return static(_UNARY[type(op)](value.static))
     if isinstance(value.type, RecordType) and isinstance(op, ast.USub) and "__neg__" in value.type.methods:
         return call_method(context, value, "__neg__", [], at)
+    if is_array(value):
+        return array_operation(context, _UNARY[type(op)], [value], "this operator", at)
     scalar = ir.scalar_of(value.type) if isinstance(value.type, Shaped) else None
     if scalar is None or value.node is None:
         raise context.error("LG201", "this operator does not accept the operand", at, found=name_of(value))
@@ -338,6 +348,8 @@ def compare(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.
         whole = _compared_members(context, op, left, right, at)
         if whole is not None:
             return whole
+    if is_array(left) or is_array(right):
+        return array_operation(context, python, [left, right], symbol, at)
     shape, a, b = unify(context, left, right, at, symbol)
     scalar = ir.scalar_of(shape)
     if scalar is ir.bool_ and not isinstance(op, ast.Eq | ast.NotEq):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from livegrad.frontend.function.aliases import DEEPEST, Aliases, alias_result, is_outside, outside_alias, parameter_key
+from livegrad.frontend.function.arrays import require_writable
 from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
@@ -27,12 +28,13 @@ from livegrad.frontend.function.compile_values import (
 )
 from livegrad.frontend.function.effects import add_effects_of_call
 from livegrad.frontend.function.function_errors import FunctionError, Span
-from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, TensorType, describe
-from livegrad.frontend.function.lvalues import other_name
+from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, describe
+from livegrad.frontend.function.lvalues import assign_place, forbid_second_name, other_name
 from livegrad.frontend.function.signature import Default, Parameter, fitting_array
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
+from livegrad.ops.aggregate import member
 from livegrad.ops.control import call as call_op
 
 
@@ -55,12 +57,13 @@ def match(
         return bound
     values, slots, conversions = [], [], 0
     variables: dict[TypeVar, FrontType] = {}
+    sizes: dict[str, int] = {}
     for parameter in function.signature.parameters:
         given = bound[parameter.name]
         value = given
         if isinstance(given, Default):
             value = aliased(from_python(given.value, span), (outside_alias(parameter.name),))
-        slot = slot_for(parameter, value, variables)
+        slot = slot_for(parameter, value, variables, sizes)
         if isinstance(slot, str):
             return slot
         if slot.type is not None and slot.type != value.type:
@@ -70,22 +73,22 @@ def match(
     return Match(function, values, tuple(slots), conversions)
 
 
-def slot_for(parameter: Parameter, value: Value, variables: dict[TypeVar, FrontType]) -> Slot | str:
-    """What a parameter is specialised for when it is given this value, or why it cannot take it."""
+def slot_for(
+    parameter: Parameter, value: Value, variables: dict[TypeVar, FrontType], sizes: dict[str, int]
+) -> Slot | str:
+    """What a parameter is specialised for when it is given this value, or why it cannot take it.
+
+    `variables` and `sizes` say what type variables and names of sizes stand for, and are extended.
+    """
     annotation = parameter.annotation
     expected = annotation.type
     if annotation.listed is not None:
         expected = fitting_array(annotation.listed, value.type)
         if expected is None and isinstance(value.type, ir.Scalar | ArrayType):  # tuples and vectors are as good
             return f"`{parameter.name}` expects {annotation!r}, found {name_of(value)}" + _whole_array(value)
-    if annotation.tensor is not None:
-        pattern, found = annotation.tensor, value.type
-        fits = isinstance(found, TensorType) and found.element is pattern.element and len(found.shape) == pattern.rank
-        return (
-            Slot(found, annotation.no_diff)
-            if fits
-            else f"`{parameter.name}` expects {pattern!r}, found {name_of(value)}"
-        )
+    if annotation.pattern is not None:
+        problem = annotation.pattern.misfit(value.type, sizes)
+        return Slot(value.type, annotation.no_diff) if problem is None else f"`{parameter.name}` {problem}"
     if annotation.variable is not None:
         problem = bind_variable(annotation.variable, value, variables)
         if problem is not None:
@@ -201,19 +204,92 @@ def call_captured(
     context.dependencies.callees.append(made.is_current)
     context.dependencies.types.update(made.dependencies.types)
     values, nodes = argument_nodes(found, span)
+    if made.updating is not None:
+        return _call_updating(context, found, made, values, call_op(*nodes, function=made.updating), at)
     node = found.function.called(call_op(*nodes, function=made.function))
     if made.context.has_effects:
         add_effects_of_call(context, node if made.result_type is NONE else None, made.context.prints)
     result = runtime(made.result_type, node, weak=made.result_weak)
     result = aliased(result, _result_aliases(context, found, made, at))
+    return _with_flow_of_call(context, found, made, values, result, at)
+
+
+def _with_flow_of_call(
+    context: Context, found: Match, made: Specialization, values: list[Value], result: Value, at: ast.AST
+) -> Value:
+    """What a call gives, as something that derivatives reach through the call."""
+    function = found.function
     carrying = [value for value, slot in zip(values, made.runtime_slots, strict=True) if not slot.no_diff]
-    if not found.function.differentiable:
+    if not function.differentiable:
         return context.with_flow(result, "call", values, at, function.__name__)
     for value in carrying:
         context.expect(value)
     if made.result_no_diff:
         return context.with_flow(result, "cut", values, at)
     return context.with_flow(result, "operation", carrying, at, function.__name__)
+
+
+def _call_updating(
+    context: Context, found: Match, made: Specialization, values: list[Value], node: Node, at: ast.AST
+) -> Value:
+    """A call of a function with `inout` parameters: it writes the caller's arrays, as in Python."""
+    assert made.returned_type is not None
+    if made.context.has_effects:
+        add_effects_of_call(context, None, made.context.prints)
+    node = found.function.called(node)
+    arguments = _argument_expressions(found, at)
+    for place, name in enumerate(made.context.inouts):
+        given = dict(zip((p.name for p in found.function.signature.parameters), found.values, strict=True))[name]
+        _forbid_shared_argument(context, found, name, given, at)
+        new = runtime(given.type, member(node, 1 + place))  # type: ignore[arg-type]
+        new = _with_flow_of_call(context, found, made, values, new, at)
+        _write_back(context, found, name, arguments.get(name), given, aliased(new, aliases_of(given)), at)
+    same = made.returned_inout if made.returned_type is not NONE else None
+    place = 0 if same is None else 1 + made.context.inouts.index(same)
+    result = runtime(made.returned_type, member(node, place), weak=made.result_weak)
+    result = aliased(result, _result_aliases(context, found, made, at))
+    return _with_flow_of_call(context, found, made, values, result, at)
+
+
+def _argument_expressions(found: Match, at: ast.AST) -> dict[str, ast.expr]:
+    """The expression that a call has for each parameter, as far as they can be told apart."""
+    if not isinstance(at, ast.Call) or any(isinstance(argument, ast.Starred) for argument in at.args):
+        return {}
+    bound = found.function.signature.bind(at.args, {k.arg: k.value for k in at.keywords if k.arg is not None})
+    return {} if isinstance(bound, str) else {name: e for name, e in bound.items() if not isinstance(e, Default)}
+
+
+def _forbid_shared_argument(context: Context, found: Match, name: str, given: Value, at: ast.AST) -> None:
+    """A function writes one argument and reads another: an error if they are one array."""
+    objects = {alias.object for alias in aliases_of(given)}
+    others = [value for value in found.values if value is not given]
+    others += [given] * (sum(value is given for value in found.values) - 1)
+    if any(alias.object in objects for value in others for alias in aliases_of(value)):
+        raise context.error(
+            "LG106",
+            f"`{found.function.__name__}` writes its `{name}`, which another argument would show too",
+            at,
+            help="copy one of them: `a.copy()`",
+        )
+
+
+def _write_back(
+    context: Context, found: Match, name: str, expression: ast.expr | None, given: Value, new: Value, at: ast.AST
+) -> None:
+    """Puts the array that a call has written where its argument came from."""
+    if isinstance(expression, ast.Name) and context.environment.get(expression.id) is given:
+        forbid_second_name(context, expression, 0, at)
+        require_writable(context, expression.id, aliases_of(given), at)
+        context.environment[expression.id] = new
+    elif isinstance(expression, ast.Subscript | ast.Attribute) and aliases_of(given):
+        assign_place(context, expression, new)
+    elif aliases_of(given):
+        raise context.error(
+            "LG106",
+            f"`{found.function.__name__}` writes its `{name}`, which is no variable here",
+            at,
+            help="give the array a name, and pass that",
+        )
 
 
 def _result_aliases(context: Context, found: Match, made: Specialization, at: ast.AST) -> Aliases:
@@ -244,7 +320,7 @@ def _forbid_lost_change(context: Context, found: Match, made: Specialization, at
     besides = context.environment.keys() if ends else (names or frozenset()) if taken is at else frozenset()
     parameters = [parameter.name for parameter in found.function.signature.parameters]
     for parameter, value in zip(parameters, found.values, strict=True):
-        if parameter_key(parameter) not in made.context.sharing.changed:
+        if parameter_key(parameter) not in made.context.sharing.changed or parameter in made.context.inouts:
             continue
         others = Counter(alias.object for other in found.values for alias in aliases_of(other))
         others.subtract(alias.object for alias in aliases_of(value))

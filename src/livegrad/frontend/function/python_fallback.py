@@ -48,6 +48,8 @@ _OTHER_NAME = {
 # What a function that the compiler knows by a name does to plain numbers.
 PLAIN: dict[str, Callable[..., Any]] = {name: _number(getattr(np, name)) for name in _SAME_NAME}
 PLAIN |= {name: _number(function) for name, function in _OTHER_NAME.items()}
+_MAKERS = ("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like")
+PLAIN |= {name: getattr(np, name) for name in _MAKERS}
 PLAIN |= {
     "max": function_library.max,
     "min": function_library.min,

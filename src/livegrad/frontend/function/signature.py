@@ -13,8 +13,18 @@ from operator import or_
 from types import UnionType
 from typing import Annotated, Any, ForwardRef, Self, TypeVar, Union, get_args, get_origin
 
+import numpy as np
+
 from livegrad.frontend.function.function_errors import FunctionError, Span
-from livegrad.frontend.function.function_types import MISSING, ArrayType, FrontType, TensorPattern, describe
+from livegrad.frontend.function.function_types import (
+    MISSING,
+    ArrayType,
+    FrontType,
+    Pattern,
+    TensorPattern,
+    TuplePattern,
+    describe,
+)
 from livegrad.frontend.function.python_source import Source
 from livegrad.frontend.function.type_reading import plain_type
 
@@ -28,6 +38,39 @@ class NoDiff:
     def __repr__(self) -> str:
         return f"no_diff[{self.type!r}]"
 
+
+@dataclass(frozen=True)
+class InOut:
+    """`inout[T]`: an array parameter that the function writes."""
+
+    type: Any
+
+    def __repr__(self) -> str:
+        return f"inout[{self.type!r}]"
+
+
+class InOutMarker:
+    """`inout[T]` annotates an array parameter that a function writes.
+
+    A call from Python returns the new array and leaves its argument as it was. A call from another captured function
+    writes the caller's array, as in Python.
+
+    >>> import livegrad as lg
+    >>> def double(a: lg.inout[lg.array[float, "n"]]):
+    ...     for i in range(n):
+    ...         a[i] *= 2.0
+    >>> lg.inout[lg.array[float, "n"]]
+    inout[array[float, "n"]]
+    """
+
+    def __getitem__(self, annotation: Any) -> InOut:
+        return InOut(annotation)
+
+    def __repr__(self) -> str:
+        return "inout"
+
+
+inout = InOutMarker()
 
 SELF: TypeVar = TypeVar("Self")  # type: ignore  # what `typing.Self` stands for: the type of a method's first parameter
 
@@ -49,24 +92,26 @@ class Annotation:
     type: FrontType | None = None
     variable: TypeVar | None = None
     listed: FrontType | ListPattern | None = None  # list[T]: the length comes from the argument
-    tensor: TensorPattern | None = None  # tensor[T, rank]: the shape comes from the argument
+    pattern: TensorPattern | TuplePattern | None = None  # whole arrays: their shapes come from the argument
     no_diff: bool = False
+    inout: bool = False  # the function writes the array
 
-    def expected_for(self, value: Any) -> FrontType | TensorPattern | None:
+    def expected_for(self, value: Any) -> Pattern | None:
         """What an argument from Python should be."""
         if self.listed is not None and isinstance(value, list | tuple):
             return _array_for(self.listed, value)
-        return self.type if self.tensor is None else self.tensor
+        return self.type if self.pattern is None else self.pattern
 
     def __repr__(self) -> str:
         if self.type is not None:
             text = describe(self.type)
         elif self.variable is not None:
             text = self.variable.__name__
-        elif self.tensor is not None:
-            text = repr(self.tensor)
+        elif self.pattern is not None:
+            text = repr(self.pattern)
         else:
             text = "any" if self.listed is None else repr(ListPattern(self.listed))
+        text = f"inout[{text}]" if self.inout else text
         return f"no_diff[{text}]" if self.no_diff else text
 
 
@@ -121,8 +166,8 @@ def resolve_names(annotation: Any, names: Mapping[str, Any]) -> Any:
         annotation = annotation.__forward_arg__
     if isinstance(annotation, str):
         return resolve_names(eval(annotation, dict(names)), names)
-    if isinstance(annotation, NoDiff):
-        return NoDiff(resolve_names(annotation.type, names))
+    if isinstance(annotation, NoDiff | InOut):
+        return type(annotation)(resolve_names(annotation.type, names))
     if not mentions(annotation, lambda part: isinstance(part, str | ForwardRef)):
         return annotation
     if get_origin(annotation) is Annotated:
@@ -137,11 +182,19 @@ def mentions(annotation: Any, wanted: Callable[[Any], bool]) -> bool:
     """Whether an annotation is, or has inside of it, something that is wanted."""
     if wanted(annotation):
         return True
-    if isinstance(annotation, NoDiff):
+    if isinstance(annotation, NoDiff | InOut):
         return mentions(annotation.type, wanted)
     origin = get_origin(annotation)
     parts = get_args(annotation)[:1] if origin is Annotated else get_args(annotation)
     return origin in (list, tuple, Annotated, Union, UnionType) and any(mentions(part, wanted) for part in parts)
+
+
+class NoArray(Exception):
+    """Why an annotation of a whole array does not fit."""
+
+
+def _tuple_element(value: Any) -> Pattern:
+    return value if isinstance(value, TensorPattern) else plain_type(value)
 
 
 def read_annotation(value: Any) -> Annotation:
@@ -149,6 +202,11 @@ def read_annotation(value: Any) -> Annotation:
     if isinstance(value, NoDiff):
         inner = read_annotation(value.type)
         return replace(inner, no_diff=True)
+    if isinstance(value, InOut):
+        inner = read_annotation(value.type)
+        if not isinstance(inner.pattern, TensorPattern):
+            raise NoArray(f"`inout` is for whole arrays: {inner!r} is none; return the new value instead")
+        return replace(inner, inout=True)
     if isinstance(value, TypeVar):
         return Annotation(variable=value)
     if value is Self:
@@ -156,7 +214,9 @@ def read_annotation(value: Any) -> Annotation:
     if mentions(value, lambda part: part is Self or isinstance(part, TypeVar)):
         return Annotation()  # what it is is seen when the variables in it are known
     if isinstance(value, TensorPattern):
-        return Annotation(tensor=value)
+        return Annotation(pattern=value)
+    if getattr(value, "__origin__", None) is tuple and any(isinstance(part, TensorPattern) for part in value.__args__):
+        return Annotation(pattern=TuplePattern(tuple(map(_tuple_element, value.__args__))))
     if value is list:
         return Annotation()
     if getattr(value, "__origin__", None) is list:
@@ -274,6 +334,19 @@ class Signature:
             else:
                 return f"needs a value for `{parameter.name}`"
         return bound
+
+    def sizes_of(self, bound: Mapping[str, Any]) -> dict[str, int]:
+        """What the names of sizes stand for where the function is called with these arguments."""
+        sizes: dict[str, int] = {}
+        for parameter in self.parameters:
+            pattern, value = parameter.annotation.pattern, bound[parameter.name]
+            for part, item in (
+                zip(pattern.elements, value, strict=False) if isinstance(pattern, TuplePattern) else [(pattern, value)]
+            ):
+                if isinstance(part, TensorPattern):
+                    named = zip(part.sizes, np.shape(item), strict=True)
+                    sizes.update({name: size for name, size in named if isinstance(name, str)})
+        return sizes
 
     def __str__(self) -> str:
         inside = ", ".join(f"{p.name}: {p.annotation}" for p in self.parameters)

@@ -11,19 +11,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from livegrad.frontend.function.arrays import require_writable, updated_in_place
 from livegrad.frontend.function.assignment import always_exits, root_name
 from livegrad.frontend.function.binding import assign, local_annotation
-from livegrad.frontend.function.branches_and_loops import branch, pending_jump, set_flag
+from livegrad.frontend.function.branches_and_loops import ReturnedArray, branch, pending_jump, set_flag
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
+    aliases_of,
     convert,
     name_of,
     node_of,
     static,
+    tuple_value,
 )
 from livegrad.frontend.function.effects import add_check
-from livegrad.frontend.function.function_types import ArrayType
+from livegrad.frontend.function.function_types import ArrayType, TensorPattern, TensorType, TuplePattern
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.loops import continue_unless, jump_break, jump_continue, run_for, run_while
 from livegrad.frontend.function.lvalues import forbid_second_name, read_place
@@ -96,18 +99,62 @@ def _return(context: Context, statement: ast.Return) -> None:
     value = static(None) if statement.value is None else context.evaluate(statement.value)
     at = statement.value or statement
     value = checked_result(context, value, at)
-    context.environment["$return"] = value
+    note_returned_arrays(context, value)
+    context.environment["$return"] = _by_name(context, value, statement.value)
     set_flag(context, "$returned", True)
     context.exited = True
+
+
+def _by_name(context: Context, value: Value, expression: ast.expr | None) -> Value:
+    """A result that is the array of a variable, or a tuple of such, by the names of the variables."""
+    if isinstance(expression, ast.Tuple) and value.items is not None:
+        parts = [_by_name(context, *pair) for pair in zip(value.items, expression.elts, strict=True)]
+        return tuple_value(parts) if all(isinstance(part.static, ReturnedArray) for part in parts) else value
+    if context.inlining or not isinstance(expression, ast.Name) or not isinstance(value.type, TensorType):
+        return value
+    name = expression.id
+    if name not in context.environment or not all(name in variables for variables in context.loops):
+        return value
+    context.returned_names.add(name)
+    return static(ReturnedArray(name))
 
 
 def checked_result(context: Context, value: Value, at: ast.AST) -> Value:
     """A result as the annotation wants it."""
     if value.is_static and not value.is_number and value.static is not None:
         value = context_value(context, value, at)
+    pattern = context.result_pattern
+    if pattern is not None:
+        return _fitting_arrays(context, pattern, value, at)
     if context.result_type is None:
         return value
     return convert(value, context.result_type, context.span(at), f"the result of `{context.source.name}`")
+
+
+def _fitting_arrays(context: Context, pattern: TensorPattern | TuplePattern, value: Value, at: ast.AST) -> Value:
+    """A result with whole arrays inside, if their sizes are those of the annotation."""
+    if isinstance(pattern, TuplePattern) and value.items is not None and len(value.items) == len(pattern.elements):
+        parts = [
+            item
+            if isinstance(own, TensorPattern | TuplePattern)
+            else convert(item, own, context.span(at), "the result")
+            for item, own in zip(value.items, pattern.elements, strict=True)
+        ]
+        value = tuple_value(parts)
+    problem = pattern.misfit(value.type, dict(context.sizes))
+    if problem is not None:
+        raise context.error("LG202", f"the result of `{context.source.name}` {problem}", at)
+    return value
+
+
+def note_returned_arrays(context: Context, value: Value) -> None:
+    """Notes which `inout` arrays a result contains, as they are now: the changes of others are lost to Python."""
+    if context.inlining:
+        return
+    parts = value.items or (value,)
+    found = {name for name in context.inouts if any(part.node is context.environment[name].node for part in parts)}
+    returned = context.returned_inouts
+    context.returned_inouts = found if returned is None or value.static is None else returned & found
 
 
 def context_value(context: Context, value: Value, at: ast.AST) -> Value:
@@ -174,9 +221,13 @@ def _augmented(context: Context, statement: ast.AugAssign) -> None:
     else:
         before = read_place(context, target)
     root = root_name(target)
-    if root is not None and isinstance(before.type, ArrayType | ir.Vector | ir.Matrix):
+    if root is not None and isinstance(before.type, ArrayType | TensorType | ir.Vector | ir.Matrix):
         forbid_second_name(context, root, _depth(target), statement)  # these are changed, not only exchanged
     after = binary(context, statement.op, before, context.evaluate(statement.value), statement)
+    if isinstance(target, ast.Name) and isinstance(before.type, TensorType):
+        require_writable(context, target.id, aliases_of(before), statement)
+        context.environment[target.id] = updated_in_place(context, before, after, statement)
+        return
     assign(context, target, after)
 
 

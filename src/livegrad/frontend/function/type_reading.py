@@ -6,6 +6,7 @@ Out: a `FrontType`. Used by signatures, structs and calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from keyword import iskeyword
 from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -16,6 +17,7 @@ from livegrad.frontend.function.function_types import (
     ArrayType,
     Composite,
     FrontType,
+    Size,
     TensorPattern,
     TupleType,
     describe,
@@ -55,8 +57,8 @@ def plain_type(annotation: Any) -> FrontType:
     raise TypeError(f"{annotation!r} is not a type that functions support")
 
 
-def _size(parameter: Any) -> int:
-    """A length in a type: a number, or `Literal[number]`, as type checkers want it."""
+def _size(parameter: Any) -> Any:
+    """A size in a type: a number or a name, or `Literal[...]` of one, as type checkers want it."""
     return get_args(parameter)[0] if get_origin(parameter) is Literal else parameter
 
 
@@ -88,12 +90,39 @@ def _read_brackets(family: str, parameters: Any) -> tuple[FrontType, list[int]]:
     )
 
 
+def _whole_array(family: str, parameters: Any) -> TensorPattern | None:
+    """A whole array with sizes, as in `array[float, "n", 3]`; None for brackets with one number, or none."""
+    element, *rest = parameters if isinstance(parameters, tuple) else (parameters,)
+    sizes = [*map(_size, rest)]
+    if len(sizes) < 2 and not any(isinstance(size, str) for size in sizes):
+        return None
+    try:
+        inner = plain_type(element)
+    except TypeError:
+        inner = NONE
+    if not isinstance(inner, ir.Scalar) or not all(map(_is_size, sizes)):
+        raise CallError(
+            f"a whole `{family}` takes a type of numbers and a size for each dimension in brackets",
+            where=caller_origin(),
+            expected=f'for example {family}[float, "n", 3]',
+            found=f"{family}[{', '.join(map(shown, (element, *sizes)))}]",
+            help="a size is a number, or a name for a number that comes from the argument",
+        )
+    return TensorPattern(inner, tuple(sizes))
+
+
+def _is_size(size: Size) -> bool:
+    if isinstance(size, str):
+        return size.isidentifier() and not iskeyword(size)
+    return size.__class__ is int and size >= 0  # type: ignore[operator]
+
+
 class _TensorFamily:
-    """`tensor[element, rank]` as an annotation of a parameter that is read by index.
+    """`tensor[element, rank]` and `tensor[element, "n", "m"]`: whole arrays as annotations.
 
     >>> import livegrad as lg
-    >>> lg.tensor[lg.f32, 2]
-    tensor[f32, 2]
+    >>> lg.tensor[lg.f32, 2], lg.tensor[float, "n", 3]
+    (tensor[f32, 2], array[float, "n", 3])
     """
 
     def __repr__(self) -> str:
@@ -103,10 +132,13 @@ class _TensorFamily:
         what = "`tensor` is a family of types, such as tensor[float, 2]"
         raise CallError(what, where=caller_origin(), help="lg.asarray(...) makes a tensor of data")
 
-    def __getitem__(self, parameters: tuple[Any, int]) -> TensorPattern:
+    def __getitem__(self, parameters: tuple[Any, ...]) -> TensorPattern:
+        whole = _whole_array("tensor", parameters)
+        if whole is not None:
+            return whole
         inner, (rank,) = _read_brackets("tensor", parameters)
         assert isinstance(inner, ir.Scalar)
-        return TensorPattern(inner, rank)
+        return TensorPattern(inner, (None,) * rank)
 
 
 tensor = _TensorFamily()
@@ -115,9 +147,11 @@ tensor = _TensorFamily()
 class _Family:
     """`vec[f64, 3]`, `mat[f32, 2, 2]`, `array[float, 4]`: types by element and size.
 
+    With names of sizes, or several sizes, `array` is a whole NumPy array.
+
     >>> import livegrad as lg
-    >>> lg.vec[lg.f64, 3], lg.mat[lg.f32, 2, 3], lg.array[float, 4]
-    (vec[float, 3], mat[f32, 2, 3], array[float, 4])
+    >>> lg.vec[lg.f64, 3], lg.mat[lg.f32, 2, 3], lg.array[float, 4], lg.array[float, "n", 3]
+    (vec[float, 3], mat[f32, 2, 3], array[float, 4], array[float, "n", 3])
     """
 
     def __init__(self, name: str) -> None:
@@ -134,6 +168,9 @@ class _Family:
         raise CallError(what, where=caller_origin(), help=sized)
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> Any:
+        whole = _whole_array("array", parameters) if self.name == "array" else None
+        if whole is not None:
+            return whole
         inner, sizes = _read_brackets(self.name, parameters)
         text = f"{self.name}[{describe(inner)}, {', '.join(map(str, sizes))}]"
         if self.name == "array":

@@ -6,6 +6,7 @@ import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 from livegrad.state import renew_lock_after_fork
 
 Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
+_NO_VALUES: Any = MappingProxyType({})
 
 
 class CompiledPlan:
@@ -174,15 +176,18 @@ class CompiledPlan:
             for position, cell in self._to_set:
                 cell[()] = arguments[position]
             results = [make() for make in self._makers] if into is None else into
-            for arrays, patched in ((arguments, self._to_patch), (results, self._to_give)):
-                for position, patches in patched:
-                    start = _address_of(arrays[position])
-                    for words, index, offset in patches:
-                        words[index] = start + offset
+            for position, patches in self._to_patch:
+                start = _address_of(arguments[position])
+                for words, index, offset in patches:
+                    words[index] = start + offset
+            for position, patches in self._to_give:
+                start = _address_of(results[position])
+                for words, index, offset in patches:
+                    words[index] = start + offset
             try:
                 if self.only_kernels:
                     for call in self._calls:
-                        call.run({})
+                        call.run(_NO_VALUES)
                     return results
                 return self._run_with_host(arguments, results)
             except LivegradError as error:

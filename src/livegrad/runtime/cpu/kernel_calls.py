@@ -55,7 +55,8 @@ class KernelCall:
         except BaseException:
             self.status[0] = CLEAN  # a check that failed before the interrupt is no business of the next run
             raise
-        self.check()
+        if self._sites:
+            self.check()
 
     def check(self) -> None:
         """Raises what the kernel found wrong."""

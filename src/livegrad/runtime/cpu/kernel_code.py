@@ -20,7 +20,7 @@ from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product
 from livegrad.runtime.cpu.native.chain_kernel import LIBRARY as CHAIN
 from livegrad.runtime.cpu.native.chain_kernel import chain_library
 from livegrad.runtime.cpu.native.convolution import Convolution, arrange_convolution
-from livegrad.runtime.cpu.native.llvm_jit import host_target, object_key
+from livegrad.runtime.cpu.native.llvm_jit import LOOP_SPEED, host_target, object_key, suitable_speed
 from livegrad.runtime.cpu.native.matmul import Launches, arrange, arrange_rows
 from livegrad.runtime.cpu.native.matmul import library as product_library
 from livegrad.runtime.cpu.row_chains import ChainBuilder, row_tile
@@ -174,14 +174,15 @@ def _source(nest: LoopNest, choice: CodeChoice) -> Source:
     """The baseline module of a kernel, and the key of its code: that text, the lanes and the emitter decide it."""
     baseline = emit_kernel(nest, quick=True)
     stays = "quick" if choice == "quick" else "better"  # soon, if not at once
-    decisions = [str(nest.lanes), str(nest.vector.streams), str(nest.non_temporal)]  # which the baseline leaves out
-    key = object_key("\n".join([emitter_stamp(), stays, *decisions, baseline.text]), 0)
+    left_out = (nest.lanes, nest.vector.streams, nest.non_temporal, nest.memories)  # by the baseline
+    key = object_key("\n".join([emitter_stamp(), stays, repr(left_out), baseline.text]), 0)
     return Source(key, baseline, lambda: _optimized_module(nest), default_cache(), nest.lanes * 4)
 
 
 def _optimized_module(nest: LoopNest) -> OptimizedModule:
     written = emit_kernel(nest)
-    return OptimizedModule(written.text, written.math)
+    speed = LOOP_SPEED if written.has_scalar_loops else suitable_speed(written.text)
+    return OptimizedModule(written.text, written.math, speed)
 
 
 def _load(key: bytes, cache: ObjectCache) -> Code | None:

@@ -28,7 +28,6 @@ from livegrad.runtime.cpu.native.llvm_jit import (
     count,
     link_image,
     load_image,
-    suitable_speed,
 )
 from livegrad.runtime.cpu.native.trampolines import give_back, take_trampoline
 from livegrad.runtime.cpu.native.unlocked_compile import compile_freely
@@ -59,6 +58,7 @@ class OptimizedModule:
 
     text: str
     math: tuple[MathRequest, ...]
+    speed: int  # how much effort it is worth
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class TieredFunction:
         """
         self.wait()
         module = self._optimized()
-        image = compile_freely(module.text, suitable_speed(module.text))
+        image = compile_freely(module.text, module.speed)
         native = link_image(image, (_SYMBOL,), math_imports(module.math), module.text)
         self._cache.store(self._key, _packed(ObjectCode(image, _SYMBOL, module.math), None))
         self._codes.append(native)
@@ -239,7 +239,7 @@ class _Module:
 def compile_optimized(source: Source) -> NativeFunction:
     """Good code for a kernel, however long that takes."""
     module = source.optimized()
-    image = compile_image(module.text, suitable_speed(module.text))
+    image = compile_image(module.text, module.speed)
     native = link_image(image, (_SYMBOL,), math_imports(module.math), module.text)
     count("compiled")
     source.cache.store(source.key, _packed(ObjectCode(image, _SYMBOL, module.math), None))
@@ -266,7 +266,8 @@ def load_code(key: bytes, cache: ObjectCache) -> Code | None:
 
 
 def _packed(code: ObjectCode, module: OptimizedModule | None) -> bytes:
-    description = json.dumps([code.symbol, code.math, None if module is None else module.math]).encode()
+    optimized = None if module is None else (module.math, module.speed)
+    description = json.dumps([code.symbol, code.math, optimized]).encode()
     text = b"" if module is None else module.text.encode()
     return b"".join([_LENGTHS.pack(len(description), len(code.image)), description, code.image, text])
 
@@ -275,11 +276,11 @@ def _unpacked(stored: bytes) -> tuple[ObjectCode, OptimizedModule | None]:
     description_length, image_length = _LENGTHS.unpack_from(stored)
     description_end = _LENGTHS.size + description_length
     image_end = description_end + image_length
-    symbol, math, optimized_math = json.loads(stored[_LENGTHS.size : description_end])
+    symbol, math, optimized = json.loads(stored[_LENGTHS.size : description_end])
     code = ObjectCode(stored[description_end:image_end], symbol, _requests(math))
-    return code, None if optimized_math is None else OptimizedModule(
-        stored[image_end:].decode(), _requests(optimized_math)
-    )
+    if optimized is None:
+        return code, None
+    return code, OptimizedModule(stored[image_end:].decode(), _requests(optimized[0]), optimized[1])
 
 
 def _requests(listed: list[list[str | int]]) -> tuple[MathRequest, ...]:

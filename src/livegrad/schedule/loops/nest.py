@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.schedule.indexed_writes import indices_of
 from livegrad.schedule.kernel import Kernel, Stage
 from livegrad.schedule.loops.dimensions import Dimensions, StrideKind, loop_dimensions, stride_kinds
 from livegrad.schedule.plan import Axis, KernelStep
@@ -107,6 +108,8 @@ class LoopNest:
     output_packs: tuple[tuple[int, ...], ...] = ()
     unrolled_lanes: tuple[int, ...] = ()  # for each stage, how many groups of lanes are written one after the other
     covered: tuple[tuple[int, int, int], ...] = ()  # (buffer, axis, dimension) of indices that need no bounds check
+    # Where LLVM optimises the loops of the stages: for each buffer that is accessed by index, the number of its memory.
+    memories: tuple[int, ...] | None = None
     # For devices.
     shares_rows: bool = False  # there is memory for the partial results of blocks that share a row
     by_value: tuple[bool, ...] = ()  # for each scalar argument: part of the arguments, or read from memory
@@ -234,6 +237,7 @@ class LoopNest:
             self.output_packs,
             self.unrolled_lanes,
             self.covered,
+            self.memories,
             self.vector_bytes,
             self.by_value,
             self.index,
@@ -257,6 +261,9 @@ class LoopNest:
             notes += [f"stage {number}: {groups} groups of lanes at once"] if groups > 1 else []
         notes += ["lanes: two halves may be interleaved"] if self.loops[-1].streams > 1 else []
         notes += [f"output {number}: non-temporal stores" for number in self.non_temporal]
+        proven, total = _proven_indices(self.kernel)
+        notes += [f"indices: {total}, of which {total - proven} are checked"] if proven else []
+        notes += [] if self.memories is None else ["scalar loops, optimised by LLVM"]
         if not self.vector_bytes:
             notes += [f"indices: {self.index}", *(["registers: many, so fewer threads"] if self.heavy else [])]
         return notes
@@ -298,6 +305,13 @@ def _stage_line(stage: Stage) -> str:
     ops = [name if count == 1 else f"{count} {name}" for name, count in counts.items()]
     reductions = ", ".join(dict.fromkeys(sink.reduce for sink in stage.sinks if sink.reduce is not None))
     return f"each {stage.level}: {', '.join(ops) or 'copy'}{f'; reduced by {reductions}' if reductions else ''}"
+
+
+def _proven_indices(kernel: Kernel) -> tuple[int, int]:
+    """How many of the indices by which a kernel reads and writes are known to be in range, and how many there are."""
+    every = [node for function in reachable_functions([s.body for s in kernel.stages]) for node in nodes_of(function)]
+    proven = sum(len(dict(node.attributes).get("in_range", ())) for node in every)
+    return proven, sum(len(indices_of(node)) for node in every)
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,15 @@ from livegrad.state import Owned, renew_lock_after_fork
 #   0: no passes, code generation 0                                13..24 ms, 157..227 | 139 ms, 14
 #   1: inline, SROA, instcombine, simplifycfg; code generation 2   25..41 ms, 180..240 | 279 ms, 20
 #   2: the function simplification pipeline at level 1; likewise   28..49 ms, 198..256 | 290 ms, 21
-#   3: that pipeline at level 3; code generation 3                 33..51 ms, 178..259 | 264 ms, 20
-# Loop and SLP vectorisers are always off, and so is the unroller: the IR is already made of vectors of the width that
-# its emitter chose. Only functions marked `alwaysinline` are inlined: what the emitter outlined stays outlined.
+#   3: LLVM's whole pipeline at level 3; code generation 3: for kernels of scalar loops
+#   4: likewise, without the loop vectoriser
+# Up to 2, the loop and SLP vectorisers are off, and so is the unroller: the IR is already made of vectors of the width
+# that its emitter chose. Only functions marked `alwaysinline` are inlined: what the emitter outlined stays outlined.
 # Short texts gain nothing from 2 and spend half of their compile time on it: a kernel of 100 lines takes 8 ms with 1,
 # 13 ms with 2, and runs as fast.
 _LONG_TEXT = 300  # lines
-CODE_GENERATION_LEVEL = (0, 2, 2, 3)
+LOOP_SPEED, UNVECTORISED_LOOP_SPEED = 3, 4
+CODE_GENERATION_LEVEL = (0, 2, 2, 3, 3)
 
 # `small` with `pic`: every section of a kernel lies in one allocation, so constants are one instruction away, and calls
 # and addresses of symbols outside (libc may be terabytes off) go through stubs and a table that the linker builds.
@@ -231,7 +233,9 @@ def cross_assemble(ir_text: str, triple: str, cpu: str = "", features: str = "",
     machine = _machine(triple, cpu, features, speed)
     with parsed_module(ir_text) as module:
         _optimize(module, machine, speed)
-        return machine.emit_assembly(module)
+        if not is_mistrusted(module, speed):
+            return machine.emit_assembly(module)
+    return cross_assemble(ir_text, triple, cpu, features, speed=UNVECTORISED_LOOP_SPEED)
 
 
 @lru_cache(maxsize=8)
@@ -278,7 +282,17 @@ def compile_image(ir_text: str, speed: int, machine: Any = None) -> bytes:
         machine = _machine(host.triple, host.cpu, host.features, speed)
     with parsed_module(ir_text) as module:
         _optimize(module, machine, speed)
-        return machine.emit_object(module)
+        if not is_mistrusted(module, speed):
+            return machine.emit_object(module)
+    return compile_image(ir_text, UNVECTORISED_LOOP_SPEED, machine)
+
+
+def is_mistrusted(module: Any, speed: int) -> bool:
+    """Return whether loops that were vectorised have masked loads, which kernels of scalar loops do not begin with.
+
+    LLVM 22.1 may move such a load behind a store to the same memory (llvm/llvm-project#215453).
+    """
+    return speed == LOOP_SPEED and any(function.name.startswith("llvm.masked.load") for function in module.functions)
 
 
 @contextmanager
@@ -306,6 +320,10 @@ def parsed_module(ir_text: str) -> Iterator[Any]:
 def _optimize(module: Any, machine: Any, speed: int) -> None:
     if speed == 0:
         return
+    if speed >= LOOP_SPEED:
+        with whole_pipeline(machine, speed) as (builder, passes):
+            passes.run(module, builder)
+        return
     builder, prepare, simplify = pass_pipeline(machine, speed)
     prepare.run(module, builder)
     if simplify is not None:
@@ -321,7 +339,7 @@ def pass_pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
     Kept, because llvmlite 0.50 never frees a pass manager (20 KiB each). LLVM's whole module pipelines cannot be kept:
     their inliner gives its passes away on the first run, and ends the process on the second.
     """
-    options = llvm.create_pipeline_tuning_options(speed_level=3 if speed == 3 else 1)
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = False
     options.slp_vectorization = False
     options.loop_interleaving = False
@@ -336,6 +354,30 @@ def pass_pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
         prepare.add_aggressive_dce_pass()
     prepare.add_global_dead_code_eliminate_pass()
     return builder, prepare, builder.getFunctionPassManager() if speed >= 2 else None
+
+
+@contextmanager
+def whole_pipeline(machine: Any, speed: int) -> Iterator[tuple[Any, Any]]:
+    """Give a pass builder, and LLVM's whole pipeline for one run.
+
+    The pipeline is freed here: llvmlite 0.50 does not free a pass manager (170 KiB after a run).
+    """
+    builder = _loop_pass_builder(machine, speed)
+    passes = builder.getModulePassManager()
+    try:
+        yield builder, passes
+    finally:
+        llvm.ffi.lib.LLVMPY_DisposeNewModulePassManger(passes)
+        passes.detach()
+
+
+@lru_cache(maxsize=32)
+def _loop_pass_builder(machine: Any, speed: int) -> Any:
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.loop_interleaving = speed == LOOP_SPEED
+    options.slp_vectorization = False
+    options.loop_unrolling = True
+    return llvm.create_pass_builder(machine, options)
 
 
 def load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:

@@ -16,7 +16,16 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, host_machine, parsed_module, pass_pipeline
+from livegrad.runtime.cpu.native.llvm_jit import (
+    LOOP_SPEED,
+    UNVECTORISED_LOOP_SPEED,
+    NativeCompileError,
+    host_machine,
+    is_mistrusted,
+    parsed_module,
+    pass_pipeline,
+    whole_pipeline,
+)
 
 
 class _Gate:
@@ -58,7 +67,7 @@ atexit.register(_gate.close)  # LLVM's own data go when the process ends: no thr
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_gate.close, after_in_parent=_gate.open, after_in_child=_gate.renew)
 
-_machines: dict[int, list[Any]] = {0: [], 1: [], 2: [], 3: []}  # by speed: those that nobody uses
+_machines: dict[int, list[Any]] = {0: [], 1: [], 2: [], 3: [], 4: []}  # by speed: those that nobody uses
 
 
 @contextmanager
@@ -77,6 +86,8 @@ def compile_freely(ir_text: str, speed: int) -> bytes:
     with own_machine(speed) as machine, parsed_module(ir_text) as module, llvm.ffi.OutputString() as error:
         if speed:
             _run_passes(module, machine, speed)
+        if is_mistrusted(module, speed):
+            return compile_freely(ir_text, UNVECTORISED_LOOP_SPEED)
         with _gate:
             buffer = unlocked(llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory)(machine, module, 1, error)
         if not buffer:
@@ -89,6 +100,10 @@ def compile_freely(ir_text: str, speed: int) -> bytes:
 
 
 def _run_passes(module: Any, machine: Any, speed: int) -> None:
+    if speed >= LOOP_SPEED:
+        with whole_pipeline(machine, speed) as (builder, passes), _gate:
+            unlocked(llvm.ffi.lib.LLVMPY_RunNewModulePassManager)(passes, module, builder)
+        return
     builder, prepare, simplify = pass_pipeline(machine, speed)
     with _gate:
         unlocked(llvm.ffi.lib.LLVMPY_RunNewModulePassManager)(prepare, module, builder)

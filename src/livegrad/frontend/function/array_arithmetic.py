@@ -1,0 +1,124 @@
+"""Arithmetic and functions on whole arrays in captured functions: what lazy tensors make of them.
+
+Python's numbers take the type of the array beside them, and are 64 bits wide alone. Operators, calls and slices use it.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from livegrad.diagnostics import LivegradError
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import Value, as_scalar_type, name_of, promote
+from livegrad.frontend.function.function_errors import FunctionError
+from livegrad.frontend.function.function_types import TensorType
+from livegrad.ir import types as ir
+from livegrad.ops.indexing import lookup
+from livegrad.tensors import namespace, products
+from livegrad.tensors.handle import Tensor, wrap
+
+# The functions that take whole arrays, by the name that the compiler knows them by, with their names for tensors.
+_IN_FLOATS = (
+    "sqrt", "exp", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "hypot", "atan2",
+)  # fmt: skip
+_IN_ANY_TYPE = (
+    "floor", "ceil", "trunc", "round", "abs", "sign", "square", "minimum", "maximum", "where", "pow", "sum", "prod",
+    "max", "min", "any", "all", "dot", "matmul",
+)  # fmt: skip
+_FUNCTIONS = {name: name for name in (*_IN_FLOATS, *_IN_ANY_TYPE)} | {
+    "is_nan": "isnan", "is_infinite": "isinf", "is_finite": "isfinite", "clamp": "clip",
+}  # fmt: skip
+
+
+def is_array(value: Value) -> bool:
+    return isinstance(value.type, TensorType)
+
+
+def _element(value: Value) -> ir.Scalar | None:
+    own = value.type.element if isinstance(value.type, TensorType) else value.type
+    return own if isinstance(own, ir.Scalar) else None
+
+
+def _operands(context: Context, values: Sequence[Value], name: str, at: ast.AST, floats: bool) -> list[Tensor]:
+    """Arrays and numbers as tensors of one type, to which weak numbers give way."""
+    common: tuple[ir.Scalar, bool] | None = None
+    for value in values:
+        own = _element(value)
+        if own is None:
+            raise context.error("LG201", f"`{name}` does not accept {name_of(value)} beside an array", at)
+        if common is None:
+            common = own, value.weak
+        else:
+            common = promote(*common, own, value.weak), common[1] and value.weak
+    assert common is not None
+    scalar = common[0]
+    scalar = ir.f64 if floats and scalar.kind not in ("float", "complex") else scalar
+    return [wrap(as_scalar_type(value, scalar, context.span(at))) for value in values]
+
+
+def array_operation(
+    context: Context, run: Callable[..., Any], values: Sequence[Value], name: str, at: ast.AST, floats: bool = False
+) -> Value:
+    """An operation on arrays, or on arrays and numbers, element by element with NumPy's broadcasting."""
+    operands = _operands(context, values, name, at, floats)
+    made = lazily(context, at, lambda: run(*operands))
+    assert isinstance(made.node.type, ir.Tensor)
+    differentiable = ir.is_differentiable(made.node.type.element)
+    return array_result(context, made, list(values) if differentiable else [], at)
+
+
+def array_binary(context: Context, op: ast.operator, symbol: str, values: Sequence[Value], at: ast.AST) -> Value:
+    """`left op right` where one is an array."""
+    return array_operation(context, _OPERATORS[type(op)], values, symbol, at, floats=isinstance(op, ast.Div))
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.MatMult: operator.matmul,
+    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}  # fmt: skip
+
+
+def array_intrinsic(context: Context, name: str, values: Sequence[Value], at: ast.AST) -> Value:
+    """A function that the compiler knows, of whole arrays."""
+    if name not in _FUNCTIONS:
+        raise context.error("LG201", f"`{name}` does not accept whole arrays", at, help="loop over the elements")
+    if name == "where":
+        return _where(context, values, at)
+    run = products.dot if name == "dot" else getattr(namespace, _FUNCTIONS[name])
+    return array_operation(context, run, values, name, at, floats=name in _IN_FLOATS)
+
+
+def _where(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    if len(values) != 3:
+        raise context.error("LG108", "`where` takes 3 arguments", at, found=str(len(values)))
+    condition = _operands(context, values[:1], "where", at, False)[0]
+    then, otherwise = _operands(context, values[1:], "where", at, False)
+    made = lazily(context, at, lambda: namespace.where(condition, then, otherwise))
+    return array_result(context, made, list(values[1:]), at)
+
+
+def lazily(context: Context, at: ast.AST, compute: Callable[[], Tensor]) -> Tensor:
+    """What lazy tensors make of an operation on arrays; an error of theirs has the line of the captured function."""
+    try:
+        return compute()
+    except FunctionError:
+        raise
+    except LivegradError as error:
+        details = {"expected": error.expected, "found": error.found, "help": error.help}
+        raise context.error("LG208", error.what, at, **details) from None
+
+
+def array_result(context: Context, tensor: Tensor, inputs: list[Value], at: ast.AST) -> Value:
+    """A lazy tensor as a value: an array, or a number if it has no dimensions."""
+    type = tensor.node.type
+    assert isinstance(type, ir.Tensor)
+    if not type.shape:
+        return context.result(type.element, lookup(tensor.node), inputs, at)
+    shape = tuple(size for size in type.shape if isinstance(size, int))  # sizes of captured functions are known
+    return context.result(TensorType(type.element, shape), tensor.node, inputs, at)

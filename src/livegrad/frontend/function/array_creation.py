@@ -1,0 +1,107 @@
+"""Functions that make arrays in captured functions: `zeros`, `ones`, `empty`, `full` and their `_like` forms.
+
+Importing the module adds them to the functions that the compiler knows. Shapes are known at compile time.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import Value, as_scalar_type, name_of
+from livegrad.frontend.function.function_types import TensorType
+from livegrad.frontend.function.intrinsics import SPECIAL
+from livegrad.ir import types as ir
+from livegrad.ops.movement import broadcast_to
+from livegrad.ops.rules import filled, zero
+
+
+def _arguments(context: Context, node: ast.Call, name: str, names: Sequence[str]) -> dict[str, Value]:
+    """The arguments of a function by the names of its parameters."""
+    given = dict(zip(names, map(context.evaluate, node.args), strict=False))
+    for keyword in node.keywords:
+        own = keyword.arg
+        if own is None or own not in names or own in given:
+            raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"`{own}`")
+        given[own] = context.evaluate(keyword.value)
+    if len(node.args) > len(names) or names[0] not in given:
+        raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"{len(node.args)} arguments")
+    return given
+
+
+def _shape(context: Context, value: Value, at: ast.AST) -> tuple[int, ...]:
+    parts = value.items if value.items is not None else (value,)
+    sizes = [part.static for part in parts]
+    if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes):
+        raise context.error(
+            "LG107",
+            "the shape of a new array must be known at compile time",
+            at,
+            help='use sizes of parameters: `n` of `a: lg.array[float, "n"]`, or `a.shape`',
+        )
+    return tuple(sizes)
+
+
+def scalar_type(context: Context, value: Value | None, default: ir.Scalar, at: ast.AST) -> ir.Scalar:
+    """The type of elements that a `dtype` argument names."""
+    named: Any = None if value is None else value.static
+    if named is None:
+        return default
+    if isinstance(named, ir.Scalar):
+        return named
+    try:
+        return ir.scalar_of_dtype(np.dtype(named))
+    except (TypeError, KeyError, ValueError):
+        raise context.error("LG202", "this is no type of numbers", at, found=repr(named)) from None
+
+
+def _new(context: Context, shape: tuple[int, ...], element: ir.Scalar, fill: Any, at: ast.AST) -> Value:
+    type = ir.Tensor(element, shape)
+    whole = element.kind in ("bool", "signed", "unsigned")
+    node = zero(type) if not fill else filled(True if element is ir.bool_ else 1 if whole else 1.0, type)
+    return context.result(TensorType(element, shape), node, [], at)
+
+
+def _maker(name: str, fill: int) -> None:
+    def make(context: Context, node: ast.Call) -> Value:
+        given = _arguments(context, node, name, ("shape", "dtype"))
+        element = scalar_type(context, given.get("dtype"), ir.f64, node)
+        return _new(context, _shape(context, given["shape"], node), element, fill, node)
+
+    def make_like(context: Context, node: ast.Call) -> Value:
+        given = _arguments(context, node, f"{name}_like", ("a", "dtype"))
+        like = _like(context, given["a"], node)
+        return _new(context, like.shape, scalar_type(context, given.get("dtype"), like.element, node), fill, node)
+
+    SPECIAL[name], SPECIAL[f"{name}_like"] = make, make_like
+
+
+def _like(context: Context, value: Value, at: ast.AST) -> TensorType:
+    if not isinstance(value.type, TensorType):
+        raise context.error("LG202", "an array is needed here", at, found=name_of(value))
+    return value.type
+
+
+for _name, _fill in (("zeros", 0), ("empty", 0), ("ones", 1)):
+    _maker(_name, _fill)
+
+
+def _full(context: Context, node: ast.Call, like: bool) -> Value:
+    first = "a" if like else "shape"
+    given = _arguments(context, node, "full_like" if like else "full", (first, "fill_value", "dtype"))
+    number = given.get("fill_value")
+    if number is None or not isinstance(number.type, ir.Scalar):
+        raise context.error("LG202", "an array is filled with a number", node)
+    own = _like(context, given["a"], node) if like else None
+    shape = own.shape if own is not None else _shape(context, given[first], node)
+    element = scalar_type(context, given.get("dtype"), own.element if own is not None else number.type, node)
+    filling = broadcast_to(as_scalar_type(number, element, context.span(node)), shape)
+    return context.result(TensorType(element, shape), filling, [number], node)
+
+
+SPECIAL["full"] = lambda context, node: _full(context, node, like=False)
+SPECIAL["full_like"] = lambda context, node: _full(context, node, like=True)

@@ -1,0 +1,226 @@
+"""Whole arrays in captured functions: elements, rows and slices are read and written by index.
+
+A write makes a new version of the variable. Branches and loops carry versions like other variables, and the passes
+write them in place. Element accesses are `lookup` and `assign`; slices are those of lazy tensors.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from livegrad.frontend.function.aliases import Aliases, parameter_key
+from livegrad.frontend.function.array_arithmetic import array_result, lazily
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.compile_values import (
+    Value,
+    aliased,
+    aliases_of,
+    as_scalar_type,
+    name_of,
+    node_of,
+)
+from livegrad.frontend.function.function_types import TensorType, describe
+from livegrad.frontend.function.index_ranges import known_range
+from livegrad.frontend.function.operators import expect_int
+from livegrad.ir import types as ir
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ops.assignment import assign
+from livegrad.ops.elementwise import select
+from livegrad.ops.index_motion import constant_difference
+from livegrad.ops.indexing import lookup
+from livegrad.tensors.handle import Tensor, wrap
+
+_KINDS = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
+
+
+@dataclass(frozen=True)
+class _Key:
+    """One index: a number known now, one that the running function computes, or a slice."""
+
+    at: ast.expr
+    static: int | slice | None = None
+    value: Value | None = None
+
+    @property
+    def is_number(self) -> bool:
+        return isinstance(self.static, int) or (self.value is not None and isinstance(self.value.type, ir.Scalar))
+
+    def lazily(self, context: Context) -> Any:
+        """The index as lazy tensors take it."""
+        if self.value is None:
+            return self.static
+        scalar = isinstance(self.value.type, ir.Scalar)
+        node = expect_int(context, self.value, self.at, "an index") if scalar else self.value.node
+        assert node is not None
+        return wrap(node)
+
+
+def _keys(context: Context, type: TensorType, indices: list[ast.expr], at: ast.AST) -> list[_Key]:
+    """An index for each dimension; dimensions without one are taken whole."""
+    parts = [part for index in indices for part in (index.elts if isinstance(index, ast.Tuple) else [index])]
+    rest = [k for k, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
+    rank = len(type.shape)
+    if len(parts) - len(rest) > rank or len(rest) > 1:
+        raise context.error(
+            "LG208", f"{describe(type)} takes {rank} {'index' if rank == 1 else 'indices'}", at, found=str(len(parts))
+        )
+    missing = [_Key(parts[-1], slice(None)) for _ in range(rank - len(parts) + len(rest))]
+    found: list[_Key] = []
+    for place, part in enumerate(parts):
+        found += missing if place in rest else [_key(context, part, type.shape[len(found)])]
+    return found if rest else found + missing
+
+
+def _key(context: Context, part: ast.expr, size: int) -> _Key:
+    if isinstance(part, ast.Slice):
+        return _Key(part, _slice(context, part, size))
+    value = context.evaluate(part)
+    if isinstance(value.static, int) and not isinstance(value.static, bool):
+        if not -size <= value.static < size:
+            expected = f"{-size} to {size - 1}" if size else "no index: the axis is empty"
+            raise context.error("LG208", f"index {value.static} is out of range", part, expected=expected)
+        return _Key(part, value.static % size)
+    whole = isinstance(value.type, TensorType) and value.type.element.kind in ("signed", "unsigned")
+    if not whole:
+        expect_int(context, value, part, "an index")
+    return _Key(part, value=value)
+
+
+def _slice(context: Context, part: ast.Slice, size: int) -> slice:
+    """A slice of known bounds, or of a known number of elements from a computed start, as in `a[i : i + 3]`."""
+    values = [None if bound is None else context.evaluate(bound) for bound in (part.lower, part.upper, part.step)]
+    known = [None if value is None else value.static for value in values]
+    if all(bound is None or isinstance(bound, int) for bound in known):
+        return slice(*known)
+    first, last, _ = values
+    step = 1 if known[2] is None else known[2]
+    nodes = [expect_int(context, v, part, "a bound of a slice") for v in (first, last) if v is not None]
+    count = constant_difference(nodes[1], nodes[0]) if len(nodes) == 2 and isinstance(step, int) else None
+    if count is None or step < 1:
+        raise context.error(
+            "LG208",
+            "the number of elements in a slice must be known at compile time",
+            part,
+            help="write a[i : i + 3], or loop over the elements",
+        )
+    # Python counts a negative start from the end: then so many elements may not follow. It is out of range here.
+    start = select(nodes[0] < 0, constant(size, ir.i64), nodes[0])
+    return slice(wrap(start), wrap(start + count), step)
+
+
+def _element_index(context: Context, key: _Key, size: int) -> Node:
+    """One index of an element; a negative one counts from the end, and each is checked when the function runs."""
+    if isinstance(key.static, int):
+        return constant(key.static, ir.i64)
+    assert key.value is not None
+    node = expect_int(context, key.value, key.at, "an index")
+    known = known_range(node, context.ranges)
+    return node if known is not None and known[0] >= 0 else select(node < 0, node + size, node)
+
+
+def read_array(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
+    """An element, row or slice of an array."""
+    assert isinstance(value.type, TensorType)
+    keys = _keys(context, value.type, [index], at)
+    node = node_of(value, context.span(at))
+    if all(key.is_number for key in keys):
+        indices = [_element_index(context, key, size) for key, size in zip(keys, value.type.shape, strict=True)]
+        return context.result(value.type.element, lookup(node, *indices), [value], at)
+    places = tuple(key.lazily(context) for key in keys)
+    part = array_result(context, lazily(context, at, lambda: wrap(node)[places]), [value], at)
+    is_view = all(key.is_number or isinstance(key.static, slice) for key in keys)
+    return aliased(part, value.aliases) if is_view else part  # to change one is to change the other
+
+
+def write_array(context: Context, held: Value, indices: list[ast.expr], value: Value, at: ast.AST) -> Value:
+    """The array with an element, row or slice exchanged; `a[i][j]` has two indices."""
+    assert isinstance(held.type, TensorType)
+    keys = _keys(context, held.type, indices, at)
+    node = node_of(held, context.span(at))
+    new = _as_element(context, value, held.type, at)
+    if all(key.is_number for key in keys):
+        if isinstance(new.type, ir.Tensor):
+            raise context.error("LG202", "an element is one number", at, found=name_of(value))
+        places = [_element_index(context, key, size) for key, size in zip(keys, held.type.shape, strict=True)]
+        return context.result(held.type, assign(node, new, *places), [held, value], at)
+    target = wrap(node)
+    chosen = tuple(key.lazily(context) for key in keys)
+    lazily(context, at, lambda: _set(target, chosen, wrap(new)))
+    return context.result(held.type, target.node, [held, value], at)
+
+
+def _set(target: Tensor, key: Any, value: Tensor) -> Tensor:
+    target[key] = value
+    return target
+
+
+def _as_element(context: Context, value: Value, type: TensorType, at: ast.AST) -> Node:
+    """A value to be stored, in the array's type: it may lose digits, as in NumPy, but not its kind."""
+    own = value.type.element if isinstance(value.type, TensorType) else value.type
+    if not isinstance(own, ir.Scalar) or _KINDS[own.kind] > _KINDS[type.element.kind]:
+        raise context.error(
+            "LG202",
+            "the element has the wrong type",
+            at,
+            expected=describe(type.element),
+            found=name_of(value),
+            help=f"write {describe(type.element)}(...) to convert it" if isinstance(own, ir.Scalar) else None,
+        )
+    return as_scalar_type(value, type.element, context.span(at))
+
+
+# --- who may write ---------------------------------------------------------------------------------------------------
+
+
+def require_writable(context: Context, name: str, aliases: Aliases, at: ast.AST) -> None:
+    """An error unless the arrays are the function's own, or those of `inout` parameters."""
+    for alias in aliases:
+        parameter = _parameter_of(alias.object)
+        if parameter is not None and parameter not in context.inouts:
+            what = f"`{parameter}`" if parameter == name else f"`{name}`, which is the array of `{parameter}`,"
+            raise context.error(
+                "LG110",
+                f"{what} is written, but not declared `inout`",
+                at,
+                help=f"declare it: `{parameter}: lg.inout[...]`, or copy it first: `{name} = {parameter}.copy()`",
+            )
+
+
+def _parameter_of(object: Hashable) -> str | None:
+    """The parameter that an object came with, alone or in a tuple."""
+    while isinstance(object, tuple) and len(object) == 2:
+        if object[0] == "parameter" and isinstance(object[1], str):
+            return object[1]
+        object = object[0]
+    return None
+
+
+def require_same_array(context: Context, name: str, value: Value, at: ast.AST) -> None:
+    """An error if an `inout` parameter's name gets another array: its caller would not see it."""
+    if name not in context.inouts:
+        return
+    own = any(alias.object == parameter_key(name) for alias in aliases_of(value))
+    if not own or value.node is not context.environment[name].node:
+        raise context.error(
+            "LG110",
+            f"`{name}` is an `inout` parameter and keeps its array",
+            at,
+            help=f"write its elements, `{name}[:] = ...`, or use another name",
+        )
+
+
+def updated_in_place(context: Context, held: Value, new: Value, at: ast.AST) -> Value:
+    """`a += values`: the same array with other elements."""
+    assert isinstance(held.type, TensorType)
+    node = _as_element(context, new, held.type, at)
+    if node.type != ir_type(held.type):
+        raise context.error("LG202", "the array would change its shape", at, found=name_of(new))
+    return aliased(context.result(held.type, node, [held, new], at), aliases_of(held))
+
+
+def ir_type(type: TensorType) -> ir.Type:
+    return ir.Tensor(type.element, type.shape)

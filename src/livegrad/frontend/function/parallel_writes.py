@@ -1,0 +1,122 @@
+"""Parallel loops, `for i in parallel(n)`: refuses those of which two iterations provably write one element.
+
+`loops` calls `refuse_shared_writes` before it compiles such a loop. A write is looked at if every iteration reaches it
+and each of its indices either follows from the loop's own variable and constants, or is the same in every iteration.
+`f.debug(...)` finds the others when the function runs (`parallel_debugging`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from livegrad.frontend.function.assignment import bound_names
+from livegrad.frontend.function.compile_state import Context
+from livegrad.frontend.function.function_types import TensorType
+
+_MOST_ITERATIONS = 4096  # of a loop whose indices are all computed
+_ARITHMETIC = (
+    ast.Constant, ast.Name, ast.BinOp, ast.UnaryOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.USub,
+    ast.Load, ast.Tuple,
+)  # fmt: skip
+Index = tuple[int | str, ...]  # of one write: numbers, and the text of what is the same in every iteration
+
+
+def refuse_shared_writes(context: Context, loop: ast.For, values: range | None) -> None:
+    """An error if two iterations of a parallel loop over `values` write one element of an array from around it."""
+    if values is None or len(values) < 2 or not isinstance(loop.target, ast.Name):
+        return
+    private = bound_names(loop.body)
+    for target, inner in _certain_writes(context, loop.body, private, ()):
+        name = target.value.id if isinstance(target.value, ast.Name) else None
+        held = None if name is None else context.environment.get(name)
+        if name is None or name in private or held is None or not isinstance(held.type, TensorType):
+            continue
+        found = _collision(context, target.slice, loop.target.id, (private, set(inner)), held.type, values)
+        if found is not None:
+            first, second, index = found
+            raise context.error(
+                "LG111",
+                f"two iterations of this parallel loop write `{name}[{index}]`",
+                target,
+                found=f"`{loop.target.id}` is {first} and {second}",
+                help="use `range` for a loop whose iterations depend on each other; `+=` adds in order",
+            )
+
+
+def _certain_writes(
+    context: Context, statements: list[ast.stmt], private: set[str], inner: tuple[str, ...]
+) -> Iterator[tuple[ast.Subscript, tuple[str, ...]]]:
+    """The assignments to elements that every iteration reaches, with the variables of the loops inside around them."""
+    for statement in statements:
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                if isinstance(target, ast.Subscript):
+                    yield target, inner
+        elif isinstance(statement, ast.For) and isinstance(statement.target, ast.Name):
+            if _runs(context, statement, private):
+                yield from _certain_writes(context, statement.body, private, (*inner, statement.target.id))
+        elif not isinstance(statement, ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Pass):
+            return  # after a branch or jump, the rest may not be reached
+
+
+def _runs(context: Context, loop: ast.For, private: set[str]) -> bool:
+    """Whether a loop inside certainly runs, over the same values each time."""
+    call = loop.iter
+    if private & {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}:
+        return False
+    if not isinstance(call, ast.Call) or call.keywords or not 1 <= len(call.args) <= 2:
+        return False
+    bounds = [_constant(context, argument, {}) for argument in call.args]
+    if None in bounds:
+        return False
+    return bool(range(*[bound for bound in bounds if bound is not None]))
+
+
+def _is_arithmetic(expression: ast.expr) -> bool:
+    return all(isinstance(node, _ARITHMETIC) for node in ast.walk(expression))
+
+
+def _constant(context: Context, expression: ast.expr, known: dict[str, int]) -> int | None:
+    """An expression of known numbers; None if it has others."""
+    names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+    if not _is_arithmetic(expression):
+        return None
+    values: dict[str, int] = dict(known)
+    for name in names - values.keys():
+        held = context.environment.get(name)
+        if held is None or not isinstance(held.static, int):
+            return None
+        values[name] = held.static
+    try:
+        found = eval(compile(ast.Expression(expression), "<index>", "eval"), {"__builtins__": {}}, values)
+    except ZeroDivisionError:
+        return None
+    return found if isinstance(found, int) else None
+
+
+def _collision(
+    context: Context, index: ast.expr, variable: str, bound: tuple[set[str], set[str]], type: TensorType, values: range
+) -> tuple[int, int, str] | None:
+    """Two values of the loop's variable with one index, and its text; None if none are known.
+
+    `bound` has the names that an iteration sets, and those among them that loops inside go through.
+    """
+    private, inner = bound
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    seen: dict[Index, int] = {}
+    for value in values[:_MOST_ITERATIONS]:
+        key: list[int | str] = []
+        for part, size in zip(parts, type.shape, strict=False):
+            names = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
+            number = None if names & private else _constant(context, part, {variable: value})
+            if number is not None:
+                key.append(number % size if size else number)
+            elif variable in names or names & (private - inner) or not _is_arithmetic(part):
+                return None
+            else:
+                key.append(ast.unparse(part))
+        first = seen.setdefault(tuple(key), value)
+        if first != value:
+            return first, value, ", ".join(map(str, key))
+    return None

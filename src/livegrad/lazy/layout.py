@@ -1,0 +1,60 @@
+"""Evaluates ops that only lay data out anew with NumPy: it follows the same rule and needs no code to compile.
+
+`execution` and `small_graphs` call this before they look for a compiled program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.node import Node
+from livegrad.ir.types import shape_of
+from livegrad.ir.walk import toposort
+from livegrad.lazy.lazy_values import Array
+from livegrad.ops.movement import broadcast, concatenate, flip, permute, reshape, slice_
+from livegrad.runtime.arguments import is_dense
+
+LAYOUT = frozenset({broadcast, reshape, permute, slice_, flip, concatenate})
+# A slice that does not lie in one piece is copied out of its source if it has no more bytes than this.
+_WORTH_A_COPY = 1 << 16
+
+
+def lay_out(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array] | None:
+    """The results when nothing but layout is to be done; None when there is something to compute."""
+    if any(node.op not in LAYOUT and node not in known and node.op is not constant_op for node in order):
+        return None
+    made: dict[Node, Any] = dict(known)
+    for node in order:
+        if node not in made:
+            assert node.op.evaluate is not None
+            made[node] = node.op.evaluate(*[made[o] for o in node.operands], **dict(node.attributes))
+    return [_dense(made[node], node) for node in wanted]
+
+
+def cut_out(
+    order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]
+) -> tuple[list[Node], dict[Node, Array]]:
+    """The graph with slices of known data as data themselves: the next batch of a data set runs the same program."""
+    parts: dict[Node, Array] = {}
+    asked = set(wanted)
+    for node in order:
+        if node.op is slice_ and node not in known and node not in asked:
+            (source,) = node.operands
+            whole = parts.get(source) if source in parts else known.get(source)
+            if whole is not None:
+                part = slice_.evaluate(whole, **dict(node.attributes))  # type: ignore[misc]
+                if is_dense(part) or part.nbytes <= _WORTH_A_COPY:
+                    parts[node] = np.ascontiguousarray(part).reshape(part.shape)
+    if not parts:
+        return order, known
+    given = {**known, **parts}
+    return toposort(wanted, stop=given.__contains__), given
+
+
+def _dense(value: Any, node: Node) -> Array:
+    array = np.asarray(value).view()
+    return array if is_dense(array) and array.shape == shape_of(node.type) else np.array(array, order="C")

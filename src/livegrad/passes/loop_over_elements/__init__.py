@@ -1,0 +1,74 @@
+"""The `loop_over_elements` pass: loop bodies that compute rows, columns and slices compute them element by element.
+
+For the CPU. A loop whose body writes part of a tensor, or has such a loop inside, becomes a nest of loops over
+elements. `scalarise_loops` and the scheduler make one kernel of it, which writes in place. A loop for which that cannot
+be proven stays a loop over whole tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from livegrad.ir.function import map_results
+from livegrad.ir.node import Attribute, Function, Node, make_node
+from livegrad.ir.propagate_lines import propagates_lines
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.walk import nodes_of, ops_in
+from livegrad.ops.aggregate import get, make, make_tuple
+from livegrad.ops.control import parameters_of, while_loop
+from livegrad.ops.rules import zero
+from livegrad.passes.in_place_loops import writes_in_place
+from livegrad.passes.loop_over_elements.bodies import expand_condition, expand_function, with_unused_parameters
+from livegrad.passes.loop_over_elements.cost import gains_by_elements
+from livegrad.passes.loop_over_elements.elements import NotExpanded
+from livegrad.passes.loop_over_elements.versions import LOOPS, first_argument, is_array
+from livegrad.passes.scalarise_loops import scalarise_loops
+
+
+def loop_over_elements(function: Function) -> Function:
+    """The function with loops over elements in place of loops that write parts of tensors."""
+    return expand_loops(function, gains_by_elements) if not ops_in(function).isdisjoint(LOOPS) else function
+
+
+@propagates_lines
+def expand_loops(function: Function, is_chosen: Callable[[Node], bool]) -> Function:
+    """The function with loops over elements in place of the chosen loops, where one kernel can run them."""
+    return map_results(function, lambda node: _expand(node, is_chosen))
+
+
+def _expand(node: Node, is_chosen: Callable[[Node], bool]) -> Node | None:
+    if node.op is get and node.operands[0].op is make:
+        return node.operands[0].operands[node.attribute("index")]
+    if node.op not in LOOPS or not is_chosen(node):
+        return None
+    try:
+        with originating_from(node.origins):
+            loop = _by_element(node)
+    except NotExpanded:
+        return None
+    if not _is_in_place(loop):
+        return None
+    return make_tuple(*[get(loop, index=index) for index in range(node.attribute("carried"))])
+
+
+def _by_element(node: Node) -> Node:
+    """The loop over elements, with scratch tensors behind its carried values."""
+    first, carried, body = first_argument(node), node.attribute("carried"), node.attribute("body")
+    destinations = [1 + i if is_array(type) else None for i, type in enumerate(body.result_types)]
+    expanded = expand_function(body, destinations, at=1 + carried, constant_from=1 + carried)
+    scratch = [zero(type) for type in expanded.scratch]
+    operands = (*node.operands[: first + carried], *scratch, *node.operands[first + carried :])
+    changes: dict[str, Attribute] = {"body": expanded.function, "carried": carried + len(scratch)}
+    if node.op is while_loop:
+        condition = expand_condition(node.attribute("condition"))
+        changes["condition"] = with_unused_parameters(condition, carried, expanded.scratch)
+    return make_node(node.op, operands, tuple([(name, changes.get(name, value)) for name, value in node.attributes]))
+
+
+def _is_in_place(loop: Node) -> bool:
+    """Whether one kernel can run the loop, once its numbers are scalars."""
+    parameters = parameters_of([operand.type for operand in loop.operands])
+    alone = make_node(loop.op, parameters, loop.attributes)
+    function = scalarise_loops(Function("nest", parameters, (alone,)))
+    loops = [node for node in nodes_of(function) if node.op in LOOPS]
+    return bool(loops) and all(map(writes_in_place, loops))

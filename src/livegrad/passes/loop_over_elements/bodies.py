@@ -1,0 +1,381 @@
+"""Rewrites the functions of a nest so that they compute tensors element by element, in loops that write in place.
+
+In: the body of a loop, or a branch inside. Tensors that need memory of their own are written to scratch tensors. These
+are further carried values, which the nest gets from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from livegrad.ir.function import inline, make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Attribute, Function, Key, Node, make_node
+from livegrad.ir.op import Op
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.types import Tensor, Type, i64, inner_types
+from livegrad.ir.walk import exchanged_functions, substitute
+from livegrad.ops.aggregate import get
+from livegrad.ops.assignment import assign
+from livegrad.ops.control import parameters_of, while_loop
+from livegrad.ops.elementwise import add
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, sizes
+from livegrad.passes.loop_over_elements.dependence import may_read_behind
+from livegrad.passes.loop_over_elements.elements import Elements, Index, NotExpanded, loops_over
+from livegrad.passes.loop_over_elements.sink import sink_into_regions
+from livegrad.passes.loop_over_elements.versions import (
+    BRANCHES,
+    LOOPS,
+    UPDATES,
+    Versions,
+    branch_destinations,
+    first_argument,
+    is_array,
+    number_of_elements,
+)
+
+_MOST_ATTEMPTS = 40
+
+
+class Expanded(NamedTuple):
+    """A function that computes by element; scratch tensors are further parameters and its last results."""
+
+    function: Function
+    scratch: tuple[Tensor, ...]
+
+
+class _Retry(Exception):
+    """The plan changed: what a loop reads and writes overlaps."""
+
+
+def expand_function(
+    function: Function, destinations: Sequence[int | None], at: int, constant_from: int, fresh: Sequence[Tensor] = ()
+) -> Expanded:
+    """The function element by element.
+
+    `destinations` says for each result in memory which parameter it replaces; positions behind all parameters are those
+    of `fresh` tensors. These and the scratch tensors are parameters from position `at` on. Nothing writes the
+    parameters from `constant_from` on.
+    """
+    function = sink_into_regions(function, constant_from)
+    versions = Versions(function, destinations)
+    for _ in range(_MOST_ATTEMPTS):
+        versions.resolve()
+        try:
+            return _Body(versions, at, fresh).expand()
+        except _Retry:
+            continue
+    raise NotExpanded
+
+
+@dataclass
+class _Place:
+    """Memory for the versions of one tensor, and its last version."""
+
+    last: Node
+
+
+class _Body:
+    """One attempt to write a function by element, by a plan of its versions."""
+
+    def __init__(self, versions: Versions, at: int, fresh: Sequence[Tensor]) -> None:
+        self._versions, self._at = versions, at
+        function = versions.function
+        self._inputs = [input_node(Key("value"), type) for type in function.parameter_types]
+        self._fresh = [_Place(input_node(Key("fresh"), type)) for type in fresh]
+        self._fresh_inputs = [place.last for place in self._fresh]
+        self._scratch: list[_Place] = []
+        self._scratch_inputs: list[Node] = []
+        self.memory: dict[Node, Node] = {}
+        self.numbers: dict[Node, Node] = {}
+        self._places: dict[Node, _Place] = {}  # by version
+        self._regions: dict[Node, Node] = {}
+        self._own: list[_Place | None] = []
+        for parameter, given in zip(function.parameters, self._inputs, strict=True):
+            self._own.append(None)
+            if is_array(given.type):
+                self.memory[parameter] = given
+                self._own[-1] = self._places[given] = _Place(given)
+            else:
+                self.numbers[parameter] = lookup(given) if isinstance(given.type, Tensor) else given
+
+    def expand(self) -> Expanded:
+        function = self._versions.function
+        for node in self._versions.nodes:
+            if node not in self.memory and node not in self.numbers:
+                with originating_from(node.origins):
+                    self._emit(node)
+        rewritten = self._versions.rewritten()
+        for number in self._in_order(rewritten):
+            self._rewrite(number)
+        results = [self._result(number) for number in range(len(function.results))]
+        inputs = [*self._inputs[: self._at], *self._fresh_inputs, *self._scratch_inputs, *self._inputs[self._at :]]
+        ends = [place.last for place in self._scratch]
+        made = make_function(function.name, inputs, [*results, *ends])
+        return Expanded(made, tuple([node.type for node in self._scratch_inputs]))  # type: ignore[misc]
+
+    def _in_order(self, rewritten: list[int]) -> list[int]:
+        return rewritten
+
+    # --- results ---
+
+    def _destination(self, number: int) -> _Place | None:
+        position = self._versions.destinations[number]
+        if position is None:
+            return None
+        return self._own[position] if position < len(self._own) else self._fresh[position - len(self._own)]
+
+    def _rewrite(self, number: int) -> None:
+        """Writes a result as a whole over its parameter's last version."""
+        result, place = self._versions.function.results[number], self._destination(number)
+        assert place is not None
+        self._write(place, assign, result, result, None)
+
+    def _result(self, number: int) -> Node:
+        result, place = self._versions.function.results[number], self._destination(number)
+        if place is not None:
+            return place.last
+        return self._as_argument(result)
+
+    # --- nodes ---
+
+    def _emit(self, node: Node) -> None:
+        if is_array(node.type):
+            self._emit_array(node)
+        elif node.op in (*LOOPS, *BRANCHES):
+            self._emit_region(node)
+        elif node.op is get and node.operands[0] in self._regions:
+            self._take(node, get(self._regions[node.operands[0]], index=node.attribute("index")))
+        elif isinstance(node.type, Tensor):
+            self.numbers[node] = self._number(node)
+        elif node.op is lookup:
+            tensor, *index = node.operands
+            places = tuple([self.numbers[i] for i in index])
+            self.numbers[node] = self.numbers[tensor] if tensor in self.numbers else self._looked_up(node, places)
+        elif any(isinstance(inner, Tensor) for o in (node, *node.operands) for inner in inner_types(o.type)):
+            raise NotExpanded
+        else:
+            operands = tuple([self.numbers[operand] for operand in node.operands])
+            self.numbers[node] = make_node(node.op, operands, node.attributes) if operands else node
+
+    def _take(self, node: Node, value: Node) -> None:
+        self.numbers[node] = lookup(value) if isinstance(value.type, Tensor) else value
+
+    def _looked_up(self, node: Node, index: Index) -> Node:
+        elements = Elements(self.memory, self.numbers)
+        tensor = node.operands[0]
+        return elements.read(node, tensor, index) if tensor in self.memory else elements.found(node, list(index))
+
+    def _number(self, node: Node) -> Node:
+        """A tensor of rank 0, as a scalar."""
+        if node.op in UPDATES:
+            before, after = (self.numbers[operand] for operand in node.operands)
+            return after if node.op is assign else add(before, after)
+        return Elements(self.memory, self.numbers).element(node, ())
+
+    def _emit_array(self, node: Node) -> None:
+        if node.op in UPDATES:
+            base, value, *indices = node.operands
+            place = self._writable(base, (node, 0) in self._versions.copied)
+            if not is_array(value.type):
+                number = self.numbers[value]
+                places = [self.numbers[index] for index in indices]
+                self._set_version(node, place, node.op(place.last, number, *places))
+            else:
+                self._write(place, node.op, node, value, indices)
+                self.memory[node] = place.last
+        elif node.op in BRANCHES:
+            self._emit_region(node)
+        elif node.op is get:
+            if node.operands[0] not in self._regions:
+                raise NotExpanded
+        elif node in self._versions.stored:
+            place = self._new_place(node.type)
+            self._write(place, assign, node, node, None)
+            self.memory[node] = place.last
+
+    # --- memory ---
+
+    def _new_place(self, type: Type) -> _Place:
+        assert isinstance(type, Tensor)
+        scratch = input_node(Key("scratch"), type)
+        self._scratch_inputs.append(scratch)
+        self._scratch.append(_Place(scratch))
+        self._places[scratch] = self._scratch[-1]
+        return self._scratch[-1]
+
+    def _set_version(self, node: Node, place: _Place, version: Node) -> None:
+        place.last = self.memory[node] = version
+        self._places[version] = place
+
+    def _writable(self, node: Node, copied: bool) -> _Place:
+        """Where a tensor lies, or a copy of it."""
+        version = self.memory[node]
+        place = self._places[version]
+        if not copied:
+            if place.last is not version:
+                raise NotExpanded
+            return place
+        copy = self._new_place(node.type)
+
+        def point(index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
+            return (assign(state[0], lookup(version, *index), *index),)
+
+        copy.last = loops_over(sizes(node), point, (copy.last,))[0]
+        self._places[copy.last] = copy
+        return copy
+
+    def _write(self, place: _Place, op: Op, writer: Node, value: Node, indices: Sequence[Node] | None) -> None:
+        """Writes all elements of a value over the last version of a tensor, at indices or at their own."""
+        extents = sizes(value)
+        before = place.last
+        variables = tuple([input_node(Key("point"), i64) for _ in extents])
+        target = input_node(Key("target"), before.type)
+        memory = {node: target if version is before else version for node, version in self.memory.items()}
+        elements = Elements(memory, self.numbers)
+        if value is writer and value not in memory:
+            element = elements.element(value, variables)
+        else:
+            element = elements.at(writer, value, variables)
+        places = variables if indices is None else [elements.at(writer, index, variables) for index in indices]
+        for read in elements.reads:
+            if memory[read.tensor] is target and (
+                read.index is None or may_read_behind(places, read.index, variables, extents)
+            ):
+                self._separate(writer, value, indices or (), read.reader)
+        written = [element, *places]
+
+        def point(index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
+            given = {target: state[0], **dict(zip(variables, index, strict=True))}
+            return (op(state[0], *substitute(written, given)),)
+
+        place.last = loops_over(extents, point, (before,))[0]
+        self._places[place.last] = place
+
+    def _separate(self, writer: Node, value: Node, indices: Sequence[Node], reader: Node) -> None:
+        """Changes the plan so that a reader reads before the writer writes."""
+        versions = self._versions
+        roots = [root for root in (value, *indices) if reader in versions.tree(root)]
+        around = [node for root in roots for node in versions.tree(root) if reader in versions.tree(node)]
+        computed = [node for node in around if not versions.in_memory(node)]
+        smallest = min(computed, key=number_of_elements, default=None)
+        if smallest is not None and number_of_elements(smallest) < number_of_elements(value):
+            versions.stored.add(smallest)
+        elif computed and roots[0] in computed:
+            versions.stored.add(roots[0])
+        elif writer.op in UPDATES and (writer, 0) not in versions.copied:
+            versions.copied.add((writer, 0))
+        else:
+            raise NotExpanded
+        raise _Retry
+
+    # --- loops and branches inside ---
+
+    def _as_argument(self, node: Node) -> Node:
+        if is_array(node.type):
+            return self.memory[node]
+        number = self.numbers[node]
+        return broadcast(number, shape=(), axes=()) if isinstance(node.type, Tensor) else number
+
+    def _emit_region(self, node: Node) -> None:
+        if node.op in LOOPS:
+            self._loop(node)
+        else:
+            self._branch(node)
+
+    def _arguments(self, node: Node, written: Sequence[int]) -> tuple[list[Node], dict[int, _Place]]:
+        """The arguments of a loop or branch, and where those lie that it writes."""
+        places: dict[int, _Place] = {}
+        arguments: list[Node] = []
+        for number, operand in enumerate(node.operands):
+            if number in written and is_array(operand.type):
+                places[number] = self._writable(operand, (node, number) in self._versions.copied)
+                arguments.append(places[number].last)
+            else:
+                arguments.append(self._as_argument(operand))
+        return arguments, places
+
+    def _loop(self, node: Node) -> None:
+        first, carried, body = first_argument(node), node.attribute("carried"), node.attribute("body")
+        destinations = [1 + i if is_array(type) else None for i, type in enumerate(body.result_types)]
+        expanded = expand_function(body, destinations, at=1 + carried, constant_from=1 + carried)
+        arguments, places = self._arguments(node, range(first, first + carried))
+        scratch = [self._new_place(type) for type in expanded.scratch]
+        operands = [*arguments[: first + carried], *[own.last for own in scratch], *arguments[first + carried :]]
+        changes: dict[str, Attribute] = {"body": expanded.function, "carried": carried + len(scratch)}
+        if node.op is while_loop:
+            condition = expand_condition(node.attribute("condition"))
+            changes["condition"] = with_unused_parameters(condition, carried, expanded.scratch)
+        attributes = tuple([(name, changes.get(name, value)) for name, value in node.attributes])
+        loop = self._regions[node] = make_node(node.op, tuple(operands), attributes)
+        for number in range(carried):
+            if first + number in places:
+                self._set_version(get(node, index=number), places[first + number], get(loop, index=number))
+        for number, own in enumerate(scratch):
+            own.last = get(loop, index=carried + number)
+            self._places[own.last] = own
+
+    def _branch(self, node: Node) -> None:
+        inner = list(branch_destinations(node))
+        types = node.functions[0].result_types
+        arguments, places = self._arguments(node, [1 + position for position in inner if position is not None])
+        number = len(arguments) - 1
+        fresh: list[Tensor] = []
+        for result, type in enumerate(types):
+            if is_array(type) and inner[result] is None:
+                inner[result] = number + len(fresh)
+                fresh.append(type)  # type: ignore[arg-type]
+        own = [self._new_place(type) for type in fresh]
+        ways = [expand_function(way, inner, at=number, constant_from=number, fresh=fresh) for way in node.functions]
+        scratch = [[self._new_place(type) for type in way.scratch] for way in ways]
+        every = [place for places in scratch for place in places]
+        exchange: dict[Function, Function] = {}
+        for way, given, mine in zip(node.functions, ways, scratch, strict=True):
+            before = sum(len(other) for other in scratch[: scratch.index(mine)])
+            exchange[way] = _with_all_scratch(given, [p.last.type for p in every], before)
+        operands = (*arguments, *[p.last for p in own], *[p.last for p in every])
+        branch = make_node(node.op, operands, exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
+        self._regions[node] = branch
+        packed = len(types) + len(every) > 1
+        for result, type in enumerate(types):
+            value = get(branch, index=result) if packed else branch
+            position = inner[result]
+            original = get(node, index=result) if len(types) > 1 else node
+            if position is not None and is_array(type):
+                place = places[1 + position] if position < number else own[position - number]
+                self._set_version(original, place, value)
+            elif len(types) == 1:
+                self._take(node, value)
+        for offset, place in enumerate(every):
+            place.last = get(branch, index=len(types) + offset) if packed else branch
+            self._places[place.last] = place
+
+
+def _with_all_scratch(way: Expanded, types: Sequence[Type], before: int) -> Function:
+    """A branch that also takes and returns the scratch tensors of the other branches."""
+    own, number = way.function.parameter_types, len(way.scratch)
+    plain = len(own) - number
+    parameters = parameters_of([*own[:plain], *types])
+    results = inline(way.function, [*parameters[:plain], *parameters[plain + before : plain + before + number]])
+    kept = len(results) - number
+    scratch = list(parameters[plain:])
+    scratch[before : before + number] = results[kept:]
+    return Function(way.function.name, parameters, (*results[:kept], *scratch))
+
+
+def expand_condition(condition: Function) -> Function:
+    """The condition of a loop, element by element; it only reads."""
+    expanded = expand_function(condition, [None], at=len(condition.parameters), constant_from=0)
+    if expanded.scratch:
+        raise NotExpanded
+    return expanded.function
+
+
+def with_unused_parameters(function: Function, at: int, types: Sequence[Type]) -> Function:
+    """The function with further parameters from a position on."""
+    own = function.parameter_types
+    parameters = parameters_of([*own[:at], *types, *own[at:]])
+    return Function(function.name, parameters, inline(function, [*parameters[:at], *parameters[at + len(types) :]]))

@@ -1,0 +1,343 @@
+"""The element of a tensor at an index, as a scalar expression that reads tensors in memory.
+
+In: a tensor that a loop body computes by elementwise ops, movements of elements, lookups and reductions. Called by
+`bodies`, for one nest of loops over elements at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from livegrad.ir.leaves import constant, constant_op
+from livegrad.ir.node import Node, make_node
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.types import Scalar, Tensor, i64
+from livegrad.ops.comparison import bit_and, bit_not, bit_or, equal, greater, greater_equal, is_nan, less
+from livegrad.ops.control import check, make_for_loop
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import add, maximum, minimum, mul, select
+from livegrad.ops.failing import known_integer
+from livegrad.ops.indexing import lookup, lookup_or
+from livegrad.ops.movement import (
+    broadcast,
+    concatenate,
+    flip,
+    iota,
+    pad,
+    permute,
+    reshape,
+    sizes,
+    slice_,
+    squeezed_axes,
+)
+from livegrad.ops.reduction import arg_reduce, fold_start, reduce
+
+_MOST_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
+_COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
+MOVEMENTS = frozenset({broadcast, concatenate, flip, pad, permute, reshape, slice_})
+Index = tuple[Node, ...]
+
+
+class NotExpanded(Exception):
+    """A body computes what has no elements of its own, or is not worth the expansion."""
+
+
+class Read(NamedTuple):
+    """A read of a tensor in memory: who reads, which tensor, and where; None inside a loop of its own."""
+
+    reader: Node
+    tensor: Node
+    index: Index | None
+
+
+def is_computed_by_element(node: Node) -> bool:
+    """Whether each element of a tensor is a scalar expression of elements of its operands."""
+    if not isinstance(node.type, Tensor):
+        return False
+    if node.op in (reduce, arg_reduce):
+        return node.operands[0].type.element.name not in ("f16", "bf16")  # type: ignore[union-attr]
+    return node.op.elementwise or node.op in MOVEMENTS or node.op in (iota, lookup, lookup_or, check)
+
+
+def whole(number: int) -> Node:
+    return constant(number, i64)
+
+
+def shifted(index: Node, start: int, step: int) -> Node:
+    """`start + step * index`, with few operations."""
+    if index.op is constant_op:
+        return whole(start + step * index.attribute("value"))
+    if step == -1:
+        return start - index
+    scaled = index if step == 1 else index * step
+    return scaled if start == 0 else scaled + start
+
+
+@dataclass
+class Elements:
+    """Scalar expressions over one set of tensors in memory.
+
+    `memory` has the tensors that lie in memory and `numbers` the values of rank 0 and scalars, by the node of the body
+    that they stand for.
+    """
+
+    memory: Mapping[Node, Node]
+    numbers: Mapping[Node, Node]
+    reads: list[Read] = field(default_factory=list)
+    _known: dict[tuple[Node, Index], Node] = field(default_factory=dict)
+    _inside: int = 0  # how many loops of reductions are open
+
+    def element(self, node: Node, index: Index) -> Node:
+        """The scalar that a node has at an index; of a scalar, itself."""
+        pending: list[tuple[Node, Index, list[tuple[Node, Index]] | None]] = [(node, index, None)]
+        while pending:
+            current, at, needs = pending.pop()
+            if (current, at) in self._known:
+                continue
+            if needs is not None:
+                operands = [self._known[need] for need in needs]
+                with originating_from(current.origins):
+                    self._known[current, at] = self._build(current, operands, at)
+                continue
+            found = self._leaf(current, at)
+            if found is not None:
+                self._known[current, at] = found
+                continue
+            needs = self._needs(current, at)
+            pending.append((current, at, needs))
+            pending += [(operand, below, None) for operand, below in needs]
+            if len(self._known) > _MOST_ELEMENTS:
+                raise NotExpanded
+        return self._known[node, index]
+
+    def _leaf(self, node: Node, index: Index) -> Node | None:
+        """What needs nothing below it."""
+        if node in self.numbers:
+            return self.numbers[node]
+        if node.op is constant_op and not node.operands:
+            return node
+        if node.op is iota:
+            along = index[node.attribute("axis")]
+            element = node.type.element  # type: ignore[union-attr]
+            return along if element is i64 else cast(along, type=element)
+        return None
+
+    def at(self, reader: Node, node: Node, index: Index) -> Node:
+        """The element of an operand of a reader: read from memory, or computed."""
+        return self.read(reader, node, index) if node in self.memory else self.element(node, index)
+
+    def read(self, reader: Node, tensor: Node, index: Index) -> Node:
+        """The element of a tensor in memory."""
+        self.reads.append(Read(reader, tensor, None if self._inside else index))
+        return lookup(self.memory[tensor], *index)
+
+    # --- one node ---
+
+    def _needs(self, node: Node, index: Index) -> list[tuple[Node, Index]]:
+        """The elements below it, without those that lie in memory."""
+        if not is_computed_by_element(node):
+            raise NotExpanded
+        if node.op in (reduce, arg_reduce):
+            return []
+        if node.op.elementwise or node.op is check:
+            needs = [(operand, index if isinstance(operand.type, Tensor) else ()) for operand in node.operands]
+        elif node.op is lookup or node.op is lookup_or:
+            needs = [(operand, index) for operand in node.operands[1:]]
+        elif node.op is concatenate:
+            needs = list(zip(node.operands, self._parts(node, index), strict=True))
+        elif node.op is pad:
+            needs = [(node.operands[0], self._behind_border(node, index)[1]), (node.operands[1], ())]
+        else:
+            needs = [(node.operands[0], moved_index(node, index))]
+        return [(operand, at) for operand, at in needs if operand not in self.memory]
+
+    def _build(self, node: Node, below: list[Node], index: Index) -> Node:
+        supply = iter(below)
+
+        def operand(place: int, at: Index) -> Node:
+            own = node.operands[place]
+            return self.read(node, own, at) if own in self.memory else next(supply)
+
+        if node.op in (reduce, arg_reduce):
+            return self._reduced(node, index)
+        if node.op.elementwise or node.op is check:
+            operands = [operand(place, index) for place in range(len(node.operands))]
+            return make_node(node.op, tuple(operands), node.attributes)
+        if node.op is lookup:
+            return self.found(node, [operand(place, index) for place in range(1, len(node.operands))])
+        if node.op is lookup_or:
+            source = node.operands[0]
+            if source not in self.memory:
+                raise NotExpanded
+            self.reads.append(Read(node, source, None))
+            others = [operand(place, index) for place in range(1, len(node.operands))]
+            return lookup_or(self.memory[source], *others)
+        if node.op is concatenate:
+            return self._joined(node, [operand(p, at) for p, at in enumerate(self._parts(node, index))], index)
+        if node.op is pad:
+            inside, behind = self._behind_border(node, index)
+            value, fill = operand(0, behind), operand(1, ())
+            return value if inside is None else select(inside, value, fill)
+        return operand(0, moved_index(node, index))
+
+    def found(self, node: Node, index: list[Node]) -> Node:
+        """The element that a lookup finds: in memory, or computed for the index that is looked up."""
+        source = node.operands[0]
+        if source in self.memory:
+            return self.read(node, source, tuple(index))
+        bounds = enumerate(zip(index, sizes(source), strict=True))
+        within = [_checked(place, size, axis) for axis, (place, size) in bounds]
+        return self.element(source, tuple(within))
+
+    def _behind_border(self, node: Node, index: Index) -> tuple[Node | None, Index]:
+        """Whether an index is inside what a pad surrounds, None for always; and the index there, or any valid one."""
+        inside: Node | None = None
+        places: list[Node] = []
+        for axis, (place, size) in enumerate(zip(index, sizes(node.operands[0]), strict=True)):
+            low, high, interior = (node.attribute(name)[axis] for name in ("low", "high", "interior"))
+            if not size:
+                raise NotExpanded
+            behind = shifted(place, -low, 1)
+            here: Node | None = None
+            if interior:
+                here = equal(behind % (interior + 1), 0)
+                behind = behind // (interior + 1)
+            for needed, bound in ((low, greater_equal(behind, 0)), (high, less(behind, size))):
+                if needed:
+                    here = bound if here is None else here & bound
+            if here is None:
+                places.append(behind)
+                continue
+            places.append(select(here, behind, whole(0)))
+            inside = here if inside is None else inside & here
+        return inside, tuple(places)
+
+    def _parts(self, node: Node, index: Index) -> list[Index]:
+        """For each joined tensor an index into it: the one that is meant if it is that tensor's turn."""
+        axis, start, found = node.attribute("axis"), 0, list[Index]()
+        for part in node.operands:
+            size = sizes(part)[axis]
+            if not size:
+                raise NotExpanded
+            behind = shifted(index[axis], -start, 1)
+            here = greater_equal(behind, 0) & less(behind, size)
+            found.append((*index[:axis], select(here, behind, whole(0)), *index[axis + 1 :]))
+            start += size
+        return found
+
+    def _joined(self, node: Node, values: list[Node], index: Index) -> Node:
+        axis, start, result = node.attribute("axis"), 0, values[0]
+        for part, before, value in zip(node.operands[1:], node.operands, values[1:], strict=False):
+            start += sizes(before)[axis]
+            result = select(less(index[axis], start), result, value)
+            assert sizes(part)[axis]
+        return result
+
+    # --- reductions ---
+
+    def _reduced(self, node: Node, index: Index) -> Node:
+        """A loop over what is reduced, with its result so far in a register."""
+        source = node.operands[0]
+        axes = node.attribute("axes") if node.op is reduce else (node.attribute("axis"),)
+        extents = [sizes(source)[axis] for axis in axes]
+        if node.op is arg_reduce:
+            return self._best(node, index, axes[0], extents[0])
+        element: Scalar = source.type.element  # type: ignore[union-attr]
+        combine = _COMBINE[node.attribute("kind")]
+
+        def add_point(inner: Index, total: tuple[Node, ...]) -> tuple[Node, ...]:
+            return (combine(total[0], self.at(node, source, _merged(index, axes, inner))),)
+
+        if not axes:
+            return self.at(node, source, index)
+        start = constant(fold_start(node.attribute("kind"), element), element)
+        return self._loops(extents, add_point, (start,))[0]
+
+    def _best(self, node: Node, index: Index, axis: int, extent: int) -> Node:
+        """The first place of the greatest or least element; of NaNs the first."""
+        source, largest = node.operands[0], node.attribute("kind") == "argmax"
+        if source.type.element.kind == "bool":  # type: ignore[union-attr]
+            raise NotExpanded
+
+        def compare(inner: Index, best: tuple[Node, ...]) -> tuple[Node, ...]:
+            value = self.at(node, source, _merged(index, (axis,), inner))
+            better = greater(value, best[0]) if largest else less(value, best[0])
+            if value.type.kind == "float":  # type: ignore[union-attr]
+                better = bit_or(better, bit_and(is_nan(value), bit_not(is_nan(best[0]))))
+            return select(better, value, best[0]), select(better, inner[0], best[1])
+
+        first = self.at(node, source, _merged(index, (axis,), (whole(0),)))
+        return self._loops([extent], compare, (first, whole(0)))[1]
+
+    def _loops(self, extents: Sequence[int], body: object, start: tuple[Node, ...]) -> tuple[Node, ...]:
+        self._inside += 1
+        try:
+            return loops_over(extents, body, start)  # type: ignore[arg-type]
+        finally:
+            self._inside -= 1
+
+
+def _merged(index: Index, axes: Sequence[int], inner: Index) -> Index:
+    """The index into what is reduced: `inner` along the axes that are, `index` along the others."""
+    kept, reduced = iter(index), dict(zip(axes, inner, strict=True))
+    rank = len(index) + len(axes)
+    return tuple([reduced[axis] if axis in reduced else next(kept) for axis in range(rank)])
+
+
+def _checked(place: Node, size: int, axis: int) -> Node:
+    """An index as an i64 that is checked to be in range."""
+    known = known_integer(place)
+    if known is not None and 0 <= known < size:
+        return whole(known)
+    wide = place if place.type is i64 else cast(place, type=i64)
+    inside = greater_equal(wide, 0) & less(wide, size)
+    return check(wide, inside, message=f"index out of range for axis {axis}")
+
+
+def moved_index(node: Node, index: Index) -> Index:
+    """The index into the operand of an op that only moves elements."""
+    source = sizes(node.operands[0]) if isinstance(node.operands[0].type, Tensor) else ()
+    if node.op is broadcast:
+        axes = node.attribute("axes")
+        return tuple([whole(0) if size == 1 else index[axis] for size, axis in zip(source, axes, strict=True)])
+    if node.op is permute:
+        axes = node.attribute("axes")
+        return tuple([index[axes.index(axis)] for axis in range(len(axes))])
+    if node.op is slice_:
+        starts, steps = node.attribute("start"), node.attribute("step")
+        return tuple([shifted(i, a, s) for i, a, s in zip(index, starts, steps, strict=True)])
+    if node.op is flip:
+        flipped = node.attribute("axes")
+        return tuple([shifted(i, source[axis] - 1, -1) if axis in flipped else i for axis, i in enumerate(index)])
+    assert node.op is reshape
+    target = sizes(node)
+    kept = squeezed_axes(source, target)
+    if kept is not None:
+        return tuple([whole(0) if axis is None else index[axis] for axis in kept])
+    number = index[0] if index else whole(0)
+    for place, size in zip(index[1:], target[1:], strict=True):
+        number = number * size + place
+    places: list[Node] = []
+    for size in reversed(source[1:]):
+        places.append(number % size)
+        number = number // size
+    return (number, *reversed(places)) if source else ()
+
+
+def loops_over(extents: Sequence[int], body: object, start: tuple[Node, ...]) -> tuple[Node, ...]:
+    """A nest of loops over a space, in row-major order: `state = body(index, state)` at each point."""
+
+    def level(axis: int, index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
+        if axis == len(extents):
+            return body(index, state)  # type: ignore[operator]
+        if extents[axis] == 1:
+            return level(axis + 1, (*index, whole(0)), state)
+
+        def along(position: Node, *inner: Node) -> tuple[Node, ...]:
+            return level(axis + 1, (*index, position), inner)
+
+        return make_for_loop(whole(extents[axis]), along, *state)
+
+    return start if 0 in extents else level(0, (), start)

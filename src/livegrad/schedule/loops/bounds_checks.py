@@ -1,0 +1,177 @@
+"""The loop pass `eliminate_bounds_checks`: proves from loop indices and constants that indices are in range.
+
+Each read and write by index then says which of its axes need no check (`in_range`). Comparisons that are decided
+disappear with the selects that they decide, such as the wrap-around of a negative index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from livegrad.ir.leaves import constant, constant_op
+from livegrad.ir.node import Attribute, Function, Node, make_node
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.types import Tensor, bool_
+from livegrad.ir.walk import exchanged_functions, nodes_of, ops_below, rebuild
+from livegrad.ops.aggregate import get, make, make_tuple
+from livegrad.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
+from livegrad.ops.control import cond, for_loop, while_loop
+from livegrad.ops.elementwise import select
+from livegrad.ops.indexing import lookup, lookup_or
+from livegrad.passes.affine_bounds import Affine, any_number, form_of, index_below
+from livegrad.passes.regions import region_of
+from livegrad.passes.unguard_invariants import unguard_invariants
+from livegrad.schedule.indexed_writes import indices_of
+from livegrad.schedule.loops.nest import LoopNest
+
+_LOOPS = (for_loop, while_loop)
+# A function that several nodes run is analysed for each of them: a program that shares many is left as it is.
+_MOST_NODES = 20_000
+_MOST_ROUNDS = 4
+
+Forms = Sequence[Affine | None]
+
+
+def eliminate_bounds_checks(nest: LoopNest) -> LoopNest:
+    """Removes the bounds checks of a kernel's loops that cannot fail."""
+    stages = nest.kernel.stages
+    if not nest.kernel.wholes or not any(_has_loops(stage.body) for stage in stages):
+        return nest
+    bodies = [_without_checks(stage.body) for stage in stages]
+    return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
+
+
+def optimise_scalar_loops(nest: LoopNest) -> LoopNest:
+    """Has LLVM vectorise, interleave and unroll the loops of a kernel without lanes of its own."""
+    if nest.lanes > 1 or not any(_has_loops(stage.body) for stage in nest.kernel.stages):
+        return nest
+    bases = [buffer.base for buffer in nest.step.wholes]
+    return nest.replace(memories=tuple(map(bases.index, bases)))
+
+
+def _has_loops(function: Function) -> bool:
+    return not ops_below(function).isdisjoint(_LOOPS)
+
+
+@lru_cache(maxsize=1024)
+def _without_checks(function: Function) -> Function:
+    """The function after as many rounds as prove something new.
+
+    A read that cannot fail any more needs no guard, and then more is known about what is computed from it.
+    """
+    for _ in range(_MOST_ROUNDS):
+        # Positions in the domain are any numbers: lanes behind its end have some, too.
+        proven = _Proving().function(function, [any_number(p.type) for p in function.parameters])
+        function = unguard_invariants(proven)
+        if function is proven:
+            break
+    return function
+
+
+class _Proving:
+    """One run of the pass; counts the nodes that it has seen."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+
+    def function(self, function: Function, arguments: Forms) -> Function:
+        """The function, with what these arguments prove."""
+        done = {parameter: parameter for parameter in function.parameters}
+        forms = dict(zip(function.parameters, arguments, strict=True))
+        results = self._results(function, done, forms)
+        if results == function.results:
+            return function
+        changed = Function(function.name, function.parameters, results)
+        changed.places.update(function.places)
+        return changed
+
+    def _results(
+        self, function: Function, done: dict[Node, Node], forms: dict[Node, Affine | None]
+    ) -> tuple[Node, ...]:
+        """The results over what is done already, whose forms are known."""
+        order = nodes_of(function)
+        self.nodes += len(order)
+        for node in order:
+            if node in done:
+                continue
+            operands = tuple([done[operand] for operand in node.operands])
+            with originating_from(node.origins):
+                new = done[node] = self._node(node, operands, forms)
+            if new not in forms:
+                forms[new] = form_of(new, [forms[operand] for operand in new.operands])
+        return tuple([done[result] for result in function.results])
+
+    def _node(self, node: Node, operands: tuple[Node, ...], forms: dict[Node, Affine | None]) -> Node:
+        if node.functions:
+            return self._region(node, operands, forms)
+        if node.op is get and operands[0].op is make:
+            return operands[0].operands[node.attribute("index")]
+        rebuilt = rebuild(node, operands)
+        if indices_of(rebuilt):
+            return _access(rebuilt, [forms[index] for index in indices_of(rebuilt)])
+        if node.op is select and operands[0].op is constant_op:
+            return operands[1 if operands[0].attribute("value") else 2]
+        return _decided(rebuilt, [forms[operand] for operand in operands])
+
+    def _region(self, node: Node, operands: tuple[Node, ...], table: dict[Node, Affine | None]) -> Node:
+        """A node that runs functions: a loop's index is below its number of iterations, what it carries is unknown."""
+        forms = [table[operand] for operand in operands]
+        region = region_of(node)
+        if region is None or self.nodes > _MOST_NODES:
+            return rebuild(node, operands)
+        if node.op is cond and operands[0].op is constant_op:
+            taken = "then" if operands[0].attribute("value") else "otherwise"
+            return self._inlined(node.attribute(taken), operands[1:], table)
+        arguments = list(forms[len(region.leading) :])
+        if node.op in _LOOPS:
+            carried = node.attribute("carried")
+            arguments[:carried] = [any_number(operand.type) for operand in region.arguments[:carried]]
+        exchange: dict[Function, Function] = {}
+        for function, offset in zip(region.functions, region.offsets, strict=True):
+            index = [_index(node, function, forms)] if offset else []
+            exchange[function] = self.function(function, [*index, *arguments])
+        attributes: Attribute = exchanged_functions(node.attributes, exchange)
+        if operands == node.operands and attributes is node.attributes:
+            return node
+        return make_node(node.op, operands, attributes)
+
+    def _inlined(self, branch: Function, operands: Sequence[Node], forms: dict[Node, Affine | None]) -> Node:
+        """What a branch computes that is always taken."""
+        results = self._results(branch, dict(zip(branch.parameters, operands, strict=True)), forms)
+        return results[0] if len(results) == 1 else make_tuple(*results)
+
+
+def _index(node: Node, body: Function, forms: Forms) -> Affine | None:
+    iterations = forms[0] if node.op is for_loop else None
+    return any_number(body.parameters[0].type) if iterations is None else index_below(iterations)
+
+
+def _access(node: Node, indices: Forms) -> Node:
+    """A read or write by index that says which axes need no check."""
+    tensor = node.operands[0].type
+    assert isinstance(tensor, Tensor)
+    proven = tuple([axis for axis, index in enumerate(indices) if _is_inside(index, tensor.shape[axis])])
+    if node.op is lookup_or:
+        places = node.operands[2:]
+        return lookup(node.operands[0], *places, in_range=proven) if len(proven) == len(indices) else node
+    return make_node(node.op, node.operands, (("in_range", proven),)) if proven else node
+
+
+def _is_inside(index: Affine | None, size: object) -> bool:
+    return index is not None and isinstance(size, int) and index.least() >= 0 and index.greatest() < size
+
+
+def _decided(node: Node, operands: Forms) -> Node:
+    """The node, or what it always is if it is a comparison of integers."""
+    if node.type is not bool_ or len(operands) != 2 or operands[0] is None or operands[1] is None:
+        return node
+    difference = operands[0].plus(operands[1], -1)
+    low, high = difference.least(), difference.greatest()
+    holds = {
+        less: (high < 0, low >= 0), less_equal: (high <= 0, low > 0),
+        greater: (low > 0, high <= 0), greater_equal: (low >= 0, high < 0),
+        equal: (low == high == 0, low > 0 or high < 0), not_equal: (low > 0 or high < 0, low == high == 0),
+    }.get(node.op)  # fmt: skip
+    return constant(holds[0], bool_) if holds is not None and any(holds) else node

@@ -1,0 +1,198 @@
+"""The loop pass `version_loops`: checks the indices of an innermost loop before it where that is enough.
+
+An index that changes by the same number in each iteration is in range if its first and its last value are. Then a
+version of the loop without checks runs. Otherwise the loop runs as it is, and reports what is out of range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache, reduce
+from typing import NamedTuple
+
+from livegrad.ir.function import map_results
+from livegrad.ir.leaves import constant, constant_op, is_constant, parameter_op
+from livegrad.ir.node import Function, Module, Node, make_node
+from livegrad.ir.types import Tensor, i64
+from livegrad.ir.walk import functions_in, nodes_of, ops_below, reachable_functions, substitute, toposort
+from livegrad.ops.aggregate import get, make, make_tuple
+from livegrad.ops.comparison import bit_and, greater, greater_equal, less
+from livegrad.ops.control import call, cond, for_loop, parameters_of, while_loop
+from livegrad.ops.elementwise import add, select
+from livegrad.passes.functions import rewrite_functions, uses_any
+from livegrad.schedule.indexed_writes import indices_of
+from livegrad.schedule.loops.nest import LoopNest
+
+_LOOPS = (for_loop, while_loop, call)
+# Steps and factors are less than the first number, and iterations than the second: between two values in range, no
+# index overflows.
+_MOST_STEP, _MOST_ITERATIONS = 1 << 15, 1 << 32
+
+
+def version_loops(nest: LoopNest) -> LoopNest:
+    """Has the innermost loops of a kernel without lanes check indices once, before they run."""
+    stages = nest.kernel.stages
+    if nest.lanes > 1 or not nest.kernel.wholes:
+        return nest
+    bodies = [_versioned(stage.body) for stage in stages]
+    return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
+
+
+@lru_cache(maxsize=1024)
+def _versioned(function: Function) -> Function:
+    if not uses_any(reachable_functions([function]), (for_loop,)):
+        return function
+    (changed,) = rewrite_functions(Module((function,)), lambda inner: map_results(inner, _in_versions)).functions
+    return changed
+
+
+def _in_versions(node: Node) -> Node | None:
+    if node.op is get and node.operands[0].op is make:
+        return node.operands[0].operands[node.attribute("index")]
+    if node.op is not for_loop:
+        return None
+    body: Function = node.attribute("body")
+    proof = _ends_to_check(body, node.attribute("carried")) if ops_below(body).isdisjoint(_LOOPS) else None
+    if not proof:
+        return None
+    then, otherwise = (_function_of_loop(node, version) for version in (_unchecked(body, proof), body))
+    chosen = cond(_all_in_range(node, proof), *node.operands, then=then, otherwise=otherwise)
+    return chosen if len(body.results) > 1 else make_tuple(chosen)
+
+
+def _function_of_loop(loop: Node, body: Function) -> Function:
+    parameters = parameters_of([operand.type for operand in loop.operands])
+    again = make_node(for_loop, parameters, tuple([(k, body if k == "body" else v) for k, v in loop.attributes]))
+    return Function("loop", parameters, tuple([get(again, index=index) for index in range(len(body.results))]))
+
+
+# --- which indices can be checked before the loop --------------------------------------------------------------------
+
+
+class _Slope(NamedTuple):
+    """By how much an index grows in one iteration: a number, times a value that the loop does not change (None: 1)."""
+
+    step: int
+    factor: Node | None = None
+
+
+_CONSTANT = _Slope(0)
+# For each index of the body: what it is unless it is negative, the size of its axis, and its slope.
+_Proof = Mapping[Node, tuple[Node, int, _Slope]]
+
+
+def _ends_to_check(body: Function, carried: int) -> _Proof | None:
+    """The indices that are not known to be in range; None if some of them cannot be checked before the loop."""
+    proof: dict[Node, tuple[Node, int, _Slope]] = {}
+    nested = [node for function in reachable_functions(functions_in(body)) for node in nodes_of(function)]
+    if any(_unproven(node) for node in nested):
+        return None
+    for node in nodes_of(body):
+        for index, size in _unproven(node):
+            value = _without_wrap(index, size)
+            slope = _slope(value, body, carried)
+            known = proof.get(index)
+            if slope is None or abs(slope.step) >= _MOST_STEP or (known is not None and known[0] is not value):
+                return None
+            proof[index] = value, size if known is None else min(size, known[1]), slope
+    return proof
+
+
+def _unproven(node: Node) -> list[tuple[Node, int]]:
+    """The indices of a read or write that are checked, with the sizes of their axes."""
+    indices = indices_of(node) if node.op.checked else ()
+    if not indices:
+        return []
+    shape, proven = _shape(node), dict(node.attributes).get("in_range", ())
+    return [(index, shape[axis]) for axis, index in enumerate(indices) if axis not in proven]
+
+
+def _shape(access: Node) -> tuple[int, ...]:
+    tensor = access.operands[0].type
+    assert isinstance(tensor, Tensor)
+    return tensor.shape  # type: ignore[return-value]  # sizes are numbers by now
+
+
+def _without_wrap(index: Node, size: int) -> Node:
+    """What an index is if it is not counted from the end."""
+    if index.op is not select:
+        return index
+    test, wrapped, value = index.operands
+    is_wrap = test.op is less and test.operands[0] is value and is_constant(test.operands[1], 0) and wrapped.op is add
+    return value if is_wrap and value in wrapped.operands else index
+
+
+def _slope(index: Node, body: Function, carried: int) -> _Slope | None:
+    """The slope of an index; None if it changes, or if only the iteration itself knows the index."""
+    changing = {body.parameters[0]: _Slope(1), **dict.fromkeys(body.parameters[1 : 1 + carried])}
+    slopes: dict[Node, _Slope | None] = {}
+    for node in toposort([index]):
+        if node.may_fail or (node.operands and not node.op.elementwise):
+            return None
+        slopes[node] = changing.get(node, _CONSTANT) if node.op is parameter_op else _combined(node, slopes)
+    return slopes[index]
+
+
+def _combined(node: Node, slopes: Mapping[Node, _Slope | None]) -> _Slope | None:
+    own = [slopes[operand] for operand in node.operands]
+    if all(slope == _CONSTANT for slope in own):
+        return _CONSTANT
+    if node.type is not i64:
+        return None
+    match node.op.name, own:
+        case "add" | "sub", [_Slope() as a, _Slope() as b] if _CONSTANT in own or a.factor is b.factor:
+            step = a.step + (b.step if node.op.name == "add" else -b.step)
+            return _Slope(step, (a if a != _CONSTANT else b).factor) if step else _CONSTANT
+        case "neg", [_Slope(step, factor)]:
+            return _Slope(-step, factor)
+        case "mul", [_Slope() as a, _Slope() as b] if _CONSTANT in own:
+            return _scaled(*((a, node.operands[1]) if b == _CONSTANT else (b, node.operands[0])))
+    return None
+
+
+def _scaled(slope: _Slope, value: Node) -> _Slope | None:
+    """The slope of an index that is multiplied by a value."""
+    if value.op is constant_op:
+        return _Slope(slope.step * value.attribute("value"), slope.factor)
+    return _Slope(slope.step, value) if slope.factor is None else None
+
+
+# --- the check, and the loop without checks --------------------------------------------------------------------------
+
+
+def _all_in_range(loop: Node, proof: _Proof) -> Node:
+    """Whether the first and the last value of each index are in range."""
+    body: Function = loop.attribute("body")
+    iterations = loop.operands[0]
+    zero, last = constant(0, i64), iterations - constant(1, i64)
+    slopes = dict.fromkeys(slope for _, _, slope in proof.values())
+    is_steep = any(abs(slope.step) > 1 or slope.factor is not None for slope in slopes)
+    tests = [less(iterations, constant(_MOST_ITERATIONS, i64))] if is_steep else []
+
+    def before_loop(value: Node, position: Node) -> Node:
+        given = dict(zip(body.parameters, (position, *loop.operands[1:]), strict=True))
+        return substitute([value], given)[0]
+
+    for factor in dict.fromkeys(slope.factor for slope in slopes if slope.factor is not None):
+        value = before_loop(factor, zero)
+        tests += [greater(value, constant(-_MOST_STEP, i64)), less(value, constant(_MOST_STEP, i64))]
+    for value, size, slope in dict.fromkeys(proof.values()):
+        for position in (zero, last) if slope != _CONSTANT else (zero,):
+            end = before_loop(value, position)
+            tests += [greater_equal(end, zero), less(end, constant(size, i64))]
+    return reduce(bit_and, tests)
+
+
+def _unchecked(body: Function, proof: _Proof) -> Function:
+    """The body for iterations in which all indices are in range."""
+    plain = {index: value for index, (value, _, _) in proof.items()}
+
+    def without_check(node: Node) -> Node | None:
+        if node in plain and plain[node] is not node:
+            return plain[node]
+        if not _unproven(node):
+            return None
+        return make_node(node.op, node.operands, (("in_range", tuple(range(len(indices_of(node))))),))
+
+    return map_results(body, without_check)

@@ -1,0 +1,78 @@
+"""Slices with computed bounds, `x[i:i + 3]`: the start is computed when the code runs, the number of elements now.
+
+Used by `tensors.index_keys`. A slice whose length depends on values is executed, or refused inside a traced function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Size
+from livegrad.ir.node import Node
+from livegrad.ir.types import i64
+from livegrad.ops.index_motion import constant_difference
+from livegrad.tensors.concrete import at_arguments
+from livegrad.tensors.errors import DtypeError, IndexRangeError
+from livegrad.tensors.handle import Tensor, is_traced
+from livegrad.tensors.number_nodes import number_node
+
+_RAGGED = (
+    "a slice of fixed length is x[i : i + 3] or lg.dynamic_slice(x, starts, sizes); for a length that depends on "
+    "values use a mask, as in lg.where(lg.arange(n) > i, value, x), or an inner lg.fori_loop over the elements"
+)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The positions of a slice whose start is computed: an i64 without dimensions, checked when it is used."""
+
+    start: Node
+    count: int
+    step: int
+    kept = True
+
+
+def window_of(item: slice, size: Size, axis: int) -> Window | None:
+    """A slice with computed bounds; None if Python knows all bounds, or can ask for them."""
+    bounds = (item.start, item.stop, item.step)
+    if not any(isinstance(bound, Tensor) for bound in bounds):
+        return None
+    start, stop, step = bounds
+    if isinstance(step, Tensor) or (step is not None and step.__index__() < 1):
+        problem = "a slice with computed bounds takes a positive Python number as its step"
+        return _none_unless_traced(bounds, problem, "reverse a slice with lg.flip(x[i : i + 3])")
+    first, last = (None if bound is None else _bound(bound) for bound in (start, stop))
+    length = None if first is None or last is None else constant_difference(last, first)
+    if first is None or length is None:
+        problem = "the length of this slice is not known while a function is being traced"
+        return _none_unless_traced(bounds, problem, _RAGGED)
+    step = 1 if step is None else step.__index__()
+    count = max(0, -(-length // step))
+    if isinstance(size, int) and count and (count - 1) * step >= size:
+        raise IndexRangeError(
+            f"a slice over {length} elements does not fit axis {axis} of size {size}", where=caller_origin()
+        )
+    return Window(first, count, step)
+
+
+def _bound(bound: Any) -> Node:
+    """A bound of a slice as an integer without dimensions."""
+    if not isinstance(bound, Tensor):
+        return number_node(bound.__index__(), i64)
+    if bound.shape or bound.dtype.kind not in ("signed", "unsigned"):
+        raise DtypeError(
+            "this cannot be a bound of a slice",
+            where=caller_origin(),
+            expected="an integer without dimensions",
+            found=f"{bound.dtype.long_name} of shape {bound.shape}",
+        )
+    return bound.node
+
+
+def _none_unless_traced(bounds: tuple[Any, ...], problem: str, help: str) -> None:
+    """None where the bounds can be executed: the slice then is as Python has it."""
+    for bound in bounds:
+        if isinstance(bound, Tensor) and is_traced(at_arguments(bound.node)):
+            raise UsageError(problem, where=caller_origin(), help=help)
