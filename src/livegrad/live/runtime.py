@@ -151,7 +151,7 @@ class Runtime(Attempts):
         return self._sets.expect(plan, seeds)
 
     def forget_contents(self, plan: LivePlan) -> None:
-        """Marks all steps as stale after memory was assigned anew."""
+        """Marks all steps as stale after memory was reassigned."""
         self.stale |= dict.fromkeys(plan.steps, "the graph was built anew")
         self.touched.clear()
         self._overwritten.clear()

@@ -297,10 +297,10 @@ class Calls:
 
         return loop
 
-    def swap_buffers(self, exchanges: Mapping[str, str]) -> dict[str, str]:
+    def swap_buffers(self, swaps: Mapping[str, str]) -> dict[str, str]:
         """Adds swaps for calls that are created next. Returns the swaps before, which the caller restores."""
         before = self.swapped
-        self.swapped = {**before, **{key: before.get(other, other) for key, other in exchanges.items()}}
+        self.swapped = {**before, **{key: before.get(other, other) for key, other in swaps.items()}}
         return before
 
 
@@ -337,8 +337,8 @@ class _AlternatingBodies:
 class _LoopBody:
     """The body of a loop with its buffers as planned, or swapped."""
 
-    def __init__(self, calls: Calls, step: RegionStep, owner: str, exchanges: Mapping[str, str]) -> None:
-        before = calls.swap_buffers(exchanges)
+    def __init__(self, calls: Calls, step: RegionStep, owner: str, swaps: Mapping[str, str]) -> None:
+        before = calls.swap_buffers(swaps)
         self._inner = [calls.make(inner, owner) for inner in step.bodies[0]]
         self.condition = None if step.condition is None else calls._array(step.condition)
         swapped = _buffer_swaps(step)

@@ -321,10 +321,10 @@ def _leaves(steps: Mapping[str, Step]) -> set[str]:
 
 def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec], others: int = 0) -> int:
     """The bytes of the buffers plus `others`. Raises if the machine has less, because the system overcommits."""
-    buffers_of_plan = [spec for spec in buffers if spec.lifetime != "external" and spec.key not in plan.slot_of]
-    needed = others + sum(spec.bytes for spec in buffers_of_plan) + sum(plan.slots)
-    if buffers_of_plan and needed > (available := machine_memory()):
-        largest = max(buffers_of_plan, key=lambda spec: spec.bytes)
+    owned = [spec for spec in buffers if spec.lifetime != "external" and spec.key not in plan.slot_of]
+    needed = others + sum(spec.bytes for spec in owned) + sum(plan.slots)
+    if owned and needed > (available := machine_memory()):
+        largest = max(owned, key=lambda spec: spec.bytes)
         what = f"there is no memory for `{largest.key}`, {largest.type}"
         error = GraphError(what, expected=f"at most {available} bytes in all", found=f"{needed}")
         step = plan.producer.get(largest.key)

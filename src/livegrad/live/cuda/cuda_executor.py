@@ -18,7 +18,7 @@ class CudaExecutor:
     """Makes executables for the first CUDA device."""
 
     name = "cuda"
-    edits_in_place = False  # a CUDA graph with other nodes is instantiated anew
+    edits_in_place = False  # a CUDA graph with other nodes must be instantiated again
 
     def __init__(self) -> None:
         device()

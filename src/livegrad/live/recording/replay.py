@@ -318,7 +318,7 @@ class _Replaying:
         for what, before in recorded.items():
             if what in line and before != replayed[what]:
                 self._differences.append(Difference(frame_index, what, str(before), str(replayed[what])))
-        ids = {id(block): problem for problem, block in self._blocks.items()}
+        ids = {id(block): block_id for block_id, block in self._blocks.items()}
         now = {(ids[id(pin.block)], pin.name): (pin, value) for pin, value in read_outputs(self.engine)}
         for block, name, before in line.get("outputs", ()):
             pin, value = now.get((block, name), (f"{self._blocks[block].name}.{name}", None))

@@ -173,8 +173,8 @@ class Applier:
         """Structure, code and bindings: compiles the new plan, compares it with the running one, and installs it."""
         running, previous = self._runtime.executable, self._runtime.compilation
         structural = any(entry.kind == "structure" for entry in entries)
-        anew = self.reuse_memory or (structural and not self._executor.edits_in_place)
-        if running is None or previous is None or previous.plan is not running.plan or anew:
+        needs_rebuild = self.reuse_memory or (structural and not self._executor.edits_in_place)
+        if running is None or previous is None or previous.plan is not running.plan or needs_rebuild:
             compilation = compile_graph(self._graph, self.reuse_memory, frozenset(self.kept), previous)
             names: Iterable[str] | None = None
         else:
