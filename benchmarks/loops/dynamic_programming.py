@@ -283,6 +283,6 @@ PROGRAMS = [
     Program(
         "floyd_warshall", "shortest paths between {n} places", (48, 160, 1024), 8,
         distances, floyd_warshall_numpy, floyd_warshall_livegrad, floyd_warshall_numba, floyd_warshall_jax,
-        parallel=True, today=(48, 160, 272),
+        parallel=True,
     ),
 ]  # fmt: skip

@@ -273,7 +273,7 @@ def power_numba(a: Array) -> Array:
 PROGRAMS = [
     Program(
         "lu", "LU of a {n} × {n} matrix, row by row", (48, 160, 2048), 8,
-        dominant_matrix, lu_numpy, lu_livegrad, lu_numba, lu_jax, parallel=True, today=(48, 160, 272),
+        dominant_matrix, lu_numpy, lu_livegrad, lu_numba, lu_jax, parallel=True,
     ),
     Program(
         "cholesky", "Cholesky of a {n} × {n} matrix, column by column", (48, 160, 768), 8,
@@ -281,12 +281,12 @@ PROGRAMS = [
     ),
     Program(
         "syrk", "C + A Aᵀ of {n} × {n} matrices, by updates of rows", (40, 128, 1024), 8,
-        syrk_inputs, syrk_numpy, syrk_livegrad, syrk_numba, syrk_jax, parallel=True, today=(40, 128, 256),
+        syrk_inputs, syrk_numpy, syrk_livegrad, syrk_numba, syrk_jax, parallel=True,
     ),
     Program(
         "gram_schmidt", "Gram–Schmidt of {n} columns", (48, 160, 1024), 8,
         gram_schmidt_inputs, gram_schmidt_numpy, gram_schmidt_livegrad, gram_schmidt_numba, gram_schmidt_jax,
-        parallel=True, tolerance=1e-6, today=(48, 160, 320),
+        parallel=True, tolerance=1e-6,
     ),
     Program(
         "power_iteration", "50 steps of power iteration, {n} × {n}", (48, 200, 2048), 8,

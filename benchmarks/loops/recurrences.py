@@ -314,7 +314,6 @@ PROGRAMS = [
     Program(
         "image_filter", "a recursive filter of a {n} × {n} image", (48, 200, 3000), 9,
         picture, image_filter_numpy, image_filter_livegrad, image_filter_numba, image_filter_jax, parallel=True,
-        today=(48, 200, 1000),
     ),
     Program(
         "prefix_sum", "prefix sums of {n} numbers, as a loop", (1000, 20_000, 5_000_000), 9,

@@ -279,7 +279,7 @@ PROGRAMS = [
     ),
     Program(
         "viterbi", "the likeliest path of {n} steps through 16 states", (100, 1500, 200_000), 9,
-        viterbi_inputs, viterbi_numpy, viterbi_livegrad, viterbi_numba, viterbi_jax, today=(100, 1500, 30_000),
+        viterbi_inputs, viterbi_numpy, viterbi_livegrad, viterbi_numba, viterbi_jax,
     ),
     Program(
         "adaptive_ode", "{n} oscillators, steps chosen by the error", (500, 10_000, 500_000), 5,

@@ -289,7 +289,7 @@ PROGRAMS = [
     ),
     Program(
         "adi", "10 steps of alternating directions over {n} × {n}", (32, 120, 1500), 7,
-        square_grid, adi_numpy, adi_livegrad, adi_numba, adi_jax, parallel=True, today=(32, 120, 600),
+        square_grid, adi_numpy, adi_livegrad, adi_numba, adi_jax, parallel=True,
     ),
     Program(
         "flood_fill", "flood fill of {n} × {n} cells by sweeps", (64, 250, 1000), 9,
