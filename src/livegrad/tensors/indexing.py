@@ -248,7 +248,7 @@ def _assign_spans(node: Node, own: Sequence[Entry], value: Node) -> Node:
     places: list[Node] = []
     axis = 0
     for span in spans:
-        place = filled(_lowest(span), TensorType(i64, shape))
+        place = size_node(_lowest(span), TensorType(i64, shape))
         if span.kept:
             along, step = index_along(shape, axis), abs(span.step)
             along = along if step == 1 else along * step

@@ -1,7 +1,7 @@
 """Captured functions over whole arrays: they read, slice, write and return them like CPython on NumPy arrays."""
 
 # ruff: noqa: F821  (names of sizes are variables of a captured function)
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportIndexIssue=false
+# pyright: reportUndefinedVariable=false, reportReturnType=false, reportInvalidTypeForm=false
 
 import math
 from typing import Any
@@ -106,8 +106,8 @@ def test_local_arrays_of_all_kinds():
     @lg.function
     def count(a: WHOLE, w: lg.array[lg.f32, "m"]):
         ones = np.ones((n, 2), dtype=np.int32)
-        seen = lg.zeros(n, bool)
-        weights = lg.full(m, 2.5, lg.f32)
+        seen = lg.zeros(n, dtype=bool)
+        weights = lg.full(m, 2.5, dtype=lg.f32)
         twice = lg.zeros_like(a)
         for i in range(n):
             seen[i] = a[i] % 2 == 0
@@ -122,7 +122,7 @@ def test_local_arrays_of_all_kinds():
 def test_complex_arrays():
     @lg.function
     def square(a: lg.array[complex, "n"]):
-        b = lg.empty(n, complex)
+        b = lg.empty(n, dtype=complex)
         for i in range(n):
             b[i] = a[i] * a[i] + 1.0
         return b
@@ -142,6 +142,24 @@ def test_tuples_of_arrays():
     z, x = add((random(3), random(3)), 2.0)
     np.testing.assert_array_equal(z, 3.0 * random(3))
     np.testing.assert_array_equal(x, random(3))
+
+
+def test_an_index_that_is_known_not_to_be_negative_is_used_as_it_is():
+    def selects(bounds: str, index: str) -> bool:
+        text = f"def f(a: lg.inout[LINE], k: int):\n    for i in range({bounds}):\n        a[{index}] = 1.0\n"
+        function = lg.function(lg.run_source(text, {"lg": lg, "LINE": LINE})["f"])
+        assert_like_python(function, random(4), 1)
+        (made,) = function._own.values()
+        return "select" in lg.ir.print_function(made.function)
+
+    assert not selects("n", "i")
+    assert not selects("1, n", "i - 1")
+    assert not selects("n - 1, -1, -1", "i")
+    assert not selects("n", "n - 1 - i")
+    assert not selects("n", "(i + k) % n")
+    assert selects("-n, n", "i")
+    assert selects("n", "i - 1")
+    assert selects("k, n", "i")
 
 
 # --- rows and slices --------------------------------------------------------------------------------------------------
