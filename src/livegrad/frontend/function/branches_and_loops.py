@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from livegrad.diagnostics import VerifyError
-from livegrad.frontend.function.aliases import alias_either
+from livegrad.frontend.function.aliases import alias_either, exchanged_names
 from livegrad.frontend.function.compile_state import Context, Environment
 from livegrad.frontend.function.compile_values import (
     Value,
@@ -369,6 +369,7 @@ class _Attempt:
     def _grown(self, carried: dict[str, Value | None]) -> dict[str, Value] | None:
         grown: dict[str, Value] = {}
         changed = False
+        exchanged = self._exchanged_arrays()
         for name in carried:
             before, after = self.types.get(name), self.end.get(name)
             if after is None or (after.type is None and before is None):
@@ -390,10 +391,19 @@ class _Attempt:
                 continue
             weak = after.weak and (before is None or before.weak)
             held = () if before is None else aliases_of(before)
-            aliases = alias_either(held, aliases_of(after))
+            aliases = held if name in exchanged else alias_either(held, aliases_of(after))
             grown[name] = Value(type, weak=weak, aliases=aliases)
             changed |= before is None or type != before.type or set(aliases) != set(held)
         return grown if changed else None
+
+    def _exchanged_arrays(self) -> set[str]:
+        """The arrays that change their names in an iteration."""
+        before = {name: aliases_of(value) for name, value in self.start.items()}
+        names = exchanged_names(before, {name: aliases_of(value) for name, value in self.end.items()})
+        carried = [self.types.get(name) for name in names]
+        arrays = all(value is not None and isinstance(value.type, TensorType) for value in carried)
+        shared = any(before[name][0].object in self.context.sharing.shared for name in names)
+        return names if arrays and not shared else set()
 
     def finish(self, carried: dict[str, Value | None]) -> None:
         """Makes the IR loop and puts its results into the variables."""
