@@ -21,7 +21,7 @@ PROCESS_WIDE = {
     "tells of objects of the program, which may be used in any session": (
         "lazy.lazy_values._clock lazy.gradient_variables._variables lazy.gradient_variables._before_updates "
         "implicit.distances.distance_call._distances "
-        "runtime.cuda.dlpack._lent runtime.cuda.dlpack._numbers"
+        "runtime.cuda.dlpack._loans runtime.cuda.dlpack._loan_ids"
     ),
     "what a thread is doing": (
         "contexts.evaluate._active frontend.function.captured.plain_calls frontend.function.function_compiler._stack "
@@ -29,7 +29,7 @@ PROCESS_WIDE = {
     ),
     "Python has one collector, one table of modules, one cache of source lines, and classes and built-ins that stay": (
         "ir.collecting._pause frontend.function.python_source._texts frontend.function.python_source._numbers "
-        "diagnostics.errors._seen_places diagnostics.errors._own_files ir.node._own_keys "
+        "diagnostics.errors._cached_origins diagnostics.errors._library_files ir.node._own_keys "
         "runtime.cpu.native.invoke._definitions live.blocks.source_files._runs live.blocks.source_files._loads"
     ),
     "native code that other native code has the address of, and that is never freed": (

@@ -150,8 +150,8 @@ def test_one_live_graph_is_fitted_drawn_and_edited(tmp_path) -> None:
         "add a block": ("cold", ("ink", "finish")),
         "twice the picture": ("warm", ("lens", "march", "face", "miss", "shade", "ink", "finish")),
     }
-    assert edits["set shade.warmth"].made == ()
-    assert edits["turn the camera alone"].made == ("camera",)
+    assert edits["set shade.warmth"].computed == ()
+    assert edits["turn the camera alone"].computed == ("camera",)
     assert made.outcome.losses[-1] < 1e-2 * made.outcome.losses[0]
     assert made.outcome.agreement > 0.99
     assert made.outcome.difference < 1e-6

@@ -295,7 +295,7 @@ def test_a_removed_node_is_missed_at_the_next_evaluation():
     graph, program = rounded_graph()
     program.evaluate(real_time=1.0)
     graph.remove("second")
-    with pytest.raises(ContextError, match="no node `second`, which `label` has for an input"):
+    with pytest.raises(ContextError, match="no node `second`, which is an input of `label`"):
         program.evaluate(real_time=1.0)
 
 

@@ -86,7 +86,7 @@ def test_duplicate_names_are_refused():
 def test_unknown_inputs_and_outputs_are_named():
     graph = ContextGraph()
     graph.node("a", lambda ctx, b: b, plain="b")
-    with raises("no node `b`, which `a` has for an input"):
+    with raises("no node `b`, which is an input of `a`"):
         graph.compile("a")
     with raises("no node `z`"):
         graph.compile("z")

@@ -35,7 +35,7 @@ def inputs_as_a_dictionary() -> None:
 @pytest.mark.parametrize(
     ("mistake", "error", "said"),
     [
-        (lambda: lg.mesh(BALL), lg.implicit.AssemblyError, "found Shape; `shape.part(bounds)` makes one of a shape"),
+        (lambda: lg.mesh(BALL), lg.implicit.AssemblyError, "found Shape; `shape.part(bounds)` converts a shape"),
         (lambda: lg.render(BALL), lg.implicit.AssemblyError, "not a part"),
         (lambda: lg.slice(BALL, 0.0), lg.implicit.AssemblyError, "not a part"),
         (

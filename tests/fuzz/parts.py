@@ -22,7 +22,7 @@ from livegrad.implicit.bodies import masking
 from livegrad.implicit.bodies.batches import in_batches
 from livegrad.implicit.bodies.pruning import Lattice, bounded, bounds_over_boxes, find_blocks
 from livegrad.implicit.bodies.slicing import draw_plane
-from livegrad.implicit.bodies.thin_chords import halved
+from livegrad.implicit.bodies.thin_chords import bisect
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
@@ -253,7 +253,7 @@ def _check_masks(part: lg.Part, generator: np.random.Generator, shown: str) -> s
         block, outside = block[crosses], np.where(signs[0][0], 1, 0)[crosses]
         low, high = (np.where((outside == k)[:, None], ends[0][crosses], ends[1][crosses]) for k in (0, 1))
         masks = np.ascontiguousarray(found.masks[:, block])
-        points = (low + (high - low) * halved(bounds, low, high, masks)[:, None]).astype(np.float32)
+        points = (low + (high - low) * bisect(bounds, low, high, masks)[:, None]).astype(np.float32)
         return _check_normals(part, points, masks, shown)
 
 

@@ -109,7 +109,7 @@ def test_meshes_whose_triangles_share_no_vertices_have_a_sign_too() -> None:
 
 def test_a_mesh_that_is_not_there_or_has_no_area_is_refused() -> None:
     made = distance_to(TriangleMesh.box(LOW, HIGH), "Mesh").unlink("d", "n.mesh").link("d", 5, "n.mesh")
-    with pytest.raises(AssemblyError, match="resource 5 is no mesh that is there"):
+    with pytest.raises(AssemblyError, match="there is no mesh with resource id 5"):
         convert(made, "d")
     flat = TriangleMesh(np.zeros((3, 3)), np.array([[0, 1, 2]]))
     with pytest.raises(AssemblyError, match="without area"):

@@ -17,7 +17,7 @@ from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.pruning import Lattice, bounded, find_blocks
 from livegrad.implicit.bodies.rendering import render
 from livegrad.implicit.bodies.slicing import draw_plane, slice_part
-from livegrad.implicit.bodies.thin_chords import halved, masks_at
+from livegrad.implicit.bodies.thin_chords import bisect, masks_at
 from livegrad.implicit.meshing.meshing import mesh
 from livegrad.implicit.nodes.exact_gradient import exact_gradient
 from livegrad.ir.function import make_function
@@ -56,13 +56,13 @@ def spheres(number: int, *, cut: bool = False) -> Part:
 
 
 def without_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "number_of_words", lambda function: 0)
+    monkeypatch.setattr(pruning, "mask_word_count", lambda function: 0)
 
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_picture_of_many_shapes_is_the_same_pixel_for_pixel(cut: bool) -> None:
     part = spheres(20, cut=cut)
-    assert masking.number_of_words(part.function)
+    assert masking.mask_word_count(part.function)
     for size, height in ((64, 0.0), (201, 0.3)):
         pruned = draw_plane(part, height, size=size)
         np.testing.assert_array_equal(pruned, draw_plane(part, height, size=size, pruned=False))
@@ -71,7 +71,7 @@ def test_a_picture_of_many_shapes_is_the_same_pixel_for_pixel(cut: bool) -> None
 
 def test_meshes_and_contours_do_not_depend_on_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     part = spheres(12, cut=True)
-    assert masking.number_of_words(part.function)
+    assert masking.mask_word_count(part.function)
 
     def made() -> tuple[Any, ...]:
         surface = mesh(part, feature_size=0.2)
@@ -114,7 +114,7 @@ def test_normals_where_a_member_is_undefined_or_flat_are_those_of_the_function()
         return found
 
     part = Part(lg.ir.trace(field, Vector(f32, 3)), (), np.array(WIDE[0]), np.array(WIDE[1]))
-    words = masking.number_of_words(part.function)
+    words = masking.mask_word_count(part.function)
     points = list(np.random.default_rng(0).uniform(-1, 1, (3, 600)).astype(np.float32))
     expected = masking.surface_normals(part.function, part.arguments, points, None)
     with np.errstate(invalid="ignore"):
@@ -165,16 +165,16 @@ def test_blocks_are_those_that_are_found_without_masks(monkeypatch: pytest.Monke
 def test_parameters_of_a_part_with_masks_compile_nothing() -> None:
     part = spheres(40)
     draw_plane(part, size=64)
-    made = [compiled.misses for compiled in (masking.masked_bounds, masking.number_of_words)]
+    made = [compiled.misses for compiled in (masking.masked_bounds, masking.mask_word_count)]
     small = part.with_parameters(radius=0.01)
     picture = draw_plane(small, size=64)
-    assert [compiled.misses for compiled in (masking.masked_bounds, masking.number_of_words)] == made
+    assert [compiled.misses for compiled in (masking.masked_bounds, masking.mask_word_count)] == made
     assert picture.sum() < draw_plane(part, size=64).sum()
     np.testing.assert_array_equal(picture, draw_plane(small, size=64, pruned=False))
 
 
 def test_small_parts_have_no_masks() -> None:
-    assert masking.number_of_words(spheres(2).function) == 0
+    assert masking.mask_word_count(spheres(2).function) == 0
 
 
 def test_where_a_member_is_undefined_the_function_itself_is_asked() -> None:
@@ -188,7 +188,7 @@ def test_where_a_member_is_undefined_the_function_itself_is_asked() -> None:
         return ops.min(found, ops.sqrt(y) - 0.25)
 
     part = Part(lg.ir.trace(field, Vector(f32, 3)), (), np.array(WIDE[0]), np.array(WIDE[1]))
-    assert masking.number_of_words(part.function)
+    assert masking.mask_word_count(part.function)
     with np.errstate(invalid="ignore"):
         plain = draw_plane(part, size=128, pruned=False)
         np.testing.assert_array_equal(draw_plane(part, size=128), plain)
@@ -252,7 +252,7 @@ def test_surface_points_between_samples_do_not_depend_on_masks() -> None:
     front = lattice.origin + cells * lattice.cell
     back = front + lattice.cell * np.array([0.0, 0.0, 1.0])
     masks = masks_at(lattice, found, *cells.T)
-    shares = [halved(bounds, front, back, given) for given in (masks, None)]
+    shares = [bisect(bounds, front, back, given) for given in (masks, None)]
     np.testing.assert_array_equal(shares[0], shares[1])
     assert masks is not None
     assert (masks != 0xFFFFFFFF).any()  # something is left out

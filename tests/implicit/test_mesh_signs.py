@@ -230,7 +230,7 @@ def test_edges_are_looked_for_once_between_two_vertices_and_not_where_the_surfac
     number = 40_000
     normals = np.zeros((number, 3))
     normals[::2, 0], normals[1::2, 1] = 1.0, 1.0
-    placed = dual_vertices.Placed(np.zeros((number, 3)), normals, np.zeros(number, bool))
+    placed = dual_vertices.VertexPositions(np.zeros((number, 3)), normals, np.zeros(number, bool))
     ring = np.stack([np.arange(number), np.roll(np.arange(number), -1)])
     few = ring[:, :100]
     np.testing.assert_array_equal(dual_vertices._new_pairs(placed, [few], number), few)

@@ -201,7 +201,7 @@ def test_a_field_that_jumps_has_a_closed_mesh() -> None:
 def gathered_at_once(level: Any, half: int, group: Any, count: int) -> list[Any]:
     """The planes of groups without pieces, each row as one sum."""
     steps = [(level.cell[:, axis] & 1) * float(half) for axis in range(3)]
-    moved = in_batches(dual_clusters._moved_planes(), [*level.planes(slice(None)), *steps], ())
+    moved = in_batches(dual_clusters._move_planes(), [*level.planes(slice(None)), *steps], ())
     return [np.bincount(group, row, count) for row in moved]
 
 
@@ -217,14 +217,14 @@ def test_a_mesh_made_in_pieces_has_the_bits_of_one_made_at_once(sharp: bool, mon
 
     def surface(at_once: int) -> Any:
         lengths.clear()
-        monkeypatch.setattr(dual_vertices, "_AT_ONCE", at_once)
+        monkeypatch.setattr(dual_vertices, "_CHUNK", at_once)
         return mesh(part, feature_size=0.3, sharp=sharp)
 
     for module in (dual_vertices, dual_clusters):
         monkeypatch.setattr(module, "in_batches", in_batches_and_noted)
     in_pieces = surface(700)
     assert max(lengths) == 700
-    monkeypatch.setattr(dual_clusters, "_gathered", gathered_at_once)
+    monkeypatch.setattr(dual_clusters, "_gather", gathered_at_once)
     whole = surface(1 << 30)
     assert max(lengths) > 5000
     np.testing.assert_array_equal(in_pieces.vertices, whole.vertices)
@@ -234,8 +234,8 @@ def test_a_mesh_made_in_pieces_has_the_bits_of_one_made_at_once(sharp: bool, mon
 def test_the_memory_of_a_mesh_is_a_few_times_that_of_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vertex and its two triangles take 72 bytes; what is worked out about them is so for some at a time."""
     for module in (dual_triangles, dual_vertices, edge_changes, resources):
-        monkeypatch.setattr(module, "_AT_ONCE", 1 << 12)  # so that a small mesh has many pieces
-    monkeypatch.setattr(meshing, "_BLOCKS_AT_ONCE", 64)
+        monkeypatch.setattr(module, "_CHUNK", 1 << 12)  # so that a small mesh has many pieces
+    monkeypatch.setattr(meshing, "_CHUNK", 64)
     turn = "6.2831853"
     waves = [f"sin(pos.{a}*{turn})*cos(pos.{b}*{turn})" for a, b in ("xy", "yz", "zx")]
     gyroid = shape(" + ".join(waves))

@@ -183,7 +183,7 @@ def grown(p: lg.vec3, by: lg.f32) -> lg.f32:
     ("make", "said"),
     [
         (lambda: from_function(3), "not a function of position"),  # type: ignore[arg-type]
-        (lambda: from_function(in_double), "`in_double` is not a shape: `p` is no position"),
+        (lambda: from_function(in_double), "`in_double` is not a shape: `p` is not a position"),
         (lambda: from_function(grown), "`grown` needs a value for `by`"),
         (lambda: from_function(grown, by=1.0, size=2.0), "`grown` has no parameter `size`"),
         (lambda: from_function(egg, egg=3.0, tip=(0, 0, 1)), "egg: `egg` does not fit"),

@@ -10,7 +10,7 @@ from livegrad.compiler import lower_module, passes_for
 from livegrad.implicit.formats.threemf import load_3mf, save_3mf
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.c_text import to_opencl
-from livegrad.implicit.nodes.gradient_function import GradientKey, gradient_name, place_function, zero_function
+from livegrad.implicit.nodes.gradient_function import GradientKey, gradient_name, insert_function, zero_function
 from livegrad.implicit.nodes.lower_gradient import gradient_nodes, lower_function_gradient
 from livegrad.implicit.nodes.node_graph import GraphFunction
 from livegrad.implicit.nodes.node_types import GRADIENT_TYPES
@@ -193,8 +193,8 @@ def test_ids_are_deterministic_and_collisions_are_resolved() -> None:
     moved = lower_function_gradient(taken).assembly
     assert moved.function("gradient_of_field_shape_pos").id == first + 1
     assert moved.function(first).name == "in the way"
-    zero, number = place_function(Assembly(), None, zero_function())
-    assert place_function(zero, None, zero_function()) == (zero, number)
+    zero, number = insert_function(Assembly(), None, zero_function())
+    assert insert_function(zero, None, zero_function()) == (zero, number)
 
 
 def test_the_authored_assembly_is_unchanged() -> None:

@@ -55,7 +55,7 @@ class Composed:
         if missing:
             raise ContextError(f"the context has no `{missing[0]}`, which `{self.name}` needs")
         if feature not in self.features:
-            return 0.0  # not needed: the output is the same whatever it is
+            return 0.0  # the output does not depend on it
         values = [context[str(each)] for each in self.features]
         one = 1.0 if result is element else np.ones((), element.dtype)
         slopes = compile_function(self._backward)(*values, *self.data, one)
@@ -67,7 +67,7 @@ def _has_rank_zero(type: Type) -> bool:
 
 
 class _Open:
-    """A value whose type is known once a function takes it: a root feature, or a plain value.
+    """A value whose type is determined by the function that takes it: a root feature, or a plain value.
 
     Numbers become constants; features, and values that are arrays, become parameters.
     """
@@ -106,7 +106,7 @@ def compose(linked: Linked) -> Composed:
 
 
 class _Composer:
-    """Walks units with symbols for features; one visit for each unit and environment. Iterative, for any depth."""
+    """Evaluates units symbolically, once per unit and environment. Iterative, so depth is unlimited."""
 
     def __init__(self) -> None:
         self.values: list[_Open] = []
@@ -133,7 +133,7 @@ class _Composer:
         function = unit.declaration.function
         if isinstance(function, Modifier):
             edge = unit.scoped[0]
-            overlay = tuple(self._changed(unit, env, name, function) for name in edge.overlay)
+            overlay = tuple(self._change_feature(unit, env, name, function) for name in edge.overlay)
             return [(edge.child, edge.combine(env + overlay))]  # type: ignore[arg-type, list-item]
         if not isinstance(function, Kernel | Constant):
             raise ContextError(
@@ -143,21 +143,21 @@ class _Composer:
             )
         return [(e.child, env if e.project is None else e.project(env)) for e in unit.plain]  # type: ignore[arg-type, misc]
 
-    def _changed(self, unit: Unit, env: tuple[_Symbol, ...], name: str, function: Modifier) -> _Symbol:
+    def _change_feature(self, unit: Unit, env: tuple[_Symbol, ...], name: str, function: Modifier) -> _Symbol:
         change = dict(function.changes)[name]
-        place = unit.reads[name]
-        if not isinstance(change, Kernel) or place is None:
+        position = unit.reads[name]
+        if not isinstance(change, Kernel) or position is None:
             raise ContextError(
                 f"node `{unit.name}` changes `{name}` by a Python function, which has no derivative",
                 where=unit.declaration.origin,
                 help="write the change as a livegrad function",
             )
-        return _apply(unit, change, env, [env[place]])
+        return _apply(unit, change, env, [env[position]])
 
     def _value(self, unit: Unit, env: tuple[_Symbol, ...], inputs: Sequence[_Symbol]) -> _Symbol:
         function = unit.declaration.function
         if isinstance(function, Constant):
-            self.values.append(_Open(unit.name, function.fact.value))
+            self.values.append(_Open(unit.name, function.interned.value))
             return self.values[-1]
         if isinstance(function, Modifier):
             return inputs[0]

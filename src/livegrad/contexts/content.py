@@ -11,7 +11,7 @@ from types import MethodType
 from typing import Any
 
 from livegrad.contexts.cache.disk import NotPlainData, digest, encode
-from livegrad.contexts.cache.interned_values import Fact
+from livegrad.contexts.cache.interned_values import Interned
 from livegrad.contexts.declare import NodeDeclaration
 from livegrad.contexts.function_nodes import Kernel, Modifier
 from livegrad.ir.digest import function_digest
@@ -21,17 +21,17 @@ from livegrad.ops.context import FeatureLevel
 class Constant:
     """The function of a node that is a plain value; equal values are equal."""
 
-    __slots__ = ("fact",)
+    __slots__ = ("interned",)
 
-    def __init__(self, fact: Fact) -> None:
-        self.fact = fact
+    def __init__(self, interned: Interned) -> None:
+        self.interned = interned
 
     def __call__(self, ctx: Any) -> Any:
-        return self.fact.value
+        return self.interned.value
 
 
 class _ByIdentity:
-    """An object as a key that is equal to itself only, and keeps it alive."""
+    """Wraps an object as a key that compares by identity and keeps the object alive."""
 
     __slots__ = ("_object",)
 
@@ -46,10 +46,10 @@ class _ByIdentity:
 
 
 def function_identity(declaration: NodeDeclaration) -> Hashable:
-    """What a function is told by: its version, its code if it is a livegrad function, else the object itself."""
+    """The identity of a function: its version, its code if it is a livegrad function, else the object itself."""
     function = declaration.function
     if isinstance(function, Constant):
-        return "constant", function.fact
+        return "constant", function.interned
     if isinstance(function, Kernel | Modifier):
         return "code", function
     if declaration.version is not None:
@@ -67,13 +67,13 @@ def _qualified_name(function: Any) -> str:
 def disk_identity(
     declaration: NodeDeclaration, need: Sequence[FeatureLevel], inputs: Sequence[bytes | None]
 ) -> bytes | None:
-    """A digest of a node with everything below it, the same in every process; None when there can be none."""
-    own = _disk_identity_of_function(declaration)
-    if own is None or any(digest is None for digest in inputs):
+    """A digest of a node and everything below it that is stable across processes, or None if there is none."""
+    function_key = _disk_identity_of_function(declaration)
+    if function_key is None or any(digest is None for digest in inputs):
         return None
     edges = [(e.scoped, tuple(sorted(e.injects)), tuple(sorted(e.modifies))) for e in declaration.inputs]
     features = [tuple(sorted(map(str, group))) for group in (declaration.extracts, declaration.optional, need)]
-    return digest(own, encode([edges, features]), *[part for part in inputs if part is not None])
+    return digest(function_key, encode([edges, features]), *[part for part in inputs if part is not None])
 
 
 def _disk_identity_of_function(declaration: NodeDeclaration) -> bytes | None:
@@ -84,11 +84,11 @@ def _disk_identity_of_function(declaration: NodeDeclaration) -> bytes | None:
     if isinstance(function, Modifier):
         parts = [_disk_identity_of_function(replace(declaration, function=change)) for _, change in function.changes]
         names = encode([name for name, _ in function.changes])
-        known = [part for part in parts if part is not None]
-        return digest(b"modifier", names, *known) if len(known) == len(parts) else None
+        digests = [part for part in parts if part is not None]
+        return digest(b"modifier", names, *digests) if len(digests) == len(parts) else None
     if isinstance(function, Constant):
         try:
-            return digest(b"constant", encode(function.fact.value))
+            return digest(b"constant", encode(function.interned.value))
         except NotPlainData:
             return None
     if declaration.version is None:

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakMethod, WeakSet
 
 from livegrad.contexts.cache.disk import DiskCache
-from livegrad.contexts.cache.interned_values import fact_of_given
+from livegrad.contexts.cache.interned_values import intern_argument
 from livegrad.contexts.cache.store import CacheLimits, MemoStore
 from livegrad.contexts.content import Constant
 from livegrad.contexts.context_program import Program
@@ -49,7 +49,7 @@ class ContextGraph:
 
     def __init__(self, *, limits: CacheLimits | None = None) -> None:
         self.nodes: dict[str, NodeDeclaration] = {}
-        self.version = 0  # counts edits: programs compile again when it has moved on
+        self.version = 0  # the number of edits: programs recompile when it changes
         self.store = MemoStore(limits)
         self._programs: WeakSet[Program] = WeakSet()
         self._lock = threading.RLock()
@@ -119,7 +119,7 @@ class ContextGraph:
         with self._lock:
             if name in self.nodes:
                 raise ContextError(f"node `{name}` already exists", where=caller_origin(), help="use set(...)")
-            return self._put(make_declaration(name, Constant(fact_of_given(value)), ()))
+            return self._put(make_declaration(name, Constant(intern_argument(value)), ()))
 
     def modifier(self, name: str, source: str, /, **changes: Callable[[Any], Any] | Function) -> str:
         """Adds a node that evaluates `source` with features changed: `modifier("late", "scene", animation_time=delay)`.
@@ -132,8 +132,8 @@ class ContextGraph:
         >>> graph.compile("late", root="animation_time").evaluate(animation_time=2.0)
         1.5
         """
-        made = tuple((feature, as_kernel(change) or change) for feature, change in sorted(changes.items()))
-        function = Modifier(made)  # type: ignore[arg-type]
+        kernels = tuple((feature, as_kernel(change) or change) for feature, change in sorted(changes.items()))
+        function = Modifier(kernels)  # type: ignore[arg-type]
         declaration = make_declaration(
             name, function, [(source, True)], modify=tuple(changes), extract=[str(f) for f in function.features]
         )
@@ -147,19 +147,21 @@ class ContextGraph:
     def set(self, name: str, value: Any, /) -> None:
         """Edits a value."""
         with self._lock:
-            declaration = self._known(name)
+            declaration = self._declaration_named(name)
             if not isinstance(declaration.function, Constant):
                 raise ContextError(f"node `{name}` is not a value", where=caller_origin(), help="use replace(...)")
-            self._put(replace(declaration, function=Constant(fact_of_given(value)), origin=caller_origin()))
+            self._put(replace(declaration, function=Constant(intern_argument(value)), origin=caller_origin()))
 
     def replace(self, name: str, function: Any = None, /, **options: Any) -> None:
         """Edits a node. Arguments that are not given stay unchanged."""
         with self._lock:
-            old = self._known(name)
+            old = self._declaration_named(name)
             if options or isinstance(function, ContextFunction):
                 del self.nodes[name]
                 try:
-                    self.node(name, old.function if function is None else function, **{**_told(old), **options})
+                    self.node(
+                        name, old.function if function is None else function, **{**_node_arguments(old), **options}
+                    )
                 except BaseException:
                     self.nodes[name] = old
                     raise
@@ -167,26 +169,26 @@ class ContextGraph:
                 require_parameters(name, function, len(old.inputs))
                 kernel = as_kernel(function)
                 extracts = frozenset(kernel.features) if kernel else old.extracts
-                made = replace(old, function=kernel or function, extracts=extracts, origin=caller_origin())
-                self._put(made)
+                declaration = replace(old, function=kernel or function, extracts=extracts, origin=caller_origin())
+                self._put(declaration)
 
     def remove(self, name: str, /) -> None:
         """Removes a node. Programs that need it can no longer be evaluated."""
         with self._lock:
-            self._known(name)
+            self._declaration_named(name)
             del self.nodes[name]
             self.version += 1
             self._tell_programs()
 
-    def _known(self, name: str) -> NodeDeclaration:
-        found = self.nodes.get(name)
-        if found is None:
+    def _declaration_named(self, name: str) -> NodeDeclaration:
+        declaration = self.nodes.get(name)
+        if declaration is None:
             raise ContextError(
                 f"there is no node `{name}`",
                 where=caller_origin(),
                 expected="one of " + (", ".join(sorted(self.nodes)[:8]) or "none"),
             )
-        return found
+        return declaration
 
     def _put(self, declaration: NodeDeclaration) -> str:
         self.nodes[declaration.name] = declaration
@@ -197,7 +199,7 @@ class ContextGraph:
     def _tell_programs(self) -> None:
         with self._lock:
             for program in self._programs:
-                program.look_again()
+                program.leave_fast_path()
 
     # --- compiling ---------------------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class ContextGraph:
         program = Program(self, output, tuple(sorted(set(map(parse_feature, feature_names(root))))), disk)
         with self._lock:
             self._programs.add(program)
-            program.look_again()  # an edit may have come before the program was known here
+            program.leave_fast_path()  # an edit may have come before the program was registered
         return program
 
     def snapshot(self) -> tuple[int, dict[str, NodeDeclaration]]:
@@ -250,13 +252,13 @@ def _inputs(plain: Iterable[str], scoped: Iterable[str]) -> list[tuple[str, bool
 def _declare_kernel(
     name: str, kernel: Kernel, plain: Sequence[str], scoped: Sequence[str], options: dict[str, Any]
 ) -> NodeDeclaration:
-    """A livegrad function: features come from its code; it can declare none."""
-    told = [key for key in ("extract", "inject", "modify", "optional", "extract_all") if options[key]]
-    if scoped or told:
+    """Declares a livegrad function. Its features come from its code, so it cannot declare any."""
+    declared = [key for key in ("extract", "inject", "modify", "optional", "extract_all") if options[key]]
+    if scoped or declared:
         raise ContextError(
             f"node `{name}` is a livegrad function, which takes plain inputs and reads features with context(...)",
             where=caller_origin(),
-            found="scoped inputs" if scoped else f"`{told[0]}`",
+            found="scoped inputs" if scoped else f"`{declared[0]}`",
             help="change features around it with modifier(...)",
         )
     if len(plain) != len(kernel.input_types):
@@ -267,8 +269,10 @@ def _declare_kernel(
             found=str(len(plain)),
         )
     persist = options["persist"]
-    made = make_declaration(name, kernel, _inputs(plain, ()), extract=[str(feature) for feature in kernel.features])
-    return replace(made, persist=persist)
+    declaration = make_declaration(
+        name, kernel, _inputs(plain, ()), extract=[str(feature) for feature in kernel.features]
+    )
+    return replace(declaration, persist=persist)
 
 
 def _declare_annotated(
@@ -279,7 +283,7 @@ def _declare_annotated(
     named: Mapping[str, str],
     options: dict[str, Any],
 ) -> NodeDeclaration:
-    """A function that declares its own features and names its inputs."""
+    """Declares a function that lists its own features and names its inputs."""
     supply = {False: iter(plain), True: iter(scoped)}
     sources = {parameter: named.get(parameter) or next(supply[kind], None) for parameter, kind in function.parameters}
     missing = [parameter for parameter, source in sources.items() if source is None]
@@ -291,14 +295,14 @@ def _declare_annotated(
             expected=", ".join(sources) or "none",
             found=f"no `{missing[0]}`" if missing else f"`{extra[0]}` as well",
         )
-    told = {key: value for key, value in options.items() if value}
-    made = make_declaration(name, function.function, function.parameters, **{**function.options, **told})
-    edges = [replace(edge, source=sources[edge.source]) for edge in made.inputs]
-    return replace(made, inputs=tuple(edges))
+    overrides = {key: value for key, value in options.items() if value}
+    declaration = make_declaration(name, function.function, function.parameters, **{**function.options, **overrides})
+    edges = [replace(edge, source=sources[edge.source]) for edge in declaration.inputs]
+    return replace(declaration, inputs=tuple(edges))
 
 
-def _told(declaration: NodeDeclaration) -> dict[str, Any]:
-    """A declaration as the arguments of `node` that would make it."""
+def _node_arguments(declaration: NodeDeclaration) -> dict[str, Any]:
+    """The arguments of `node` that recreate a declaration."""
     scoped = [edge for edge in declaration.inputs if edge.scoped]
     told: dict[str, Any] = {
         "plain": [edge.source for edge in declaration.inputs if not edge.scoped],

@@ -62,7 +62,7 @@ class Program:
         self._lock = threading.Lock()
         renew_lock_after_fork(self, "_lock")
         self._version = -1
-        self._current: object = _NOTHING  # what is compiled, while a result in the cache is all there is to do
+        self._current: object = _NOTHING  # the compiled program, while a cache lookup may be all that is needed
         self._composed: tuple[Linked, Composed] | None = None
         self._tick = self._store.tick
         self.update()
@@ -74,7 +74,7 @@ class Program:
     def evaluate(self, context: Mapping[str, Any] | None = None, /, **features: Any) -> Any:
         """The output's value in a context: a `Context`, a mapping, or features by name.
 
-        A `Context` is looked at once, however often it is used; its arrays are then never hashed again.
+        A `Context` is interned once, so using it again does not hash its arrays again.
         """
         if context.__class__ is Context and not features:
             linked, environment, slots = context._bound  # type: ignore[union-attr]
@@ -83,37 +83,37 @@ class Program:
                 if slot is not None:
                     slot.hits += 1
                     slot.used = self._tick()
-                    return slot.fact.value  # type: ignore[union-attr]
+                    return slot.interned.value  # type: ignore[union-attr]
         return self._evaluate(context, features)
 
     def _evaluate(self, context: Mapping[str, Any] | None, features: dict[str, Any]) -> Any:
         if isinstance(context, Context):
-            given = context.replace(**features) if features else context
+            bound_context = context.replace(**features) if features else context
         else:
-            given = Context(context, **features)
+            bound_context = Context(context, **features)
         linked = self.linked
-        environment = given.bind(linked).environment
+        environment = bound_context.bind(linked).environment
         with Evaluation(self._store, self._observer, self._disk) as evaluation:
             return evaluation.pull(linked.output, environment).value
 
     def update(self) -> Linked:
-        """Compiles again if the graph was edited, which `evaluate` does by itself; gives the compiled form."""
+        """Recompiles if the graph was edited, and returns the compiled form. `evaluate` calls it."""
         with self._lock:
             if self._version != self._graph.version:
                 version, nodes = self._graph.snapshot()
                 linked = link(nodes, self._output, self._root, self._store)
                 self._linked, self._version = linked, version
             self._current = self._linked
-            # An edit may have come in between; and whoever listens wants to hear of every hit.
+            # An edit may have come in between; and listeners must hear of every hit.
             if self._version != self._graph.version or self._observer.log is not None:
                 self._current = _NOTHING
             return self._linked
 
-    def look_again(self) -> None:
-        """Called by the graph: it was edited, or somebody listens."""
+    def leave_fast_path(self) -> None:
+        """Leaves the fast path. The graph calls it after an edit, or when a listener is added."""
         self._current = _NOTHING
 
-    # --- what it is --------------------------------------------------------------------------------------------------
+    # --- structure ---------------------------------------------------------------------------------------------------
 
     @property
     def linked(self) -> Linked:
@@ -122,50 +122,50 @@ class Program:
         return current if isinstance(current, Linked) else self.update()
 
     def needs(self, node: str | None = None) -> tuple[str, ...]:
-        """The features that reach a node (the output, unless told), as they are written."""
+        """The features that reach a node (by default the output), as text."""
         unit = self.linked.output if node is None else self._unit(node)
         return tuple(map(str, unit.need))
 
     def nullified(self, caller: str | None, node: str) -> tuple[str, ...]:
-        """The features that are dropped on the way from a caller (None: the root) into a node."""
-        found = [
+        """The features that are dropped on the edge from a caller (None: the root) to a node."""
+        dropped = [
             feature
             for each in self.linked.needs.nullifications
             if (each.caller, each.source) == (caller, node)
             for feature in each.dropped
         ]
-        return tuple(dict.fromkeys(map(str, found)))
+        return tuple(dict.fromkeys(map(str, dropped)))
 
     def __str__(self) -> str:
         return draw_text(self.linked)
 
     def print(self, *, color: bool = False) -> None:
-        """Prints the graph with the inserted nullifications; with `color`, nodes that need the same look the same."""
+        """Prints the graph with the inserted nullifications. With `color`, nodes of equal needs have equal colours."""
         print(draw_text(self.linked, color=color))
 
     def to_dot(self) -> str:
-        """The graph for Graphviz: nullifications are nodes, colours tell needs apart."""
+        """The graph for Graphviz: nullifications are nodes, colours distinguish needs."""
         return draw_dot(self.linked)
 
     def to_svg(self) -> str:
-        """The graph as a picture: each node with what it needs of its context."""
+        """The graph as a picture: each node with the features that it needs."""
         return draw_svg(self.linked)
 
     def _repr_svg_(self) -> str:
         return self.to_svg()
 
-    # --- what happened -----------------------------------------------------------------------------------------------
+    # --- observation -------------------------------------------------------------------------------------------------
 
     def events(self) -> AbstractContextManager[EventLog]:
-        """`with program.events() as log:` collects what evaluations do meanwhile."""
-        return self._observer.listening()
+        """`with program.events() as log:` collects the events of evaluations inside the block."""
+        return self._observer.listen()
 
     def why(self, node: str) -> Reason:
         """Why a node was computed last: which feature, input or edit, and its value before and after."""
         return self._observer.why(self._unit(node))
 
     def report(self) -> CacheReport:
-        """For each node, how often it was computed, found and dropped, and how long it took."""
+        """For each node, how often it was computed, hit and evicted, and how long it took."""
         return make_report(self.linked, self._store)
 
     def _unit(self, name: str) -> Unit:
@@ -177,7 +177,8 @@ class Program:
     # --- as one function ---------------------------------------------------------------------------------------------
 
     def to_function(self) -> Function:
-        """The whole program as one livegrad function of its needed features (`needs()`), if all nodes are such."""
+        """The whole program as one livegrad function of its needed features (`needs()`), if all its nodes are livegrad
+        functions."""
         return self._compose().function
 
     def gradient(self, feature: str, context: Mapping[str, Any] | None = None, /, **features: Any) -> Any:
@@ -189,8 +190,8 @@ class Program:
         >>> float(graph.compile("square", root="animation_time").gradient("animation_time", animation_time=3.0))
         6.0
         """
-        given = Context(context, **features)
-        return self._compose().gradient(parse_feature(feature), given)
+        values = Context(context, **features)
+        return self._compose().gradient(parse_feature(feature), values)
 
     def _compose(self) -> Composed:
         linked = self.linked

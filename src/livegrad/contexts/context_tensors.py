@@ -1,4 +1,4 @@
-"""Lazy tensors in context graphs: as functions of features."""
+"""Lazy tensors as functions of features, for nodes of context graphs."""
 
 from __future__ import annotations
 

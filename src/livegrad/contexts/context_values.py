@@ -6,27 +6,27 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from livegrad.contexts.cache.describe import short_text
-from livegrad.contexts.cache.interned_values import ABSENT, Fact
+from livegrad.contexts.cache.interned_values import ABSENT, Interned
 from livegrad.contexts.cache.store import Slot
 from livegrad.contexts.errors import ContextError
-from livegrad.contexts.guard import feature_fact
+from livegrad.contexts.guard import intern_feature
 from livegrad.contexts.link import Environment, Linked
 from livegrad.diagnostics import caller_origin
 from livegrad.ops.context import FeatureLevel, parse_feature
 
 
 class _Cell:
-    """One feature's value, shared by the contexts that are made from one another; its fact once it was needed."""
+    """A memo slot for one feature: its value, shared by derived contexts, and its interned form once it is needed."""
 
-    __slots__ = ("fact", "value")
+    __slots__ = ("interned", "value")
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        self.fact: Fact | None = None
+        self.interned: Interned | None = None
 
 
 class Bound(NamedTuple):
-    """A context as one program sees it: the environment of its output, and where the results for it are."""
+    """A context bound to one program: the environment of its output, and the slots of its results."""
 
     linked: Linked | None
     environment: Environment
@@ -50,12 +50,12 @@ class Context(Mapping[str, Any]):
 
     def __init__(self, features: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         self._cells = {str(parse_feature(name)): _Cell(value) for name, value in {**(features or {}), **named}.items()}
-        # What the context is for the program that it was last used with. One object, for threads may share a context.
+        # The binding for the program that used the context last. One object, because threads may share a context.
         self._bound: Bound = _UNBOUND
 
     def __getitem__(self, feature: str) -> Any:
         cell = self._cells[feature]
-        return cell.value if cell.fact is None else cell.fact.value
+        return cell.value if cell.interned is None else cell.interned.value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._cells)
@@ -68,19 +68,19 @@ class Context(Mapping[str, Any]):
 
     def replace(self, **features: Any) -> Context:
         """Returns the context with new values for some features. The others are not hashed again."""
-        made = Context(features)
-        made._cells = {**self._cells, **made._cells}
-        return made
+        changed = Context(features)
+        changed._cells = {**self._cells, **changed._cells}
+        return changed
 
     def bind(self, linked: Linked) -> Bound:
         """Returns the features that a program needs, and drops the others."""
         bound = self._bound
         if bound.linked is not linked:
-            environment = tuple([self._fact(linked, feature) for feature in linked.output.need])
+            environment = tuple([self._interned_feature(linked, feature) for feature in linked.output.need])
             bound = self._bound = Bound(linked, environment, linked.output.slots)
         return bound
 
-    def _fact(self, linked: Linked, feature: FeatureLevel) -> Fact:
+    def _interned_feature(self, linked: Linked, feature: FeatureLevel) -> Interned:
         name = str(feature)
         cell = self._cells.get(name)
         if cell is None:
@@ -92,6 +92,6 @@ class Context(Mapping[str, Any]):
                 expected=", ".join(map(str, linked.output.need)),
                 found=", ".join(self._cells) or "nothing",
             )
-        if cell.fact is None:
-            cell.fact = feature_fact(name, cell.value, "the context has")
-        return cell.fact
+        if cell.interned is None:
+            cell.interned = intern_feature(name, cell.value, "the context has")
+        return cell.interned

@@ -54,7 +54,7 @@ class NodeDeclaration:
 
 
 def feature_names(features: Names) -> tuple[str, ...]:
-    """One name or several; a name by itself is no sequence of letters."""
+    """One name or several. A string is one name, not a sequence of letters."""
     names = (features,) if isinstance(features, str) or not isinstance(features, Iterable) else tuple(features)
     for name in names:
         if not isinstance(name, str):
@@ -67,14 +67,14 @@ def feature_set(features: Names) -> frozenset[FeatureLevel]:
 
 
 def written_features(features: Names) -> frozenset[str]:
-    """Features to inject or modify: without a level, for those are pushed."""
+    """Features to inject or modify. They have no level, because injection pushes one."""
     for name in feature_names(features):
         feature_named(name)
     return frozenset(feature_names(features))
 
 
 def require_parameters(name: str, function: Callable[..., Any], inputs: int) -> None:
-    """Refuses a function of Python that cannot be called with a context and this many inputs."""
+    """Rejects a Python function that cannot be called with a context and this many inputs."""
     if not isinstance(function, FunctionType | MethodType):
         return
     signature = inspect.signature(function)
@@ -102,7 +102,7 @@ def make_declaration(
     version: str | None = None,
     persist: bool = False,
 ) -> NodeDeclaration:
-    """A checked declaration; `inject` and `modify` go for every scoped input, or by the name of one."""
+    """A checked declaration. `inject` and `modify` apply to every scoped input, or by name to one of them."""
     where = caller_origin()
     if not isinstance(name, str):
         raise ContextError("a node needs a name", where=where, found=repr(name))
@@ -208,7 +208,7 @@ class Scoped(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ContextFunction:
-    """A function with what it declares; `ContextGraph.node` takes it like a plain one, with inputs by name.
+    """A function with its declared features. `ContextGraph.node` accepts it, with inputs by name.
 
     >>> from typing import Annotated
     >>> @context_node
@@ -248,7 +248,7 @@ def context_node(function: Callable[..., Any] | None = None, /, **options: Any) 
     <context node repeat(times, body: scoped), inject index>
     """
     if function is None:
-        return lambda given: context_node(given, **options)
+        return lambda annotated: context_node(annotated, **options)
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or any(p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
         raise ContextError(
@@ -257,13 +257,15 @@ def context_node(function: Callable[..., Any] | None = None, /, **options: Any) 
             expected="a function of a context and a fixed number of inputs",
         )
     hints = get_type_hints(function, include_extras=True)
-    found = {key: [*feature_names(options.get(key, ()))] for key in _LISTS if not isinstance(options.get(key), Mapping)}
+    features = {
+        key: [*feature_names(options.get(key, ()))] for key in _LISTS if not isinstance(options.get(key), Mapping)
+    }
     everything = bool(options.get("extract_all"))
     for marker in get_args(hints.get(parameters[0].name))[1:]:
         if isinstance(marker, ExtractAll):
             everything = True
         elif type(marker) in _MARKERS:
-            found[_MARKERS[type(marker)]].extend(marker.features)
-    declared = {**options, **{key: tuple(names) for key, names in found.items()}, "extract_all": everything}
+            features[_MARKERS[type(marker)]].extend(marker.features)
+    declared = {**options, **{key: tuple(names) for key, names in features.items()}, "extract_all": everything}
     inputs = tuple((parameter.name, hints.get(parameter.name) is Scoped) for parameter in parameters[1:])
     return ContextFunction(function, inputs, declared)

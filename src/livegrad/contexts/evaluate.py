@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from livegrad.contexts.cache.disk import DiskCache, NotPlainData, digest, encode
-from livegrad.contexts.cache.interned_values import ABSENT, Fact, fact_of_result
+from livegrad.contexts.cache.interned_values import ABSENT, Interned, intern_result
 from livegrad.contexts.cache.store import MemoStore, Slot
 from livegrad.contexts.errors import ContextError
 from livegrad.contexts.guard import NodeContext, ScopedInput
@@ -31,81 +31,81 @@ _no_projection = object()
 class _Frame:
     """A node whose plain inputs are being evaluated."""
 
-    __slots__ = ("env", "facts", "unit")
+    __slots__ = ("env", "inputs", "unit")
 
     def __init__(self, unit: Unit, env: Environment) -> None:
         self.unit, self.env = unit, env
-        self.facts: list[Fact] = []
+        self.inputs: list[Interned] = []
 
 
 class _WideKey:
-    """A key of many facts, hashed once: a tuple would be hashed at every use."""
+    """A key of many values, hashed once. A tuple would be hashed at every use."""
 
-    __slots__ = ("_facts", "_hash")
+    __slots__ = ("_hash", "_values")
 
-    def __init__(self, facts: tuple[Environment, Environment]) -> None:
-        self._facts, self._hash = facts, hash(facts)
+    def __init__(self, values: tuple[Environment, Environment]) -> None:
+        self._values, self._hash = values, hash(values)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _WideKey) and self._facts == other._facts
+        return isinstance(other, _WideKey) and self._values == other._values
 
 
 def _inputs_key(unit: Unit, env: Environment, inputs: Environment) -> Any:
-    """What went into a node: the features that it reads itself, and the values of its plain inputs."""
+    """The direct inputs of a node: the features that it reads itself, and the values of its plain inputs."""
     key = (env if unit.direct is None else unit.direct(env), inputs)
     return key if len(inputs) < _WIDE else _WideKey(key)
 
 
 class Answer:
-    """One question to a scoped input, and what came back."""
+    """One query of a scoped input, and its result."""
 
-    __slots__ = ("fact", "number", "overlay")
+    __slots__ = ("edge_index", "interned", "overlay")
 
-    def __init__(self, number: int, overlay: Environment, fact: Fact) -> None:
-        self.number, self.overlay, self.fact = number, overlay, fact
+    def __init__(self, edge_index: int, overlay: Environment, interned: Interned) -> None:
+        self.edge_index, self.overlay, self.interned = edge_index, overlay, interned
 
 
 class Run:
-    """What a node function with scoped inputs asked in one computation, in order, and its result."""
+    """The queries of a node function with scoped inputs in one computation, in order, and its result."""
 
-    __slots__ = ("answers", "fact")
+    __slots__ = ("answers", "interned")
 
-    def __init__(self, answers: tuple[Answer, ...], fact: Fact) -> None:
-        self.answers, self.fact = answers, fact
+    def __init__(self, answers: tuple[Answer, ...], interned: Interned) -> None:
+        self.answers, self.interned = answers, interned
 
 
 class Call:
-    """One call of a node function; its scoped inputs ask through here, and what they are told is kept."""
+    """One call of a node function. Its scoped inputs are queried through here, and the answers are recorded."""
 
     __slots__ = ("active", "answers", "env", "evaluation", "has_failed", "nested_seconds", "ready", "unit")
 
-    def __init__(self, evaluation: Evaluation, unit: Unit, env: Environment, ready: dict[Any, Fact]) -> None:
+    def __init__(self, evaluation: Evaluation, unit: Unit, env: Environment, ready: dict[Any, Interned]) -> None:
         self.evaluation, self.unit, self.env, self.ready = evaluation, unit, env, ready
         self.answers: list[Answer] = []
         self.nested_seconds = 0.0
         self.active = True
         self.has_failed = False
 
-    def ask(self, edge: ScopedEdge, overlay: Environment) -> Fact:
+    def ask(self, edge: ScopedEdge, overlay: Environment) -> Interned:
         started = perf_counter()
         env = edge.combine(self.env + overlay)
-        fact = self.ready.pop((edge.number, env), None)
-        if fact is None:
+        interned = self.ready.pop((edge.index, env), None)
+        if interned is None:
             try:
-                fact = self.evaluation.nested(edge.child, env)
+                interned = self.evaluation.nested(edge.child, env)
             except BaseException:
-                self.has_failed = True  # the function may catch this: then its answers are not all it knows
+                self.has_failed = True  # the function may catch this: then its result depends on more than the answers
                 raise
-        self.answers.append(Answer(edge.number, overlay, fact))
+        self.answers.append(Answer(edge.index, overlay, interned))
         self.nested_seconds += perf_counter() - started
-        return fact
+        return interned
 
 
 class Evaluation:
-    """One pull from the output. Threads that it goes on in take turns: only one of them is ever at work."""
+    """One pull from the output. Only one of its threads runs at a time."""
 
     def __init__(self, store: MemoStore, observer: Observer, disk: DiskCache | None) -> None:
         self._store, self._observer, self._disk = store, observer, disk
@@ -130,17 +130,17 @@ class Evaluation:
 
     # --- the walk ----------------------------------------------------------------------------------------------------
 
-    def pull(self, unit: Unit, env: Environment) -> Fact:
+    def pull(self, unit: Unit, env: Environment) -> Interned:
         """The result of a node for its needed features."""
         stack: list[_Frame] = []
         try:
-            fact = self._enter(stack, unit, env)
+            interned = self._enter(stack, unit, env)
             while stack:
                 frame = stack[-1]
-                if fact is not None:
-                    frame.facts.append(fact)
-                fact = self._gather(stack, frame)
-                if fact is not None:
+                if interned is not None:
+                    frame.inputs.append(interned)
+                interned = self._gather(stack, frame)
+                if interned is not None:
                     stack.pop()
         except BaseException as error:
             for frame in stack:
@@ -148,33 +148,34 @@ class Evaluation:
             if stack and isinstance(error, Exception) and not isinstance(error, ContextError):
                 error.add_note(f"in node {' of '.join(f'`{frame.unit.name}`' for frame in reversed(stack[-4:]))}")
             raise
-        assert fact is not None
-        return fact
+        assert interned is not None
+        return interned
 
-    def _enter(self, stack: list[_Frame], unit: Unit, env: Environment) -> Fact | None:
-        """The result, if it is there or another thread makes it; else None, and a frame to compute it."""
+    def _enter(self, stack: list[_Frame], unit: Unit, env: Environment) -> Interned | None:
+        """The result if it is cached or another thread computes it; else None, and a new frame to compute it."""
         slot = unit.slots.get(env)
         if slot is None:
             slot = self._store.claim(unit.table, env, self, self._is_mine)
             if slot is None:
                 stack.append(_Frame(unit, env))
                 return None
-        self._found(slot, unit, env)
-        return slot.fact
+        self._record_hit(slot, unit, env)
+        return slot.interned
 
-    def _found(self, slot: Slot, unit: Unit, env: Environment) -> None:
+    def _record_hit(self, slot: Slot, unit: Unit, env: Environment) -> None:
         slot.hits += 1
         slot.used = self._store.tick()
         if self._observer.log is not None:
-            self._observer.happened("hit", unit, env)
+            self._observer.record("hit", unit, env)
 
-    def _gather(self, stack: list[_Frame], frame: _Frame) -> Fact | None:
-        """Goes on with the plain inputs: the node's result when all are there, None when another frame comes first."""
-        env, facts, edges = frame.env, frame.facts, frame.unit.plain
-        tick, log, append = self._store.tick, self._observer.log, facts.append
+    def _gather(self, stack: list[_Frame], frame: _Frame) -> Interned | None:
+        """Continues with the plain inputs. Returns the node's result once all are available, and None if another frame
+        must run first."""
+        env, inputs, edges = frame.env, frame.inputs, frame.unit.plain
+        tick, log, append = self._store.tick, self._observer.log, inputs.append
         last: Any = _no_projection
         child_env = env
-        for project, slots, child in edges[len(facts) :] if facts else edges:
+        for project, slots, child in edges[len(inputs) :] if inputs else edges:
             if project is not last:  # inputs with one need share their environment
                 child_env = env if project is None else project(env)
                 last = project
@@ -183,109 +184,111 @@ class Evaluation:
                 slot.hits += 1
                 slot.used = tick()
                 if log is not None:
-                    self._observer.happened("hit", child, child_env)
-                append(slot.fact)
+                    self._observer.record("hit", child, child_env)
+                append(slot.interned)
                 continue
-            fact = self._enter(stack, child, child_env)
-            if fact is None:
+            interned = self._enter(stack, child, child_env)
+            if interned is None:
                 return None
-            append(fact)
-        return self._finish(frame.unit, env, tuple(facts))
+            append(interned)
+        return self._finish(frame.unit, env, tuple(inputs))
 
     # --- one node ----------------------------------------------------------------------------------------------------
 
-    def _finish(self, unit: Unit, env: Environment, inputs: Environment) -> Fact:
+    def _finish(self, unit: Unit, env: Environment, inputs: Environment) -> Interned:
         store = self._store
         if unit.scoped:
-            fact = self._finish_scoped(unit, env, inputs)
+            interned = self._finish_scoped(unit, env, inputs)
         elif unit.plain:
-            fact = self._finish_plain(unit, env, inputs)
+            interned = self._finish_plain(unit, env, inputs)
         else:
-            fact = self._load_or_compute(unit, env, inputs, {})[0]
-        store.put(unit.table, env, fact)
+            interned = self._load_or_compute(unit, env, inputs, {})[0]
+        store.put(unit.table, env, interned)
         store.release(unit.table, env)
-        return fact
+        return interned
 
-    def _finish_plain(self, unit: Unit, env: Environment, inputs: Environment) -> Fact:
-        """By the values that went in, which other threads may be at work on for other features."""
+    def _finish_plain(self, unit: Unit, env: Environment, inputs: Environment) -> Interned:
+        """Looks the node up by its direct inputs, which other threads may be computing for other features."""
         store, key = self._store, _inputs_key(unit, env, inputs)
         slot = store.claim(unit.by_inputs, key, self, self._is_mine)
         if slot is not None:
             slot.used = store.tick()
             self._reuse(unit, env)
-            return slot.fact  # type: ignore[return-value]
+            return slot.interned  # type: ignore[return-value]
         try:
-            fact = self._load_or_compute(unit, env, inputs, {})[0]
-            store.put(unit.by_inputs, key, fact)
+            interned = self._load_or_compute(unit, env, inputs, {})[0]
+            store.put(unit.by_inputs, key, interned)
         finally:
             store.release(unit.by_inputs, key)
-        return fact
+        return interned
 
-    def _finish_scoped(self, unit: Unit, env: Environment, inputs: Environment) -> Fact:
+    def _finish_scoped(self, unit: Unit, env: Environment, inputs: Environment) -> Interned:
         store, key = self._store, _inputs_key(unit, env, inputs)
         slot = unit.by_inputs.slots.get(key)
         runs: tuple[Run, ...] = ()
         if slot is not None:
             runs, slot.used = slot.payload, store.tick()
-        ready: dict[Any, Fact] = {}
-        fact = self._replay(unit, env, runs, ready)
-        if fact is not None:
+        ready: dict[Any, Interned] = {}
+        interned = self._replay(unit, env, runs, ready)
+        if interned is not None:
             self._reuse(unit, env)
-            return fact
-        fact, answers = self._load_or_compute(unit, env, inputs, ready)
+            return interned
+        interned, answers = self._load_or_compute(unit, env, inputs, ready)
         if answers is not None:
-            kept = (Run(tuple(answers), fact), *runs)[: store.limits.variants]
+            kept = (Run(tuple(answers), interned), *runs)[: store.limits.variants]
             if kept:
-                store.put(unit.by_inputs, key, fact, kept)
-        return fact
+                store.put(unit.by_inputs, key, interned, kept)
+        return interned
 
-    def _replay(self, unit: Unit, env: Environment, runs: tuple[Run, ...], ready: dict[Any, Fact]) -> Fact | None:
-        """The result of an earlier run, if the scoped inputs give here what they gave there.
+    def _replay(
+        self, unit: Unit, env: Environment, runs: tuple[Run, ...], ready: dict[Any, Interned]
+    ) -> Interned | None:
+        """The result of an earlier run whose scoped inputs give the same values now.
 
-        A function that was told the same so far asks the same next, so no question is asked that it would not ask.
-        The answers are left in `ready` for the function, should it have to run after all. An input that fails is left
-        to the function too, which may know what to do.
+        A function that got the same answers so far makes the same next query, so replay makes no query that the
+        function would not make. `ready` keeps the answers in case the function has to run. An input that fails is left
+        to the function, which may handle the error.
         """
         step = 0
         while runs:
             if step == len(runs[0].answers):
-                return runs[0].fact
+                return runs[0].interned
             asked = runs[0].answers[step]
-            edge = unit.scoped[asked.number]
+            edge = unit.scoped[asked.edge_index]
             child_env = edge.combine(env + asked.overlay)
             try:
-                fact = self.nested(edge.child, child_env)
+                interned = self.nested(edge.child, child_env)
             except Exception:
                 return None
-            ready[asked.number, child_env] = fact
-            runs = tuple([run for run in runs if run.answers[step].fact is fact])
+            ready[asked.edge_index, child_env] = interned
+            runs = tuple([run for run in runs if run.answers[step].interned is interned])
             step += 1
         return None
 
     def _reuse(self, unit: Unit, env: Environment) -> None:
-        self._observer.counted("reused", unit, env)
+        self._observer.record_counted("reused", unit, env)
 
     def _load_or_compute(
-        self, unit: Unit, env: Environment, inputs: Environment, ready: dict[Any, Fact]
-    ) -> tuple[Fact, list[Answer] | None]:
+        self, unit: Unit, env: Environment, inputs: Environment, ready: dict[Any, Interned]
+    ) -> tuple[Interned, list[Answer] | None]:
         if self._disk is None or not unit.declaration.persist or unit.disk_key is None:
             return self._compute(unit, env, inputs, ready)
         try:
-            parts = [b"absent" if fact is ABSENT else encode(fact.value) for fact in env]
+            parts = [b"absent" if interned is ABSENT else encode(interned.value) for interned in env]
         except NotPlainData:
             return self._compute(unit, env, inputs, ready)
         key = digest(unit.disk_key, *parts)
-        found = self._disk.load(key)
-        if found is not None:
-            self._observer.counted("loaded", unit, env)
-            return fact_of_result(found[0]), None
-        fact, answers = self._compute(unit, env, inputs, ready)
-        self._disk.store(key, fact.value)
-        return fact, answers
+        stored = self._disk.load(key)
+        if stored is not None:
+            self._observer.record_counted("loaded", unit, env)
+            return intern_result(stored[0]), None
+        interned, answers = self._compute(unit, env, inputs, ready)
+        self._disk.store(key, interned.value)
+        return interned, answers
 
     def _compute(
-        self, unit: Unit, env: Environment, inputs: Environment, ready: dict[Any, Fact]
-    ) -> tuple[Fact, list[Answer] | None]:
+        self, unit: Unit, env: Environment, inputs: Environment, ready: dict[Any, Interned]
+    ) -> tuple[Interned, list[Answer] | None]:
         call = Call(self, unit, env, ready)
         values, scoped = iter(inputs), iter(unit.scoped)
         arguments = [
@@ -303,18 +306,20 @@ class Evaluation:
                 found=type(result).__name__,
                 help="return a list or a tuple",
             )
-        fact = fact_of_result(result)
-        self._observer.computed(unit, env, inputs, call.answers, perf_counter() - started - call.nested_seconds)
-        return fact, None if call.has_failed else call.answers
+        interned = intern_result(result)
+        self._observer.record_computation(
+            unit, env, inputs, call.answers, perf_counter() - started - call.nested_seconds
+        )
+        return interned, None if call.has_failed else call.answers
 
     # --- scoped inputs: evaluation inside a node function ------------------------------------------------------------
 
-    def nested(self, unit: Unit, env: Environment) -> Fact:
-        """Like `pull`, from inside a node function; beyond some depth on a new thread, which has a stack of its own."""
+    def nested(self, unit: Unit, env: Environment) -> Interned:
+        """Like `pull`, from inside a node function. Deep nesting continues on a new thread, with its own stack."""
         slot = unit.slots.get(env)
         if slot is not None:
-            self._found(slot, unit, env)
-            return slot.fact
+            self._record_hit(slot, unit, env)
+            return slot.interned
         self._depth += 1
         try:
             if self._depth % _DEEPEST:
@@ -323,12 +328,12 @@ class Evaluation:
         finally:
             self._depth -= 1
 
-    def _pull_there(self, unit: Unit, env: Environment) -> Fact:
+    def _pull_there(self, unit: Unit, env: Environment) -> Interned:
         with self:
             return self.pull(unit, env)
 
 
-def _on_new_thread(work: Callable[[], Fact]) -> Fact:
+def _on_new_thread(work: Callable[[], Interned]) -> Interned:
     outcome: list[Any] = [None, None]
     surroundings = contextvars.copy_context()
 

@@ -24,7 +24,7 @@ from livegrad.runtime.cpu import compile_function
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function of features, then of plain inputs; equal code is equal."""
+    """A function of features, then of plain inputs. Kernels with equal code are equal."""
 
     function: Function
     features: tuple[FeatureLevel, ...] = ()
@@ -67,9 +67,9 @@ def context_function(callable: Callable[..., Any], *types: Type, name: str | Non
     return Kernel(make_function(label, [*leaves, *inputs], results), tuple(map(feature_of, leaves)))
 
 
-def _refuse_other_leaves(name: str, results: tuple[Node, ...], known: set[Node]) -> None:
+def _refuse_other_leaves(name: str, results: tuple[Node, ...], allowed: set[Node]) -> None:
     for node in toposort(results):
-        if node.op is input_op and node not in known:
+        if node.op is input_op and node not in allowed:
             raise UsageError(
                 f"function `{name}` uses values from outside",
                 where=node.origin or caller_origin(),
@@ -84,15 +84,15 @@ class Modifier:
     changes: tuple[tuple[str, Callable[[Any], Any] | Kernel], ...]
 
     def __call__(self, ctx: NodeContext, source: Callable[[NodeContext], Any]) -> Any:
-        return source(ctx.modify(**{name: self._applied(change, ctx) for name, change in self.changes}))
+        return source(ctx.modify(**{name: self._bind_change(change, ctx) for name, change in self.changes}))
 
     @staticmethod
-    def _applied(change: Callable[[Any], Any] | Kernel, ctx: NodeContext) -> Callable[[Any], Any]:
+    def _bind_change(change: Callable[[Any], Any] | Kernel, ctx: NodeContext) -> Callable[[Any], Any]:
         return partial(change, ctx) if isinstance(change, Kernel) else change
 
     @property
     def features(self) -> tuple[FeatureLevel, ...]:
-        """What the changes themselves read."""
+        """The features that the changes themselves read."""
         kernels = [change for _, change in self.changes if isinstance(change, Kernel)]
         return tuple(feature for kernel in kernels for feature in kernel.features)
 
@@ -100,7 +100,7 @@ class Modifier:
 def as_kernel(function: Any) -> Kernel | None:
     """The kernel of a livegrad function, traced or captured from Python source; None for any other callable.
 
-    A captured function is taken at the parameter types that it is annotated with.
+    A captured function is specialised to its annotated parameter types.
     """
     if isinstance(function, Kernel):
         return function

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from livegrad.contexts.cache.interned_values import ABSENT, Fact, NoExactKey, fact_of
+from livegrad.contexts.cache.interned_values import ABSENT, Interned, NoExactKey, intern_value
 from livegrad.contexts.errors import ContextError
 from livegrad.diagnostics import caller_origin
 from livegrad.ops.context import feature_named, parse_feature
@@ -34,18 +34,18 @@ class NodeContext:
     [0, 10, 20]
     """
 
-    __slots__ = ("_call", "_facts", "_injected")
+    __slots__ = ("_call", "_injected", "_interned")
     _call: Call
     _injected: dict[str, Any]
-    _facts: dict[str, Fact]
+    _interned: dict[str, Interned]
 
     def __init__(self, call: Call, injected: dict[str, Any] | None = None) -> None:
         self._call = call
         self._injected = injected or {}
-        self._facts = {}
+        self._interned = {}
 
     def __getitem__(self, feature: str) -> Any:
-        """The value of a feature that the node declares; None for an optional one that is not there.
+        """The value of a feature that the node declares; None for an absent optional feature.
 
         A feature that is only modified is None when no scoped input needs it.
         """
@@ -56,10 +56,10 @@ class NodeContext:
                     return self._injected[level.feature]
                 feature = str(level._replace(level=level.level - 1))
         call = self._call
-        place = call.unit.reads.get(feature, _UNDECLARED)
-        if place == _UNDECLARED:
+        position = call.unit.reads.get(feature, _UNDECLARED)
+        if position == _UNDECLARED:
             return self._read_other_spelling(feature)
-        return None if place is None else call.env[place].value
+        return None if position is None else call.env[position].value
 
     def _read_other_spelling(self, feature: str) -> Any:
         text = str(parse_feature(feature))
@@ -110,10 +110,10 @@ class NodeContext:
     def _present(self, name: str) -> Any:
         if name in self._injected:
             return self._injected[name]
-        self[name]  # lets the guard speak
-        place = self._call.unit.reads[name]
-        fact = ABSENT if place is None else self._call.env[place]
-        return ABSENT if fact is ABSENT else fact.value
+        self[name]  # raises if the feature is not declared
+        position = self._call.unit.reads[name]
+        interned = ABSENT if position is None else self._call.env[position]
+        return ABSENT if interned is ABSENT else interned.value
 
     def extract_all(self) -> NodeContext:
         """Returns the whole context, to pass on or to derive others from. It cannot be read, and adds no need."""
@@ -147,7 +147,7 @@ class PassedContext(NodeContext):
 
 
 class ScopedInput:
-    """A scoped input of a node: call it with a context made from the node's own."""
+    """A scoped input of a node: call it with a context derived from the node's own."""
 
     __slots__ = ("_call", "_edge")
 
@@ -169,18 +169,18 @@ class ScopedInput:
                     "which it does not declare",
                     where=call.unit.declaration.origin,
                 )
-        return call.ask(edge, tuple([self._fact(context, name) for name in edge.overlay])).value
+        return call.ask(edge, tuple([self._interned_feature(context, name) for name in edge.overlay])).value
 
-    def _fact(self, context: NodeContext, name: str) -> Fact:
-        """The value that the scoped input gets for a feature that the node may put there."""
-        fact = context._facts.get(name)
-        if fact is not None:
-            return fact
+    def _interned_feature(self, context: NodeContext, name: str) -> Interned:
+        """The value that the scoped input gets for a feature that the node may inject or modify."""
+        interned = context._interned.get(name)
+        if interned is not None:
+            return interned
         call, edge = self._call, self._edge
         if name not in context._injected:
             if name in edge.modifies:  # a modifier may leave it as it is
-                place = call.unit.reads[name]
-                return ABSENT if place is None else call.env[place]
+                position = call.unit.reads[name]
+                return ABSENT if position is None else call.env[position]
             if name in edge.required:
                 raise ContextError(
                     f"node `{call.unit.name}` evaluates its input `{edge.child.name}` without injecting `{name}`",
@@ -188,14 +188,16 @@ class ScopedInput:
                     expected=f"a context made with ctx.inject({name}=...), as the node declares",
                 )
             return ABSENT
-        context._facts[name] = fact = feature_fact(name, context._injected[name], f"node `{call.unit.name}` injects")
-        return fact
+        context._interned[name] = interned = intern_feature(
+            name, context._injected[name], f"node `{call.unit.name}` injects"
+        )
+        return interned
 
 
-def feature_fact(name: str, value: Any, who: str) -> Fact:
+def intern_feature(name: str, value: Any, who: str) -> Interned:
     """The exact value of a feature, or an error that names it."""
     try:
-        return fact_of(value)
+        return intern_value(value)
     except NoExactKey as error:
         raise ContextError(
             f"{who} a `{name}` that cannot be compared",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from livegrad.contexts.cache.interned_values import ABSENT, Fact
+from livegrad.contexts.cache.interned_values import ABSENT, Interned
 from livegrad.contexts.cache.store import MemoStore, Table
 from livegrad.contexts.content import disk_identity, function_identity
 from livegrad.contexts.declare import InputDeclaration, NodeDeclaration
@@ -20,7 +20,7 @@ from livegrad.contexts.node_order import order_nodes
 from livegrad.ops.context import FeatureLevel, feature_named
 from livegrad.passes.nullify_context import ContextNeeds, nullify_context
 
-Environment = tuple[Fact, ...]  # the needed features of one node, in the order of its `need`
+Environment = tuple[Interned, ...]  # the values of a node's needed features, in the order of its `need`
 Projection = Callable[[Environment], Environment]
 
 
@@ -28,9 +28,9 @@ Projection = Callable[[Environment], Environment]
 class Unit:
     """One node, ready to be evaluated.
 
-    `reads` says where a declared feature stands in the environment (None: not there), `direct` picks those that the
-    function itself reads (None: all). `table` has results by needed features, for the node with everything below it;
-    `by_inputs` has them by the values that went in, for the function alone.
+    `reads` maps declared features to positions in the environment (None: absent), `direct` selects those that the
+    function itself reads (None: all). `table` has results by needed features, for the node and everything below it;
+    `by_inputs` has results by direct inputs, for the function alone.
     """
 
     name: str
@@ -52,21 +52,22 @@ class Unit:
 
 
 class PlainEdge(NamedTuple):
-    """A tuple, for a computed node unpacks one for each of its inputs."""
+    """A plain input. A tuple, because computing a node unpacks one for each input."""
 
-    project: Projection | None  # None: the child needs all that the caller does
+    project: Projection | None  # None: the child has the same needs as the caller
     slots: dict[Any, Any]  # the child's
     child: Unit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopedEdge:
-    """`overlay` names the features that the caller puts there and the child needs, `required` those it cannot miss.
+    """A scoped input. `overlay` names the features that the caller writes and the child needs, `required` those that
+    are not optional.
 
-    `combine` makes the child's environment of the caller's, followed by the overlay.
+    `combine` maps the caller's environment, followed by the overlay, to the child's environment.
     """
 
-    number: int  # among the scoped inputs of its node
+    index: int  # among the scoped inputs of its node
     child: Unit
     writes: frozenset[str]
     modifies: frozenset[str]
@@ -77,7 +78,7 @@ class ScopedEdge:
 
 @dataclass(frozen=True, eq=False)
 class Linked:
-    """A compiled graph: units with the output last, and what the analysis found."""
+    """A compiled graph: units with the output last, and the result of the analysis."""
 
     units: tuple[Unit, ...]
     needs: ContextNeeds
@@ -101,20 +102,20 @@ def link(nodes: Mapping[str, NodeDeclaration], output: str, root: Sequence[Featu
 
 
 def _without_source(nodes: Mapping[str, NodeDeclaration], needs: ContextNeeds) -> ContextError:
-    found = needs.unsourced[0]
-    node = nodes[found.path[-1]]
-    way = " → ".join(f"`{name}`" for name in found.path)
+    unsourced = needs.unsourced[0]
+    node = nodes[unsourced.path[-1]]
+    way = " → ".join(f"`{name}`" for name in unsourced.path)
     return ContextError(
-        f"node `{node.name}` extracts `{found.feature}`, which nothing above it provides",
+        f"node `{node.name}` extracts `{unsourced.feature}`, which nothing above it provides",
         where=node.origin,
-        expected=f"a node on the path that injects `{found.feature.feature}`, or a root context that has it",
+        expected=f"a node on the path that injects `{unsourced.feature.feature}`, or a root context that has it",
         found=f"the path {way}",
-        help=f'compile with root=["{found.feature}"], inject it, or declare it optional',
+        help=f'compile with root=["{unsourced.feature}"], inject it, or declare it optional',
     )
 
 
 class _Linker:
-    """Makes units, inputs first."""
+    """Creates units, inputs first."""
 
     def __init__(self, store: MemoStore) -> None:
         self.units: dict[str, Unit] = {}
@@ -134,19 +135,19 @@ class _Linker:
             ]
         )
         asked = [edge for edge in declaration.inputs if edge.scoped]
-        scoped = tuple([_scoped_edge(number, edge, units[edge.source], need) for number, edge in enumerate(asked)])
+        scoped = tuple([_scoped_edge(index, edge, units[edge.source], need) for index, edge in enumerate(asked)])
         reads = _readable(declaration, need, scoped)
-        direct = tuple(sorted({place for place in reads.values() if place is not None}))
-        own = (
+        direct = tuple(sorted({position for position in reads.values() if position is not None}))
+        content = (
             function_identity(declaration),
             tuple([(edge.scoped, edge.injects, edge.modifies) for edge in declaration.inputs]),
             declaration.extracts,
             declaration.optional,
             declaration.extract_all,
-            tuple([need[place] for place in direct]),
+            tuple([need[position] for position in direct]),
             tuple([edge.overlay for edge in scoped]),
         )
-        by_inputs = self._store.table(own)
+        by_inputs = self._store.table(content)
         table = self._store.table((by_inputs, need, *[child.table for child in inputs]), declaration.name)
         units[declaration.name] = Unit(
             name=declaration.name,
@@ -167,14 +168,14 @@ class _Linker:
     def _projection(self, have: tuple[FeatureLevel, ...], want: tuple[FeatureLevel, ...]) -> Projection | None:
         if have is want or have == want:
             return None
-        known = self._projections.get((have, want))
-        if known is None:
-            place = {feature: index for index, feature in enumerate(have)}
-            known = _getter([place.get(feature, len(have)) for feature in want])
-            if not set(want) <= set(have):  # an optional feature that is there on other ways only
-                known = _with_absent(known)
-            self._projections[have, want] = known
-        return known
+        projection = self._projections.get((have, want))
+        if projection is None:
+            position = {feature: index for index, feature in enumerate(have)}
+            projection = _getter([position.get(feature, len(have)) for feature in want])
+            if not set(want) <= set(have):  # an optional feature that is present on other paths only
+                projection = _with_absent(projection)
+            self._projections[have, want] = projection
+        return projection
 
     def _disk_key(self, declaration: NodeDeclaration, need: Any, inputs: Sequence[Unit]) -> bytes | None:
         key = disk_identity(declaration, need, [child.disk_key for child in inputs])
@@ -189,16 +190,16 @@ class _Linker:
         return key
 
 
-def _scoped_edge(number: int, edge: InputDeclaration, child: Unit, need: tuple[FeatureLevel, ...]) -> ScopedEdge:
+def _scoped_edge(edge_index: int, edge: InputDeclaration, child: Unit, need: tuple[FeatureLevel, ...]) -> ScopedEdge:
     writes = edge.injects | edge.modifies
     overlay = tuple(dict.fromkeys(f.feature for f in child.need if f.feature in writes and f.level == 0))
-    place: dict[Any, int] = {feature: index for index, feature in enumerate(need)}
-    place.update({name: len(need) + index for index, name in enumerate(overlay)})
+    position: dict[Any, int] = {feature: index for index, feature in enumerate(need)}
+    position.update({name: len(need) + index for index, name in enumerate(overlay)})
     absent = len(need) + len(overlay)
-    chosen = [place.get(_source_of(feature, writes), absent) for feature in child.need]
+    chosen = [position.get(_source_of(feature, writes), absent) for feature in child.need]
     combine = _getter(chosen)
     return ScopedEdge(
-        number=number,
+        index=edge_index,
         child=child,
         writes=writes,
         modifies=edge.modifies,
@@ -209,7 +210,7 @@ def _scoped_edge(number: int, edge: InputDeclaration, child: Unit, need: tuple[F
 
 
 def _source_of(feature: FeatureLevel, writes: frozenset[str]) -> FeatureLevel | str:
-    """Where a scoped input's feature comes from: the overlay (a name), or the caller's own context."""
+    """The source of a scoped input's feature: the overlay (a name), or the caller's own context."""
     if feature.feature not in writes:
         return feature
     if feature.level == 0:
@@ -221,14 +222,14 @@ def _source_of(feature: FeatureLevel, writes: frozenset[str]) -> FeatureLevel | 
 def _readable(
     declaration: NodeDeclaration, need: tuple[FeatureLevel, ...], scoped: tuple[ScopedEdge, ...]
 ) -> dict[str, int | None]:
-    """Where the declared features are in the environment; a modified one only if some scoped input needs it."""
-    place = {feature: index for index, feature in enumerate(need)}
+    """The positions of the declared features in the environment; None for a modified one that no scoped input needs."""
+    position = {feature: index for index, feature in enumerate(need)}
     reads: dict[str, int | None] = {}
     for name in declaration.modifies:
         is_needed = any(name in edge.modifies and name in edge.overlay for edge in scoped)
-        reads[name] = place.get(FeatureLevel(name)) if is_needed else None
+        reads[name] = position.get(FeatureLevel(name)) if is_needed else None
     for feature in (*declaration.extracts, *declaration.optional):
-        reads[str(feature)] = place.get(feature)
+        reads[str(feature)] = position.get(feature)
     return reads
 
 
@@ -236,12 +237,12 @@ def _nothing(environment: Environment) -> Environment:
     return ()
 
 
-def _getter(places: Sequence[int]) -> Projection:
-    if not places:
+def _getter(positions: Sequence[int]) -> Projection:
+    if not positions:
         return _nothing
-    if list(places) == list(range(places[0], places[0] + len(places))):
-        return itemgetter(slice(places[0], places[0] + len(places)))  # a tuple, also of one
-    return itemgetter(*places)
+    if list(positions) == list(range(positions[0], positions[0] + len(positions))):
+        return itemgetter(slice(positions[0], positions[0] + len(positions)))  # a tuple, also of one
+    return itemgetter(*positions)
 
 
 def _with_absent(projection: Projection) -> Projection:

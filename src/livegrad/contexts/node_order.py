@@ -10,12 +10,12 @@ from livegrad.diagnostics import caller_origin
 
 
 def order_nodes(nodes: Mapping[str, NodeDeclaration], output: str) -> list[NodeDeclaration]:
-    """Every node that the output needs, each after its inputs. Iterative, for any depth."""
+    """Every node that the output needs, each after its inputs. Iterative, so depth is unlimited."""
     if output not in nodes:
         raise _unknown(output, None, nodes)
     order: list[NodeDeclaration] = []
     done: set[str] = set()
-    open_nodes: dict[str, None] = {}  # the way from the output to where the walk is
+    open_nodes: dict[str, None] = {}  # the path from the output to the current node
     pending: list[tuple[str, bool]] = [(output, False)]
     while pending:
         name, inputs_are_done = pending.pop()
@@ -41,9 +41,9 @@ def order_nodes(nodes: Mapping[str, NodeDeclaration], output: str) -> list[NodeD
 
 
 def _unknown(name: str, user: NodeDeclaration | None, nodes: Mapping[str, NodeDeclaration]) -> ContextError:
-    what = f"there is no node `{name}`" + ("" if user is None else f", which `{user.name}` has for an input")
-    known = ", ".join(sorted(nodes)[:8]) or "none"
-    return ContextError(what, where=user.origin if user else caller_origin(), expected=f"one of {known}")
+    what = f"there is no node `{name}`" + ("" if user is None else f", which is an input of `{user.name}`")
+    names = ", ".join(sorted(nodes)[:8]) or "none"
+    return ContextError(what, where=user.origin if user else caller_origin(), expected=f"one of {names}")
 
 
 def _cycle(way: list[str], node: NodeDeclaration) -> ContextError:

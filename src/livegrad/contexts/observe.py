@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from livegrad.contexts.cache.describe import short_text
-from livegrad.contexts.cache.interned_values import ABSENT, Fact
+from livegrad.contexts.cache.interned_values import ABSENT, Interned
 from livegrad.contexts.cache.store import MemoStore, Table
 from livegrad.contexts.link import Environment, Unit
 from livegrad.state import renew_lock_after_fork
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from livegrad.contexts.evaluate import Answer
 
 EventKind = Literal["computed", "hit", "reused", "loaded", "evicted"]
-_SMALL = 1 << 16  # bytes that are kept for `why` of one computation
+_SMALL = 1 << 16  # bytes that one computation keeps for `why`
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a node, for these values of its needed features.
+    """An event of a node, for these values of its needed features.
 
-    `computed`: its function ran. `hit`: the result was there. `reused`: other features, but the same values went in.
-    `loaded`: the result was on disk. `evicted`: a result was dropped.
+    `computed`: its function ran. `hit`: the result was cached. `reused`: features changed, but its direct inputs did
+    not. `loaded`: the result was on disk. `evicted`: a result was dropped.
     """
 
     kind: EventKind
@@ -44,7 +44,7 @@ class Event:
 
 
 class EventLog(list[Event]):
-    """Events in order; `str` has one a line, `names(kind)` the nodes of one kind.
+    """Events in order. `str` gives one per line, `names(kind)` the nodes with events of one kind.
 
     >>> log = EventLog([Event("computed", "leaf"), Event("hit", "leaf", (("index", 2),))])
     >>> print(log)
@@ -62,40 +62,40 @@ class EventLog(list[Event]):
 
 
 class _Glimpse:
-    """A large value as it is remembered for `why`: by number, and itself only while a cache holds it."""
+    """A large value as `why` remembers it: by serial number, and weakly, while a cache holds it."""
 
-    __slots__ = ("_fact", "serial")
+    __slots__ = ("_reference", "serial")
 
-    def __init__(self, fact: Fact) -> None:
-        self.serial = fact.serial
-        self._fact = weakref.ref(fact)
+    def __init__(self, interned: Interned) -> None:
+        self.serial = interned.serial
+        self._reference = weakref.ref(interned)
 
     def __str__(self) -> str:
-        fact = self._fact()
-        return "(no longer kept)" if fact is None else _text(fact)
+        interned = self._reference()
+        return "(no longer kept)" if interned is None else _text(interned)
 
 
-_Remembered = Fact | _Glimpse
+_Remembered = Interned | _Glimpse
 
 
-def _remember(facts: Environment) -> tuple[_Remembered, ...]:
-    """Facts as they are while they are small together, which costs nothing; else what can be known of them later."""
-    if sum(map(_size, facts)) <= _SMALL:
-        return facts
-    return tuple([_Glimpse(fact) for fact in facts])
+def _remember(interned_values: Environment) -> tuple[_Remembered, ...]:
+    """The values themselves if they are small in total, else glimpses of the large ones."""
+    if sum(map(_size, interned_values)) <= _SMALL:
+        return interned_values
+    return tuple([_Glimpse(interned) for interned in interned_values])
 
 
 _size = attrgetter("size")
 
 
 def _text(value: _Remembered | None) -> str:
-    if isinstance(value, Fact):
+    if isinstance(value, Interned):
         return "absent" if value is ABSENT else short_text(value.value)
     return "not needed" if value is None else str(value)
 
 
 class _Computation(NamedTuple):
-    """One computation of a node: what it is, and all that went into it."""
+    """One computation of a node: the unit, its features, inputs and answers."""
 
     unit: Unit
     env: tuple[_Remembered, ...]
@@ -104,12 +104,12 @@ class _Computation(NamedTuple):
 
     @property
     def features(self) -> dict[str, _Remembered]:
-        return {str(feature): fact for feature, fact in zip(self.unit.need, self.env, strict=True)}
+        return {str(feature): interned for feature, interned in zip(self.unit.need, self.env, strict=True)}
 
 
 @dataclass(frozen=True)
 class Change:
-    """One cause: a `feature`, `input`, `scoped input` or `edit`, with what it was and what it is."""
+    """One cause: a `feature`, `input`, `scoped input` or `edit`, with its value before and after."""
 
     kind: Literal["feature", "input", "scoped input", "edit"]
     name: str
@@ -122,7 +122,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a node was computed last; `changes` are the causes, `summary` says it when there are none.
+    """Why a node was last computed. `changes` are the causes; `summary` explains it if there are none.
 
     >>> print(Reason("page", "was computed again because of", (Change("feature", "real_time", "1.0", "2.0"),)))
     `page` was computed again because of
@@ -141,7 +141,7 @@ class Reason:
 
 
 class Observer:
-    """What is known about the evaluations of one program. `log` is None while nobody listens."""
+    """Records the evaluations of one graph. `log` is None while there is no listener."""
 
     def __init__(self, store: MemoStore, tell_programs: weakref.WeakMethod[Callable[[], None]]) -> None:
         self.log: EventLog | None = None
@@ -149,10 +149,10 @@ class Observer:
         store.on_evict = self._evicted
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
-        self._latest: dict[str, tuple[_Computation, _Computation | None]] = {}  # and the one before
+        self._latest: dict[str, tuple[_Computation, _Computation | None]] = {}  # with the previous one
 
     @contextmanager
-    def listening(self) -> Iterator[EventLog]:
+    def listen(self) -> Iterator[EventLog]:
         before, self.log = self.log, EventLog()
         tell_programs = self._tell_programs()
         if tell_programs is not None:
@@ -162,34 +162,36 @@ class Observer:
         finally:
             self.log = before
 
-    def happened(self, kind: EventKind, unit: Unit, env: Environment) -> None:
+    def record(self, kind: EventKind, unit: Unit, env: Environment) -> None:
         log = self.log
         if log is not None:
-            names = [(str(f), fact.value) for f, fact in zip(unit.need, env, strict=True) if fact is not ABSENT]
+            names = [
+                (str(f), interned.value) for f, interned in zip(unit.need, env, strict=True) if interned is not ABSENT
+            ]
             log.append(Event(kind, unit.name, tuple(names)))
 
     def _evicted(self, table: Table) -> None:
         if self.log is not None:
             self.log.append(Event("evicted", table.name))
 
-    def counted(self, kind: Literal["reused", "loaded"], unit: Unit, env: Environment) -> None:
+    def record_counted(self, kind: Literal["reused", "loaded"], unit: Unit, env: Environment) -> None:
         counts = unit.table.counts
         with self._lock:
             setattr(counts, kind, getattr(counts, kind) + 1)
-        self.happened(kind, unit, env)
+        self.record(kind, unit, env)
 
-    def computed(
+    def record_computation(
         self, unit: Unit, env: Environment, inputs: Environment, answers: Sequence[Answer], seconds: float
     ) -> None:
-        told = tuple([answer.fact for answer in answers])
-        record = _Computation(unit, _remember(env), _remember(inputs), _remember(told))
+        answered = tuple([answer.interned for answer in answers])
+        record = _Computation(unit, _remember(env), _remember(inputs), _remember(answered))
         with self._lock:
             counts = unit.table.counts
             counts.computed += 1
             counts.seconds += seconds
-            known = self._latest.get(unit.name)
-            self._latest[unit.name] = record, None if known is None else known[0]
-        self.happened("computed", unit, env)
+            previous = self._latest.get(unit.name)
+            self._latest[unit.name] = record, None if previous is None else previous[0]
+        self.record("computed", unit, env)
 
     def why(self, unit: Unit) -> Reason:
         """Compares the last computation of a node with the one before it."""
@@ -211,21 +213,21 @@ class Observer:
 def _edits(old: Unit, new: Unit) -> Iterator[Change]:
     before, after = old.declaration, new.declaration
     if old.by_inputs is not new.by_inputs and before.function is not after.function:
-        yield Change("edit", "function", _named(before), _named(after))
+        yield Change("edit", "function", _describe_function(before), _describe_function(after))
     sources = [", ".join(edge.source for edge in each.inputs) for each in (before, after)]
     if sources[0] != sources[1]:
         yield Change("edit", "inputs", sources[0] or "none", sources[1] or "none")
-    features = [_declared(each) for each in (before, after)]
+    features = [_describe_features(each) for each in (before, after)]
     if features[0] != features[1]:
         yield Change("edit", "features", features[0], features[1])
 
 
-def _named(declaration: Any) -> str:
-    place = "" if declaration.origin is None else f" ({declaration.origin})"
-    return f"{short_text(declaration.function)}{place}"
+def _describe_function(declaration: Any) -> str:
+    location = "" if declaration.origin is None else f" ({declaration.origin})"
+    return f"{short_text(declaration.function)}{location}"
 
 
-def _declared(declaration: Any) -> str:
+def _describe_features(declaration: Any) -> str:
     groups = {
         "extract": map(str, declaration.extracts),
         "optional": map(str, declaration.optional),

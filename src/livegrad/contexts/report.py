@@ -10,7 +10,7 @@ from livegrad.contexts.link import Linked
 
 @dataclass(frozen=True)
 class NodeReport:
-    """One node. Nodes of equal content share results, and so their counts."""
+    """One node. Nodes with equal content share their results and counts."""
 
     name: str
     need: tuple[str, ...]
@@ -66,7 +66,7 @@ class CacheReport:
 
 
 def make_report(linked: Linked, store: MemoStore) -> CacheReport:
-    """What happened so far to the nodes of a program."""
+    """The statistics of a program's nodes so far."""
     nodes = [
         NodeReport(
             unit.name,

@@ -21,17 +21,17 @@ def _dropped(linked: Linked) -> dict[tuple[str | None, int], Nullification]:
     return {(each.caller, each.number): each for each in linked.needs.nullifications}
 
 
-def _colour_numbers(linked: Linked) -> dict[tuple[FeatureLevel, ...], int]:
-    """A number for each need, in order of appearance; needing nothing is no colour."""
+def _colour_indices(linked: Linked) -> dict[tuple[FeatureLevel, ...], int]:
+    """A colour index for each need, in order of appearance. Nodes without needs have no colour."""
     needs = dict.fromkeys(unit.need for unit in linked.units if unit.need)
-    return {need: number for number, need in enumerate(needs)}
+    return {need: index for index, need in enumerate(needs)}
 
 
 def draw_text(linked: Linked, *, color: bool = False) -> str:
-    """One node a line, callers first, with a `nullify` line before each input that gets less than its caller holds."""
-    dropped, colours = _dropped(linked), _colour_numbers(linked)
+    """One node per line, callers first, with a `nullify` before each input that gets fewer features than its caller."""
+    dropped, colours = _dropped(linked), _colour_indices(linked)
 
-    def painted(unit: Unit, text: str) -> str:
+    def paint(unit: Unit, text: str) -> str:
         if not color or not unit.need:
             return text
         return f"\x1b[{_ANSI[colours[unit.need] % len(_ANSI)]}m{text}\x1b[0m"
@@ -41,13 +41,13 @@ def draw_text(linked: Linked, *, color: bool = False) -> str:
         lines.append(f"  nullify {_names(dropped[None, 0].dropped)}")
     lines.append(f"  → {linked.output.name}")
     for unit in reversed(linked.units):
-        lines.append(painted(unit, f"{unit.name}: needs {_names(unit.need)}"))
-        for number, edge in enumerate(unit.declaration.inputs):
+        lines.append(paint(unit, f"{unit.name}: needs {_names(unit.need)}"))
+        for index, edge in enumerate(unit.declaration.inputs):
             puts = [f"inject {name}" for name in sorted(edge.injects)]
             puts += [f"modify {name}" for name in sorted(edge.modifies)]
-            found = dropped.get((unit.name, number))
-            if found is not None:
-                puts.append(f"nullify {_names(found.dropped)}")
+            nullification = dropped.get((unit.name, index))
+            if nullification is not None:
+                puts.append(f"nullify {_names(nullification.dropped)}")
             way = " → ".join([*puts, edge.source])
             lines.append(f"  {'scoped' if edge.scoped else 'plain '} → {way}")
     return "\n".join(lines)
@@ -55,29 +55,29 @@ def draw_text(linked: Linked, *, color: bool = False) -> str:
 
 def draw_dot(linked: Linked) -> str:
     """The graph in DOT, edges in the direction of calls."""
-    dropped, colours = _dropped(linked), _colour_numbers(linked)
+    dropped, colours = _dropped(linked), _colour_indices(linked)
     position = {unit: index for index, unit in enumerate(linked.units)}
     by_name = {unit.name: unit for unit in linked.units}
     lines = ["digraph context {", '  node [shape=box, style="rounded,filled", fillcolor=white];']
-    lines.append(f"  root [shape=plaintext, style=solid, label={_quoted(f'context: {_names(linked.root)}')}];")
+    lines.append(f"  root [shape=plaintext, style=solid, label={_quote(f'context: {_names(linked.root)}')}];")
     for unit in reversed(linked.units):
         fill = _FILLS[colours[unit.need] % len(_FILLS)] if unit.need else "white"
-        label = _quoted(f"{unit.name}\\nneeds {_names(unit.need)}")
+        label = _quote(f"{unit.name}\\nneeds {_names(unit.need)}")
         lines.append(f'  n{position[unit]} [label={label}, fillcolor="{fill}"];')
     lines += _dot_edge("root", "0", f"n{position[linked.output]}", dropped.get((None, 0)), "solid", "")
     for unit in reversed(linked.units):
-        for number, edge in enumerate(unit.declaration.inputs):
+        for input_index, edge in enumerate(unit.declaration.inputs):
             puts = [f"inject {name}" for name in sorted(edge.injects)]
             puts += [f"modify {name}" for name in sorted(edge.modifies)]
             start, end = f"n{position[unit]}", f"n{position[by_name[edge.source]]}"
             style = "dashed" if edge.scoped else "solid"
-            found = dropped.get((unit.name, number))
-            lines += _dot_edge(start, str(number), end, found, style, ", ".join(puts))
+            nullification = dropped.get((unit.name, input_index))
+            lines += _dot_edge(start, str(input_index), end, nullification, style, ", ".join(puts))
     return "\n".join([*lines, "}"])
 
 
 def draw_svg(linked: Linked) -> str:
-    """The graph as a picture, from the inputs down: each node with what it needs, those that need nothing blue."""
+    """The graph as a picture, inputs at the top: each node with its needs; nodes without needs are blue."""
     boxes = [
         Box(unit.name, (unit.name, f"needs {_names(unit.need)}"), "plain" if unit.need else "leaf")
         for unit in linked.units
@@ -86,18 +86,20 @@ def draw_svg(linked: Linked) -> str:
     return draw_graph(boxes, edges, f"{len(boxes)} nodes")
 
 
-def _dot_edge(start: str, number: str, end: str, found: Nullification | None, style: str, label: str) -> Iterable[str]:
-    told = f", label={_quoted(label)}" if label else ""
-    if found is None:
-        return [f"  {start} -> {end} [style={style}{told}];"]
-    middle = f"nullify_{start}_{number}"
-    text = _quoted(f"nullify\\n{_names(found.dropped)}")
+def _dot_edge(
+    start: str, input_index: str, end: str, nullification: Nullification | None, style: str, label: str
+) -> Iterable[str]:
+    label_attribute = f", label={_quote(label)}" if label else ""
+    if nullification is None:
+        return [f"  {start} -> {end} [style={style}{label_attribute}];"]
+    middle = f"nullify_{start}_{input_index}"
+    text = _quote(f"nullify\\n{_names(nullification.dropped)}")
     return [
         f'  {middle} [shape=octagon, style=filled, fillcolor="#eeeeee", fontsize=10, label={text}];',
-        f"  {start} -> {middle} [style={style}{told}];",
+        f"  {start} -> {middle} [style={style}{label_attribute}];",
         f"  {middle} -> {end} [style={style}];",
     ]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace('"', '\\"') + '"'

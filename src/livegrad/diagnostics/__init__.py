@@ -1,7 +1,7 @@
 """Errors that say what went wrong, on which line of the user's program, and what to do.
 
 `errors.py` has the error classes and source locations, `explain_calls.py` turns wrong calls of public functions into
-such errors, `other_names.py` knows what to write for names of NumPy, JAX and PyTorch.
+such errors, `other_names.py` maps names of NumPy, JAX and PyTorch to ours.
 """
 
 from livegrad.diagnostics.errors import (

@@ -19,9 +19,9 @@ PACKAGE_DIRECTORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """A place in the user's program: a code object and an instruction in it; the column is resolved when asked for.
+    """A source location in the user's program: a code object and an instruction. The column is resolved on demand.
 
-    Equal places are the same object: code objects themselves compare equal across files.
+    Equal locations are the same object, because code objects themselves compare equal across files.
 
     >>> origin = caller_origin()
     >>> origin is None or origin.line > 0
@@ -61,7 +61,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class TextOrigin:
-    """A place in a text that is not Python code: a parsed file, or source that was captured by other means."""
+    """A location in text that is not running Python code: a parsed file or captured source."""
 
     file: str
     line: int
@@ -75,7 +75,7 @@ class TextOrigin:
 
 @dataclass(frozen=True, slots=True)
 class NodeOrigin:
-    """A place in a graph that people draw and do not write: a node of a function, by name.
+    """A location in a graph that is drawn rather than written: a node of a function, by name.
 
     >>> str(NodeOrigin("sample", "texture"))
     'node `sample` of `texture`'
@@ -93,7 +93,7 @@ class NodeOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Stands for a place in code that functions of many places share; whoever runs the code knows the place by number.
+    """A placeholder for a source location in code that several functions share. Each call maps its index to a location.
 
     >>> str(Mark(2))
     'place 2'
@@ -112,35 +112,34 @@ class Mark:
 Place = Origin | TextOrigin | NodeOrigin | Mark
 
 
-_seen_places: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
-_MOST_SEEN_PLACES = 100_000
-# Files that call nothing of their own accord: those of this package that were met on the way to a caller, and what
-# Python computes our properties with.
-_own_files: set[str] = {functools.__file__}
+_cached_origins: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
+_MOST_CACHED_ORIGINS = 100_000
+# Files that are never the caller: those of this package, and those that Python evaluates our properties with.
+_library_files: set[str] = {functools.__file__}
 
 
 def caller_origins(depth: int = 1) -> tuple[Origin, ...]:
-    """The innermost frame outside this package, as the one place (or none) that a new node stands for.
+    """The location of the innermost frame outside this package, in a tuple, which is empty if there is none.
 
-    The same place gives the same tuple: a node that is made again at its own line is recognised at a glance. The
-    caller says how many frames, from its own on, are certainly of this package.
+    Equal locations give the same tuple, so that a node that is created again at its line is recognised by identity.
+    `depth` is the number of frames, from the caller's own on, that certainly belong to this package.
     """
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
-        if code.co_filename not in _own_files:
-            origins = _seen_places.get((id(code), frame.f_lasti))
+        if code.co_filename not in _library_files:
+            origins = _cached_origins.get((id(code), frame.f_lasti))
             if origins is not None:
                 return origins
             if code.co_filename.startswith((PACKAGE_DIRECTORY, "<frozen ")):  # Python's loaders
-                _own_files.add(code.co_filename)
+                _library_files.add(code.co_filename)
                 continue
             if code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("livegrad."):
-                frame = frame.f_back  # a method that `dataclass` wrote for one of our classes
+                frame = frame.f_back  # a method that `dataclass` generated for one of our classes
                 continue
-            if len(_seen_places) >= _MOST_SEEN_PLACES:
-                _seen_places.clear()
-            return _seen_places.setdefault((id(code), frame.f_lasti), (Origin(code, frame.f_lasti),))
+            if len(_cached_origins) >= _MOST_CACHED_ORIGINS:
+                _cached_origins.clear()
+            return _cached_origins.setdefault((id(code), frame.f_lasti), (Origin(code, frame.f_lasti),))
         frame = frame.f_back
     return ()
 
@@ -152,7 +151,7 @@ def caller_origin() -> Origin | None:
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """A warning at the line of the user's program that called us, however many functions lie between."""
+    """Warns at the line of the user's program that called livegrad, at any depth."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE_DIRECTORY):
@@ -161,14 +160,14 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value as messages show it: its `repr`, cut off where that is long.
+    """A value in a message: its `repr`, truncated.
 
     >>> shown([1.0, 2.0]), shown(10**100, 10)
     ('[1.0, 2.0]', '1000000...')
     """
     try:
         text = repr(value)
-    except ValueError:  # an integer of more digits than Python is willing to write
+    except ValueError:  # an integer with more digits than Python prints
         text = f"a number of type {type(value).__name__} with very many digits"
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -259,7 +258,7 @@ class FileError(LivegradError, OSError):
     code = "file"
 
     def __str__(self) -> str:
-        return self._message()  # that of an OSError would be its number and name
+        return self._message()  # an OSError would show its errno and file name
 
 
 class MissingFileError(FileError, FileNotFoundError):
@@ -275,20 +274,20 @@ class MissingFileError(FileError, FileNotFoundError):
 
 
 def file_error(error: OSError, path: object, help: str, what: str | None = None) -> FileError:
-    """The error of livegrad for one of the system at a path.
+    """Converts an OSError at a path to a livegrad error.
 
     >>> made = file_error(FileNotFoundError(2, "No such file or directory"), "a.npz", "save one first")
     >>> isinstance(made, FileNotFoundError), made.filename
     (True, 'a.npz')
     """
     kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError
-    made = kind(what or f"cannot open `{path}`: {error.strerror or error}", where=caller_origin(), help=help)
-    made.errno, made.strerror, made.filename = error.errno, error.strerror, str(path)
-    return made
+    file_failure = kind(what or f"cannot open `{path}`: {error.strerror or error}", where=caller_origin(), help=help)
+    file_failure.errno, file_failure.strerror, file_failure.filename = error.errno, error.strerror, str(path)
+    return file_failure
 
 
 def missing_folder(path: object) -> FileError:
-    """The error of who writes to a folder that is not there."""
+    """The error for writing to a folder that does not exist."""
     error = FileNotFoundError(errno.ENOENT, "the folder to write to does not exist")
     return file_error(
         error, path, "make it first: os.makedirs(...)", f"the folder to write to does not exist: `{path}`"

@@ -21,7 +21,7 @@ from livegrad.diagnostics import CallError, LivegradError, caller_origin, shown
 
 _PYTHON = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib"))
 
-# Parameters of NumPy and PyTorch, and ours.
+# Parameter names of NumPy and PyTorch, and the names here.
 _OTHER_NAMES = {
     "a_max": ("max",),
     "a_min": ("min",),
@@ -45,20 +45,20 @@ _WITHOUT = {
 
 
 def explain_calls(owner: ModuleType | type, names: Iterable[str]) -> None:
-    """Has failing calls of an owner's functions explained."""
+    """Wraps an owner's functions so that failing calls are explained."""
     for name in names:
         function = inspect.getattr_static(owner, name, None)
         if not isinstance(function, FunctionType) or not function.__module__.startswith("livegrad."):
-            continue  # what classes have of Python
+            continue  # inherited from Python
         if not hasattr(function, "__livegrad_explained__"):
-            explained = _explained(function)
+            explained = _explain(function)
             setattr(owner, name, explained)
             home = sys.modules[function.__module__]
-            if vars(home).get(function.__name__) is function:  # where pickle looks for it
+            if vars(home).get(function.__name__) is function:  # pickle looks it up there
                 setattr(home, function.__name__, explained)
 
 
-def _explained(function: FunctionType) -> Callable[..., Any]:
+def _explain(function: FunctionType) -> Callable[..., Any]:
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -80,7 +80,7 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
 
 
 def call_users(function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
-    """A call of a function that the user handed to us; arguments that it does not take are the caller's mistake."""
+    """Calls a function that the user passed. Arguments that it does not accept are the caller's mistake."""
     try:
         return function(*args, **kwargs)
     except TypeError as error:
@@ -90,7 +90,7 @@ def call_users(function: Callable[..., Any], args: Iterable[Any], kwargs: dict[s
 
 
 def _is_below_us(traceback: TracebackType | None) -> bool:
-    """Whether an error comes from our files, or from what they call of NumPy and Python: no function of the user's."""
+    """Whether an error comes from our files or from what they call in NumPy and Python, not from a user's function."""
     while traceback is not None:
         frame = traceback.tb_frame
         file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
@@ -104,18 +104,19 @@ def _is_below_us(traceback: TracebackType | None) -> bool:
 def _failed_call(
     function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException
 ) -> CallError:
-    own = args[1:] if function.__name__ == "__init__" else args  # without `self`
-    given = [*map(_described, own), *(f"{name}={_described(value)}" for name, value in kwargs.items())]
+    positional = args[1:] if function.__name__ == "__init__" else args  # without `self`
+    arguments = [*map(_describe, positional), *(f"{name}={_describe(value)}" for name, value in kwargs.items())]
     return CallError(
         f"`{_public_name(function)}` does not accept these arguments",
         where=caller_origin(),
-        found=", ".join(given),
+        found=", ".join(arguments),
         help=f"{type(error).__name__}: {error}",
     )
 
 
-def _described(value: Any) -> str:
-    """An argument in a message: its value if that is short and plain. To show a tensor might compute it."""
+def _describe(value: Any) -> str:
+    """An argument in a message: its value if it is short and plain. Tensors are not shown, because that could compute
+    them."""
     if isinstance(value, list | tuple):
         if all(item is None or isinstance(item, bool | int | float | complex | str) for item in value):
             return shown(value, 40)
@@ -126,7 +127,7 @@ def _described(value: Any) -> str:
 
 
 def _public_name(function: FunctionType) -> str:
-    """What people call: a class is called to make an object."""
+    """The name that users call: the class for `__init__`."""
     return function.__qualname__.split(".")[-2] if function.__name__ == "__init__" else function.__name__
 
 
@@ -137,17 +138,17 @@ def _wrong_call(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str,
     by_name = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     unknown = next((key for key in kwargs if key not in by_name), None)
     if unknown is not None:
-        found = f"the argument `{unknown}`"
-        instead = [own for own in _OTHER_NAMES.get(unknown, ()) if own in by_name]
+        problem = f"the argument `{unknown}`"
+        instead = [name_here for name_here in _OTHER_NAMES.get(unknown, ()) if name_here in by_name]
         help = f"write {instead[0]}=..." if instead else _WITHOUT.get(unknown)
         if any(p.name == unknown for p in parameters):
             help = "pass it by position"
     else:
-        found = f"{len(args)} positional arguments" if len(args) != 1 else "one positional argument"
+        problem = f"{len(args)} positional arguments" if len(args) != 1 else "one positional argument"
         help = _by_keyword(name, parameters, args)
-    expected = f"{name}({', '.join(map(_written, parameters))})"
+    expected = f"{name}({', '.join(map(_write_parameter, parameters))})"
     return CallError(
-        f"`{name}` does not accept these arguments", where=caller_origin(), expected=expected, found=found, help=help
+        f"`{name}` does not accept these arguments", where=caller_origin(), expected=expected, found=problem, help=help
     )
 
 
@@ -160,16 +161,16 @@ def _by_keyword(name: str, parameters: list[inspect.Parameter], args: tuple[Any,
         return f"write {name}({args!r})"
     if not extra or len(extra) > len(named):
         return None
-    given = [f"{own}={_shown(value)}" for own, value in zip(named, extra, strict=False)]
-    return f"write {name}({', '.join([*positional, *given])})"
+    keywords = [f"{keyword}={_show(value)}" for keyword, value in zip(named, extra, strict=False)]
+    return f"write {name}({', '.join([*positional, *keywords])})"
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     simple = value is None or isinstance(value, bool | int | float | str | tuple | list)
     return repr(value) if simple and len(repr(value)) < 30 else "..."
 
 
-def _written(parameter: inspect.Parameter) -> str:
+def _write_parameter(parameter: inspect.Parameter) -> str:
     if parameter.kind is parameter.VAR_POSITIONAL:
         return f"*{parameter.name}"
     return parameter.name if parameter.default is parameter.empty else f"{parameter.name}=..."

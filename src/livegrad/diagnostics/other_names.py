@@ -65,22 +65,22 @@ METHODS = {
 
 
 def name_of_function(name: str) -> str | None:
-    """What to write for a function of another library; None if nothing is known of it.
+    """The replacement for a function of another library, or None.
 
     >>> name_of_function("cat"), name_of_function("wibble")
     ('lg.concat', None)
     """
-    found = FUNCTIONS.get(name)
-    return None if found is None else f"lg.{found}"
+    replacement = FUNCTIONS.get(name)
+    return None if replacement is None else f"lg.{replacement}"
 
 
 def name_of_method(name: str) -> str | None:
-    """What to write for a method of another library's arrays.
+    """The replacement for a method of another library's arrays.
 
     >>> name_of_method("view"), name_of_method("logaddexp"), name_of_method("wibble")
     ('x.reshape(shape)', 'lg.logaddexp(x)', None)
     """
-    found = METHODS.get(name)
-    if found is None and name in sys.modules["livegrad"].__all__:
+    replacement = METHODS.get(name)
+    if replacement is None and name in sys.modules["livegrad"].__all__:
         return f"lg.{name}(x)"
-    return found
+    return replacement

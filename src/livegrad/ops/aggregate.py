@@ -87,7 +87,7 @@ def _evaluate_get(value: Any, *, index: int) -> Any:
 
 
 def differential_index(type: Type, index: int) -> int:
-    """Where member `index` stands in the differential: structs leave out what carries no derivative."""
+    """The index of member `index` in the differential, which omits the non-differentiable fields of a struct."""
     if not isinstance(type, Struct):
         return index
     return sum(is_differentiable(field) for _, field in type.fields[:index])
@@ -164,7 +164,7 @@ splat = Op(
     cost=0.0,
 )
 
-# --- members by an index that is computed ---------------------------------------------------------------------------
+# --- members at a computed index -------------------------------------------------------------------------------------
 
 
 def _index_type(type: Type, index: Type) -> Type:
@@ -274,7 +274,7 @@ def get_field(value: Node, name: str) -> Node:
 
 
 def member(value: Node, index: int) -> Node:
-    """One member of an aggregate; of one that was just made, the very node it was made from."""
+    """One member of an aggregate. If `make` built the aggregate, this is the operand itself."""
     return value.operands[index] if value.op is make else get(value, index=index)
 
 

@@ -15,15 +15,15 @@ from livegrad.ops.comparison import equal
 from livegrad.ops.elementwise import select
 from livegrad.ops.failing import Attributes, write_can_fail
 from livegrad.ops.index_motion import Box, are_distinct, box_of
-from livegrad.ops.indexing import lookup, places_in_row, write_type
+from livegrad.ops.indexing import flat_indices, lookup, write_type
 from livegrad.ops.movement import iota, reshape, slice_
 from livegrad.ops.rules import or_zero, zero
 
 
 def _evaluate_assign(base: Any, updates: Any, *indices: Any, in_range: tuple[int, ...] = ()) -> Any:
-    places = places_in_row(base.shape, indices)
+    positions = flat_indices(base.shape, indices)
     result = np.array(base, order="C")
-    result.reshape(-1)[places] = np.reshape(updates, -1)  # NumPy assigns in order
+    result.reshape(-1)[positions] = np.reshape(updates, -1)  # NumPy assigns in order
     return result
 
 
@@ -35,22 +35,22 @@ def _assign_jvp(y: Node, dbase: Node | None, dupdates: Node | None, *_: None) ->
 
 
 def _assign_transpose(y: Node, ct: Node, base: bool, updates: bool, *others: bool) -> tuple[Node | None, ...]:
-    _, given, *indices = y.operands
-    to_base = assign(ct, zero(given.type), *indices) if base else None
-    to_updates = _read_back(ct, given, indices) if updates else None
+    _, update, *indices = y.operands
+    to_base = assign(ct, zero(update.type), *indices) if base else None
+    to_updates = _read_back(ct, update, indices) if updates else None
     return (to_base, to_updates, *[None] * len(indices))
 
 
-def _read_back(ct: Node, given: Node, indices: list[Node]) -> Node:
-    """The cotangent of what was assigned."""
-    box = written_box(ct, given, indices)
+def _read_back(ct: Node, update: Node, indices: list[Node]) -> Node:
+    """The cotangent of the assigned values."""
+    box = written_box(ct, update, indices)
     if box is None:
-        return _standing(lookup(ct, *indices), indices, shape_of(ct.type))
-    return reshape(slice_(ct, start=box.start, size=box.size, step=box.step), shape=shape_of(given.type))
+        return _drop_overwritten(lookup(ct, *indices), indices, shape_of(ct.type))
+    return reshape(slice_(ct, start=box.start, size=box.size, step=box.step), shape=shape_of(update.type))
 
 
 def written_box(base: Node, updates: Node, indices: Sequence[Node]) -> Box | None:
-    """The box that a tensor of values is assigned to; None for a single number, and for computed indices."""
+    """The box that a tensor of values is assigned to, or None for a scalar or computed indices."""
     return box_of(shape_of(base.type), indices) if isinstance(updates.type, Tensor) else None
 
 
@@ -59,8 +59,8 @@ def _assign_can_fail(operands: tuple[Node, ...], attributes: Attributes) -> bool
     return not is_box and write_can_fail(operands, attributes)
 
 
-def _standing(values: Node, indices: list[Node], shape: tuple[Any, ...]) -> Node:
-    """The values of those assignments that no later one has overwritten, and zeros."""
+def _drop_overwritten(values: Node, indices: list[Node], shape: tuple[Any, ...]) -> Node:
+    """The values of the assignments that no later one overwrites; zero elsewhere."""
     points = shape_of(values.type)
     if are_distinct(indices):
         return values  # there is only one for each element

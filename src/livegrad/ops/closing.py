@@ -19,47 +19,64 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, flip, permute, reshape, slice_
 from livegrad.ops.rules import zero
 
-# A cotangent of zero passes through them as zero, so that they do no harm before a loop; memory need not hold them.
+# A zero cotangent passes through these ops as zero, so they are harmless before a loop; they need no memory.
 _VIEWS = frozenset({broadcast, reshape, permute, slice_, flip, lookup})
 
 Closed = tuple[Function, tuple[Node, ...]]  # a function, and the captured values that follow its inputs
 
 
 def runs_at_least_once(iterations: Node) -> bool:
-    """Whether a loop of so many iterations is known to have one: what it computes in each, it may compute before."""
-    known = known_integer(iterations)
-    return isinstance(known, int) and known > 0  # not a symbolic size, which may be zero
+    """Whether a loop provably has an iteration, so that its invariants may be computed before it."""
+    count = known_integer(iterations)
+    return isinstance(count, int) and count > 0  # not a symbolic size, which may be zero
 
 
 def close_branches(
     names: Sequence[str], inputs: tuple[Node, ...], results: Sequence[tuple[Node, ...]], scope: Scope
 ) -> tuple[list[Function], tuple[Node, ...]]:
-    """Branches that gave these results for these inputs, as functions of the inputs and of what any of them captures.
+    """Turns traced branches into functions of their inputs and of everything that any of them captures.
 
-    What they made as they were traced is computed inside: a branch that is not taken does nothing, and its derivative
-    neither, whether it takes a value as an argument or from around it.
+    Values that were traced in a branch are computed inside it. A branch that is not taken therefore computes nothing,
+    and neither does its derivative, whether a value is an argument or a capture.
     """
-    found = [node for nodes in results for node in captured_values(inputs, nodes, scope.can_be_passed)]
-    captures = tuple(dict.fromkeys(found))
+    captured = [node for nodes in results for node in captured_values(inputs, nodes, scope.can_be_passed)]
+    captures = tuple(dict.fromkeys(captured))
     return [make_function(name, inputs + captures, nodes) for name, nodes in zip(names, results, strict=True)], captures
 
 
 def close_body(
     name: str, inputs: tuple[Node, ...], results: tuple[Node, ...], scope: Scope, runs: Callable[[], Node]
 ) -> Closed:
-    """Closes the body of a loop, like `close_branches`; invariants are captured. It has an iteration if it `runs`."""
-    invariants = _invariant_tensors(inputs, results, scope)
-    (body,), captures = close_branches([name], inputs + invariants, [results], scope)
-    return body, compute_if(runs, invariants, scope.can_be_passed) + captures
+    """Closes the body of a loop like `close_branches`, and captures invariants. The loop iterates if `runs` holds."""
+    outer = captured_values(inputs, results)
+    invariants = _invariant_tensors(outer, scope)
+    passed = _passed_beside(outer, invariants, scope)
+    (body,), captures = close_branches([name], inputs + invariants + passed, [results], scope)
+    return body, compute_if(runs, invariants, scope.can_be_passed) + passed + captures
 
 
-def _invariant_tensors(inputs: tuple[Node, ...], results: tuple[Node, ...], scope: Scope) -> tuple[Node, ...]:
-    """What a body computes of tensors around it. Invariant numbers stay inside: kernels compute them before loops."""
-    invariants = [node for node in captured_values(inputs, results) if not scope.can_be_passed(node)]
+def _passed_beside(outer: tuple[Node, ...], invariants: tuple[Node, ...], scope: Scope) -> tuple[Node, ...]:
+    """Values from around a body that depend on its invariants. With only those as inputs, it would recompute them.
+
+    So `factor = a[i, k]` before a loop is read there, although the loop computes the same index for `a[i, j]`.
+    """
+    if not invariants:
+        return ()
+    values = [node for node in outer if scope.can_be_passed(node)]
+    above = set(invariants)
+    for node in toposort(values):
+        if not above.isdisjoint(node.operands):
+            above.add(node)
+    return tuple([node for node in values if node in above])
+
+
+def _invariant_tensors(outer: tuple[Node, ...], scope: Scope) -> tuple[Node, ...]:
+    """The values that a body computes from captured tensors. Invariant scalars stay inside; kernels hoist them."""
+    invariants = [node for node in outer if not scope.can_be_passed(node)]
     from_tensors: set[Node] = set()
     for node in toposort(invariants, stop=scope.can_be_passed):
-        own = isinstance(node.type, Tensor) and not scope.can_be_passed(node)
-        if own or not from_tensors.isdisjoint(node.operands):
+        is_own_tensor = isinstance(node.type, Tensor) and not scope.can_be_passed(node)
+        if is_own_tensor or not from_tensors.isdisjoint(node.operands):
             from_tensors.add(node)
     return tuple(node for node in invariants if node in from_tensors)
 
@@ -67,7 +84,7 @@ def _invariant_tensors(inputs: tuple[Node, ...], results: tuple[Node, ...], scop
 def compute_if(
     runs: Callable[[], Node], values: Sequence[Node], can_be_passed: Callable[[Node], bool]
 ) -> tuple[Node, ...]:
-    """The values; what they compute of those that can be passed is computed if a loop `runs`, else it is zero."""
+    """The values, computed from values that can be passed if the loop `runs`, and zero otherwise."""
     work = _work_of(values, can_be_passed)
     if not work:
         return tuple(values)
@@ -80,16 +97,16 @@ def compute_if(
 
 
 def _work_of(values: Sequence[Node], can_be_passed: Callable[[Node], bool]) -> tuple[Node, ...]:
-    """What is to be computed for the values, without the views of it that they are."""
-    found: dict[Node, None] = {}
+    """The nodes below views that the values are computed from."""
+    work: dict[Node, None] = {}
     pending, seen = list(reversed(values)), set(values)
     while pending:
         node = pending.pop()
         if not node.operands or can_be_passed(node):
             continue
         if node.op not in _VIEWS or node.may_fail:
-            found[node] = None
+            work[node] = None
             continue
         pending += [operand for operand in node.operands if operand not in seen]
         seen.update(node.operands)
-    return tuple(found)
+    return tuple(work)

@@ -18,7 +18,7 @@ from livegrad.ops.rules import ANY, BITS, INEXACT, INTEGERS, REALS, predicate, s
 
 
 def _flat(name: str, *, type_of: Any, evaluate: Any, **more: Any) -> Op:
-    """An op on each element by itself that no derivative goes through."""
+    """An elementwise op without a derivative."""
     return Op(
         name, type_of=type_of, evaluate=evaluate, jvp=zero_tangent, elementwise=True, differentiable=False, **more,
     )  # fmt: skip
@@ -43,7 +43,7 @@ def _comparison(name: str, function: Any, symbol: str, float_code: str, signed: 
 
 
 def _of_parts(x: Node, test: Callable[[Node], Node], join: Callable[[Node, Node], Node]) -> Node:
-    """A question about a number, asked of both parts of a complex one: their length may overflow."""
+    """A predicate on a number. Complex numbers are tested by parts, because their magnitude may overflow."""
     scalar = scalar_of(x.type)
     return join(test(real(x)), test(imag(x))) if scalar is not None and scalar.kind == "complex" else test(x)
 

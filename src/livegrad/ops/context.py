@@ -22,7 +22,7 @@ from livegrad.ir.walk import toposort
 class Feature:
     """One part of a context. A stack has levels: a loop pushes one, and `index@1` is the loop outside.
 
-    `type` is what `context(name)` reads it as inside a livegrad function, unless told otherwise.
+    `type` is the type that `context(name)` gives inside a livegrad function by default.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Feature:
 
 
 class FeatureLevel(NamedTuple):
-    """A feature at a level of its stack; features that are no stacks have level 0 only.
+    """A feature at a level of its stack. Features that are not stacks only have level 0.
 
     >>> str(FeatureLevel("index", 1)), str(FeatureLevel("footprint"))
     ('index@1', 'footprint')
@@ -56,10 +56,10 @@ def register_feature(name: str, *, stack: bool = False, type: Type | None = None
     if not name.isidentifier():
         raise UsageError("a feature's name must be an identifier", where=caller_origin(), found=repr(name))
     feature = Feature(name, stack, type)
-    known = _features.setdefault(name, feature)
-    if known != feature:
-        raise UsageError(f"feature `{name}` is registered differently", expected=repr(known), found=repr(feature))
-    return known
+    registered = _features.setdefault(name, feature)
+    if registered != feature:
+        raise UsageError(f"feature `{name}` is registered differently", expected=repr(registered), found=repr(feature))
+    return registered
 
 
 for _name, _stack, _type in (
@@ -76,20 +76,20 @@ for _name, _stack, _type in (
 
 def feature_named(name: str) -> Feature:
     """The registered feature of this name."""
-    found = _features.get(name)
-    if found is None:
+    feature = _features.get(name)
+    if feature is None:
         raise UsageError(
             f"there is no feature `{name}`",
             where=caller_origin(),
             expected="one of " + ", ".join(sorted(_features)),
             help=f'register it with register_feature("{name}")',
         )
-    return found
+    return feature
 
 
 @lru_cache(maxsize=4096)
 def parse_feature(text: str) -> FeatureLevel:
-    """A feature as it is written, `footprint` or `index@1`.
+    """Parses a feature: `footprint` or `index@1`.
 
     >>> parse_feature("index@1")
     FeatureLevel(feature='index', level=1)
@@ -125,18 +125,18 @@ def context(feature: str, type: Type | None = None) -> Node:
     True
     """
     level = parse_feature(feature)
-    own = type if type is not None else feature_named(level.feature).type
-    if own is None:
+    read_type = type if type is not None else feature_named(level.feature).type
+    if read_type is None:
         raise UsageError(
             f"feature `{feature}` has no type of its own",
             where=caller_origin(),
             help=f'say which it is read as: context("{feature}", f32)',
         )
-    return input_node(_keys.setdefault((level, own), FeatureKey(level)), own)
+    return input_node(_keys.setdefault((level, read_type), FeatureKey(level)), read_type)
 
 
 def feature_leaves(results: Iterable[Node]) -> tuple[Node, ...]:
-    """The leaves that read features, among what the results are made of, in order of first use."""
+    """The leaves that read features, below the results, in order of first use."""
     return tuple(n for n in toposort(results) if n.op is input_op and isinstance(n.attribute("key"), FeatureKey))
 
 

@@ -98,8 +98,8 @@ def _for_loop_type(iterations: Type, *types: Type, body: Function, carried: int,
     return Tuple(_carried_types(types, carried, body))
 
 
-def _as_results(value: Any, number: int) -> tuple[Any, ...]:
-    return (value,) if number == 1 else value
+def _as_results(value: Any, count: int) -> tuple[Any, ...]:
+    return (value,) if count == 1 else value
 
 
 def _evaluate_for_loop(iterations: Any, *values: Any, body: Any, carried: int, reverse: bool) -> Any:
@@ -155,7 +155,7 @@ def component_shape(type: Type) -> tuple[int, ...] | None:
 
 
 def lift_type(type: Type, domain: tuple[Size, ...]) -> Type:
-    """What a value of `type` becomes when there is one for each point of a domain."""
+    """The type of an array with one value of `type` for each point of a domain."""
     match type:
         case Scalar():
             return Tensor(type, domain)
@@ -171,13 +171,13 @@ def lift_type(type: Type, domain: tuple[Size, ...]) -> Type:
 
 
 def map_domain(types: Sequence[Type], function: Function, lifted: tuple[bool, ...]) -> tuple[Size, ...]:
-    """The domain of a map: what is left of its lifted operands' shapes without their components."""
+    """The domain of a map: the leading dimensions of its lifted operands, without component dimensions."""
     for type, value, flag in zip(types, function.parameter_types, lifted, strict=True):
         while flag and isinstance(value, Struct | Tuple | Array) and isinstance(type, Struct | Tuple | Array):
             value, type = (t.element if isinstance(t, Array) else _first_member(t) for t in (value, type))
         if flag and isinstance(type, Tensor):
-            own = len(component_shape(value) or ())
-            return type.shape[: type.rank - own]
+            component_rank = len(component_shape(value) or ())
+            return type.shape[: type.rank - component_rank]
     raise TypeRuleError("a map needs an operand that has one value for each point")
 
 
@@ -192,8 +192,8 @@ def _map_type(*types: Type, function: Function, lifted: tuple[bool, ...], summed
     if len(types) != len(function.parameters) or len(lifted) != len(types) or len(summed) != len(function.results):
         raise TypeRuleError(f"`{function.name}` takes {len(function.parameters)} arguments", found=str(len(types)))
     domain = map_domain(types, function, lifted)
-    for index, (type, own, flag) in enumerate(zip(types, function.parameter_types, lifted, strict=True)):
-        expected = lift_type(own, domain) if flag else own
+    for index, (type, parameter_type, flag) in enumerate(zip(types, function.parameter_types, lifted, strict=True)):
+        expected = lift_type(parameter_type, domain) if flag else parameter_type
         if type is not expected:
             raise TypeRuleError(
                 f"argument {index} of `{function.name}` does not fit", expected=str(expected), found=str(type)
@@ -238,7 +238,7 @@ def make_for_loop(
 ) -> tuple[Node, ...]:
     """Runs `carried = body(index, *carried)` `iterations` times; returns the final carried values.
 
-    `scope` contains what was traced of the body before.
+    `scope` contains the nodes of the body that were traced before.
 
     >>> import livegrad as lg
     >>> power = lg.ir.trace(lambda x, n: make_for_loop(n, lambda index, y: y * x, x)[0], lg.f64, lg.i64)
@@ -272,16 +272,16 @@ def make_while_loop(
 
     step, step_captures = _close_loop(body, [i64, *types], Scope(), runs)
     captures = tuple(dict.fromkeys(test_captures + step_captures))
-    number = len(carried)
+    carried_count = len(carried)
     result = while_loop(
         *carried,
         *captures,
-        condition=_with_captures(test, number, test_captures, captures),
-        body=_with_captures(step, number + 1, step_captures, captures),
-        carried=number,
+        condition=_with_captures(test, carried_count, test_captures, captures),
+        body=_with_captures(step, carried_count + 1, step_captures, captures),
+        carried=carried_count,
         limit=limit,
     )
-    return tuple(Op.named("get")(result, index=index) for index in range(number))
+    return tuple(Op.named("get")(result, index=index) for index in range(carried_count))
 
 
 def _close_loop(body: Callable[..., Any], types: Sequence[Type], scope: Scope, runs: Callable[[], Node]) -> Closed:
@@ -294,7 +294,7 @@ def _close_loop(body: Callable[..., Any], types: Sequence[Type], scope: Scope, r
 def _close_together(
     callables: Sequence[Callable[..., Any]], arguments: tuple[Node, ...]
 ) -> tuple[list[Function], tuple[Node, ...]]:
-    """Functions of the same parameters: the arguments, then whatever any of them captures."""
+    """Functions with the same parameters: the arguments, then everything that any of them captures."""
     inputs = tuple(input_node(Key(f"argument{index}"), node.type) for index, node in enumerate(arguments))
     scope, results = Scope(), []
     for callable in callables:
@@ -305,17 +305,17 @@ def _close_together(
 
 
 def _with_captures(
-    function: Function, own: int, captured: tuple[Node, ...], all_captures: tuple[Node, ...]
+    function: Function, argument_count: int, captured: tuple[Node, ...], all_captures: tuple[Node, ...]
 ) -> Function:
-    """The function with parameters for all captures, of which it uses its own."""
+    """The function with a parameter for each of `all_captures`, used or not."""
     if captured == all_captures:
         return function
-    from_all = parameters_of(function.parameter_types[:own] + tuple(n.type for n in all_captures))
-    position = {node: own + index for index, node in enumerate(all_captures)}
-    given = dict(zip(function.parameters[:own], from_all[:own], strict=True))
-    for own_parameter, node in zip(function.parameters[own:], captured, strict=True):
-        given[own_parameter] = from_all[position[node]]
-    return Function(function.name, from_all, substitute(function.results, given))
+    from_all = parameters_of(function.parameter_types[:argument_count] + tuple(n.type for n in all_captures))
+    position = {node: argument_count + index for index, node in enumerate(all_captures)}
+    replacements = dict(zip(function.parameters[:argument_count], from_all[:argument_count], strict=True))
+    for captured_parameter, node in zip(function.parameters[argument_count:], captured, strict=True):
+        replacements[captured_parameter] = from_all[position[node]]
+    return Function(function.name, from_all, substitute(function.results, replacements))
 
 
 def parameters_of(types: Sequence[Type]) -> tuple[Node, ...]:
@@ -356,13 +356,15 @@ def map_over(function: Function, lifted: Sequence[bool] | None = None, *, size: 
     flags = tuple(lifted) if lifted is not None else (True,) * len(function.parameters)
     domain = (Dimension.symbol(size),)
     types = [lift_type(t, domain) if flag else t for t, flag in zip(function.parameter_types, flags, strict=True)]
-    given = parameters_of(types)
-    value = make_map(function, *given)
-    number = len(function.results)
-    results = (value,) if number == 1 else tuple(Op.named("get")(value, index=index) for index in range(number))
-    made = Function(function.name, given, results)
-    made.places.update(function.places)
-    return made
+    parameters = parameters_of(types)
+    value = make_map(function, *parameters)
+    result_count = len(function.results)
+    results = (
+        (value,) if result_count == 1 else tuple(Op.named("get")(value, index=index) for index in range(result_count))
+    )
+    mapped = Function(function.name, parameters, results)
+    mapped.places.update(function.places)
+    return mapped
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
@@ -380,7 +382,7 @@ def _evaluate_check(value: Any, condition: Any, *, message: str) -> Any:
     return value
 
 
-# The value, when the condition holds; otherwise the run ends with an error that carries the message.
+# Returns the value if the condition holds; otherwise the run fails with the message.
 check = Op(
     "check",
     type_of=_check_type,

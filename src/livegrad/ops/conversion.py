@@ -104,7 +104,7 @@ make_complex = Op(
 
 
 def join_parts(re: Any, im: Any) -> Any:
-    """Not re + 1j*im, which spoils infinities and signed zeros."""
+    """The complex array of these parts. `re + 1j*im` would lose infinities and signed zeros."""
     re, im = np.asarray(re), np.asarray(im)
     joined = np.empty(re.shape, np.complex64 if re.dtype == np.float32 else np.complex128)
     joined.real, joined.imag = re, im
@@ -154,7 +154,7 @@ def _from_parts_type(type: Type) -> Type:
     return Tensor(_COMPLEX[type.element.name], type.shape[:-1])
 
 
-# A tensor of complex numbers as it lies in memory: real and imaginary parts along a dimension of two, and back.
+# The memory layout of a complex tensor, real and imaginary parts along a last dimension of 2, and its inverse.
 complex_parts = Op(
     "complex_parts",
     type_of=_parts_type,

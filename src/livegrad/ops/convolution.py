@@ -21,7 +21,7 @@ from livegrad.ops.movement import flip, pad, permute, require_tensor, reshape, s
 from livegrad.ops.rules import NUMBERS, add_tangents, zero
 
 Padding = tuple[tuple[Size, Size], ...]
-_CHUNK_BYTES = 1 << 25  # what the windows of a part of the batch may take
+_CHUNK_BYTES = 1 << 25  # most memory for the windows of one chunk of the batch
 
 
 def window_count(size: Size, window: Size, stride: int, dilation: int) -> Size:
@@ -45,14 +45,14 @@ def require_windows(
     padding: Padding,
     dilation: tuple[int, ...],
 ) -> tuple[Size, ...]:
-    """The number of windows along each dimension; what describes them must be sensible."""
+    """The number of windows along each dimension. Raises if the windows are not valid."""
     if not len(shape) == len(window) == len(strides) == len(padding) == len(dilation):
         raise TypeRuleError(
             f"strides, padding and dilation are given for each of {len(shape)} dimensions",
             found=f"strides {strides}, padding {padding}, dilation {dilation}, window {window}",
         )
-    numbers = [*strides, *dilation, *(size for size in window if isinstance(size, int))]
-    if any(number < 1 for number in numbers):
+    values = [*strides, *dilation, *(size for size in window if isinstance(size, int))]
+    if any(value < 1 for value in values):
         raise TypeRuleError("windows, strides and dilations are at least 1", found=f"{window}, {strides}, {dilation}")
     if any(isinstance(width, int) and width < 0 for widths in padding for width in widths):
         raise TypeRuleError("padding cannot be negative", found=str(padding), help="use slice to cut")
@@ -84,15 +84,15 @@ def _convolve_type(
 def windows_of(x: Any, window: Any, strides: Any, dilation: Any) -> Any:
     """A view of the windows of an array's last dimensions: [..., *counts, *window]."""
     spread = [(n - 1) * d + 1 for n, d in zip(window, dilation, strict=True)]
-    own = len(window)
-    axes = tuple(range(x.ndim - own, x.ndim))
+    rank = len(window)
+    axes = tuple(range(x.ndim - rank, x.ndim))
     view = np.lib.stride_tricks.sliding_window_view(x, spread, axes)
     steps = (*(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilation))
     return view[(..., *steps)]
 
 
 def _evaluate_convolve(x: Any, w: Any, *, strides: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    """Windows side by side as a matrix, times the kernels: one product a group, for parts of the batch in turn."""
+    """im2col and a matrix product per group, over one chunk of the batch after another."""
     batch, outputs, window = x.shape[0], w.shape[0], w.shape[2:]
     padded = np.pad(x, ((0, 0), (0, 0), *padding))
     every = zip(padded.shape[2:], window, strides, dilation, strict=True)
@@ -101,14 +101,14 @@ def _evaluate_convolve(x: Any, w: Any, *, strides: Any, padding: Any, dilation: 
     if 0 in result.shape or x.shape[1] == 0:
         return np.zeros_like(result)
     kernels = w.reshape(groups, outputs // groups, -1)
-    depth, places = kernels.shape[-1], int(np.prod(counts))
-    part = max(1, _CHUNK_BYTES // max(1, groups * depth * places * x.itemsize))
-    own = len(window)
+    depth, positions = kernels.shape[-1], int(np.prod(counts))
+    part = max(1, _CHUNK_BYTES // max(1, groups * depth * positions * x.itemsize))
+    rank = len(window)
     for start in range(0, batch, part):
         view = windows_of(padded[start : start + part], window, strides, dilation)
-        # [batch, channels, *counts, *window] to [batch, groups, channels of a group and window, places]
-        order = (0, 1, *range(2 + own, 2 + 2 * own), *range(2, 2 + own))
-        columns = view.transpose(order).reshape(view.shape[0], groups, depth, places)
+        # [batch, channels, *counts, *window] to [batch, groups, channels of a group and window, positions]
+        order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+        columns = view.transpose(order).reshape(view.shape[0], groups, depth, positions)
         result[start : start + part] = np.matmul(kernels, columns).reshape(view.shape[0], outputs, *counts)
     return result
 
@@ -122,16 +122,16 @@ def _convolve_jvp(y: Node, dx: Node | None, dw: Node | None) -> Node | None:
 
 
 def _in_groups(x: Node, axis: int, groups: int, to: int) -> Node:
-    """With the groups of one dimension taken out of it and joined, outermost, to another."""
+    """Moves the groups of one dimension to another, where they become the outermost part."""
     if groups == 1:
         return x
     shape = shape_of(x.type)
     inner = divide_exactly(shape[axis], groups)
     assert inner is not None
     split = reshape(x, shape=(*shape[:axis], groups, inner, *shape[axis + 1 :]))
-    places = [i for i in range(len(shape) + 1) if i != axis]
-    target = places.index(to if to < axis else to + 1)
-    moved = permute(split, axes=(*places[:target], axis, *places[target:]))
+    axes = [i for i in range(len(shape) + 1) if i != axis]
+    target = axes.index(to if to < axis else to + 1)
+    moved = permute(split, axes=(*axes[:target], axis, *axes[target:]))
     sizes = shape_of(moved.type)
     return reshape(moved, shape=(*sizes[:target], sizes[target] * sizes[target + 1], *sizes[target + 2 :]))
 
@@ -141,7 +141,7 @@ def _swap_first(x: Node) -> Node:
 
 
 def spaced(x: Node, low: Sequence[Size], high: Sequence[Size], interior: Sequence[int]) -> Node:
-    """Zeros around and between the elements of each dimension; a negative width cuts."""
+    """Pads with zeros around and between the elements of each dimension. A negative width crops."""
     assert isinstance(x.type, Tensor)
     around = [tuple(max(n, 0) if isinstance(n, int) else n for n in side) for side in (low, high)]
     if not any(interior) and all(isinstance(n, int) and n == 0 for n in (*low, *high)):
@@ -160,7 +160,7 @@ def spread_windows(
     padding: Padding,
     dilation: tuple[int, ...],
 ) -> Node:
-    """Values of windows with zeros between and around: their windows of stride one are those of `shape`'s elements."""
+    """Spreads one value per window with zeros, so that windows of stride 1 over it match the elements of `shape`."""
     low: list[Size] = []
     high: list[Size] = []
     for size, extent, count, stride, (before, _), step in zip(
@@ -172,7 +172,7 @@ def spread_windows(
 
 
 def _by_image(y: Node, ct: Node) -> Node:
-    """The cotangents, spread by the strides, convolved with the flipped kernels, inputs and outputs exchanged."""
+    """The cotangent of the image: a transposed convolution, with the kernels flipped and channels swapped."""
     x, w = y.operands
     strides, dilation, groups = y.attribute("strides"), y.attribute("dilation"), y.attribute("groups")
     window = shape_of(w.type)[2:]
@@ -180,7 +180,7 @@ def _by_image(y: Node, ct: Node) -> Node:
         return zero(x.type)
     if any(stride > 1 for stride in strides) and all(isinstance(size, int) for size in shape_of(x.type)[2:] + window):
         return _by_image_in_phases(y, ct)
-    whole = (1, 1)  # batch and channels: windows of one, each by itself
+    whole = (1, 1)  # batch and channels have windows of size 1
     spread = spread_windows(
         ct,
         (*shape_of(ct.type)[:2], *shape_of(x.type)[2:]),
@@ -195,10 +195,11 @@ def _by_image(y: Node, ct: Node) -> Node:
 
 
 def _by_image_in_phases(y: Node, ct: Node) -> Node:
-    """The same where windows are `stride` places apart: elements so far apart meet the same taps of the kernel.
+    """The cotangent of the image for strides above 1, as a sub-pixel (phase) convolution.
 
-    Each phase is a convolution with every so many of the taps, at the cotangents as they are; as further outputs of one
-    convolution they read these together. Zeros between the cotangents would be multiplied as often as the stride says.
+    Elements `stride` apart meet the same taps of the kernel. Each phase convolves the cotangents with every stride-th
+    tap. The phases are additional outputs of one convolution, so they read the cotangents once. Inserting zeros between
+    the cotangents instead would multiply the work by the stride.
     """
     x, w = y.operands
     strides, groups, rank = y.attribute("strides"), y.attribute("groups"), len(shape_of(x.type)) - 2
@@ -210,11 +211,11 @@ def _by_image_in_phases(y: Node, ct: Node) -> Node:
     high = [count - n for count, n in zip(steps, shape_of(ct.type)[2:], strict=True)]
     around = spaced(ct, (0, 0, *(tap - 1 for tap in taps)), (0, 0, *high), (0,) * (rank + 2))
     ones, none = (1,) * rank, ((0, 0),) * rank
-    found = convolve(around, kernel, strides=ones, padding=none, dilation=ones, groups=groups)
+    phases = convolve(around, kernel, strides=ones, padding=none, dilation=ones, groups=groups)
     # [batch, groups * phases * channels, *steps] to [batch, channels of all groups, *(steps, phases)]
     batch, channels = shape_of(x.type)[0], shape_of(w.type)[1]
-    parted = reshape(found, shape=(batch, groups, *strides, channels, *steps))
-    pairs = [axis for number in range(rank) for axis in (3 + rank + number, 2 + number)]
+    parted = reshape(phases, shape=(batch, groups, *strides, channels, *steps))
+    pairs = [axis for dimension in range(rank) for axis in (3 + rank + dimension, 2 + dimension)]
     mixed = permute(parted, axes=(0, 1, 2 + rank, *pairs))
     sizes = [count * stride for count, stride in zip(steps, strides, strict=True)]
     joined = reshape(mixed, shape=(batch, shape_of(x.type)[1], *sizes))
@@ -222,7 +223,7 @@ def _by_image_in_phases(y: Node, ct: Node) -> Node:
 
 
 def _taps_by_phase(w: Node, strides: tuple[int, ...], dilation: tuple[int, ...], groups: int) -> Node:
-    """Kernels [groups * phases * channels, outputs / groups, *taps], flipped: one for each phase of each channel."""
+    """Flipped kernels [groups * phases * channels, outputs / groups, *taps], one per phase of each channel."""
     rank, (_, channels, *window) = len(strides), shape_of(w.type)
     spread: Any = [(extent - 1) * step + 1 for extent, step in zip(window, dilation, strict=True)]
     taps = [-(-extent // stride) for extent, stride in zip(spread, strides, strict=True)]
@@ -239,19 +240,22 @@ def _taps_by_phase(w: Node, strides: tuple[int, ...], dilation: tuple[int, ...],
 
 
 def _by_kernel(y: Node, ct: Node) -> Node:
-    """The image convolved with the cotangents: batch and channels exchanged, strides and dilations too."""
+    """The cotangent of the kernel: the image convolved with the cotangents, with batch and channels swapped, and
+    strides and dilations swapped."""
     x, w = y.operands
     strides, dilation, groups = y.attribute("strides"), y.attribute("dilation"), y.attribute("groups")
     if 0 in shape_of(ct.type):
         return zero(w.type)
     # [batch, groups * channels] to [channels, groups * batch]; the cotangents to [outputs, batch]
     image = _swap_first(_in_groups(x, 1, groups, 0))
-    found = convolve(
+    swapped = convolve(
         image, _swap_first(ct), strides=dilation, padding=y.attribute("padding"), dilation=strides, groups=groups
     )
-    turned = _swap_first(found)
-    # Windows that do not end with the image leave a rest, which gives further products.
-    return slice_(turned, start=(0,) * len(shape_of(w.type)), size=shape_of(w.type), step=(1,) * len(shape_of(w.type)))
+    gradient = _swap_first(swapped)
+    # If the last window ends before the image does, the convolution has additional outputs.
+    return slice_(
+        gradient, start=(0,) * len(shape_of(w.type)), size=shape_of(w.type), step=(1,) * len(shape_of(w.type))
+    )
 
 
 convolve = Op(

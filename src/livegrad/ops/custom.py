@@ -17,7 +17,7 @@ from livegrad.ops.rules import tuple_of
 
 
 def differentials(types: Sequence[Type]) -> tuple[Type, ...]:
-    """The differential types of those among the types that can carry a derivative.
+    """The differential types of the differentiable types.
 
     >>> from livegrad.ir.types import f32, i32
     >>> differentials((f32, i32))
@@ -27,15 +27,15 @@ def differentials(types: Sequence[Type]) -> tuple[Type, ...]:
 
 
 def _require(function: Function, role: str, parameters: Sequence[Type], results: Sequence[Type], rule: str) -> None:
-    for side, expected, found in (
+    for side, expected, actual in (
         ("parameters", tuple(parameters), function.parameter_types),
         ("results", tuple(results), function.result_types),
     ):
-        if expected != found:
+        if expected != actual:
             raise TypeRuleError(
                 f"the {role} `{function.name}` has the wrong {side}",
                 expected=", ".join(map(str, expected)) or "none",
-                found=", ".join(map(str, found)) or "none",
+                found=", ".join(map(str, actual)) or "none",
                 help=rule,
             )
 
@@ -79,12 +79,12 @@ def _evaluate_custom_call(*values: Any, function: Any, **rules: Any) -> Any:
     return function(*values)
 
 
-# function(*operands), with a derivative of the user's. Differentials are those of differentiable operands and results:
+# function(*operands), with a user-defined derivative. Only differentiable operands and results have differentials:
 # forward(*operands, *tangents) → tangents of the results;
 # backward(*operands, *cotangents of the results) → cotangents of the operands, or, with
 # save(*operands) → residuals, backward(*residuals, *cotangents);
-# stand_in(*operands) → results is differentiated in the function's place.
-# The last `captures` operands are values that the rules say nothing about: a derivative by them is an error.
+# stand_in(*operands) → results is differentiated instead of the function.
+# The rules do not cover the last `captures` operands: a derivative with respect to them is an error.
 custom_call = Op("custom_call", type_of=_custom_call_type, evaluate=_evaluate_custom_call)
 
 
@@ -114,7 +114,7 @@ def make_custom_call(
     return custom_call(*operands, function=function, **rules, **({"captures": captures} if captures else {}))
 
 
-# --- what linearisation makes of a backward derivative ---------------------------------------------------------------
+# --- the linearisation of a backward derivative ----------------------------------------------------------------------
 
 
 def _custom_linear_type(*types: Type, backward: Function, residuals: int) -> Type:
@@ -126,9 +126,9 @@ def _custom_linear_type(*types: Type, backward: Function, residuals: int) -> Typ
 
 def _custom_linear_transpose(y: Node, ct: Node, *linear: bool) -> tuple[Node | None, ...]:
     backward, residuals = y.attribute("backward"), y.attribute("residuals")
-    number = len(backward.parameters) - residuals
+    result_count = len(backward.parameters) - residuals
     get = Op.named("get")
-    cotangents = [ct] if number == 1 else [get(ct, index=index) for index in range(number)]
+    cotangents = [ct] if result_count == 1 else [get(ct, index=index) for index in range(result_count)]
     value = Op.named("call")(*y.operands[:residuals], *cotangents, function=backward)
     tangents = len(backward.results)
     parts = [value] if tangents == 1 else [get(value, index=index) for index in range(tangents)]
@@ -136,8 +136,8 @@ def _custom_linear_transpose(y: Node, ct: Node, *linear: bool) -> tuple[Node | N
     return (*[None] * residuals, *(part if flag else None for part, flag in zip(parts, flags, strict=True)))
 
 
-# The linear map from tangents to tangents whose transpose is `backward`. It stands between linearisation and
-# transposition, and nowhere else: nothing ever runs it.
+# The linear map from tangents to tangents whose transpose is `backward`. It exists only between linearisation and
+# transposition, and never runs.
 custom_linear = Op(
     "custom_linear",
     type_of=_custom_linear_type,
@@ -145,7 +145,7 @@ custom_linear = Op(
     linear_in=ALL_OPERANDS,
 )
 
-# --- calls that are computed again -----------------------------------------------------------------------------------
+# --- recomputed calls (checkpointing) --------------------------------------------------------------------------------
 
 
 def _recompute_call_type(*types: Type, function: Function) -> Type:
@@ -153,26 +153,26 @@ def _recompute_call_type(*types: Type, function: Function) -> Type:
     return function.result_type
 
 
-# function(*operands), of which reverse mode remembers nothing but the operands: it computes the rest again on its way
-# back, once the results' cotangents are there.
+# function(*operands). Reverse mode keeps only the operands, and recomputes the other residuals in the backward pass,
+# once it has the cotangents of the results.
 recompute_call = Op(
     "recompute_call", type_of=_recompute_call_type, evaluate=lambda *values, function: function(*values)
 )
 
 
 def _recompute_linear_type(*types: Type, function: Function, results: int, active: tuple[bool, ...]) -> Type:
-    own = function.parameter_types
-    tangents = [differential_of(type) for type, flag in zip(own, active, strict=True) if flag]
-    expected = (*own, *function.result_types[results:], *tangents)
+    parameter_types = function.parameter_types
+    tangents = [differential_of(type) for type, flag in zip(parameter_types, active, strict=True) if flag]
+    expected = (*parameter_types, *function.result_types[results:], *tangents)
     if types != expected:
         raise TypeRuleError(
-            f"the linear part of `{function.name}` takes arguments, what was kept, and tangents",
+            f"the linear part of `{function.name}` takes arguments, residuals and tangents",
             expected=", ".join(map(str, expected)),
             found=", ".join(map(str, types)),
         )
     return tuple_of(differentials(function.result_types[:results]))
 
 
-# The linear part of a `recompute_call`: (arguments, what is kept, tangents of the active arguments) → tangents of the
-# results that have one. `function` gives its own `results`, then what is kept. Like `custom_linear` it never runs.
+# The linear part of a `recompute_call`: (arguments, residuals, tangents of the active arguments) → tangents of the
+# differentiable results. `function` returns its `results`, then the residuals. Like `custom_linear` it never runs.
 recompute_linear = Op("recompute_linear", type_of=_recompute_linear_type)

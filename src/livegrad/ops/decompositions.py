@@ -48,7 +48,7 @@ from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.solving import solve, triangular_solve
 
-# --- what has no derivative ------------------------------------------------------------------------------------------
+# --- undefined derivatives -------------------------------------------------------------------------------------------
 
 
 def _refuse(reason: str, where: Place | None = None) -> DifferentiationError:
@@ -63,7 +63,7 @@ def _refuse_to_derive(y: Node, *differentials: object) -> Any:
     raise _refuse(y.attribute("reason"), y.origin)
 
 
-# Stands for the tangent of one of several results that has none: whoever uses it gets the error, the others do not.
+# The tangent of a result that has none, while other results do. Only using it is an error.
 undefined_tangent = Op(
     "undefined_tangent",
     type_of=lambda dx, *, type, reason: type,
@@ -112,8 +112,8 @@ def _qr_type(x: Type, *, mode: str) -> Type:
 
 
 def _qr_jvp(y: Node, dx: Node | None) -> Node | None:
-    """Walter and Lehmann, "Algorithmic differentiation of linear algebra functions" (2010); a wide matrix is its
-    square beginning and the rest, R = [R₁ Qᴴ A₂]. R₁ must be invertible."""
+    """Walter and Lehmann, "Algorithmic differentiation of linear algebra functions" (2010). A wide matrix is split into
+    its leading square block and the rest, R = [R₁ Qᴴ A₂]. R₁ must be invertible."""
     if dx is None:
         return None
     (x,) = y.operands
@@ -134,7 +134,7 @@ def _qr_jvp(y: Node, dx: Node | None) -> Node | None:
 
 
 def _complete_qr_tangents(y: Node, dx: Node) -> Node:
-    """Of a tall matrix: R is that of the reduced QR with rows of zeros below; Q's last columns are free."""
+    """The tangents for a tall matrix: R is the R of the reduced QR above rows of zeros; Q's last columns are free."""
     tangents = _qr_jvp(qr(y.operands[0], mode="reduced"), dx)
     assert tangents is not None
     upper = member(tangents, 1)
@@ -150,7 +150,7 @@ def _complete_qr_tangents(y: Node, dx: Node) -> Node:
 
 
 def _tall_qr_tangents(q: Node, r: Node, dx: Node) -> tuple[Node, Node]:
-    """dA R⁻¹ = dQ + Q dR R⁻¹ taken apart: Qᴴ dQ is skew, dR R⁻¹ is upper triangular with a real diagonal."""
+    """Splits dA R⁻¹ = dQ + Q dR R⁻¹: Qᴴ dQ is skew, dR R⁻¹ is upper triangular with a real diagonal."""
     divided = swap_last(triangular_solve(swap_last(r), swap_last(dx), lower=True))
     inner = matmul(adjoint(q), divided)
     lower = lower_triangle(inner, strictly=True)
@@ -165,26 +165,26 @@ def _evaluate_qr(x: Any, *, mode: Literal["reduced", "complete"]) -> Any:
     return tuple(np.linalg.qr(x, mode))
 
 
-# (Q, R) as Householder reflections give them: the diagonal of R is real, of either sign.
+# (Q, R) by Householder reflections: the diagonal of R is real, of either sign.
 qr = Op("qr", type_of=_qr_type, evaluate=_evaluate_qr, jvp=_qr_jvp, checked=True, cost=300.0)
 
 # --- the phase of vectors --------------------------------------------------------------------------------------------
 
 
 def _unit_phases(vectors: Any) -> Any:
-    """The phase of the component of each column that decides: the first of at least half the largest magnitude."""
+    """The phase of each column's pivot, the first component with at least half the largest magnitude."""
     magnitude = np.abs(vectors)
     largest = np.max(magnitude, axis=-2, keepdims=True, initial=0.0)
-    place = np.argmax(2.0 * magnitude >= largest, axis=-2, keepdims=True) if vectors.shape[-2] else None
-    if place is None:
+    pivot_row = np.argmax(2.0 * magnitude >= largest, axis=-2, keepdims=True) if vectors.shape[-2] else None
+    if pivot_row is None:
         return np.ones_like(largest)
-    pivot = np.take_along_axis(vectors, place, axis=-2)
+    pivot = np.take_along_axis(vectors, pivot_row, axis=-2)
     size = np.abs(pivot)
     return np.where(size > 0, pivot / np.where(size > 0, size, 1), 1)
 
 
-def _turning(vectors: Node, moved: Node) -> Node | None:
-    """By what angle each column must turn for its deciding component to stay real; None where all is real."""
+def _rotation_angles(vectors: Node, moved: Node) -> Node | None:
+    """The angle that rotates each column so that its pivot stays real; None for real vectors."""
     if not is_complex(vectors):
         return None
     shape = shape_of(vectors.type)
@@ -198,8 +198,8 @@ def _turning(vectors: Node, moved: Node) -> Node | None:
     return -sum_of_rows(select(decides, sideways, zero(sideways.type))) / pivot
 
 
-def _turned(vectors: Node, moved: Node, angle: Node | None) -> Node:
-    """The tangent of the columns, after each has turned by its angle."""
+def _rotate_columns(vectors: Node, moved: Node, angle: Node | None) -> Node:
+    """The tangent of the columns after rotating each by its angle."""
     if angle is None:
         return moved
     spread = over_rows(angle, shape_of(vectors.type))
@@ -236,7 +236,7 @@ def _eigh_jvp(y: Node, dx: Node | None) -> Node | None:
     inner = matmul(adjoint(vectors), matmul(hermitian_part(dx), vectors))
     gaps = as_element_of(_inverse_gaps(values, shape_of(inner.type)), inner)
     moved = matmul(vectors, gaps * inner)
-    return make_tuple(real_part(diagonal(inner)), _turned(vectors, moved, _turning(vectors, moved)))
+    return make_tuple(real_part(diagonal(inner)), _rotate_columns(vectors, moved, _rotation_angles(vectors, moved)))
 
 
 def _eigvalsh_jvp(y: Node, dx: Node | None) -> Node | None:
@@ -296,7 +296,7 @@ def _as_complex(x: Node) -> Node:
 
 
 def _eig_jvp(y: Node, dx: Node | None) -> Node | None:
-    """dw = diag(V⁻¹ dA V), dV = V (F ∘ V⁻¹ dA V) less what would change the columns' lengths: Boeddeker et al., "On
+    """dw = diag(V⁻¹ dA V), dV = V (F ∘ V⁻¹ dA V) minus the part that changes the columns' norms: Boeddeker et al., "On
     the computation of complex-valued gradients" (2017)."""
     if dx is None:
         return None
@@ -307,7 +307,7 @@ def _eig_jvp(y: Node, dx: Node | None) -> Node | None:
     moved = matmul(vectors, _inverse_gaps(values, shape_of(inner.type)) * inner)
     longer = as_element_of(real_part(sum_of_rows(conjugate(vectors) * moved)), vectors)
     moved = moved - vectors * over_rows(longer, shape_of(vectors.type))
-    return make_tuple(diagonal(inner), _turned(vectors, moved, _turning(vectors, moved)))
+    return make_tuple(diagonal(inner), _rotate_columns(vectors, moved, _rotation_angles(vectors, moved)))
 
 
 def _eigvals_jvp(y: Node, dx: Node | None) -> Node | None:
@@ -317,7 +317,7 @@ def _eigvals_jvp(y: Node, dx: Node | None) -> Node | None:
     return diagonal(solve(vectors, matmul(_as_complex(dx), vectors)))
 
 
-# (values, vectors), both complex, vectors of length one, in the order in which the library finds them.
+# (values, vectors), both complex, with unit vectors, in LAPACK's order.
 eig = Op("eig", type_of=_eig_type, evaluate=_evaluate_eig, jvp=_eig_jvp, checked=True, cost=2000.0)
 eigvals = Op(
     "eigvals",
@@ -373,7 +373,7 @@ def _svd_jvp(y: Node, dx: Node | None) -> Node | None:
     turn_left = gaps * (across + adjoint(across))
     turn_right = gaps * (down + adjoint(down))
     if is_complex(inner):
-        # The phases of a pair of vectors: only their difference is settled by the matrix.
+        # The matrix determines only the difference of the phases of a pair of vectors.
         turn_left = turn_left + select(
             diagonal_mask(inner), 0.5 * (inner - adjoint(inner)) / by_column, zero(inner.type)
         )
@@ -382,8 +382,8 @@ def _svd_jvp(y: Node, dx: Node | None) -> Node | None:
         moved_left = moved_left + _outside(left, matmul(dx, right), values)
     if columns != smaller(rows, columns):
         moved_right = moved_right + _outside(right, matmul(adjoint(dx), left), values)
-    angle = _turning(left, moved_left)
-    moved_left, moved_right = _turned(left, moved_left, angle), _turned(right, moved_right, angle)
+    angle = _rotation_angles(left, moved_left)
+    moved_left, moved_right = _rotate_columns(left, moved_left, angle), _rotate_columns(right, moved_right, angle)
     return make_tuple(moved_left, real_part(diagonal(inner)), adjoint(moved_right))
 
 
@@ -401,7 +401,7 @@ def _full_svd_tangents(y: Node, dx: Node) -> Node:
 
 
 def _outside(vectors: Node, moved: Node, values: Node) -> Node:
-    """How vectors leave the space that they span."""
+    """The component of the tangent outside of the space that the vectors span."""
     beyond = moved - matmul(vectors, matmul(adjoint(vectors), moved))
     return beyond / as_element_of(over_rows(values, shape_of(beyond.type)), beyond)
 
@@ -414,7 +414,7 @@ def _svdvals_jvp(y: Node, dx: Node | None) -> Node | None:
     return real_part(sum_of_rows(conjugate(left) * matmul(dx, right)))
 
 
-# (U, values, Vᴴ), values in descending order; all of U and V if full, else as many columns as there are values.
+# (U, values, Vᴴ), with values in descending order. U and V are square if full, else have one column per value.
 svd = Op("svd", type_of=_svd_type, evaluate=_evaluate_svd, jvp=_svd_jvp, checked=True, cost=1500.0)
 svdvals = Op(
     "svdvals",

@@ -32,7 +32,7 @@ from livegrad.ops.rules import (
 
 
 def _by_kind(float: str | None = None, integer: str | None = None, **more: str) -> dict[str, str]:
-    """An LLVM rule by kind of scalar; signed and unsigned share one unless told apart."""
+    """LLVM rules by kind of scalar. Signed and unsigned integers share one by default."""
     rules = dict(more)
     if float is not None:
         rules["float"] = float
@@ -208,7 +208,7 @@ def _float_floor_div(a: Node, b: Node) -> Node:
     return select(equal(b, 0.0), a / b, signed)
 
 
-# --- choice --------------------------------------------------------------------------------------------------------
+# --- selection -----------------------------------------------------------------------------------------------------
 
 
 def _select_type(condition: Type, then: Type, otherwise: Type) -> Type:
@@ -250,13 +250,13 @@ select = Op(
 
 
 def _extremum_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
-    """The derivative of the operand that was taken; at a tie, half of each.
+    """The derivative of the selected operand; at a tie, half of each.
 
-    A choice for each operand by itself, so that reverse mode never multiplies what was not taken by zero.
+    There is a select for each operand, so that reverse mode never multiplies the other operand by zero.
     """
     a, b = y.operands
     tie = equal(a, b)
-    # Asked as `min` and `max` ask: a NaN is never taken from the second operand.
+    # The comparison of `min` and `max`: a NaN in the second operand is never selected.
     second = less(b, a) if y.op in (min, minimum) else greater(b, a)
     share = select(tie, filled(0.5, y.type), filled(1.0, y.type))
     return add_tangents(
@@ -278,7 +278,7 @@ def _extremum(name: str, function: Any, relation: str, code: str, expand: Any = 
     )
 
 
-# Python's min and max: the second operand is taken only when it compares below (above) the first.
+# Python's min and max: select the second operand only if it compares below (above) the first.
 min = _extremum("min", lambda a, b: np.where(np.less(b, a), b, a), "min", "({1} < {0} ? {1} : {0})")
 max = _extremum("max", lambda a, b: np.where(np.greater(b, a), b, a), "max", "({1} > {0} ? {1} : {0})")
 # NumPy's minimum and maximum: a NaN in either operand is the result.
@@ -324,7 +324,7 @@ fract = Op(
 
 
 def _over_magnitude(value: Node, x: Node) -> Node:
-    """A complex value by the length of x, and 0 where x is 0."""
+    """A complex value divided by |x|, and 0 where x is 0."""
     scalar, size = scalar_of(x.type), abs(x)
     at_zero = equal(size, 0.0)
     divided = value / cast(select(at_zero, filled(1.0, size.type), size), type=scalar)
@@ -346,7 +346,7 @@ def _expand_sign(y: Node) -> Node:
 
 
 def _sign_jvp(y: Node, dx: Node | None) -> Node | None:
-    """The direction x / |x| of a complex number turns; that of a real one is constant."""
+    """The derivative of x / |x|, which is zero for real numbers."""
     scalar = scalar_of(y.type)
     if dx is None or scalar is None or scalar.kind != "complex":
         return None

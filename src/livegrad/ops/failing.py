@@ -17,7 +17,7 @@ Attributes = tuple[tuple[str, Attribute], ...]
 
 
 def known_integer(node: Node) -> int | None:
-    """The whole number that a node is at every element; None where it is not known."""
+    """The integer that every element of a node has, or None if it is not a constant."""
     while node.op.name in _SPREADING:
         (node,) = node.operands
     if node.op is not constant_op or not isinstance(node.type, Scalar) or node.type.kind not in _INTEGERS:
@@ -26,7 +26,7 @@ def known_integer(node: Node) -> int | None:
 
 
 def division_can_fail(operands: Operands, attributes: Attributes) -> bool:
-    """Integers have no quotient by zero; floats have."""
+    """Integer division by zero fails; float division does not."""
     if not operands:
         return False
     divisor = operands[-1]
@@ -39,7 +39,7 @@ def division_can_fail(operands: Operands, attributes: Attributes) -> bool:
 
 
 def cast_can_fail(operands: Operands, attributes: Attributes) -> bool:
-    """Only from a float to an integer that may not hold it."""
+    """A cast fails only from a float to an integer that may not represent it."""
     target = attributes[0][1] if attributes else None
     if not isinstance(target, Scalar) or target.kind not in _INTEGERS or not operands:
         return False
@@ -48,7 +48,7 @@ def cast_can_fail(operands: Operands, attributes: Attributes) -> bool:
 
 
 def member_can_fail(operands: Operands, attributes: Attributes) -> bool:
-    """An index into a value of several members."""
+    """An index into an aggregate may be out of range."""
     if len(operands) < 2:
         return True
     index = known_integer(operands[1])
@@ -56,32 +56,33 @@ def member_can_fail(operands: Operands, attributes: Attributes) -> bool:
 
 
 def lookup_can_fail(operands: Operands, attributes: Attributes) -> bool:
-    """An index into a tensor; one of no dimensions has none to be wrong."""
+    """An index into a tensor may be out of range. A tensor of rank 0 takes no index."""
     if not operands or not isinstance(operands[0].type, Tensor):
         return True
     if not write_can_fail(operands, attributes):
         return False
-    places = map(known_integer, operands[1:])
+    indices = map(known_integer, operands[1:])
     return not all(
-        isinstance(size, int) and place is not None and 0 <= place < size
-        for size, place in zip(operands[0].type.shape, places, strict=False)
+        isinstance(size, int) and index is not None and 0 <= index < size
+        for size, index in zip(operands[0].type.shape, indices, strict=False)
     )
 
 
 def write_can_fail(operands: Operands, attributes: Attributes) -> bool:
-    """An index into a tensor that was not proved to be in range."""
+    """An index into a tensor that is not proved to be in range may fail."""
     if not operands or not isinstance(operands[0].type, Tensor):
         return True
-    return len(dict(attributes).get("in_range", ())) < len(operands[0].type.shape)
+    proven = dict(attributes).get("in_range")
+    return proven is None or len(proven) < len(operands[0].type.shape)
 
 
 def loop_can_fail(operands: Operands, attributes: Attributes) -> bool:
-    """A loop without a limit runs for as long as it likes."""
+    """A loop without a limit never fails."""
     return dict(attributes).get("limit") is not None
 
 
 def power_can_fail(operands: Operands, attributes: Attributes) -> bool:
-    """An integer to a negative power."""
+    """An integer has no negative powers."""
     scalar = scalar_of(operands[-1].type) if operands else None
     exponent = known_integer(operands[-1]) if operands else None
     return not (scalar is not None and scalar.kind == "unsigned") and (exponent is None or exponent < 0)

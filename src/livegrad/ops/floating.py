@@ -40,16 +40,16 @@ signbit = Op(
 
 def _nextafter_type(x: Type, towards: Type) -> Type:
     if scalar_of(x) is bf16:
-        # Arithmetic on bf16 is done in f32, where the next number is another one.
+        # bf16 arithmetic runs in f32, which has other neighbouring values.
         raise TypeRuleError("bf16 has no `nextafter`", help="cast to f32 first")
     return same(2, FLOATS)(x, towards)
 
 
-# The next number from the first operand towards the second: a step that no derivative sees.
+# The next representable number from the first operand towards the second. The step has no derivative.
 nextafter = Op(
     "nextafter",
     type_of=_nextafter_type,
-    # NumPy's of float16 gives the first of two equal zeros, all others the second.
+    # For equal zeros, NumPy returns the first operand in float16 and the second in all other types.
     evaluate=lambda x, towards: np.where(np.equal(x, towards), towards, np.nextafter(x, towards)),
     jvp=lambda y, dx, dtowards: dx,
     llvm={"float": "nextafter"},
@@ -67,9 +67,9 @@ def _expand_logaddexp(y: Node) -> Node:
     return select(same_value, a + math.log(2.0), maximum(a, b) + log1p(exp(-apart)))
 
 
-def _share(y: Node, own: Node, other: Node) -> Node:
-    """exp(own) / (exp(own) + exp(other)), of numbers of any size; equal infinities share evenly."""
-    d = select(equal(own, other) & is_infinite(own), zero(own.type), other - own)
+def _share(y: Node, exponent: Node, other: Node) -> Node:
+    """exp(exponent) / (exp(exponent) + exp(other)) without overflow. Equal infinities share evenly."""
+    d = select(equal(exponent, other) & is_infinite(exponent), zero(exponent.type), other - exponent)
     smaller = greater(d, 0.0)
     ratio = exp(select(smaller, -d, d))
     return select(smaller, ratio, filled(1.0, ratio.type)) / (1.0 + ratio)
@@ -98,7 +98,7 @@ def _gap_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
     return da - db
 
 
-# a - b, and 0 where they are equal: infinities too, which have no difference. Its derivative is that of a - b.
+# a - b, and 0 where they are equal, even for infinities. Its derivative is the derivative of a - b.
 gap = Op(
     "gap",
     type_of=same(2, FLOATS),
@@ -116,7 +116,7 @@ def _evaluate_integer_pow(base: Any, exponent: Any) -> Any:
 
 
 def _all_of(condition: Node) -> Node:
-    """Whether a truth value, or each of several, holds."""
+    """Whether a bool, or every element of several, is true."""
     if isinstance(condition.type, Tensor):
         return lookup(reduce(condition, kind="all", axes=tuple(range(len(shape_of(condition.type))))))
     members = [get(condition, index=index) for index in range(len(components(condition.type)))] or [condition]
@@ -127,7 +127,7 @@ def _all_of(condition: Node) -> Node:
 
 
 def _expand_integer_pow(y: Node) -> Node:
-    """By squaring; products wrap round as everywhere."""
+    """Exponentiation by squaring. Products wrap around, like all integer arithmetic."""
     base, exponent = y.operands
     scalar = scalar_of(y.type)
     assert scalar is not None

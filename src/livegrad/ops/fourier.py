@@ -19,8 +19,8 @@ from livegrad.ops.elementwise import select
 from livegrad.ops.movement import index_along, require_tensor
 from livegrad.ops.rules import filled
 
-# The scale is 1/n of the inverse ("backward"), 1/sqrt(n) of both ("ortho"), or 1/n of the forward transform
-# ("forward"). A transposed transform goes the other way with the same scale: the other word.
+# The scale is 1/n in the inverse ("backward"), 1/sqrt(n) in both ("ortho"), or 1/n in the forward transform
+# ("forward"). A transposed transform has the opposite direction and the same scale, so the norm's opposite name.
 _TRANSPOSED_NORM = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
@@ -93,11 +93,11 @@ def _irfft_type(x: Type, *, axis: int, size: int, norm: str) -> Type:
 
 
 def _scaled_inside(spectrum: Node, axis: int, length: int, factor: float) -> Node:
-    """The spectrum with the entries that stand for two, themselves and their conjugates, multiplied by a factor."""
-    place = index_along(shape_of(spectrum.type), axis)
-    single = equal(place, 0)
+    """Scales the entries of a half spectrum that also stand for their conjugates."""
+    frequency = index_along(shape_of(spectrum.type), axis)
+    single = equal(frequency, 0)
     if length % 2 == 0:
-        single = single | equal(place, length // 2)
+        single = single | equal(frequency, length // 2)
     return select(single, filled(1.0, spectrum.type), filled(factor, spectrum.type)) * spectrum
 
 

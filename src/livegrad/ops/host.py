@@ -38,8 +38,8 @@ class HostFunction(Key):
         version: int | str | None = None,
         effect: bool = False,
     ) -> None:
-        own = getattr(callable, "__qualname__", repr(callable))
-        super().__init__(name if name is not None else f"{getattr(callable, '__module__', '')}.{own}")
+        qualified_name = getattr(callable, "__qualname__", repr(callable))
+        super().__init__(name if name is not None else f"{getattr(callable, '__module__', '')}.{qualified_name}")
         self.callable, self.version, self.effect = callable, version, effect
 
     def _identity(self) -> Any:
@@ -65,50 +65,50 @@ def _host_call_type(*types: Type, function: HostFunction, results: tuple[Type, .
 
 
 def _evaluate_host_call(*values: Any, function: HostFunction, results: tuple[Type, ...], follows: int) -> Any:
-    # Copies: the callable may keep what it is given, and memory of a plan is used again.
-    given = [_own(value) for value in values[: len(values) - follows]]
+    # Copies, because the callable may keep its arguments, and a plan reuses memory.
+    arguments = [_copy_arrays(value) for value in values[: len(values) - follows]]
     try:
-        returned = function.callable(*given)
+        returned = function.callable(*arguments)
     except Exception as error:
         raise UsageError(f"host function `{function.name}` failed: {error.__class__.__name__}: {error}") from error
     several = (returned,) if len(results) == 1 else returned
     if not isinstance(several, tuple | list) or len(several) != len(results):
         raise UsageError(f"host function `{function.name}` must give {len(results)} values", found=repr(returned)[:80])
-    taken = tuple(_taken(value, type, function.name) for value, type in zip(several, results, strict=True))
+    taken = tuple(_convert_result(value, type, function.name) for value, type in zip(several, results, strict=True))
     return taken[0] if len(taken) == 1 else taken
 
 
-def _own(value: Any) -> Any:
+def _copy_arrays(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(map(_own, value))
+        return tuple(map(_copy_arrays, value))
     return np.array(value) if isinstance(value, np.ndarray) and value.shape else value
 
 
-def _taken(value: Any, type: Type, name: str) -> Any:
-    """A callable's result as a value of the type that was promised for it."""
+def _convert_result(value: Any, type: Type, name: str) -> Any:
+    """Converts a callable's result to its declared type."""
     if isinstance(type, Struct | Tuple | Array):
-        own = components(type)
-        if not isinstance(value, tuple | list) or len(value) != len(own):
-            raise _unfit(value, type, name)
-        return tuple(_taken(part, member, name) for part, member in zip(value, own, strict=True))
+        member_types = components(type)
+        if not isinstance(value, tuple | list) or len(value) != len(member_types):
+            raise _result_error(value, type, name)
+        return tuple(_convert_result(part, member, name) for part, member in zip(value, member_types, strict=True))
     array = np.asarray(value)
     form = array_form(type)
     if form is None:
         raise UsageError(f"a host function cannot give a {type}")
     scalar, shape = form
     fits = len(array.shape) == len(shape) and all(
-        isinstance(size, Dimension) or size == found for size, found in zip(shape, array.shape, strict=True)
+        isinstance(size, Dimension) or size == actual for size, actual in zip(shape, array.shape, strict=True)
     )
     if not fits or not np.can_cast(array.dtype, scalar.dtype, "same_kind"):
-        raise _unfit(value, type, name)
+        raise _result_error(value, type, name)
     return array.astype(scalar.dtype)[()]
 
 
-def _unfit(value: Any, type: Type, name: str) -> UsageError:
+def _result_error(value: Any, type: Type, name: str) -> UsageError:
     array = np.asarray(value) if not isinstance(value, tuple | list) else None
-    found = repr(value)[:80] if array is None else f"{array.dtype}{list(array.shape)}"
+    description = repr(value)[:80] if array is None else f"{array.dtype}{list(array.shape)}"
     return UsageError(
-        f"host function `{name}` returned values of other types than declared", expected=str(type), found=found
+        f"host function `{name}` returned values of other types than declared", expected=str(type), found=description
     )
 
 
@@ -120,8 +120,8 @@ def _refuse_to_derive(y: Node, *tangents: object) -> Any:
     )
 
 
-# callable(*operands) run by the host, giving values of the types `results`; the last `follows` operands are not handed
-# to it: they only have to be computed before. It may raise, and is kept as whatever may.
+# callable(*operands) on the host, with results of the types `results`. The last `follows` operands are not arguments:
+# they only have to be computed before. The callable may raise, so dead-code elimination keeps it.
 host_call = Op(
     "host_call",
     type_of=_host_call_type,
@@ -173,7 +173,7 @@ def _wrapped(function: HostFunction, types: Sequence[Type], results: Sequence[Ty
 
 
 class _Print:
-    """Prints values as a template says; a token for what comes after it in the program."""
+    """Prints values with a template. Returns a token that orders the effects that follow."""
 
     def __init__(self, template: str) -> None:
         self._template = template
@@ -184,7 +184,7 @@ class _Print:
 
 
 def _readable(value: Any) -> Any:
-    """Numbers print as Python's own, so that a format like {:.2f} takes them."""
+    """Converts NumPy scalars to Python numbers, so that formats like {:.2f} accept them."""
     if isinstance(value, tuple):
         return tuple(map(_readable, value))
     return (

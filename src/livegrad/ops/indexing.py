@@ -78,22 +78,22 @@ lookup = Op(
 
 
 def _lookup_or_type(source: Type, otherwise: Type, *indices: Type) -> Type:
-    found = _lookup_type(source, *indices)
-    if otherwise is not found:
+    element_type = _lookup_type(source, *indices)
+    if otherwise is not element_type:
         raise TypeRuleError(
-            "the value for elements out of bounds has the wrong type", expected=str(found), found=str(otherwise)
+            "the value for elements out of bounds has the wrong type", expected=str(element_type), found=str(otherwise)
         )
-    return found
+    return element_type
 
 
 def _evaluate_lookup_or(tensor: Any, otherwise: Any, *indices: Any) -> Any:
-    places = [np.asarray(index, np.int64) for index in indices]
+    positions = [np.asarray(index, np.int64) for index in indices]
     inside = np.asarray(True)
-    for place, size in zip(places, tensor.shape, strict=True):
-        inside = inside & (place >= 0) & (place < size)
+    for position, size in zip(positions, tensor.shape, strict=True):
+        inside = inside & (position >= 0) & (position < size)
     if 0 in tensor.shape:
         return otherwise
-    return np.where(inside, tensor[tuple(np.where(inside, place, 0) for place in places)], otherwise)[()]
+    return np.where(inside, tensor[tuple(np.where(inside, position, 0) for position in positions)], otherwise)[()]
 
 
 def _expand_lookup_or(node: Node) -> Node:
@@ -102,21 +102,21 @@ def _expand_lookup_or(node: Node) -> Node:
     if 0 in sizes:
         return otherwise
     inside: Node | None = None
-    places: list[Node] = []
+    clamped: list[Node] = []
     for index, size in zip(indices, sizes, strict=True):
         here = greater_equal(index, 0) & less(index, size)
         inside = here if inside is None else inside & here
-        places.append(select(here, index, zero(index.type)))
-    found = lookup(tensor, *places)
-    return found if inside is None else select(inside, found, otherwise)
+        clamped.append(select(here, index, zero(index.type)))
+    element = lookup(tensor, *clamped)
+    return element if inside is None else select(inside, element, otherwise)
 
 
-# The element at indices, and another value where there is none: what padding gives, without memory for it.
+# The element at the indices, or another value out of bounds: padding that takes no memory.
 lookup_or = Op("lookup_or", type_of=_lookup_or_type, evaluate=_evaluate_lookup_or, expand=_expand_lookup_or, cost=4.0)
 
 
 def write_type(base: Type, updates: Type, *indices: Type, in_range: tuple[int, ...] = ()) -> Type:
-    """The type of a tensor after writes at indices: that of the tensor before, one index a dimension, one a value."""
+    """The type of a tensor after writes at indices, with one index per dimension for each update."""
     tensor = require_tensor(base)
     lifted, shape = _index_shape(tensor, indices)
     _require_axes(tensor, in_range)
@@ -126,19 +126,19 @@ def write_type(base: Type, updates: Type, *indices: Type, in_range: tuple[int, .
     return tensor
 
 
-def places_in_row(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Any:
-    """One index into all elements in a row: NumPy writes several times as quickly by it as by one a dimension."""
+def flat_indices(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Any:
+    """Flat (row-major) indices. NumPy writes several times faster through these than through an index per dimension."""
     require_indices(shape, indices)
-    place: Any = np.int64(0)
+    flat: Any = np.int64(0)
     for index, size in zip(indices, shape, strict=True):
-        place = place * size + np.asarray(index, np.int64)
-    return np.reshape(place, -1)
+        flat = flat * size + np.asarray(index, np.int64)
+    return np.reshape(flat, -1)
 
 
 def _evaluate_scatter_add(base: Any, updates: Any, *indices: Any, in_range: tuple[int, ...] = ()) -> Any:
-    places = places_in_row(base.shape, indices)
+    positions = flat_indices(base.shape, indices)
     result = np.array(base, order="C")
-    np.add.at(result.reshape(-1), places, np.reshape(updates, -1))
+    np.add.at(result.reshape(-1), positions, np.reshape(updates, -1))
     return result
 
 
@@ -149,7 +149,7 @@ def _scatter_add_jvp(y: Node, dbase: Node | None, dupdates: Node | None, *_: Non
     return scatter_add(or_zero(dbase, base.type), or_zero(dupdates, updates.type), *indices)
 
 
-# Sizes alone decide in which order additions to one element happen: any number of threads gives the same bits.
+# The order of additions to one element depends only on sizes, so the bits do not depend on the number of threads.
 scatter_add = Op(
     "scatter_add",
     type_of=write_type,

@@ -25,7 +25,7 @@ _ELEMENTS = (f32, f64, c64, c128)
 
 
 def require_matrices(type: Type, square: bool = True) -> Tensor:
-    """The type of a batch of matrices that a library can take apart."""
+    """Requires a batch of matrices that LAPACK supports, and returns its type."""
     tensor = require_tensor(type)
     if tensor.element not in _ELEMENTS:
         raise TypeRuleError("matrices of another type", expected=" or ".join(map(str, _ELEMENTS)), found=str(type))
@@ -35,7 +35,7 @@ def require_matrices(type: Type, square: bool = True) -> Tensor:
 
 
 def smaller(rows: Size, columns: Size) -> Size:
-    """The smaller side of a matrix, which the shapes of factors depend on."""
+    """The smaller dimension of a matrix, which determines the shapes of its factors."""
     if rows == columns:
         return rows
     if isinstance(rows, int) and isinstance(columns, int):
@@ -111,12 +111,12 @@ def diagonal(x: Node) -> Node:
 
 
 def over_rows(values: Node, shape: tuple[Size, ...]) -> Node:
-    """One value a column, the same in every row: `values[..., j]` at `[..., i, j]`."""
+    """Broadcasts one value per column over the rows: `values[..., j]` at `[..., i, j]`."""
     return spread_back(values, shape, (len(shape) - 2,))
 
 
 def over_columns(values: Node, shape: tuple[Size, ...]) -> Node:
-    """One value a row, the same in every column: `values[..., i]` at `[..., i, j]`."""
+    """Broadcasts one value per row over the columns: `values[..., i]` at `[..., i, j]`."""
     return spread_back(values, shape, (len(shape) - 1,))
 
 
@@ -126,7 +126,7 @@ def sum_of_rows(x: Node) -> Node:
 
 
 def part_of_columns(x: Node, start: Size, count: Size) -> Node:
-    """Some neighbouring columns of each matrix."""
+    """`count` columns of each matrix, from `start` on."""
     shape = shape_of(x.type)
     first = (*(0 for _ in shape[1:]), start)
     return slice_(x, start=first, size=(*shape[:-1], count), step=(1,) * len(shape))

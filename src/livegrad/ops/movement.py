@@ -121,9 +121,9 @@ def _slice_type(source: Type, *, start: tuple[Size, ...], size: tuple[Size, ...]
     if not len(start) == len(size) == len(step) == tensor.rank:
         raise TypeRuleError("a slice names start, size and step of each dimension", found=f"{start}, {size}, {step}")
     for axis, (first, count, stride, extent) in enumerate(zip(start, size, step, tensor.shape, strict=True)):
-        known = not any(isinstance(value, Dimension) for value in (first, count, extent))
+        static = not any(isinstance(value, Dimension) for value in (first, count, extent))
         last = first + (count - 1) * stride
-        if stride < 1 or (known and (first < 0 or count < 0 or first > extent or (count > 0 and not last < extent))):  # type: ignore[operator]
+        if stride < 1 or (static and (first < 0 or count < 0 or first > extent or (count > 0 and not last < extent))):  # type: ignore[operator]
             raise TypeRuleError(f"axis {axis} has no such slice", found=f"{first}:+{count}:{stride} of {extent}")
     return Tensor(tensor.element, size)
 
@@ -173,8 +173,8 @@ def _evaluate_pad(value: Any, padding: Any, *, low: Any, high: Any, interior: An
     spread = [n if n == 0 else n + (n - 1) * i for n, i in zip(value.shape, interior, strict=True)]
     shape = [a + n + b for n, a, b in zip(spread, low, high, strict=True)]
     padded = np.full(shape, padding, value.dtype)
-    place = tuple(slice(a, a + n, i + 1) for n, a, i in zip(spread, low, interior, strict=True))
-    padded[place] = value
+    interior_slices = tuple(slice(a, a + n, i + 1) for n, a, i in zip(spread, low, interior, strict=True))
+    padded[interior_slices] = value
     return padded
 
 
@@ -327,7 +327,7 @@ def sum_to(value: Node, shape: tuple[Size, ...]) -> Node:
 
 
 def sizes(node: Node) -> tuple[int, ...]:
-    """A node's shape, in a function whose sizes are all known."""
+    """A node's shape, in a function without symbolic sizes."""
     return shape_of(node.type)  # type: ignore[return-value]
 
 

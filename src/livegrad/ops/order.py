@@ -19,8 +19,8 @@ def _after_type(value: Type, *others: Type) -> Type:
     return value
 
 
-# The value, once the others have been computed. What is computed from it is therefore computed after them, and is
-# never one with what is computed from the value itself.
+# The value, after the others have been computed. Everything computed from it therefore runs after them, and is never
+# merged with what is computed from the value itself.
 after = Op(
     "after",
     type_of=_after_type,
@@ -49,7 +49,7 @@ def each_after(value: Node, *others: Node) -> Node:
     return make(*parts, type=value.type)
 
 
-# The value, which reverse mode remembers even where it would compute it again: in a map, or from a loop's index.
+# The value, which reverse mode stores even where it would recompute it: in a map, or from a loop index.
 kept = Op(
     "kept",
     type_of=lambda type: type,

@@ -13,7 +13,8 @@ def _transfer_type(source: Type, *, device: str) -> Type:
     return source
 
 
-# What follows is computed on the device; backends themselves compile only what is on theirs, and see the value alone.
+# Everything computed from the result runs on the device. Each backend compiles only its own part, where this op is the
+# identity.
 transfer = Op(
     "transfer",
     type_of=_transfer_type,

@@ -22,9 +22,9 @@ _FOLDS: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": 
 
 
 def fold_start(kind: str, type: Scalar) -> bool | int | float:
-    """What a fold of this kind starts from: nothing changes by combining with it.
+    """The neutral element of a reduction, which it starts from.
 
-    The sum of nothing is +0, and -0 + -0 must stay -0 in no case that NumPy keeps: a sum starts from +0 too.
+    An empty sum is +0. A sum starts from +0 too, like NumPy's, so a sum of -0 is +0.
 
     >>> from livegrad.ir.types import f32, u8
     >>> fold_start("prod", f32), fold_start("max", f32), fold_start("argmin", u8)
@@ -42,11 +42,11 @@ def fold_start(kind: str, type: Scalar) -> bool | int | float:
     return (1 << (type.bits - 1)) - 1 if highest else -(1 << (type.bits - 1))
 
 
-def _kept(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, ...]:
+def _drop_axes(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, ...]:
     return tuple([size for axis, size in enumerate(shape) if axis not in axes])
 
 
-def _of_nothing(kind: str, tensor: Tensor) -> TypeRuleError:
+def _empty_error(kind: str, tensor: Tensor) -> TypeRuleError:
     return TypeRuleError(
         f"the {kind} of an empty tensor",
         expected="at least one element",
@@ -64,8 +64,8 @@ def _reduce_type(source: Type, *, kind: str, axes: tuple[int, ...]) -> Type:
     if not are_axes_in_order(axes, tensor.rank):
         raise TypeRuleError("axes must be different dimensions, in order", found=f"{axes} for {tensor}")
     if kind in ("max", "min") and any(tensor.shape[axis] == 0 for axis in axes):
-        raise _of_nothing(kind, tensor)
-    return Tensor(tensor.element, _kept(tensor.shape, axes))
+        raise _empty_error(kind, tensor)
+    return Tensor(tensor.element, _drop_axes(tensor.shape, axes))
 
 
 def _evaluate_reduce(value: Any, *, kind: str, axes: tuple[int, ...]) -> Any:
@@ -107,7 +107,7 @@ def _reduce_jvp(y: Node, dx: Node | None) -> Node | None:
 
 
 def _others(x: Node, axes: tuple[int, ...]) -> Node:
-    """For each element the product of all others: right also where elements are zero."""
+    """For each element, the product of all others. It is correct where elements are zero."""
     shape = shape_of(x.type)
     result: Node | None = None
     rest = x
@@ -142,8 +142,8 @@ def _arg_reduce_type(source: Type, *, kind: str, axis: int) -> Type:
     if tensor.element.kind not in (*REALS, "bool") or not 0 <= axis < tensor.rank:
         raise TypeRuleError(f"no {kind} of {tensor} along axis {axis}")
     if tensor.shape[axis] == 0:
-        raise _of_nothing(kind, tensor)
-    return Tensor(i64, _kept(tensor.shape, (axis,)))
+        raise _empty_error(kind, tensor)
+    return Tensor(i64, _drop_axes(tensor.shape, (axis,)))
 
 
 arg_reduce = Op(
@@ -186,7 +186,7 @@ def shifted(x: Node, axis: int, reverse: bool, first: float) -> Node:
     rank = len(shape)
     assert isinstance(x.type, Tensor)
     nothing, one = (0,) * rank, tuple(int(i == axis) for i in range(rank))
-    # Padded first and cut then, so that an axis of size zero stays one.
+    # Pad first and crop then, so that an axis of size zero keeps its size.
     low, high = (nothing, one) if reverse else (one, nothing)
     padded = pad(x, filled(first, x.type.element), low=low, high=high, interior=nothing)
     return slice_(padded, start=high, size=shape, step=(1,) * rank)
@@ -207,8 +207,8 @@ def _cumulative_jvp(y: Node, dx: Node | None) -> Node | None:
         )
         tangent = recurrence(x, dx * shifted(full, axis, reverse, 1.0), axis=axis, reverse=reverse)
         return shifted(tangent, axis, reverse, 0.0) if y.attribute("exclusive") else tangent
-    # Keep the running derivative while the extremum stands, take the new one where it moves, half of each at a tie.
-    # Nothing compares with the NaN before the first element, which is therefore always taken.
+    # Keep the running derivative while the extremum stays, take the new one where it changes, and half of each at a
+    # tie. The NaN before the first element compares with nothing, so the first element is always taken.
     before = shifted(y, axis, reverse, float("nan"))
     kept = x < before if kind == "max" else x > before
     half, one, nothing = (filled(v, x.type) for v in (0.5, 1.0, 0.0))
@@ -271,11 +271,11 @@ def _recurrence_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
 def _recurrence_transpose(y: Node, ct: Node, a: bool, b: bool) -> tuple[Node | None, ...]:
     factors, _ = y.operands
     axis, reverse = y.attribute("axis"), y.attribute("reverse")
-    # Turned round, element i takes the factor of its successor.
+    # In reverse, element i takes the factor of its successor.
     return None, recurrence(shifted(factors, axis, not reverse, 0.0), ct, axis=axis, reverse=not reverse)
 
 
-# y[i] = a[i] * y[i-1] + b[i], with y[-1] = 0: what running products and extrema differentiate to.
+# y[i] = a[i] * y[i-1] + b[i], with y[-1] = 0: the derivative of cumulative products and extrema.
 recurrence = Op(
     "recurrence",
     type_of=_recurrence_type,

@@ -38,7 +38,7 @@ ANY = ("bool", "signed", "unsigned", "float", "complex")
 
 
 def same(count: int, kinds: tuple[str, ...]) -> TypeRule:
-    """`count` operands of one type, whose scalar is of these kinds; the result is of that type too."""
+    """The rule for `count` operands of one type, with a scalar of one of these kinds; the result has that type."""
 
     def rule(*types: Type) -> Type:
         if len(types) != count:
@@ -52,7 +52,7 @@ def same(count: int, kinds: tuple[str, ...]) -> TypeRule:
                 raise TypeRuleError("operands of different types", help=_match_help(first, other))
         return first
 
-    # Asked for every node that is made, and mostly about the same few types.
+    # Every new node asks, mostly about the same few types.
     return lru_cache(maxsize=1024)(rule)
 
 
@@ -63,7 +63,7 @@ def _match_help(first: Type, other: Type) -> str:
 
 
 def predicate(count: int, kinds: tuple[str, ...]) -> TypeRule:
-    """Like `same`, with truth values for a result."""
+    """Like `same`, with a result of bools."""
     operands = same(count, kinds)
 
     def rule(*types: Type) -> Type:
@@ -73,7 +73,7 @@ def predicate(count: int, kinds: tuple[str, ...]) -> TypeRule:
 
 
 def scale_by(*partials: Callable[..., Node]) -> Callable[..., Node | None]:
-    """The jvp whose partial derivatives are given, one for each operand, as functions of (result, *operands)."""
+    """The jvp with these partial derivatives, one per operand, as functions of (result, *operands)."""
 
     def jvp(node: Node, *tangents: Node | None) -> Node | None:
         total: Node | None = None
@@ -96,7 +96,7 @@ def add_values(first: Node, second: Node) -> Node:
     """The sum of two values of one differentiable type, member by member for aggregates."""
     for value, other in ((first, second), (second, first)):
         if _adds_into_nothing(other):
-            # An addition at an index goes straight into the other summand instead of into zeros first.
+            # Scatter directly into the other summand instead of into zeros.
             return make_node(other.op, (value, *other.operands[1:]), other.attributes)
     if isinstance(first.type, Tape):
         return Op.named("tape_sum")(first, second)
@@ -186,5 +186,5 @@ def or_zero(tangent: Node | None, type: Type) -> Node:
 
 
 def tuple_of(types: tuple[Type, ...]) -> Type:
-    """What several results are returned as."""
+    """The type of several results: their tuple, or the only one."""
     return types[0] if len(types) == 1 else Tuple(types)

@@ -61,7 +61,7 @@ solve = Op(
     cost=200.0,
 )
 
-_SMALL = 64  # below this many rows the library is quicker than substitution by blocks
+_SMALL = 64  # below this many rows LAPACK is faster than block substitution
 
 
 def _evaluate_triangular_solve(a: Any, b: Any, *, lower: bool) -> Any:
@@ -70,10 +70,10 @@ def _evaluate_triangular_solve(a: Any, b: Any, *, lower: bool) -> Any:
         return np.linalg.solve(np.tril(a) if lower else np.triu(a), b)
     half = size // 2
     first, second = (slice(None, half), slice(half, None))[:: 1 if lower else -1]
-    known = _evaluate_triangular_solve(a[..., first, first], b[..., first, :], lower=lower)
-    rest = b[..., second, :] - a[..., second, first] @ known
+    solved = _evaluate_triangular_solve(a[..., first, first], b[..., first, :], lower=lower)
+    rest = b[..., second, :] - a[..., second, first] @ solved
     others = _evaluate_triangular_solve(a[..., second, second], rest, lower=lower)
-    return np.concatenate((known, others)[:: 1 if lower else -1], axis=-2)
+    return np.concatenate((solved, others)[:: 1 if lower else -1], axis=-2)
 
 
 def _triangular_transpose(y: Node, ct: Node, a: bool, b: bool) -> tuple[Node | None, ...]:
@@ -123,7 +123,7 @@ def _evaluate_pinv(a: Any, tolerance: Any) -> Any:
 
 def _pinv_jvp(y: Node, da: Node | None, dtolerance: Node | None) -> Node | None:
     """Golub and Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems" (1973), for
-    changes that keep the rank; what leaves the space of the rows or columns of a matrix of full rank is zero."""
+    changes that keep the rank; the part outside of the row or column space of a matrix of full rank is zero."""
     if da is None:
         return None
     a, _ = y.operands
@@ -135,7 +135,7 @@ def _pinv_jvp(y: Node, da: Node | None, dtolerance: Node | None) -> Node | None:
 
 
 def _unless_all(a: Node, b: Node, outside: Node) -> Node:
-    """What lies outside of the space that A B projects to: exactly zero where that is all of it.
+    """The part outside of the range of the projection A B: exactly zero if the projection has full rank.
 
     Each further derivative would multiply rounding errors by the condition number.
     """
@@ -174,8 +174,8 @@ det = Op(
 
 
 def determinant(a: Node) -> Node:
-    """The determinant of each matrix, written out up to three rows: a kernel like any other, where LAPACK would take
-    a hundred times as long for its calls."""
+    """The determinant of each matrix, expanded for up to three rows. The expansion fuses into kernels; LAPACK calls
+    would take a hundred times as long."""
     shape = shape_of(a.type)
     size = shape[-1]
     if size not in (1, 2, 3):
@@ -187,7 +187,7 @@ def determinant(a: Node) -> Node:
         return reshape(one, shape=shape[:-2])
 
     def minor(first: int, second: int) -> Node:
-        """Of the last two rows and these columns."""
+        """The minor of the last two rows and these columns."""
         above, below = (0, 1) if size == 2 else (1, 2)
         return at(above, first) * at(below, second) - at(above, second) * at(below, first)
 
@@ -199,7 +199,7 @@ def determinant(a: Node) -> Node:
 
 
 def _cofactors(a: Node) -> Node:
-    """The cofactors of each matrix, written out for the sizes at which they are short."""
+    """The cofactors of each matrix, expanded for small sizes."""
     size = shape_of(a.type)[-1]
     rank = len(shape_of(a.type))
     if size == 1:
@@ -209,14 +209,14 @@ def _cofactors(a: Node) -> Node:
         even = equal(mod(index_along(shape_of(a.type), rank - 2) + index_along(shape_of(a.type), rank - 1), 2), 0)
         return select(even, turned, -turned)
     if size == 3:
-        one, two = _rolled(a, rank - 2, 1), _rolled(a, rank - 2, 2)
-        straight = _rolled(one, rank - 1, 1) * _rolled(two, rank - 1, 2)
-        return straight - _rolled(one, rank - 1, 2) * _rolled(two, rank - 1, 1)
+        one, two = _roll(a, rank - 2, 1), _roll(a, rank - 2, 2)
+        straight = _roll(one, rank - 1, 1) * _roll(two, rank - 1, 2)
+        return straight - _roll(one, rank - 1, 2) * _roll(two, rank - 1, 1)
     return cofactors(a)
 
 
-def _rolled(x: Node, axis: int, count: int) -> Node:
-    """Each element's successor, `count` further along an axis, which begins again at its end."""
+def _roll(x: Node, axis: int, count: int) -> Node:
+    """Rolls a tensor along an axis: each element becomes its `count`-th successor, cyclically."""
     shape = shape_of(x.type)
     parts: list[Node] = []
     for first, size in ((count, shape[axis] - count), (0, count)):
@@ -274,7 +274,7 @@ def _evaluate_slogdet(a: Any) -> Any:
 
 
 def _slogdet_jvp(y: Node, da: Node | None) -> Node | None:
-    """d log|det A| = Re tr(A⁻¹ dA), and a complex sign turns by the imaginary part."""
+    """d log|det A| = Re tr(A⁻¹ dA); the imaginary part rotates a complex sign."""
     if da is None:
         return None
     (a,) = y.operands
@@ -285,7 +285,7 @@ def _slogdet_jvp(y: Node, da: Node | None) -> Node | None:
     return make_tuple(get(y, index=0) * turn, real(trace))
 
 
-# (sign, log|det|), with sign * exp(log|det|) = det: for determinants that no float can hold.
+# (sign, log|det|), with sign * exp(log|det|) = det: for determinants that overflow.
 slogdet = Op(
     "slogdet",
     type_of=_slogdet_type,

@@ -40,7 +40,7 @@ def _argsort_type(source: Type, *, axis: int, descending: bool, stable: bool) ->
 
 
 def _tells_equals_apart(value: Any) -> bool:
-    """Whether equal elements can be told apart at all: only zeros of both signs can."""
+    """Whether equal elements can be distinguished: only zeros of both signs can."""
     if value.dtype.kind != "f":
         return False
     negative = np.signbit(value[value == 0])
@@ -51,12 +51,12 @@ def _evaluate_sort(value: Any, *, axis: int, descending: bool, stable: bool) -> 
     stable = stable and _tells_equals_apart(value)  # NumPy sorts several times as fast without keeping an order
     if not descending:
         return np.sort(value, axis=axis, stable=stable)
-    # Turned round before and after, so that equal elements keep their order.
+    # Flip before and after, so that equal elements keep their order.
     return np.flip(np.sort(np.flip(value, axis), axis=axis, stable=stable), axis)
 
 
 def _argsort(value: Any, axis: int, stable: bool) -> Any:
-    """The quick way first: floats seldom are equal, and where none are, every order is the stable one."""
+    """Tries an unstable sort first: floats are rarely equal, and without ties every order is stable."""
     if not stable or value.dtype.kind != "f":
         return np.argsort(value, axis=axis, stable=stable)
     order = np.argsort(value, axis=axis)
@@ -74,7 +74,7 @@ def _evaluate_argsort(value: Any, *, axis: int, descending: bool, stable: bool) 
 
 
 def _sort_jvp(y: Node, dx: Node | None) -> Node | None:
-    """The tangents in the order of the values; which of equal elements comes first is decided by the stable order."""
+    """The tangents in the order of the values. Ties follow the stable order."""
     if dx is None:
         return None
     axis = y.attribute("axis")
@@ -105,7 +105,7 @@ def _searchsorted_type(ordered: Type, values: Type, *, side: str) -> Type:
     return Tensor(i64, values.shape) if isinstance(values, Tensor) else i64
 
 
-# Where each value would have to be put in for the sequence to stay sorted: before its equals (left) or after (right).
+# The index at which to insert each value to keep the sequence sorted: before equal elements (left) or after (right).
 searchsorted = Op(
     "searchsorted",
     type_of=_searchsorted_type,
@@ -133,13 +133,13 @@ def take_along_axis(x: Node, indices: Node, axis: int) -> Node:
             where=caller_origin(),
             found=f"{x.type} and {indices.type} along axis {axis}",
         )
-    shape = tuple(own if i == axis else _joined(n, own) for i, (n, own) in enumerate(zip(sizes, wanted, strict=True)))
-    places = Tensor(i64, shape)
+    shape = tuple(m if i == axis else _broadcast_size(n, m) for i, (n, m) in enumerate(zip(sizes, wanted, strict=True)))
+    index_type = Tensor(i64, shape)
     positions = [
         broadcast_to(indices, shape)
         if i == axis
-        # A dimension of one is read at zero throughout, instead of being spread first.
-        else (filled(0, places) if size == 1 else index_along(shape, i))
+        # A dimension of 1 is read at index 0, so it needs no broadcast.
+        else (filled(0, index_type) if size == 1 else index_along(shape, i))
         for i, size in enumerate(sizes)
     ]
     if not isinstance(indices.type, Tensor) or indices.type.element is not i64:
@@ -147,7 +147,7 @@ def take_along_axis(x: Node, indices: Node, axis: int) -> Node:
     return lookup(x, *positions)
 
 
-def _joined(first: Size, second: Size) -> Size:
+def _broadcast_size(first: Size, second: Size) -> Size:
     if first != second and 1 not in (first, second):
         raise TypeRuleError(
             f"dimensions of {first} and {second} do not broadcast", where=caller_origin(), help="neither is 1"
@@ -167,27 +167,27 @@ def _top_positions_type(source: Type, *, axis: int, count: int, largest: bool) -
 
 
 def _evaluate_top_positions(value: Any, *, axis: int, count: int, largest: bool) -> Any:
-    """Sorting only what belongs to the first: found by the last of them, which a partial sort puts in its place."""
+    """Sorts only the first `count` elements, selected by comparison with the last of them, which a partition finds."""
     rows = np.moveaxis(value, axis, -1)
     extent = rows.shape[-1]
     if 4 * count >= extent or count == 0:  # sorting all of it is no more work
         order = _evaluate_argsort(rows, axis=-1, descending=largest, stable=True)[..., :count]
         return np.moveaxis(order, -1, axis)
-    place = extent - count if largest else count - 1
-    # Short rows are sorted in less time than it takes to sort them in part.
-    ranked = np.sort(rows, axis=-1) if extent <= _SHORT else np.partition(rows, place, axis=-1)
-    last = ranked[..., place : place + 1]
+    rank = extent - count if largest else count - 1
+    # Short rows sort faster than they partition.
+    ranked = np.sort(rows, axis=-1) if extent <= _SHORT else np.partition(rows, rank, axis=-1)
+    last = ranked[..., rank : rank + 1]
     chosen = ~(rows < last) if largest else rows <= last
     if np.count_nonzero(chosen) != count * (rows.size // extent):
         chosen = _without_later_equals(rows, last, count, largest)
-    found = np.flatnonzero(chosen).reshape((*rows.shape[:-1], count)) % extent  # in the order of their positions
-    order = _evaluate_argsort(np.take_along_axis(rows, found, -1), axis=-1, descending=largest, stable=True)
-    return np.moveaxis(np.take_along_axis(found, order, -1), -1, axis)
+    positions = np.flatnonzero(chosen).reshape((*rows.shape[:-1], count)) % extent  # in the order of their positions
+    order = _evaluate_argsort(np.take_along_axis(rows, positions, -1), axis=-1, descending=largest, stable=True)
+    return np.moveaxis(np.take_along_axis(positions, order, -1), -1, axis)
 
 
 def _without_later_equals(rows: Any, last: Any, count: int, largest: bool) -> Any:
-    """Which elements come before the last one that belongs to the first, and as many of its equals as there is room
-    for; NaN is greater than every number."""
+    """Selects the elements before `last` in order, and as many elements equal to it as are missing from `count`. NaN is
+    greater than every number."""
     better, equal = rows > last if largest else rows < last, rows == last
     if rows.dtype.kind == "f":
         missing, ends = np.isnan(rows), np.isnan(last)
@@ -203,7 +203,7 @@ def _expand_top_positions(y: Node) -> Node:
     return slice_(order, start=(0,) * rank, size=shape_of(y.type), step=(1,) * rank)
 
 
-# Where the first `count` elements of the stable order are: what a sort gives, for less.
+# The positions of the first `count` elements of the stable order: cheaper than a full sort.
 top_positions = Op(
     "top_positions",
     type_of=_top_positions_type,

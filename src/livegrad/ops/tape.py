@@ -32,7 +32,7 @@ from livegrad.ops.rules import or_zero, zero, zero_tangent
 
 
 def zero_value(type: Type) -> Any:
-    """The zero of a type, as the reference holds it."""
+    """The zero of a type, as a value of the reference interpreter."""
     match type:
         case Scalar():
             return type(0)
@@ -50,7 +50,7 @@ def zero_value(type: Type) -> Any:
 
 
 def add_plain(first: Any, second: Any) -> Any:
-    """The sum of two values as the reference holds them."""
+    """The sum of two values of the reference interpreter."""
     if isinstance(first, tuple):
         return tuple(map(add_plain, first, second))
     if isinstance(first, Mapping):
@@ -134,8 +134,8 @@ def _add_transpose(y: Node, ct: Node, tape: bool, index: bool, value: bool) -> t
 
 
 def _evaluate_add(tape: Any, index: Any, value: Any) -> Any:
-    known = tape.get(int(index))
-    return tape.with_entry(int(index), value if known is None else add_plain(known, value))
+    entry = tape.get(int(index))
+    return tape.with_entry(int(index), value if entry is None else add_plain(entry, value))
 
 
 def _add_jvp(y: Node, dtrace: Node | None, dindex: None, dvalue: Node | None) -> Node | None:

@@ -18,7 +18,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _evaluate_log1p(x: Any) -> Any:
-    """NumPy's; but where a complex number is small, NumPy adds 1 to it and so loses the digits of the real part."""
+    """NumPy's `log1p`, except near complex zero, where NumPy adds 1 and loses digits of the real part."""
     result = np.log1p(x)
     if np.asarray(x).dtype.kind != "c":
         return result
@@ -29,7 +29,8 @@ def _evaluate_log1p(x: Any) -> Any:
 
 
 def _evaluate_expm1(x: Any) -> Any:
-    """NumPy's; of complex numbers by parts, because NumPy loses digits near zero and NaN spreads from infinities."""
+    """NumPy's `expm1`, except by parts for complex numbers, where NumPy loses digits near zero and spreads NaN from
+    infinities."""
     if np.asarray(x).dtype.kind != "c":
         return np.expm1(x)
     re, im, whole = np.real(x), np.imag(x), np.exp(x)
@@ -40,7 +41,7 @@ def _evaluate_expm1(x: Any) -> Any:
 
 
 def _evaluate_tanh(x: Any) -> Any:
-    """NumPy's; at infinity the imaginary part is a zero with the sign of the argument's own."""
+    """NumPy's `tanh`, except at infinity, where the imaginary part is a zero with the sign of the argument's."""
     result = np.tanh(x)
     if np.asarray(x).dtype.kind != "c":
         return result
@@ -86,7 +87,7 @@ rsqrt = _unary(
 cbrt = _unary("cbrt", np.cbrt, lambda y, x: 1.0 / (3.0 * y * y))
 exp = _unary("exp", np.exp, lambda y, x: y, kinds=INEXACT)
 exp2 = _unary("exp2", np.exp2, lambda y, x: y * math.log(2.0))
-# The slope of expm1 is not y + 1, which has no digits left far below zero.
+# The derivative of expm1 is not written as y + 1, which has no digits left far below zero.
 expm1 = _unary("expm1", _evaluate_expm1, lambda y, x: exp(x), kinds=INEXACT)
 log = _unary("log", np.log, lambda y, x: 1.0 / x, kinds=INEXACT)
 log2 = _unary("log2", np.log2, lambda y, x: 1.0 / (x * math.log(2.0)), kinds=INEXACT)
@@ -125,8 +126,8 @@ def _binary(name: str, function: Any, partials: tuple[Any, Any], cost: float, ki
 
 
 def _pow_by_base(y: Node, x: Node, exponent: Node) -> Node:
-    # x**0 is 1 for every x, so its slope is 0 even at x = 0, where x**(0-1) is infinite. Elsewhere the product stands,
-    # because it still depends on the exponent: the mixed derivative at exponent 0 is 1/x.
+    # x**0 is 1 for every x, so its derivative is 0 even at x = 0, where x**(0-1) is infinite. Elsewhere the product
+    # stays, because it still depends on the exponent: the mixed derivative at exponent 0 is 1/x.
     flat = equal(exponent, 0.0) & ~is_finite(1.0 / x)
     return select(flat, zero(x.type), exponent * pow(x, select(flat, _one(x), exponent - 1.0)))
 
@@ -137,13 +138,13 @@ def _pow_by_exponent(y: Node, x: Node, exponent: Node) -> Node:
 
 
 def _over_length(part: Node, length: Node) -> Node:
-    """part / length, and 0 where both are 0: the slope of a length at its kink."""
+    """part / length, and 0 where both are 0: the derivative of a length at its kink."""
     at_zero = equal(length, 0.0)
     return select(at_zero, zero(part.type), part / select(at_zero, _one(part), length))
 
 
 def _over_square(part: Node, other: Node) -> Node:
-    """part / (part² + other²), by the length, whose square may be out of range where this is not."""
+    """part / (part² + other²), computed from the length, because its square may overflow."""
     length = hypot(part, other)
     return part / length / length
 

@@ -52,7 +52,7 @@ dot = Op(
 
 
 def sum_in_order(values: Any) -> Any:
-    """The sum from the first to the last, as the expansion adds."""
+    """The sum from first to last, in the order of the expansion."""
     total = values[0]
     for value in values[1:]:
         total = total + value
@@ -91,7 +91,7 @@ def _float_vector(type: Type) -> Vector:
 def _expand_length(y: Node) -> Node:
     (x,) = y.operands
     square = dot(x, x)
-    # The length of zero is zero with slope zero: the square root is kept away from it.
+    # The length of zero is zero with derivative zero: the square root never sees a zero.
     at_zero = square <= 0.0
     return select(at_zero, square, sqrt(select(at_zero, filled(1.0, square.type), square)))
 
@@ -170,7 +170,7 @@ matrix_multiply = Op(
 )
 
 
-def _transposed(type: Type) -> Type:
+def _transpose_type(type: Type) -> Type:
     if not isinstance(type, Matrix):
         raise TypeRuleError("only a matrix has a transpose")
     return Matrix(type.element, type.columns, type.rows)
@@ -178,7 +178,7 @@ def _transposed(type: Type) -> Type:
 
 matrix_transpose = Op(
     "matrix_transpose",
-    type_of=_transposed,
+    type_of=_transpose_type,
     evaluate=np.transpose,
     expand=lambda y: make(*[m for column in zip(*_rows(y.operands[0]), strict=True) for m in column], type=y.type),
     cost=0.0,

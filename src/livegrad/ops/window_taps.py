@@ -30,8 +30,8 @@ _FOLDS: dict[str, Callable[[Node, Node], Node]] = {
     "max": lambda a, b: maximum(a, b),
     "min": lambda a, b: minimum(a, b),
 }
-MOST_TAPS = 49  # that are written out
-_SHORT_LINE = 4  # windows: with fewer side by side, each is folded along itself
+MOST_TAPS = 49  # windows with more taps are not unrolled
+_SHORT_LINE = 4  # with fewer windows along an axis, reduce inside each window
 
 
 class Windows(NamedTuple):
@@ -44,7 +44,7 @@ class Windows(NamedTuple):
 
     @property
     def taps(self) -> Iterator[tuple[int, ...]]:
-        """All places in a window, in row-major order: their numbers."""
+        """The multi-indices of all taps, in row-major order."""
         return product(*map(range, self.window))
 
     @property
@@ -58,8 +58,8 @@ class Windows(NamedTuple):
         return any(width != 0 for widths in self.padding for width in widths)
 
     def first(self, tap: Sequence[int]) -> tuple[int, ...]:
-        """Where a tap stands in the first window."""
-        return tuple(place * step for place, step in zip(tap, self.dilation, strict=True))
+        """The position of a tap in the first window."""
+        return tuple(position * step for position, step in zip(tap, self.dilation, strict=True))
 
 
 def windows_of_node(node: Node) -> Windows:
@@ -67,7 +67,7 @@ def windows_of_node(node: Node) -> Windows:
 
 
 def neutral(kind: str, dtype: Any) -> Any:
-    """What padding is filled with: nothing for a sum, and what any element exceeds."""
+    """The value of padding: the neutral element of the reduction."""
     if kind == "sum":
         return dtype.type(0)
     if dtype.kind == "f":
@@ -75,7 +75,7 @@ def neutral(kind: str, dtype: Any) -> Any:
     return np.iinfo(dtype).min if kind == "max" else np.iinfo(dtype).max
 
 
-def _padded(x: Node, value: Any, windows: Windows) -> Node:
+def _pad_for_windows(x: Node, value: Any, windows: Windows) -> Node:
     if not windows.is_padded:
         return x
     low, high = (tuple(widths[side] for widths in windows.padding) for side in (0, 1))
@@ -92,32 +92,32 @@ def _at_tap(padded: Node, windows: Windows, tap: Sequence[int], counts: tuple[Si
 
 
 def has_few_taps(node: Node) -> bool:
-    """Whether windows are written out: large ones only where each element is in one of them, and no tap is chosen."""
+    """Whether windows are unrolled: large ones only if they tile the tensor and no tap is selected."""
     windows = windows_of_node(node)
     whole = node.op.name in ("reduce_window", "put_window") and windows.side_by_side
     return whole or prod(windows.window) <= MOST_TAPS
 
 
-# --- folds -----------------------------------------------------------------------------------------------------------
+# --- reductions ------------------------------------------------------------------------------------------------------
 
 
 def fold_windows(y: Node) -> Node:
-    """A fold over windows: of the views of all taps, or along the windows where these are large."""
+    """Reduces windows: over the views of all taps, or along the axes of large windows."""
     (x,), windows, kind = y.operands, windows_of_node(y), y.attribute("kind")
     counts = shape_of(y.type)
     if 0 in counts:
         return zero(y.type)
-    padded = _padded(x, neutral(kind, _element(x).dtype), windows)
+    padded = _pad_for_windows(x, neutral(kind, _element(x).dtype), windows)
     lasts = [count for count, extent in zip(counts, windows.window, strict=True) if extent > 1][-1:]
     few = any(isinstance(count, int) and count < _SHORT_LINE for count in lasts)
     if windows.side_by_side and (few or prod(windows.window) > MOST_TAPS):
         return _fold_blocks(padded, kind, windows.window, counts)
 
     def fold(axis: int, tap: tuple[int, ...]) -> Node:
-        """The fold over taps along the dimensions up to `axis`: one dimension after the other, the last one last."""
+        """Reduces the taps along the dimensions up to `axis`, one dimension after the other."""
         if axis < 0:
             return _at_tap(padded, windows, tap, counts)
-        return folded(_FOLDS[kind], [fold(axis - 1, (place, *tap)) for place in range(windows.window[axis])])
+        return folded(_FOLDS[kind], [fold(axis - 1, (position, *tap)) for position in range(windows.window[axis])])
 
     return fold(len(counts) - 1, ())
 
@@ -136,15 +136,15 @@ def _fold_blocks(padded: Node, kind: str, window: tuple[int, ...], counts: tuple
 
 
 def find_in_windows(y: Node) -> Node:
-    """The number of the tap that has the extremum: NaN before all, else the first; -1 where all taps are padding."""
+    """The index of the tap with the extremum: a NaN before all numbers, the first on a tie, -1 if all are padding."""
     (x,), windows, kind = y.operands, windows_of_node(y), y.attribute("kind")
     counts, is_float = shape_of(y.type), _element(x).kind == "float"
     if 0 in counts:
         return zero(y.type)
-    padded = _padded(x, neutral(kind, _element(x).dtype), windows)
+    padded = _pad_for_windows(x, neutral(kind, _element(x).dtype), windows)
     best = at = None
-    for number, tap in enumerate(windows.taps):
-        value, here = _at_tap(padded, windows, tap, counts), filled(number, y.type)
+    for tap_index, tap in enumerate(windows.taps):
+        value, here = _at_tap(padded, windows, tap, counts), filled(tap_index, y.type)
         inside = _is_inside(x, windows, tap, counts)
         if best is None or at is None:
             best, at = value, here if inside is None else select(inside, here, filled(-1, y.type))
@@ -153,7 +153,7 @@ def find_in_windows(y: Node) -> Node:
         if is_float:
             beats = beats | (is_nan(value) & bit_not(is_nan(best)))
         if windows.is_padded:
-            beats = beats | less(at, 0)  # padding gives way even to an element of its own value
+            beats = beats | less(at, 0)  # any element beats padding, even one with the padding's value
         if inside is not None:
             beats = beats & inside
         best, at = select(beats, value, best), select(beats, here, at)
@@ -162,16 +162,16 @@ def find_in_windows(y: Node) -> Node:
 
 
 def _is_inside(x: Node, windows: Windows, tap: Sequence[int], counts: tuple[Size, ...]) -> Node | None:
-    """Where a tap stands on an element, not on padding; None: everywhere."""
+    """Where a tap reads an element rather than padding; None means everywhere."""
     sizes: Any = (shape_of(x.type), counts)
     every = zip(windows.first(tap), windows.strides, windows.padding, *sizes, strict=True)
     conditions = []
     for axis, (first, stride, (low, _), size, count) in enumerate(every):
-        place = iota(shape=counts, axis=axis, type=i32) * stride
+        start = iota(shape=counts, axis=axis, type=i32) * stride
         if first - low < 0:
-            conditions.append(greater_equal(place, low - first))
+            conditions.append(greater_equal(start, low - first))
         if first + (count - 1) * stride - low >= size:
-            conditions.append(less(place, size + low - first))
+            conditions.append(less(start, size + low - first))
     return folded(lambda a, b: a & b, conditions) if conditions else None
 
 
@@ -179,71 +179,71 @@ def _is_inside(x: Node, windows: Windows, tap: Sequence[int], counts: tuple[Size
 
 
 def take_at_taps(y: Node) -> Node:
-    """The element at each window's tap: a choice among the views of all taps."""
-    x, number = y.operands
+    """The element at each window's tap: a select among the views of all taps."""
+    x, tap_indices = y.operands
     windows, counts = windows_of_node(y), shape_of(y.type)
     if 0 in counts:
         return zero(y.type)
-    padded = _padded(x, 0, windows)
+    padded = _pad_for_windows(x, 0, windows)
     taken = zero(y.type)
-    for place, tap in enumerate(windows.taps):
-        taken = select(equal(number, place), _at_tap(padded, windows, tap, counts), taken)
+    for tap_index, tap in enumerate(windows.taps):
+        taken = select(equal(tap_indices, tap_index), _at_tap(padded, windows, tap, counts), taken)
     return taken
 
 
 def put_at_taps(y: Node) -> Node:
-    """Values of windows at each one's tap: copies of them where windows do not overlap, else a sum over all windows
-    that an element is in."""
-    ct, number = y.operands
+    """Puts one value per window at its tap: a select if windows do not overlap, else a sum over the windows of each
+    element."""
+    ct, tap_indices = y.operands
     windows, shape = windows_of_node(y), shape_of(y.type)
     if 0 in shape_of(ct.type):
         return zero(y.type)
     if windows.side_by_side:
-        values = _repeated(ct, windows)
-        chosen = equal(_repeated(number, windows), _tap_numbers(windows, shape_of(values.type)))
-        return _joined(select(chosen, values, zero(values.type)), windows, shape)
+        values = _repeat_over_windows(ct, windows)
+        chosen = equal(_repeat_over_windows(tap_indices, windows), _tap_indices(windows, shape_of(values.type)))
+        return _join_blocks(select(chosen, values, zero(values.type)), windows, shape)
     spread = spread_windows(ct, shape, *windows)
-    numbers = spread_windows(number + 1, shape, *windows)  # 0 where there is no window
+    spread_indices = spread_windows(tap_indices + 1, shape, *windows)  # 0 where there is no window
     total = None
-    for place, tap in enumerate(windows.taps):
-        # An element that is at this tap of a window finds that window at the opposite tap.
+    for tap_index, tap in enumerate(windows.taps):
+        # An element at this tap of a window reads that window at the opposite tap.
         start = windows.first([extent - 1 - at for extent, at in zip(windows.window, tap, strict=True)])
         ones = (1,) * len(shape)
-        value, here = (slice_(side, start=start, size=shape, step=ones) for side in (spread, numbers))
-        share = select(equal(here, place + 1), value, zero(y.type))
+        value, here = (slice_(side, start=start, size=shape, step=ones) for side in (spread, spread_indices))
+        share = select(equal(here, tap_index + 1), value, zero(y.type))
         total = share if total is None else total + share
     assert total is not None
     return total
 
 
 def repeat_windows(ct: Node, windows: Windows, shape: tuple[Size, ...]) -> Node:
-    """Values of windows that do not overlap, at all their elements; 0 where there is no window."""
-    return _joined(_repeated(ct, windows), windows, shape)
+    """Repeats the values of windows that do not overlap over their elements; 0 outside of all windows."""
+    return _join_blocks(_repeat_over_windows(ct, windows), windows, shape)
 
 
 def _block_shape(windows: Windows, counts: tuple[Size, ...]) -> tuple[Size, ...]:
     return tuple(size for pair in zip(counts, windows.window, strict=True) for size in pair)
 
 
-def _tap_numbers(windows: Windows, blocks: tuple[Size, ...]) -> Node:
-    """The number of the tap of each element of all windows."""
-    number, weight = None, 1
+def _tap_indices(windows: Windows, blocks: tuple[Size, ...]) -> Node:
+    """The tap index of each element of all windows."""
+    tap_index, weight = None, 1
     for axis in reversed(range(len(windows.window))):
         if windows.window[axis] > 1:
-            own = iota(shape=blocks, axis=2 * axis + 1, type=i32) * weight
-            number = own if number is None else number + own
+            along_axis = iota(shape=blocks, axis=2 * axis + 1, type=i32) * weight
+            tap_index = along_axis if tap_index is None else tap_index + along_axis
             weight *= windows.window[axis]
-    return filled(0, Tensor(i32, blocks)) if number is None else number
+    return filled(0, Tensor(i32, blocks)) if tap_index is None else tap_index
 
 
-def _repeated(value: Node, windows: Windows) -> Node:
+def _repeat_over_windows(value: Node, windows: Windows) -> Node:
     """[*counts] to [*(counts, window)]."""
     counts = shape_of(value.type)
     return broadcast(value, shape=_block_shape(windows, counts), axes=tuple(range(0, 2 * len(counts), 2)))
 
 
-def _joined(blocks: Node, windows: Windows, shape: tuple[Size, ...]) -> Node:
-    """[*(counts, window)] to the tensor that the windows stand on."""
+def _join_blocks(blocks: Node, windows: Windows, shape: tuple[Size, ...]) -> Node:
+    """[*(counts, window)] to the tensor under the windows."""
     sizes = shape_of(blocks.type)
     whole = tuple(a * b for a, b in zip(sizes[::2], sizes[1::2], strict=True))
     low = [-before for before, _ in windows.padding]

@@ -52,12 +52,12 @@ def _reduce_window_type(
 
 
 def _shifts(x: Any, axis: int, window: int, stride: int, dilation: int) -> list[Any]:
-    """Views of an array along one axis: for each place in the window, the elements that stand there."""
+    """Views of an array along one axis: for each tap, its elements in all windows."""
     count = window_count(x.shape[axis], window, stride, dilation)
     before = (slice(None),) * axis
     return [
-        x[(*before, slice(place * dilation, place * dilation + (count - 1) * stride + 1 if count else 0, stride))]
-        for place in range(window)
+        x[(*before, slice(tap * dilation, tap * dilation + (count - 1) * stride + 1 if count else 0, stride))]
+        for tap in range(window)
     ]
 
 
@@ -80,32 +80,32 @@ def _evaluate_reduce_window(x: Any, *, kind: str, window: Any, strides: Any, pad
 
 
 def _evaluate_arg_reduce_window(x: Any, *, kind: str, **attributes: Any) -> Any:
-    """Tap after tap, so that of equals the first one stays."""
+    """Tap after tap, so that the first one wins on a tie."""
     windows = Windows(**attributes)
     value = np.pad(x, windows.padding, constant_values=neutral(kind, x.dtype))
     is_element = np.pad(np.ones(x.shape, bool), windows.padding)
     best = at = None
-    for number, views in enumerate(zip(_views(value, windows), _views(is_element, windows), strict=True)):
+    for tap_index, views in enumerate(zip(_views(value, windows), _views(is_element, windows), strict=True)):
         other, inside = views
         if best is None or at is None:
             best, at = other.copy(), np.where(inside, 0, -1).astype(np.int32)
             continue
         beats = (other > best) if kind == "max" else (other < best)
         beats |= np.isnan(other) & ~np.isnan(best)
-        # Padding gives way even to an element of its own value.
+        # Any element beats padding, even one with the padding's value.
         beats = (beats | (at < 0)) & inside
         np.copyto(best, other, where=beats)
-        np.copyto(at, number, where=beats)
+        np.copyto(at, tap_index, where=beats)
     return at
 
 
 def _views(padded: Any, windows: Windows) -> Iterator[Any]:
-    """For each tap, the elements that stand there in all windows."""
+    """For each tap, its elements in all windows."""
     every = zip(padded.shape, windows.window, windows.strides, windows.dilation, strict=True)
     counts: Any = [window_count(*one) for one in every]
     for tap in windows.taps:
-        places = zip(windows.first(tap), counts, windows.strides, strict=True)
-        yield padded[tuple(slice(a, a + (n - 1) * s + 1 if n else a, s) for a, n, s in places)]
+        ranges = zip(windows.first(tap), counts, windows.strides, strict=True)
+        yield padded[tuple(slice(a, a + (n - 1) * s + 1 if n else a, s) for a, n, s in ranges)]
 
 
 def _reduce_window_jvp(y: Node, dx: Node | None) -> Node | None:
@@ -156,7 +156,7 @@ def _arg_reduce_window_type(x: Type, *, kind: str, **attributes: Any) -> Type:
     return Tensor(i32, type.shape)
 
 
-# Which tap of each window has the extremum, counted in row-major order; -1 if all of it is padding.
+# The row-major index of the tap with the extremum of each window; -1 if the window is all padding.
 arg_reduce_window = Op(
     "arg_reduce_window",
     type_of=_arg_reduce_window_type,
@@ -168,24 +168,22 @@ arg_reduce_window = Op(
 )
 
 
-def _require_taps(number: Type, counts: tuple[Size, ...]) -> None:
-    if number is not Tensor(i32, counts):
-        raise TypeRuleError(
-            "each window needs the number of a tap", expected=str(Tensor(i32, counts)), found=str(number)
-        )
+def _require_taps(tap_indices: Type, counts: tuple[Size, ...]) -> None:
+    if tap_indices is not Tensor(i32, counts):
+        raise TypeRuleError("each window needs a tap index", expected=str(Tensor(i32, counts)), found=str(tap_indices))
 
 
-def _take_window_type(x: Type, number: Type, **attributes: Any) -> Type:
+def _take_window_type(x: Type, tap_indices: Type, **attributes: Any) -> Type:
     type = require_tensor(_reduce_window_type(x, kind="sum", **attributes))
-    _require_taps(number, type.shape)
+    _require_taps(tap_indices, type.shape)
     return type
 
 
-def _evaluate_take_window(x: Any, number: Any, **attributes: Any) -> Any:
+def _evaluate_take_window(x: Any, tap_indices: Any, **attributes: Any) -> Any:
     windows = Windows(**attributes)
-    taken = np.zeros(number.shape, x.dtype)
+    taken = np.zeros(tap_indices.shape, x.dtype)
     for tap, view in enumerate(_views(np.pad(x, windows.padding), windows)):
-        np.copyto(taken, view, where=number == tap)
+        np.copyto(taken, view, where=tap_indices == tap)
     return taken
 
 
@@ -205,23 +203,23 @@ take_window = Op(
 )
 
 
-def _put_window_type(values: Type, number: Type, *, shape: tuple[Size, ...], **attributes: Any) -> Type:
+def _put_window_type(values: Type, tap_indices: Type, *, shape: tuple[Size, ...], **attributes: Any) -> Type:
     tensor = require_tensor(values)
     whole = Tensor(tensor.element, shape)
-    found = require_tensor(_reduce_window_type(whole, kind="sum", **attributes))
-    if found is not tensor:
-        raise TypeRuleError("each window needs a value", expected=str(found), found=str(values))
-    _require_taps(number, tensor.shape)
+    window_values = require_tensor(_reduce_window_type(whole, kind="sum", **attributes))
+    if window_values is not tensor:
+        raise TypeRuleError("each window needs a value", expected=str(window_values), found=str(values))
+    _require_taps(tap_indices, tensor.shape)
     return whole
 
 
-def _evaluate_put_window(values: Any, number: Any, *, shape: Any, **attributes: Any) -> Any:
+def _evaluate_put_window(values: Any, tap_indices: Any, *, shape: Any, **attributes: Any) -> Any:
     windows = Windows(**attributes)
     wide = np.dtype(np.float32) if values.dtype == np.float16 else values.dtype
     sizes = [low + size + high for size, (low, high) in zip(shape, windows.padding, strict=True)]
     padded = np.zeros(sizes, wide)
     for tap, view in enumerate(_views(padded, windows)):
-        view += np.where(number == tap, values, values.dtype.type(0))
+        view += np.where(tap_indices == tap, values, values.dtype.type(0))
     inner = tuple(slice(low, low + size) for size, (low, _) in zip(shape, windows.padding, strict=True))
     return padded[inner].astype(values.dtype)
 
@@ -232,13 +230,13 @@ def _put_window_transpose(y: Node, ct: Node, values: bool, _: bool) -> tuple[Nod
 
 
 def _expand_put_window(y: Node) -> Node:
-    values, number = y.operands
+    values, tap_indices = y.operands
     if scalar_of(y.type) is f16:
-        return cast(put_window(cast(values, type=f32), number, **dict(y.attributes)), type=f16)
+        return cast(put_window(cast(values, type=f32), tap_indices, **dict(y.attributes)), type=f16)
     return put_at_taps(y)
 
 
-# A tensor of `shape` with the sums of what its windows have for one of their taps each.
+# A tensor of `shape` with the value of each window added at its tap.
 put_window = Op(
     "put_window",
     type_of=_put_window_type,

@@ -11,24 +11,24 @@ from livegrad.ir.types import Scalar, f32, f64
 
 
 def is_object(text: str) -> bool:
-    """Whether text names an object (or a program, for want of a name), and not a file of a part.
+    """Whether text names an object of a Python program, or the program itself, and not the file of a part.
 
     >>> is_object("scene.py:shade"), is_object("package.module:graph"), is_object("part.3mf")
     (True, True, False)
     """
-    place, separator, name = text.rpartition(":")
+    source, separator, name = text.rpartition(":")
     return text.endswith(".py") or (
-        bool(separator) and bool(name) and Path(name).suffix not in (".3mf", ".vm") and len(place) > 1
+        bool(separator) and bool(name) and Path(name).suffix not in (".3mf", ".vm") and len(source) > 1
     )
 
 
-def with_negative_numbers(words: list[str]) -> list[str]:
-    """`-1,2,3` is a value, not an option: a leading space tells argparse so."""
-    return [f" {word}" if _is_negative(word) else word for word in words]
+def with_negative_numbers(arguments: list[str]) -> list[str]:
+    """Prefixes values like `-1,2,3` with a space, so that argparse does not take them for options."""
+    return [f" {argument}" if _is_negative(argument) else argument for argument in arguments]
 
 
-def _is_negative(word: str) -> bool:
-    return word.startswith("-") and word[1:2] != "" and word[1] in "0123456789."
+def _is_negative(argument: str) -> bool:
+    return argument.startswith("-") and argument[1:2] != "" and argument[1] in "0123456789."
 
 
 def number(text: str) -> float:
@@ -48,7 +48,7 @@ def positive(text: str) -> float:
 def numbers(count: int) -> Callable[[str], tuple[float, ...]]:
     def parse(text: str) -> tuple[float, ...]:
         try:
-            values = tuple(number(word) for word in text.split(","))
+            values = tuple(number(item) for item in text.split(","))
         except ValueError:
             values = ()
         if len(values) != count:
@@ -82,26 +82,26 @@ def bounds(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def size(text: str) -> tuple[int, int]:
-    words = text.lower().split("x")
-    if len(words) != 2 or not all(word.isascii() and word.isdecimal() and 0 < int(word) <= 16384 for word in words):
+    sides = text.lower().split("x")
+    if len(sides) != 2 or not all(side.isascii() and side.isdecimal() and 0 < int(side) <= 16384 for side in sides):
         raise argparse.ArgumentTypeError(f"`{text}` is not a size such as 640x480, up to 16384 each way")
-    return int(words[0]), int(words[1])
+    return int(sides[0]), int(sides[1])
 
 
 def change(text: str) -> tuple[str, str, float | tuple[float, ...]]:
-    place, _, value = text.rpartition("=")
-    function, _, node = place.rpartition(".")
+    target, _, value = text.rpartition("=")
+    function, _, node = target.rpartition(".")
     if not function or not node:
         raise argparse.ArgumentTypeError(f"`{text}` is not FUNCTION.NODE=VALUE")
-    given = numbers(value.count(",") + 1)(value)
-    return function, node, given[0] if len(given) == 1 else given
+    values = numbers(value.count(",") + 1)(value)
+    return function, node, values[0] if len(values) == 1 else values
 
 
 def precision(text: str) -> Scalar:
-    found = {"32": f32, "64": f64}.get(text)
-    if found is None:
+    element = {"32": f32, "64": f64}.get(text)
+    if element is None:
         raise argparse.ArgumentTypeError(f"`{text}` is neither 32 nor 64")
-    return found
+    return element
 
 
 def dimension(text: str) -> tuple[str, int]:

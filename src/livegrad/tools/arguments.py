@@ -95,7 +95,7 @@ def _add_feature_size(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("which part, and how it is computed")
+    group = parser.add_argument_group("selection and evaluation")
     group.add_argument("--part", metavar="NAME", help="its name, or its number from 1, where a file has several")
     group.add_argument("--function", metavar="NAME", help="use this function of the file instead; requires --bounds")
     group.add_argument(
@@ -182,7 +182,7 @@ def replay(parser: argparse.ArgumentParser) -> None:
     _add_json(parser)
 
 
-# --- the whole --------------------------------------------------------------------------------------------------------
+# --- tour, benchmarks, diagnosis --------------------------------------------------------------------------------------
 
 
 def tour(parser: argparse.ArgumentParser) -> None:

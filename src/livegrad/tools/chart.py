@@ -18,7 +18,8 @@ _STYLE = """
 
 
 def chart_svg(values: Iterable[float], *, title: str, across: str) -> str:
-    """Positive values as a line, with a rule for each power of ten; what is zero or less counts as the least.
+    """A line chart of positive values, with a grid line for each power of ten. Values of zero or less are drawn as the
+    smallest positive one.
 
     >>> chart = chart_svg([1.0, 0.1, 0.02], title="loss", across="steps")
     >>> chart.count('class="grid"'), "10⁻²" in chart

@@ -1,7 +1,7 @@
 """The command line: `livegrad COMMAND`. The table `COMMANDS` lists the commands and their implementations.
 
-Exit codes: 0 success, 1 an invalid file or failed work, 2 invalid arguments, 130 interrupted. Each command loads what
-it needs when it runs.
+Exit codes: 0 success, 1 an invalid file or failed work, 2 invalid arguments, 130 interrupted. Each command imports its
+modules when it runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from livegrad.tools.argument_values import is_object, with_negative_numbers
 from livegrad.tools.report import CommandError, Report
 
 _DESCRIPTION = (
-    "Live, differentiable compute graphs: the tour, parts in 3MF files and .vm tapes, and what goes on inside."
+    "Live, differentiable compute graphs: a tour, tools for parts in 3MF files and .vm tapes, and compiler inspection."
 )
 _ENDING = """examples:
   livegrad run                                   fits, draws and edits a part in one live graph; writes out/index.html
@@ -32,21 +32,21 @@ _ENDING = """examples:
   livegrad slice part.3mf -z 12.5 -o layer.svg
   livegrad mesh part.3mf -o part.stl --feature-size 0.2
   livegrad eval part.3mf 1,2,3 --gradient
-  livegrad graph scene.py:shade -o shade.svg     of a file, or of an object of a program
-  livegrad passes scene.py:shade -o shade.html   what every pass of the compiler did
+  livegrad graph scene.py:shade -o shade.svg     the graph of a file, or of an object of a program
+  livegrad passes scene.py:shade -o shade.html   the program after every compiler pass
   livegrad explain scene.py:engine
-  livegrad replay session.jsonl --trust          a recorded session of a live engine once more, bit by bit
+  livegrad replay session.jsonl --trust          replays a recorded session of a live engine, bit by bit
   livegrad doctor                                what this machine offers
 
-exit codes: 0 it worked, 1 the file or the work went wrong, 2 the command was written wrongly, 130 interrupted"""
+exit codes: 0 success, 1 invalid file or failure, 2 invalid arguments, 130 interrupted"""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command: what it does, in a line; who does it; its arguments; an example or two."""
+    """One command: its help line, its implementation, its arguments, and examples."""
 
     help: str
-    run: str  # module:function, given the parsed arguments, gives a Report
+    run: str  # module:function, which takes the parsed arguments and returns a Report
     arguments: Callable[[argparse.ArgumentParser], None]
     examples: tuple[str, ...]
 
@@ -104,7 +104,7 @@ COMMANDS = {
         ),
     ),
     "passes": Command(
-        "what every pass of the compiler made, as text or as a page with differences",
+        "the program after every compiler pass, as text or as a page with differences",
         f"{_HERE}.object_commands:show_passes",
         add.passes,
         (
@@ -142,18 +142,18 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit code.
+    """Runs one command and returns its exit code.
 
     >>> main(["info", "missing.3mf"])
     1
     """
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    command_line = sys.argv[1:] if arguments is None else list(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without arrows shows question marks, and no traceback
-    if not words:
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot print arrows shows question marks
+    if not command_line:
         _parser().print_help(sys.stderr)
         return 2
-    chosen = _parser().parse_args(with_negative_numbers(words))
+    chosen = _parser().parse_args(with_negative_numbers(command_line))
     module, _, name = chosen.run.partition(":")
     try:
         report: Report = getattr(import_module(module), name)(chosen)
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LivegradError as error:
         return _fail(_message(error, chosen), 2 if isinstance(error, CommandError) else 1)
     except BrokenPipeError:
-        # The reader of our output has enough of it. Python would complain once more at its end.
+        # The reader closed the pipe. Redirect stdout, or Python reports the error again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -183,7 +183,7 @@ def _show(report: Report, chosen: argparse.Namespace) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinities and no NaN: null takes their place, as in JavaScript."""
+    """Replaces infinities and NaN, which JSON does not have, by null, as in JavaScript."""
     match value:
         case dict():
             return {key: _finite(held) for key, held in value.items()}
@@ -195,7 +195,8 @@ def _finite(value: Any) -> Any:
 
 
 def _message(error: LivegradError, chosen: argparse.Namespace) -> str:
-    """The error; without its place in a Python program where the user has none, for that would be a place in ours."""
+    """The error message. Its source location is omitted if the user has no Python program, because it would be in our
+    code."""
     if not isinstance(error.where, Origin) or is_object(str(getattr(chosen, "what", getattr(chosen, "file", "")))):
         return str(error)
     return str(type(error)(error.what, expected=error.expected, found=error.found, help=error.help))
@@ -214,11 +215,11 @@ def _parser() -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         described = command.help[0].upper() + command.help[1:] + "."
         examples = "examples:\n" + "\n".join(f"  {example}" for example in command.examples)
-        own = commands.add_parser(
+        subparser = commands.add_parser(
             name, help=command.help, description=described, epilog=examples, formatter_class=plain
         )
-        own.set_defaults(run=command.run)
-        command.arguments(own)
+        subparser.set_defaults(run=command.run)
+        command.arguments(subparser)
     return parser
 
 

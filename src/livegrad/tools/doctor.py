@@ -33,14 +33,14 @@ from livegrad.tools.report import Report
 
 _NOTED_FEATURES = ("avx512f", "avx2", "fma", "f16c", "neon", "sve")
 _PACKAGES = ("numpy", "llvmlite", "cuda-bindings", "nvidia-cuda-nvrtc", "pyopencl")
-# Machines that tests run on, and those that kernels are only compiled for in tests.
+# Machines that the tests run on, and machines that the tests only compile kernels for.
 _RUN, _COMPILED = {("linux", "x86_64")}, {("darwin", "arm64"), ("linux", "aarch64"), ("win32", "amd64")}
 
-_BLOCK = 4096  # what a file takes at least: the limit of the cache is on space taken
+_BLOCK = 4096  # the smallest disk space of a file: the cache limit is on disk space
 
 
 def doctor(arguments: argparse.Namespace) -> Report:
-    """Everything that a report of a problem should begin with."""
+    """Collects the environment that a bug report should start with."""
     facts: dict[str, Any] = {
         "livegrad": __version__,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
@@ -77,7 +77,7 @@ def _cpu() -> dict[str, Any]:
 
 
 def _processor_name() -> str:
-    """As the system calls it; only Linux says it in a file."""
+    """The processor's name, from /proc/cpuinfo on Linux, else from `platform`."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -93,9 +93,9 @@ def _cuda() -> dict[str, Any]:
     reason = reason_for_no_cuda()
     if reason is not None:
         return {"available": False, "why": reason}
-    found = device()
-    version = f"{found.driver_version // 1000}.{found.driver_version % 1000 // 10}"
-    return {"available": True, "device": found.name, "architecture": found.architecture, "driver_api": version}
+    gpu = device()
+    version = f"{gpu.driver_version // 1000}.{gpu.driver_version % 1000 // 10}"
+    return {"available": True, "device": gpu.name, "architecture": gpu.architecture, "driver_api": version}
 
 
 def _opencl() -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _opencl() -> dict[str, Any]:
     if reason is not None or opencl.pyopencl is None:
         return {"available": False, "why": reason}
     platforms = opencl.pyopencl.get_platforms()
-    return {"available": True, "devices": [found.name for each in platforms for found in each.get_devices()]}
+    return {"available": True, "devices": [gpu.name for each in platforms for gpu in each.get_devices()]}
 
 
 def _cache() -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _cache() -> dict[str, Any]:
     files, size = 0, 0
     for folder, _, names in os.walk(settings.directory):
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # another process may be tidying up
+            with contextlib.suppress(FileNotFoundError):  # another process may be evicting files
                 taken = (Path(folder) / name).stat().st_size
                 files, size = files + 1, size + -(-taken // _BLOCK) * _BLOCK
     return {"folder": str(settings.directory), "files": files, "bytes": size, "most_bytes": settings.max_bytes}
@@ -127,14 +127,14 @@ def _version(package: str) -> str | None:
 
 
 def _native_code() -> dict[str, Any]:
-    """A kernel with a loop, against the reference."""
+    """Compares a compiled kernel with the reference interpreter."""
     function = trace(lambda x: ops.sin(x) * ops.exp(-x) + ops.sqrt(x), f32, name="doctor")
     points = np.linspace(0.1, 4.0, 1003, dtype=np.float32)
     started = time.perf_counter()
     compiled = compile_function(map_over(function))
-    found = compiled(points)
+    result = compiled(points)
     taken = time.perf_counter() - started
-    difference = float(np.abs(found - evaluate(map_over(function), points)).max())
+    difference = float(np.abs(result - evaluate(map_over(function), points)).max())
     return {"right": difference < 1e-5, "largest_difference": difference, "milliseconds": round(taken * 1e3, 1)}
 
 
@@ -161,14 +161,14 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     return [f"{name:12s} {text}" for name, text in rows.items()]
 
 
-def _cache_line(found: dict[str, Any]) -> str:
-    if found["folder"] is None:
-        return f"none: {found['why']}"
-    used, most = (found[key] / 2**20 for key in ("bytes", "most_bytes"))
-    return f"{found['folder']}: {found['files']} files, {used:.1f} of {most:.0f} MiB"
+def _cache_line(cache: dict[str, Any]) -> str:
+    if cache["folder"] is None:
+        return f"none: {cache['why']}"
+    used, most = (cache[key] / 2**20 for key in ("bytes", "most_bytes"))
+    return f"{cache['folder']}: {cache['files']} files, {used:.1f} of {most:.0f} MiB"
 
 
-def _device_line(found: dict[str, Any], *keys: str) -> str:
-    if not found["available"]:
-        return f"no: {found['why']}"
-    return ", ".join(", ".join(found[key]) if isinstance(found[key], list) else str(found[key]) for key in keys)
+def _device_line(report: dict[str, Any], *keys: str) -> str:
+    if not report["available"]:
+        return f"no: {report['why']}"
+    return ", ".join(", ".join(report[key]) if isinstance(report[key], list) else str(report[key]) for key in keys)

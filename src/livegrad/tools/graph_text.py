@@ -15,7 +15,7 @@ from livegrad.ir.walk import nodes_of
 
 
 def graph_text(assembly: Assembly, functions: Iterable[AnyFunction]) -> str:
-    """One line a node, after the nodes that it needs.
+    """One line per node, in dependency order.
 
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 2", {"pos": "vector"})
@@ -26,11 +26,11 @@ def graph_text(assembly: Assembly, functions: Iterable[AnyFunction]) -> str:
       Subtraction_3 = Subtraction(A = Length_1.result, B = Constant_2.value)
       outputs.shape = Subtraction_3.result
     """
-    return "\n\n".join("\n".join(_described(assembly, function)) for function in functions)
+    return "\n\n".join("\n".join(_describe(assembly, function)) for function in functions)
 
 
-def _described(assembly: Assembly, function: AnyFunction) -> list[str]:
-    inputs, outputs = _listed(function.inputs), _listed(function.outputs)
+def _describe(assembly: Assembly, function: AnyFunction) -> list[str]:
+    inputs, outputs = _list_ports(function.inputs), _list_ports(function.outputs)
     lines = [f"function {function.id} `{function.name}` ({inputs}) → ({outputs})"]
     if isinstance(function, ImageFunction):
         styles = ", ".join(function.tile_styles)
@@ -39,12 +39,12 @@ def _described(assembly: Assembly, function: AnyFunction) -> list[str]:
     return lines + [f"  outputs.{name} = {_source(function.results.get(name))}" for name in function.outputs]
 
 
-def _listed(ports: Mapping[str, PortType]) -> str:
+def _list_ports(ports: Mapping[str, PortType]) -> str:
     return ", ".join(f"{name}: {type.value}" for name, type in ports.items())
 
 
 def _in_order(function: GraphFunction) -> list[GraphNode]:
-    """Nodes of a graph with a circle have no order: they come as they are kept."""
+    """The nodes in dependency order, or in stored order if the graph has a cycle."""
     return node_order(function) or list(function.nodes.values())
 
 
@@ -69,7 +69,7 @@ def _source(source: Source | None) -> str:
 
 
 def _literal(value: object) -> str:
-    return "(" + ", ".join(f"{number:g}" for number in value) + ")" if isinstance(value, tuple) else str(value)
+    return "(" + ", ".join(f"{component:g}" for component in value) + ")" if isinstance(value, tuple) else str(value)
 
 
 # --- DOT --------------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def graph_dot(assembly: Assembly, functions: Iterable[AnyFunction]) -> str:
     shown = list(functions)
     lines = ["digraph assembly {", "  rankdir=LR;", '  node [shape=record, fontname="Helvetica", fontsize=10];']
     for function in shown:
-        lines += [f"  subgraph cluster_{function.id} {{", f"    label={_quoted(f'{function.name} ({function.id})')};"]
+        lines += [f"  subgraph cluster_{function.id} {{", f"    label={_quote(f'{function.name} ({function.id})')};"]
         lines += [f"    {line}" for line in _cluster(assembly, function)]
         lines.append("  }")
     return "\n".join([*lines, "}"])
@@ -137,30 +137,30 @@ def _record(function: int, node: str, title: str, inputs: Iterable[str], outputs
 
 
 def _record_text(text: str) -> str:
-    """Text inside a record: its own marks are escaped, and so is what ends the string around it."""
+    """Escapes text for a record label: record syntax, and the quotes around it."""
     escaped = "".join(f"\\{character}" if character in '\\{}|<>"' else character for character in text)
     return escaped.replace("\n", "\\n")
 
 
 def _port_tag(side: str, port: str) -> str:
-    # Port names of DOT are words; others are told apart by their characters' numbers.
+    # DOT port names are identifiers: other characters are replaced by their code points.
     return f"{side}_" + "".join(c if c.isascii() and c.isalnum() else f"_{ord(c)}_" for c in port)
 
 
 def _node_name(function: int, node: str) -> str:
-    return _quoted(f"{function}.{node}")
+    return _quote(f"{function}.{node}")
 
 
 def _port_name(function: int, node: str, side: str, port: str) -> str:
     return f"{_node_name(function, node)}:{_port_tag(side, port)}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def function_dot(function: Function) -> str:
-    """A function of the value IR as a DOT graph, operands before what they go into.
+    """A function of the value IR as a DOT graph, operands before their users.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -174,11 +174,11 @@ def function_dot(function: Function) -> str:
       n1 -> n2;
     }
     """
-    names = {node: f"n{number}" for number, node in enumerate(nodes_of(function))}
-    lines = [f"digraph {_quoted(function.name)} {{", '  node [shape=box, fontname="Helvetica", fontsize=10];']
+    names = {node: f"n{index}" for index, node in enumerate(nodes_of(function))}
+    lines = [f"digraph {_quote(function.name)} {{", '  node [shape=box, fontname="Helvetica", fontsize=10];']
     for node, name in names.items():
         title = str(node.attribute("value")) if is_constant(node) else node.op.name
         marked = ", peripheries=2" if node in function.results else ""
-        lines.append(f"  {name} [label={_quoted(chr(10).join([title, str(node.type)]))}{marked}];")
+        lines.append(f"  {name} [label={_quote(chr(10).join([title, str(node.type)]))}{marked}];")
     lines += [f"  {names[operand]} -> {name};" for node, name in names.items() for operand in node.operands]
     return "\n".join([*lines, "}"])

@@ -38,8 +38,8 @@ from livegrad.tools.passes_page import passes_html
 from livegrad.tools.report import CommandError, Report, require_folder
 
 
-def _written(text: str, output: Path | None, what: str) -> Report:
-    """Text for the standard output, or into a file."""
+def _write_or_print(text: str, output: Path | None, what: str) -> Report:
+    """A report with the text, or the text in a file."""
     if output is None:
         return Report({}, text.rstrip("\n").splitlines())
     require_folder(output)
@@ -55,10 +55,12 @@ def show_graph(arguments: argparse.Namespace) -> Report:
     kind = arguments.format or _kind_of(arguments.output)
     if is_object(arguments.what):
         value = open_object(arguments.what)
-        return _written(_object_graph(value, kind, arguments), arguments.output, f"the graph of {arguments.what}")
+        return _write_or_print(
+            _object_graph(value, kind, arguments), arguments.output, f"the graph of {arguments.what}"
+        )
     assembly = open_assembly(Path(arguments.what))
-    functions = _chosen_functions(assembly, arguments.function)
-    return _written(_assembly_graph(assembly, functions, kind), arguments.output, f"{len(functions)} functions")
+    functions = _choose_functions(assembly, arguments.function)
+    return _write_or_print(_assembly_graph(assembly, functions, kind), arguments.output, f"{len(functions)} functions")
 
 
 def _kind_of(output: Path | None) -> str:
@@ -71,7 +73,7 @@ def _kind_of(output: Path | None) -> str:
     return kinds[ending]
 
 
-def _chosen_functions(assembly: Assembly, wanted: str | None) -> list[AnyFunction]:
+def _choose_functions(assembly: Assembly, wanted: str | None) -> list[AnyFunction]:
     if wanted is None:
         return list(assembly.functions.values())
     return [assembly.function(function_name(assembly, wanted))]
@@ -92,7 +94,7 @@ def _assembly_graph(assembly: Assembly, functions: list[AnyFunction], kind: str)
 def _object_graph(value: Any, kind: str, arguments: argparse.Namespace) -> str:
     match value:
         case Assembly():
-            return _assembly_graph(value, _chosen_functions(value, arguments.function), kind)
+            return _assembly_graph(value, _choose_functions(value, arguments.function), kind)
         case Engine():
             return _engine_graph(value, kind)
         case Program():
@@ -123,7 +125,7 @@ _TARGETS = {"cpu": CPU, "cuda": CUDA}
 
 
 def show_passes(arguments: argparse.Namespace) -> Report:
-    """What every pass of the compiler made: the function after value passes, the plan, then loops of its kernels."""
+    """The program after every compiler pass: the function, then the plan, then the loop nests of its kernels."""
     function = _function_at(arguments)
     stages = _stages(function, _TARGETS[arguments.target], dict(arguments.size))
     if arguments.only is not None:
@@ -133,15 +135,15 @@ def show_passes(arguments: argparse.Namespace) -> Report:
             raise CommandError(f"there is no pass `{arguments.only}`", expected=f"one of {names}")
     facts = {"function": function.name, "stages": [{"name": stage.name, "text": stage.text} for stage in stages]}
     if arguments.output is not None and arguments.output.suffix.lower() in (".html", ".htm"):
-        written = _written(passes_html(function.name, stages), arguments.output, f"{len(stages)} stages")
+        written = _write_or_print(passes_html(function.name, stages), arguments.output, f"{len(stages)} stages")
         return Report({**facts, **written.facts}, written.lines)
     text = "\n\n".join(f"# {'input' if s.name == 'input' else f'after {s.name}'}\n{s.text.rstrip()}" for s in stages)
-    written = _written(text, arguments.output, f"{len(stages)} stages")
+    written = _write_or_print(text, arguments.output, f"{len(stages)} stages")
     return Report({**facts, **written.facts}, written.lines)
 
 
 def _stages(function: Function, target: Target, sizes: dict[str, int]) -> list[Stage]:
-    """What each pass made; while sizes are open, of the passes that hold for all of them."""
+    """The program after each pass. With symbolic sizes, only the passes that are valid for all sizes."""
     recorded = PipelineTrace()
     if sizes or not any(map(has_symbols, function.parameter_types)):
         plan = compile_plan(function, target, sizes, recorded)

@@ -20,9 +20,8 @@ from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.shapes import Shape
 from livegrad.implicit.nodes.assembly import Assembly
-from livegrad.ir.function import trace
 from livegrad.ir.node import Function
-from livegrad.ir.text import parse_function, parse_type
+from livegrad.ir.text import parse_function
 from livegrad.ir.types import Type
 from livegrad.live.engine import Engine
 from livegrad.live.graph.problems import raised_at
@@ -30,33 +29,34 @@ from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.tensors.handle import Tensor
 from livegrad.tensors.jit import Jitted
 from livegrad.tensors.tensor_graph import Graph
+from livegrad.tools.tensor_functions import parse_shaped_type, trace_python_function
 
 _SHOWN = (Function, CapturedFunction, Part, Shape, Assembly, Program, Engine, Tensor, Graph, Jitted, CpuFunction)
 
 
 def open_object(text: str) -> Any:
     """The object that text names."""
-    place, name = (text, "") if text.endswith(".py") else (text.rpartition(":")[0], text.rpartition(":")[2])
-    names = _names_of(place)
+    source, name = (text, "") if text.endswith(".py") else (text.rpartition(":")[0], text.rpartition(":")[2])
+    names = _names_of(source)
     called, path = name.endswith("()"), name.removesuffix("()").split(".")
     if path[0] not in names:
         shown = sorted(key for key, value in names.items() if isinstance(value, _SHOWN) and not key.startswith("_"))
-        what = f"`{place}` has no `{name}`" if name else f"which object of `{place}` is meant?"
-        raise UsageError(what, expected=f"{place}:NAME with one of " + (", ".join(shown[:12]) or "nothing"))
-    found = names[path[0]]
+        what = f"`{source}` has no `{name}`" if name else f"which object of `{source}` is meant?"
+        raise UsageError(what, expected=f"{source}:NAME with one of " + (", ".join(shown[:12]) or "nothing"))
+    target = names[path[0]]
     for part in path[1:]:
-        if not hasattr(found, part):
-            raise UsageError(f"`{place}` has no `{name}`", found=f"{type(found).__name__} without `{part}`")
-        found = getattr(found, part)
-    if called and not callable(found):
-        raise UsageError(f"`{name}` of `{place}` cannot be called", found=type(found).__name__)
-    if called and not _takes_nothing(found):
-        raise UsageError(f"`{name}` of `{place}` takes arguments", help="leave out () to look at the function itself")
-    return _running(f"{name}` of `{place}", "called", found) if called else found
+        if not hasattr(target, part):
+            raise UsageError(f"`{source}` has no `{name}`", found=f"{type(target).__name__} without `{part}`")
+        target = getattr(target, part)
+    if called and not callable(target):
+        raise UsageError(f"`{name}` of `{source}` cannot be called", found=type(target).__name__)
+    if called and not _takes_no_arguments(target):
+        raise UsageError(f"`{name}` of `{source}` takes arguments", help="leave out () to look at the function itself")
+    return _run_user_code(f"{name}` of `{source}", "called", target) if called else target
 
 
-def _takes_nothing(function: Callable[..., Any]) -> bool:
-    """Whether a function can be called as it is; True where Python cannot tell."""
+def _takes_no_arguments(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called without arguments; True if Python cannot tell."""
     try:
         inspect.signature(function).bind()
     except TypeError:
@@ -66,43 +66,43 @@ def _takes_nothing(function: Callable[..., Any]) -> bool:
     return True
 
 
-def _names_of(place: str) -> dict[str, Any]:
-    """The names of a module, or of a file that is run."""
-    if place.endswith(".py"):
-        path = Path(place)
+def _names_of(source: str) -> dict[str, Any]:
+    """The names of a module, or of a file after running it."""
+    if source.endswith(".py"):
+        path = Path(source)
         if not path.is_file():
-            raise UsageError(f"there is no file `{place}`")
+            raise UsageError(f"there is no file `{source}`")
         sys.path.insert(0, str(path.absolute().parent))
         linecache.checkcache()
-        return _running(place, "loaded", lambda: runpy.run_path(str(path), run_name=path.stem))
+        return _run_user_code(source, "loaded", lambda: runpy.run_path(str(path), run_name=path.stem))
     sys.path.insert(0, str(Path.cwd()))
-    return _running(place, "loaded", lambda: vars(importlib.import_module(place)))
+    return _run_user_code(source, "loaded", lambda: vars(importlib.import_module(source)))
 
 
-def _running(place: str, done: str, run: Callable[[], Any]) -> Any:
-    """What the user's code gives; whatever it raises is said in a line, with the place in the code."""
+def _run_user_code(source: str, done: str, run: Callable[[], Any]) -> Any:
+    """Runs the user's code. Its exceptions become one-line errors with the source location."""
     try:
         return run()
     except LivegradError:
         raise
     except SystemExit as error:
-        raise UsageError(f"`{place}` cannot be {done}: it ended the program", where=raised_at(error)) from error
+        raise UsageError(f"`{source}` cannot be {done}: it ended the program", where=raised_at(error)) from error
     except ModuleNotFoundError as error:
-        if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
-            raise UsageError(f"there is no module `{place}`", help="name a file: path/to/file.py:name") from None
-        raise UsageError(f"`{place}` cannot be {done}: {error}", where=raised_at(error)) from error
+        if error.name is not None and (source == error.name or source.startswith(f"{error.name}.")):
+            raise UsageError(f"there is no module `{source}`", help="name a file: path/to/file.py:name") from None
+        raise UsageError(f"`{source}` cannot be {done}: {error}", where=raised_at(error)) from error
     except Exception as error:
-        what = f"`{place}` cannot be {done}: {type(error).__name__}: {error}"
+        what = f"`{source}` cannot be {done}: {type(error).__name__}: {error}"
         raise UsageError(what, where=raised_at(error)) from error
 
 
 def parse_types(text: str | None) -> tuple[Type, ...]:
     """Types as the IR writes them, with semicolons between them.
 
-    >>> parse_types("f32; tensor<f32, [4, 5]>")
-    (f32, tensor<f32, [4, 5]>)
+    >>> parse_types("f32; f32[4, 5]; vec<f32, 3>")
+    (f32, tensor<f32, [4, 5]>, vec<f32, 3>)
     """
-    return tuple(parse_type(word.strip()) for word in text.split(";") if word.strip()) if text else ()
+    return tuple(parse_shaped_type(word.strip()) for word in text.split(";") if word.strip()) if text else ()
 
 
 def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
@@ -116,22 +116,22 @@ def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
     if isinstance(value, Tensor):
         return value.graph.function()
     if isinstance(value, Jitted):
-        return _only_signature(value)
+        return trace_python_function(value.function, types) if types else _only_signature(value)
     if callable(getattr(value, "ir", None)):  # captured functions and their derivatives
         return parse_function(value.ir(*types))
     if callable(value) and types:
-        return trace(value, *types)
+        return trace_python_function(value, types)
     raise UsageError(
         f"there is no function of the value IR in an object of type `{type(value).__name__}`",
         expected="a traced, captured or compiled function, a derivative, a tensor, a part",
-        help="a Python function on nodes needs the types of its parameters: --types 'f32; vec<f32, 3>'"
+        help="a Python function needs the types of its parameters: --types 'f64[100, 3]; f32; vec<f32, 3>'"
         if callable(value)
         else None,
     )
 
 
 def _only_signature(jitted: Jitted) -> Function:
-    """What a function of `jit` was traced to by the program that was run, if that is one function."""
+    """The trace of a jitted function, if the program called it with one signature."""
     traced = jitted.functions
     if len(traced) == 1:
         return traced[0]
@@ -139,5 +139,5 @@ def _only_signature(jitted: Jitted) -> Function:
         "a jitted function has one function of the value IR per signature",
         expected="one signature",
         found=str(len(traced)),
-        help="call it with arguments of one signature in the program first",
+        help="name the types of its parameters, --types 'f64[100, 3]; f32', or call it once in the program",
     )

@@ -35,21 +35,21 @@ _MOST_POINTS = 1 << 24
 
 
 def choice_of(arguments: argparse.Namespace) -> PartChoice:
-    """The options that choose a part, as the readers of files take them."""
+    """The options that select a part."""
     return PartChoice(
         arguments.part, arguments.function, arguments.bounds, arguments.exact, arguments.precision, arguments.set
     )
 
 
-def _rounded(numbers: Any) -> list[float]:
-    return [float(f"{number:.7g}") for number in numbers]
+def _round_values(values: Any) -> list[float]:
+    return [float(f"{value:.7g}") for value in values]
 
 
 # --- info -------------------------------------------------------------------------------------------------------------
 
 
 def show_info(arguments: argparse.Namespace) -> Report:
-    """What a file holds."""
+    """Lists the contents of a file."""
     path: Path = arguments.file
     if path.suffix.lower() == ".vm":
         part = load_vm(path)
@@ -57,15 +57,15 @@ def show_info(arguments: argparse.Namespace) -> Report:
         return Report({"file": path.name, "kind": "vm", "nodes": count}, [f"{path.name}: a tape of {count} nodes"])
     assembly = open_assembly(path)
     problems = [str(problem) for problem in assembly.problems()]
-    found = [] if problems_in_the_way(assembly) else parts(assembly)
+    readable = [] if problems_in_the_way(assembly) else parts(assembly)
     facts = {
         "file": path.name,
         "kind": "3mf",
         "unit": assembly.document.unit,
         "metadata": dict(assembly.document.metadata),
         "functions": [_function_facts(function) for function in assembly.functions.values()],
-        "resources": [{"id": number, "kind": type(r).__name__} for number, r in assembly.resources.items()],
-        "parts": [_part_facts(part) for part in found],
+        "resources": [{"id": resource_id, "kind": type(r).__name__} for resource_id, r in assembly.resources.items()],
+        "parts": [_part_facts(part) for part in readable],
         "problems": problems,
     }
     return Report(facts, _info_lines(facts), failed=bool(problems) and arguments.check)
@@ -85,8 +85,8 @@ def _part_facts(part: Part) -> dict[str, Any]:
     close = fit_bounds(part)
     return {
         "name": part.name,
-        "low": _rounded(close.low),
-        "high": _rounded(close.high),
+        "low": _round_values(close.low),
+        "high": _round_values(close.high),
         "min_feature_size": part.min_feature_size,
         "colored": part.color is not None,
     }
@@ -100,9 +100,9 @@ def _info_lines(facts: dict[str, Any]) -> list[str]:
         outputs = ", ".join(f"{name}: {type}" for name, type in function["outputs"].items())
         lines.append(f"  function {function['id']} {function['name'] or '(unnamed)'}: ({inputs}) → ({outputs})")
     lines += [f"  resource {resource['id']}: {resource['kind']}" for resource in facts["resources"]]
-    for number, part in enumerate(facts["parts"], 1):
+    for part_index, part in enumerate(facts["parts"], 1):
         colored = ", coloured" if part["colored"] else ""
-        lines.append(f"part {number} {part['name']}: {part['low']} to {part['high']}{colored}")
+        lines.append(f"part {part_index} {part['name']}: {part['low']} to {part['high']}{colored}")
     return lines + [f"problem: {problem}" for problem in facts["problems"]]
 
 
@@ -148,22 +148,22 @@ def mesh_part(arguments: argparse.Namespace) -> Report:
     part = open_part(arguments.file, choice_of(arguments))
     with ProgressLine(shown=arguments.progress) as progress:
         options = {"tolerance": arguments.tolerance, "sharp": arguments.sharp}
-        found = mesh(part, feature_size=_feature_size(arguments, part), progress=progress, **options)
-    if not len(found.triangles):
+        surface = mesh(part, feature_size=_feature_size(arguments, part), progress=progress, **options)
+    if not len(surface.triangles):
         raise UsageError("the part has no surface within its bounds", help="try smaller cells: --feature-size")
-    save_mesh(found, output)
-    volume, sampled = found.volume(), fit_bounds(part).volume()
+    save_mesh(surface, output)
+    volume, sampled = surface.volume(), fit_bounds(part).volume()
     facts = {
         "output": str(output),
-        "vertices": len(found.vertices),
-        "triangles": len(found.triangles),
-        "closed": found.is_closed(),
+        "vertices": len(surface.vertices),
+        "triangles": len(surface.triangles),
+        "closed": surface.is_closed(),
         "volume": volume,
         "sampled_volume": sampled,
     }
     closed = "closed" if facts["closed"] else "NOT CLOSED"
     volumes = f"volume {volume:.6g} ({sampled:.4g} by sampling)"
-    return Report(facts, [f"{output}: {len(found.triangles):,} triangles, {closed}, {volumes}"])
+    return Report(facts, [f"{output}: {len(surface.triangles):,} triangles, {closed}, {volumes}"])
 
 
 def _feature_size(arguments: argparse.Namespace, part: Part) -> float | None:
@@ -185,7 +185,7 @@ def evaluate_points(arguments: argparse.Namespace) -> Report:
         facts["gradients"] = gradients.tolist()
         columns.append(gradients)
     rows = np.concatenate(columns, axis=1)
-    return Report(facts, [" ".join(f"{number:.9g}" for number in row) for row in rows.tolist()])
+    return Report(facts, [" ".join(f"{value:.9g}" for value in row) for row in rows.tolist()])
 
 
 def _points(arguments: argparse.Namespace) -> NDArray[np.float64]:
@@ -196,25 +196,25 @@ def _points(arguments: argparse.Namespace) -> NDArray[np.float64]:
     if arguments.points_file is None:
         raise CommandError("no points are given", help="write them as 1,2,3, or use --points-file (- for input)")
     if str(arguments.points_file) == "-":
-        return _parsed(sys.stdin.read().splitlines(), "input")
+        return _parse_points(sys.stdin.read().splitlines(), "input")
     try:
         text = arguments.points_file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"`{arguments.points_file}` is not text", expected="three numbers a line") from None
-    return _parsed(text.splitlines(), arguments.points_file.name)
+    return _parse_points(text.splitlines(), arguments.points_file.name)
 
 
-def _parsed(lines: Sequence[str], name: str) -> NDArray[np.float64]:
+def _parse_points(lines: Sequence[str], name: str) -> NDArray[np.float64]:
     rows = []
-    for number, line in enumerate(lines, 1):
-        words = line.split("#", 1)[0].replace(",", " ").split()
-        if not words:
+    for line_number, line in enumerate(lines, 1):
+        columns = line.split("#", 1)[0].replace(",", " ").split()
+        if not columns:
             continue
         try:
-            x, y, z = map(float, words)
+            x, y, z = map(float, columns)
         except ValueError:
             raise UsageError(
-                f"line {number} of {name} is not a point", expected="three numbers", found=repr(line[:60])
+                f"line {line_number} of {name} is not a point", expected="three numbers", found=repr(line[:60])
             ) from None
         rows.append((x, y, z))
         if len(rows) > _MOST_POINTS:

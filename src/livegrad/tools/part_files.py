@@ -30,7 +30,7 @@ Box = tuple[tuple[float, float, float], tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class PartChoice:
-    """Which part of a file is meant, and how it is computed."""
+    """Selects a part of a file, and how to evaluate it."""
 
     part: str | None = None  # its name, or its number among the parts, from 1
     function: str | None = None
@@ -41,10 +41,10 @@ class PartChoice:
 
 
 def open_assembly(path: Path) -> Assembly:
-    """The assembly in a 3MF file, with whatever problems it has; or an object of a program, as one."""
+    """The assembly of a 3MF file, even if it has problems, or of an object of a program."""
     if is_object(str(path)):
-        found = open_object(str(path))
-        return found if isinstance(found, Assembly) else assembly_of_part(_object_part(str(path), found, PartChoice()))
+        value = open_object(str(path))
+        return value if isinstance(value, Assembly) else assembly_of_part(_object_part(str(path), value, PartChoice()))
     _require_file(path)
     if path.suffix.lower() == ".vm":
         raise UsageError(
@@ -73,7 +73,7 @@ def open_part(path: Path, choice: PartChoice) -> Part:
 
 
 def default_name(path: Path) -> str:
-    """What files made of it are called: a file's name without its ending, an object's own name.
+    """The base name of output files: a file's name without its suffix, or an object's name.
 
     >>> default_name(Path("parts/plate.3mf")), default_name(Path("scene.py:make_plate()"))
     ('plate', 'make_plate')
@@ -88,7 +88,7 @@ def _require_file(path: Path) -> None:
 
 
 def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
-    if problems := problems_in_the_way(assembly, _chosen_outputs(assembly, choice.function)):
+    if problems := problems_in_the_way(assembly, _choose_outputs(assembly, choice.function)):
         raise UsageError(
             f"`{name}` has functions that cannot run: {problems[0]}",
             help="`livegrad info` lists all problems",
@@ -99,48 +99,48 @@ def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
         return _function_part(assembly, choice)
     if choice.bounds is not None:
         raise CommandError("--bounds is for --function and for .vm files", help="a level set has a domain of its own")
-    return _chosen(name, assembly, parts(assembly, exact=choice.exact, element=choice.element), choice.part)
+    return _choose_part(name, assembly, parts(assembly, exact=choice.exact, element=choice.element), choice.part)
 
 
 # --- objects of programs ----------------------------------------------------------------------------------------------
 
 
-def _object_part(text: str, found: Any, choice: PartChoice) -> Part:
-    """The part that an object is, or that a shape is within --bounds."""
-    if isinstance(found, Assembly):
-        return _part_of(text, found, choice)
+def _object_part(text: str, value: Any, choice: PartChoice) -> Part:
+    """Converts an object to a part. A shape needs --bounds."""
+    if isinstance(value, Assembly):
+        return _part_of(text, value, choice)
     if choice.part or choice.function or choice.changes or choice.exact or choice.element != f32:
         raise CommandError(
             f"`{text}` is one part of a program",
             help="leave --part, --function, --set, --exact and --precision out: they are for 3MF files and assemblies",
         )
-    if isinstance(found, Part):
-        return found
-    if not isinstance(found, Shape):
+    if isinstance(value, Part):
+        return value
+    if not isinstance(value, Shape):
         raise UsageError(
-            f"`{text}` is not a part", expected="a Part, a Shape or an Assembly", found=type(found).__name__
+            f"`{text}` is not a part", expected="a Part, a Shape or an Assembly", found=type(value).__name__
         )
     if choice.bounds is None:
         raise CommandError("a shape has no bounds of its own", help="say where to look: --bounds X0,Y0,Z0,X1,Y1,Z1")
-    return found.part(choice.bounds, default_name(Path(text)))
+    return value.part(choice.bounds, default_name(Path(text)))
 
 
 # --- one of several ---------------------------------------------------------------------------------------------------
 
 
 def function_name(assembly: Assembly, text: str) -> int | str:
-    """What a user calls a function: its resource id, or its name. Functions may be named by digits, too."""
+    """Resolves the user's name of a function: a resource id or a name. A name may consist of digits, too."""
     named = any(function.name == text for function in assembly.functions.values())
     return int(text) if text.isdecimal() and not named else text
 
 
-def _chosen_outputs(assembly: Assembly, function: str | None) -> Outputs | None:
-    """The output of a function that is looked at; None for those that built objects read."""
+def _choose_outputs(assembly: Assembly, function: str | None) -> Outputs | None:
+    """The output of the function to show; None for the outputs that build items use."""
     if function is None:
         return None
-    found = assembly.function(function_name(assembly, function))
-    output = first_scalar_output(found)
-    return {found.id: [] if output is None else [output]}
+    chosen = assembly.function(function_name(assembly, function))
+    output = first_scalar_output(chosen)
+    return {chosen.id: [] if output is None else [output]}
 
 
 def _function_part(assembly: Assembly, choice: PartChoice) -> Part:
@@ -159,22 +159,22 @@ def _function_part(assembly: Assembly, choice: PartChoice) -> Part:
     )
 
 
-def _chosen(name: str, assembly: Assembly, found: list[Part], wanted: str | None) -> Part:
-    if not found:
-        raise UsageError(f"`{name}` builds no body", found=_instead(assembly), help=_advice(assembly))
-    listed = ", ".join(f"{number} ({part.name})" for number, part in enumerate(found, 1))
+def _choose_part(name: str, assembly: Assembly, parts: list[Part], wanted: str | None) -> Part:
+    if not parts:
+        raise UsageError(f"`{name}` builds no body", found=_describe_contents(assembly), help=_advice(assembly))
+    listed = ", ".join(f"{index} ({part.name})" for index, part in enumerate(parts, 1))
     if wanted is None:
-        if len(found) == 1:
-            return found[0]
-        raise UsageError(f"`{name}` has {len(found)} parts", help=f"choose one with --part: {listed}")
-    matches = [part for number, part in enumerate(found, 1) if wanted in (part.name, str(number))]
+        if len(parts) == 1:
+            return parts[0]
+        raise UsageError(f"`{name}` has {len(parts)} parts", help=f"choose one with --part: {listed}")
+    matches = [part for index, part in enumerate(parts, 1) if wanted in (part.name, str(index))]
     if len(matches) != 1:
         count = f"{len(matches)} parts are" if matches else "no part is"
         raise UsageError(f"{count} called `{wanted}`", expected=f"one of {listed}")
     return matches[0]
 
 
-def _instead(assembly: Assembly) -> str:
+def _describe_contents(assembly: Assembly) -> str:
     meshes = sum(isinstance(resource, TriangleMesh) for resource in assembly.resources.values())
     return f"{len(assembly.functions)} functions and {meshes} meshes"
 

@@ -63,7 +63,7 @@ def _section(before: Stage | None, stage: Stage) -> str:
 
 
 def _differences(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Lines in order, with `came` or `went` for those that one side has alone."""
+    """Lines in order, marked `came` or `went` if only one side has them."""
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for kind, first, last, start, end in matcher.get_opcodes():
         if kind == "equal":

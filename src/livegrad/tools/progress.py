@@ -13,9 +13,9 @@ _WIDTH = 24
 
 
 class ProgressLine:
-    """Shows what is being done and how far it is; a callable that `mesh`, `render` and `slice_part` take.
+    """Shows the current stage and its progress. `mesh`, `render` and `slice_part` take it as a callback.
 
-    `shown` None means: where the stream is a terminal. `stages` says that elsewhere each new stage is a line of text.
+    With `shown=None` it is shown if the stream is a terminal. With `stages`, other streams get a line per stage.
 
     >>> import io
     >>> stream = io.StringIO()
@@ -42,10 +42,10 @@ class ProgressLine:
             self._stream.flush()
 
     def __call__(self, what: str, share: float) -> None:
-        """Shows the line again, if it reads otherwise than before."""
+        """Redraws the line if it changed."""
         share = min(max(share, 0.0), 1.0)
         bar = ("#" * int(share * _WIDTH)).ljust(_WIDTH)
-        # A line that is broken at the terminal's edge could not be written over.
+        # A line that wraps at the terminal's edge could not be overwritten.
         line = f"[{bar}] {share * 100:3.0f} % {what}"[: max(shutil.get_terminal_size().columns - 1, 1)]
         if self._shown and line != self._last:
             self._write(line)

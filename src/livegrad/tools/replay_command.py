@@ -11,7 +11,7 @@ _MOST_SHOWN = 20
 
 
 def replay_file(arguments: argparse.Namespace) -> Report:
-    """Replays a recording; every output that differs is a failure."""
+    """Replays a recording. Every output that differs is a failure."""
     done = replay(arguments.file, trust=arguments.trust, backend=arguments.backend)
     lines = [str(difference) for difference in done.differences[:_MOST_SHOWN]]
     if len(done.differences) > len(lines):

@@ -10,14 +10,14 @@ from livegrad.diagnostics import UsageError
 
 
 class CommandError(UsageError):
-    """A command that is written wrongly, whatever files hold: options that exclude each other, a name of no kind."""
+    """Invalid arguments of a command: options that exclude each other, or an unknown kind of file."""
 
     code = "command"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a command found or wrote: `facts` for programs, `lines` for people."""
+    """The result of a command: `facts` for programs, `lines` for people."""
 
     facts: dict[str, Any]
     lines: list[str] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Report:
 
 
 def require_folder(output: Path) -> None:
-    """An error unless the file can be written; said before the work, not after it."""
+    """Requires a writable output file, before the work starts."""
     if not output.absolute().parent.is_dir():
         raise UsageError(
             f"there is no folder `{output.parent}` to write to", help="make it, or choose another --output"
@@ -35,7 +35,7 @@ def require_folder(output: Path) -> None:
 
 
 def require_suffix(output: Path, *allowed: str) -> None:
-    """An error unless the name says which kind of file it is to be."""
+    """Requires a file name with one of the allowed suffixes."""
     if output.suffix.lower() not in allowed:
         raise CommandError(
             f"cannot tell what kind of file `{output.name}` is to be",

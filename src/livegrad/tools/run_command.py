@@ -19,18 +19,18 @@ def run(arguments: argparse.Namespace) -> Report:
     if arguments.out.exists() and not arguments.out.is_dir():
         raise CommandError(f"`{arguments.out}` is a file, not a folder", help="choose another --out")
     with ProgressLine(shown=arguments.progress, stages=arguments.progress is None) as progress:
-        made = run_tour(arguments.out, arguments.backend, progress)
+        tour = run_tour(arguments.out, arguments.backend, progress)
     facts = {
-        "page": str(made.page),
-        "seconds": round(made.seconds, 1),
-        "frames": made.frames,
-        "measures": {name: last for name, (_, last) in made.outcome.found.items()},
-        "first_loss": float(made.outcome.losses[0]),
-        "last_loss": float(made.outcome.losses[-1]),
-        "agreement": made.outcome.agreement,
-        "edits": [asdict(entry) for entry in made.ledger],
+        "page": str(tour.page),
+        "seconds": round(tour.seconds, 1),
+        "frames": tour.frames,
+        "measures": {name: last for name, (_, last) in tour.outcome.measures.items()},
+        "first_loss": float(tour.outcome.losses[0]),
+        "last_loss": float(tour.outcome.losses[-1]),
+        "agreement": tour.outcome.agreement,
+        "edits": [asdict(entry) for entry in tour.ledger],
     }
-    return Report(facts, str(made).splitlines())
+    return Report(facts, str(tour).splitlines())
 
 
 def bench(arguments: argparse.Namespace) -> Report:
@@ -41,7 +41,9 @@ def bench(arguments: argparse.Namespace) -> Report:
             "the benchmarks are part of the repository, which was not found",
             help="clone the repository and call ./bench in it",
         )
-    words = arguments.arguments
-    command = [str(root / "bench"), *words] if "--peers" in words else [sys.executable, "-m", "benchmarks", *words]
+    options = arguments.arguments
+    command = (
+        [str(root / "bench"), *options] if "--peers" in options else [sys.executable, "-m", "benchmarks", *options]
+    )
     done = subprocess.run(command, cwd=root, check=False)
     return Report({"exit_code": done.returncode}, [], failed=done.returncode != 0)

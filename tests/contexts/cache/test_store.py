@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from livegrad.contexts.cache.interned_values import Fact
+from livegrad.contexts.cache.interned_values import Interned
 from livegrad.contexts.cache.store import CacheLimits, MemoStore
 from livegrad.diagnostics import UsageError
 
@@ -29,7 +29,7 @@ def test_exactly_the_least_recently_used_are_dropped(steps: list[Any], entries: 
             slot.used = store.tick()
             model.append(model.pop(model.index((name, key))))
         if kind == "put":
-            store.put(tables[name], key, Fact(key, None))
+            store.put(tables[name], key, Interned(key, None))
             model = [place for place in model if place != (name, key)] + [(name, key)]
             own = [place for place in model if place[0] == name]
             for place in own[: max(0, len(own) - node_entries)]:
@@ -43,22 +43,22 @@ def test_exactly_the_least_recently_used_are_dropped(steps: list[Any], entries: 
 
 def test_a_value_in_two_places_counts_once_and_until_the_last_is_gone():
     store = MemoStore(CacheLimits(node_entries=1))
-    first, second, fact = store.table("a"), store.table("b"), Fact("x" * 1000, None)
-    store.put(first, 1, fact)
-    store.put(second, 1, fact)
-    assert store.bytes == fact.size
-    store.put(first, 2, Fact("y", None))
-    assert store.bytes > fact.size
-    store.put(second, 2, Fact("z", None))
-    assert store.bytes < fact.size
+    first, second, interned = store.table("a"), store.table("b"), Interned("x" * 1000, None)
+    store.put(first, 1, interned)
+    store.put(second, 1, interned)
+    assert store.bytes == interned.size
+    store.put(first, 2, Interned("y", None))
+    assert store.bytes > interned.size
+    store.put(second, 2, Interned("z", None))
+    assert store.bytes < interned.size
 
 
 def test_hits_outlive_the_results_they_were_on():
     store = MemoStore(CacheLimits(node_entries=1))
     table = store.table("a")
-    store.put(table, 1, Fact(1, None))
+    store.put(table, 1, Interned(1, None))
     table.slots[1].hits += 3
-    store.put(table, 2, Fact(2, None))
+    store.put(table, 2, Interned(2, None))
     table.slots[2].hits += 4
     assert (store.counts(table).hits, store.counts(table).evicted) == (7, 1)
 
@@ -67,7 +67,7 @@ def test_tables_nobody_uses_are_gone():
     store = MemoStore()
     store.table("content")
     kept = store.table("other")
-    store.put(kept, 1, Fact(1, None))
+    store.put(kept, 1, Interned(1, None))
     assert list(store._tables) == ["other"]
 
 

@@ -155,7 +155,7 @@ def test_numbers_beyond_the_precision_are_refused_by_name(tmp_path: Path) -> Non
     made = assembly()
     with pytest.raises(AssemblyError, match="is too large for the precision of f32"):
         lg.parts(lg.Assembly(made.functions, {**made.resources, 10: far}, made.items))
-    with pytest.raises(AssemblyError, match="an index that no table can have"):
+    with pytest.raises(AssemblyError, match="not a valid index"):
         BeamLattice([[0, 0, 0], [1, 0, 0]], [[0, 10**30]], [[1, 1]])  # type: ignore[arg-type]
     lattice = f'<b:beamlattice xmlns:b="{BEAM_LATTICE}" minlength="0" radius="1">'
     beams = f'{lattice}<b:beams><b:beam v1="0" v2="1e30"/></b:beams></b:beamlattice>'
@@ -163,5 +163,5 @@ def test_numbers_beyond_the_precision_are_refused_by_name(tmp_path: Path) -> Non
     broken = model(f'<object id="1"><mesh>{vertices}<triangles/>{beams}</mesh></object>')
     with pytest.raises(LivegradError, match="attribute `v2` is not a valid index"):
         lg.load_3mf(package(tmp_path, broken))
-    with pytest.raises(LivegradError, match="an index that no table can have"):
+    with pytest.raises(LivegradError, match="not a valid index"):
         lg.load_3mf(package(tmp_path, broken), check=False)

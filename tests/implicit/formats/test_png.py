@@ -114,11 +114,11 @@ def test_a_picture_without_channels_is_grey_and_no_number_is_black(tmp_path):
 LOST = {
     "floats up to 255": (
         np.array([[0.0, 255.0]]),
-        "values from 0 to 255, which are cut off at 0 and 1; divide it by 255",
+        "values from 0 to 255, which are clipped to 0 and 1; divide it by 255",
     ),
     "a little too bright": (np.array([[0.5, 1.25]]), "values from 0.5 to 1.25.*scale it, or clip it"),
     "negative": (np.array([[-0.5, 1.0]]), "values from -0.5 to 1"),
-    "no number": (np.array([[0.5, np.nan]]), "1 of 2 values of the picture are no numbers"),
+    "no number": (np.array([[0.5, np.nan]]), "1 of 2 values of the picture are NaN"),
 }
 
 

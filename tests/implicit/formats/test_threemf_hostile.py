@@ -180,7 +180,7 @@ def test_an_encrypted_part_is_called_so(tmp_path: Path) -> None:
             data[at + flags] |= 1
             at = data.find(mark, at + 4)
     path.write_bytes(data)
-    refused(path, "is encrypted, which no part of a 3MF file may be")
+    refused(path, "is encrypted, which 3MF does not allow")
 
 
 def test_a_long_chain_of_calls_is_no_problem(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def images(folder: Path, sheets: list[bytes], columns: int, rows: int) -> Path:
 def test_a_size_that_differs_from_that_of_the_sheets_is_a_warning(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 4)).astype(np.uint16)
     path = images(tmp_path, [write_png(pixels, 8)] * 2, 100, 200)
-    text = r"100 × 200 pixels large, its sheets are 5 × 4 \(changed.3mf:\d+\)"
+    text = r"declares 100 × 200 pixels, but its sheets have 5 × 4 \(changed.3mf:\d+\)"
     with pytest.warns(FormatWarning, match=text) as found:
         read = load_3mf(path)
     assert found[0].filename == __file__

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def size_of(value: Any) -> int:
-    """About how many bytes a value takes, members and all."""
+    """The approximate size of a value in bytes, including its members."""
     if isinstance(value, np.ndarray):
         return value.nbytes + 112
     total = sys.getsizeof(value, 64)
@@ -24,7 +24,7 @@ def size_of(value: Any) -> int:
 
 
 def short_text(value: Any, limit: int = 48) -> str:
-    """A value on part of a line.
+    """A short description of a value, on one line.
 
     >>> short_text(np.zeros((2, 3))), short_text("a" * 100)[-3:]
     ('float64[2, 3]', '...')

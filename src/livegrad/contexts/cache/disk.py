@@ -1,7 +1,7 @@
 """The disk cache: files under deterministic keys, in a directory of bounded size.
 
-A key is a digest of a node's content (versions, features, inputs) and of the exact values it needs; what is stored is
-plain data (numbers, texts, arrays, and containers of those), never code. Evaluators call `load` and `store`.
+A key is a digest of a node's content (versions, features, inputs) and of the exact values it needs. Files hold plain
+data (numbers, strings, arrays, and containers of those), never code. Evaluators call `load` and `store`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LENGTH = struct.Struct("<q")
 
 
 class NotPlainData(TypeError):
-    """A value that has no exact form outside of this process."""
+    """Raised for a value that cannot be serialised exactly."""
 
 
 class DiskCache:
@@ -72,7 +72,7 @@ class DiskCache:
 
 
 def digest(*parts: bytes) -> bytes:
-    """A key from parts, each separated from the next."""
+    """A key from length-prefixed parts."""
     whole = hashlib.sha256(_FORMAT)
     for part in parts:
         whole.update(_LENGTH.pack(len(part)))
@@ -80,11 +80,11 @@ def digest(*parts: bytes) -> bytes:
     return whole.digest()
 
 
-# --- plain data as bytes: a tag, then the content ---------------------------------------------------------------------
+# --- plain data as bytes: a tag, then the content --------------------------------------------------------------------
 
 
 def encode(value: Any) -> bytes:
-    """A value as bytes that say everything about it: the same for equal values in every process.
+    """Serialises a value exactly. Equal values give equal bytes in every process.
 
     >>> decode(encode([1, -0.0, "a", None, np.float32(2.5)]))
     [1, -0.0, 'a', None, np.float32(2.5)]
@@ -120,7 +120,7 @@ def _write(value: Any, out: io.BytesIO) -> None:
     elif kind is np.ndarray or isinstance(value, np.generic):
         _write_array(value, out)
     else:
-        raise NotPlainData(f"{kind.__name__} is no plain data")
+        raise NotPlainData(f"{kind.__name__} is not plain data")
 
 
 def _write_bytes(tag: bytes, data: bytes, out: io.BytesIO) -> None:
@@ -131,7 +131,7 @@ def _write_bytes(tag: bytes, data: bytes, out: io.BytesIO) -> None:
 def _write_array(value: Any, out: io.BytesIO) -> None:
     array = np.asarray(value)
     if array.dtype.kind not in "biufc":
-        raise NotPlainData(f"elements of {array.dtype} are no plain data")
+        raise NotPlainData(f"elements of type {array.dtype} are not plain data")
     out.write(b"a" if isinstance(value, np.ndarray) else b"g")
     _write_bytes(b"", array.dtype.str.encode(), out)
     out.write(_LENGTH.pack(array.ndim) + b"".join(_LENGTH.pack(size) for size in array.shape))
@@ -139,7 +139,7 @@ def _write_array(value: Any, out: io.BytesIO) -> None:
 
 
 def decode(data: bytes) -> Any:
-    """What `encode` wrote; raises ValueError for anything else."""
+    """The value that `encode` wrote. Raises ValueError for other bytes."""
     source = io.BytesIO(data)
     value = _read(source)
     if source.read(1):

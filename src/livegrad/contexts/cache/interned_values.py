@@ -1,7 +1,7 @@
-"""Interned values: equal values are one `Fact`, so that keys made of facts compare by identity.
+"""Interned values: equal values are one `Interned`, so that keys made of them compare by identity.
 
-Values come from contexts and node functions; memo tables use facts as keys. Equality is by content: floats by bits,
-with types distinguished, and arrays byte by byte behind their hash.
+Values come from contexts and node functions; memo tables use interned values as keys. Equality is by content: floats by
+bits, with types distinguished, and arrays byte by byte if their hashes agree.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ _serials = count()
 
 
 class NoExactKey(TypeError):
-    """A value that could change under its key: `what` says which part of it."""
+    """Raised for a value that could change after it becomes a key; `what` names the mutable part."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
         self.what = what
 
 
-class Fact:
-    """One exact value. `key` is what makes it equal to another, None when nothing can be; `size` is in bytes."""
+class Interned:
+    """One interned value. Values with equal keys are one object; a value with key None equals no other. `size` is in
+    bytes."""
 
     __slots__ = ("__weakref__", "key", "serial", "size", "value")
 
@@ -48,16 +49,16 @@ class Fact:
         self.size = size_of(value)
 
     def __repr__(self) -> str:
-        return f"<fact {short_text(self.value)}>"
+        return f"<interned {short_text(self.value)}>"
 
 
-class _RenewedFact(Fact):
-    """A fact whose value can be changed by its holder: it keeps one, and gives others away."""
+class _CopiedOnRead(Interned):
+    """An interned mutable value: it keeps one copy, and every reader gets a new one."""
 
     __slots__ = ("_own", "_renew")
 
     def __init__(self, value: Any, key: Any) -> None:
-        self._renew = _RENEWALS.get(value.__class__, _copied)
+        self._renew = _RENEWALS.get(value.__class__, _copy_containers)
         self._own = self._renew(value)
         self.key, self.serial = key, next(_serials)
         self.size = _SIZES.get(value.__class__, size_of)(value)
@@ -67,28 +68,28 @@ class _RenewedFact(Fact):
         return self._renew(self._own)
 
 
-ABSENT = Fact(None, None)
+ABSENT = Interned(None, None)
 ABSENT.size = 0
 
 
-class _Entry(weakref.ref[Fact]):
+class _Entry(weakref.ref[Interned]):
     __slots__ = ("key",)
     key: Any
 
 
-class _Facts:
-    """The facts of a session by key, for as long as somebody holds them."""
+class _InternTable:
+    """The interned values of a session by key, held weakly."""
 
     def __init__(self) -> None:
         self.by_key: dict[Any, _Entry] = {}
-        self.lock = threading.RLock()  # equality of users' values may itself make facts
+        self.lock = threading.RLock()  # `__eq__` of a user's value may itself intern values
         renew_lock_after_fork(self, "lock", threading.RLock)
-        self.dead: deque[_Entry] = deque()  # callbacks run at any moment: they only append here
-        # Read-only arrays that have been hashed: by identity, for as long as they live.
-        self.of_arrays: dict[int, tuple[weakref.ref[Any], weakref.ref[Fact]]] = {}
+        self.dead: deque[_Entry] = deque()  # weakref callbacks run at any moment, so they only append here
+        # Read-only arrays that have been hashed, by identity, while they are alive.
+        self.of_arrays: dict[int, tuple[weakref.ref[Any], weakref.ref[Interned]]] = {}
 
 
-_facts = Owned(_Facts)
+_table = Owned(_InternTable)
 
 
 def _bytes_of(tensor: Tensor) -> int:
@@ -101,80 +102,82 @@ _RENEWALS: Mapping[type, Callable[[Any], Any]] = MappingProxyType({Tensor: lambd
 _SIZES: Mapping[type, Callable[[Any], int]] = MappingProxyType({Tensor: _bytes_of})
 
 
-def fact_of(value: Any) -> Fact:
-    """The fact of a value that a context carries. Arrays are copied unless nobody can write to them.
+def intern_value(value: Any) -> Interned:
+    """Interns a value of a context. Arrays are copied unless they are immutable.
 
-    >>> fact_of(0.0) is fact_of(-0.0), fact_of(float("nan")) is fact_of(float("nan")), fact_of(1) is fact_of(True)
-    (False, True, False)
+    >>> nan = float("nan")
+    >>> [intern_value(a) is intern_value(b) for a, b in ((0.0, -0.0), (nan, nan), (1, True))]
+    [False, True, False]
     """
     if isinstance(value, np.ndarray):
-        return _array_fact(value)
+        return _intern_array(value)
     return _intern(_exact_key(value, None), value)
 
 
-def fact_of_result(value: Any) -> Fact:
-    """The fact of what a node function returned. Arrays in it become read-only; what cannot be compared is unique.
+def intern_result(value: Any) -> Interned:
+    """Interns the result of a node function. Its arrays become read-only; a value without an exact key is unique.
 
-    >>> fact_of_result([1, 2]) is fact_of_result([1, 2])
+    >>> intern_result([1, 2]) is intern_result([1, 2])
     True
     """
-    return _fact_of_frozen(_freeze_arrays(value, _made_read_only))
+    return _intern_frozen(_freeze_arrays(value, _make_read_only))
 
 
-def fact_of_given(value: Any) -> Fact:
-    """The fact of a value that somebody gave: arrays that they can write to are copied, and stay theirs.
+def intern_argument(value: Any) -> Interned:
+    """Interns a value from the user. Writable arrays are copied, so that the user's stay writable.
 
     >>> mine = np.zeros(2)
-    >>> fact_of_given(mine).value is mine, mine.flags.writeable
+    >>> intern_argument(mine).value is mine, mine.flags.writeable
     (False, True)
     """
-    return _fact_of_frozen(_freeze_arrays(value, _copied_unless_frozen))
+    return _intern_frozen(_freeze_arrays(value, _copy_unless_frozen))
 
 
-def _fact_of_frozen(value: Any) -> Fact:
+def _intern_frozen(value: Any) -> Interned:
     if isinstance(value, np.ndarray) and value.dtype != object:
-        return _array_fact(value)
+        return _intern_array(value)
     try:
         return _intern(_exact_key(value, _MUTABLE_RULES), value)
     except NoExactKey:
-        return Fact(value, None)
+        return Interned(value, None)
 
 
-def _intern(key: Any, value: Any) -> Fact:
-    facts = _facts.current
-    entry = facts.by_key.get(key)
-    fact = entry() if entry is not None else None
-    if fact is not None:
-        return fact
-    with facts.lock:
+def _intern(key: Any, value: Any) -> Interned:
+    table = _table.current
+    entry = table.by_key.get(key)
+    interned = entry() if entry is not None else None
+    if interned is not None:
+        return interned
+    with table.lock:
         clear_up()
-        entry = facts.by_key.get(key)
-        fact = entry() if entry is not None else None
-        if fact is None:
-            fact = (_RenewedFact if _can_be_changed(value) else Fact)(value, key)
-            entry = facts.by_key[key] = _Entry(fact, facts.dead.append)
+        entry = table.by_key.get(key)
+        interned = entry() if entry is not None else None
+        if interned is None:
+            interned = (_CopiedOnRead if _can_be_changed(value) else Interned)(value, key)
+            entry = table.by_key[key] = _Entry(interned, table.dead.append)
             entry.key = key
-        return fact
+        return interned
 
 
 def clear_up() -> None:
-    """Forgets the keys of facts that are gone, which may hold large arrays. Stores call it after they dropped some."""
-    facts = _facts.current
-    with facts.lock:
-        while facts.dead:
-            gone = facts.dead.popleft()
-            if facts.by_key.get(gone.key) is gone:
-                del facts.by_key[gone.key]
+    """Drops the keys of dead entries, which may hold large arrays. Stores call it after an eviction."""
+    table = _table.current
+    with table.lock:
+        while table.dead:
+            gone = table.dead.popleft()
+            if table.by_key.get(gone.key) is gone:
+                del table.by_key[gone.key]
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
 def _exact_key(value: Any, containers: dict[type, Callable[[Any], Any]] | None) -> Any:
-    """What is equal only for values of the same type and content; `containers` says which mutable ones are taken."""
+    """A key that is equal only for values of the same type and content. `containers` lists the accepted mutable
+    containers."""
     kind = value.__class__
     if kind is float:
-        # Zeros are equal and NaN is not: those by bits. Any other float is equal to itself only.
+        # Zeros and NaN compare by bits, because -0.0 == 0.0 and NaN != NaN. Any other float equals only itself.
         return (kind, value) if value and value == value else (kind, _pack_double(value))
     if kind in _ATOMS:
         return kind, value
@@ -188,7 +191,7 @@ def _exact_key(value: Any, containers: dict[type, Callable[[Any], Any]] | None) 
     if isinstance(value, np.generic):
         return kind, value.dtype.str, value.tobytes()
     if isinstance(value, np.ndarray):
-        return _array_fact(value).key
+        return _intern_array(value).key
     if containers is not None and kind in containers:
         return kind, containers[kind](value)
     if isinstance(value, frozenset):
@@ -215,11 +218,11 @@ _MUTABLE_RULES: dict[type, Callable[[Any], Any]] = {
 
 # --- arrays ----------------------------------------------------------------------------------------------------------
 
-_AT_ONCE = 1 << 20  # bytes
+_CHUNK = 1 << 20  # bytes
 
 
 class ArrayKey:
-    """An array's content as a key: hashed once, and compared byte by byte behind the hash."""
+    """An array's content as a key: hashed once, and compared byte by byte if the hashes agree."""
 
     __slots__ = ("_hash", "array")
 
@@ -241,71 +244,71 @@ class ArrayKey:
 
 def _hash_array(array: np.ndarray[Any, Any]) -> int:
     content = array.reshape(-1).view(np.uint8)
-    pieces = range(0, content.size, _AT_ONCE)
-    return hash((array.dtype.str, array.shape, *[hash(content[i : i + _AT_ONCE].tobytes()) for i in pieces]))
+    pieces = range(0, content.size, _CHUNK)
+    return hash((array.dtype.str, array.shape, *[hash(content[i : i + _CHUNK].tobytes()) for i in pieces]))
 
 
 def _same_bytes(mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> bool:
     left, right = mine.reshape(-1).view(np.uint8), theirs.reshape(-1).view(np.uint8)
     return all(
-        np.array_equal(left[start : start + _AT_ONCE], right[start : start + _AT_ONCE])
-        for start in range(0, left.size, _AT_ONCE)
+        np.array_equal(left[start : start + _CHUNK], right[start : start + _CHUNK])
+        for start in range(0, left.size, _CHUNK)
     )
 
 
-def _array_fact(array: np.ndarray[Any, Any]) -> Fact:
-    known = _facts.current.of_arrays.get(id(array))
-    if known is not None and known[0]() is array:
-        fact = known[1]()
-        if fact is not None:
-            return fact
+def _intern_array(array: np.ndarray[Any, Any]) -> Interned:
+    cached = _table.current.of_arrays.get(id(array))
+    if cached is not None and cached[0]() is array:
+        interned = cached[1]()
+        if interned is not None:
+            return interned
     if array.dtype.hasobject:
         raise NoExactKey("an array of Python objects")
     frozen = array if _is_frozen(array) and array.flags.c_contiguous else _frozen_copy(array)
-    fact = _intern(ArrayKey(frozen), frozen)
+    interned = _intern(ArrayKey(frozen), frozen)
     if frozen is array:
-        _remember_array(array, fact)
-    _remember_array(fact.value, fact)
-    return fact
+        _remember_array(array, interned)
+    _remember_array(interned.value, interned)
+    return interned
 
 
-def _remember_array(array: np.ndarray[Any, Any], fact: Fact) -> None:
-    number, known = id(array), _facts.current.of_arrays
-    known[number] = weakref.ref(array, lambda _: known.pop(number, None)), weakref.ref(fact)
+def _remember_array(array: np.ndarray[Any, Any], interned: Interned) -> None:
+    array_id, by_array = id(array), _table.current.of_arrays
+    by_array[array_id] = weakref.ref(array, lambda _: by_array.pop(array_id, None)), weakref.ref(interned)
 
 
 def _is_frozen(array: np.ndarray[Any, Any]) -> bool:
-    """Whether no array leads to this memory that could write to it."""
+    """Whether no array can write to this array's memory."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         if owner.flags.writeable:
             return False
         owner = owner.base
-    # Memory of NumPy's own, of immutable bytes, or of a block that belongs to the array alone.
+    # The memory belongs to NumPy, to immutable bytes, or to a block that only this array uses.
     return owner is None or isinstance(owner, bytes) or hasattr(owner, "__array_interface__")
 
 
 def _frozen_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    made = np.array(array, order="C", copy=True, subok=False)
-    made.setflags(write=False)
-    return made
+    frozen = np.array(array, order="C", copy=True, subok=False)
+    frozen.setflags(write=False)
+    return frozen
 
 
 _Freeze = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
 
 
-def _made_read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _make_read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.base is None or not isinstance(array.base, np.ndarray | memoryview | bytearray):
         array.setflags(write=False)
-    return _copied_unless_frozen(array)
+    return _copy_unless_frozen(array)
 
 
-def _copied_unless_frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _copy_unless_frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array if _is_frozen(array) else _frozen_copy(array)
 
 
 def _freeze_arrays(value: Any, freeze: _Freeze) -> Any:
-    """The value with its arrays read-only: what a cache hands out twice must not be written to."""
+    """The value with read-only arrays, because a cache returns it more than once."""
     if isinstance(value, np.ndarray):
         return freeze(value)
     kind = value.__class__
@@ -323,36 +326,36 @@ def _freeze_arrays(value: Any, freeze: _Freeze) -> Any:
 
 
 def _freeze_members(value: Any, freeze: _Freeze) -> Any:
-    """The same for an object of a data class: the object itself, unless that is somebody else's and must change."""
-    made = value
+    """Freezes the arrays of a dataclass instance in place, or in a copy if the instance is the user's."""
+    target = value
     for field in dataclasses.fields(value):
         member = getattr(value, field.name)
         frozen = _freeze_arrays(member, freeze)
         if frozen is not member:
-            if made is value and freeze is _copied_unless_frozen:
-                made = copy.copy(value)
-            object.__setattr__(made, field.name, frozen)
-    return made
+            if target is value and freeze is _copy_unless_frozen:
+                target = copy.copy(value)
+            object.__setattr__(target, field.name, frozen)
+    return target
 
 
 # --- containers ------------------------------------------------------------------------------------------------------
 
 
 def _can_be_changed(value: Any) -> bool:
-    """Whether a reader could change the value for the next one: a list, or a tuple with one inside."""
+    """Whether a reader could modify the value: a list or a dict, or a tuple that contains one."""
     kind = value.__class__
     if kind is tuple:
         return any(map(_can_be_changed, value))
     return kind in _MUTABLE_RULES or kind in _RENEWALS
 
 
-def _copied(value: Any) -> Any:
-    """The value with containers of its own, all the way down; what they hold is shared."""
+def _copy_containers(value: Any) -> Any:
+    """Copies the containers of a value recursively; their elements are shared."""
     kind = value.__class__
     if kind in _RENEWALS:
         return _RENEWALS[kind](value)
     if kind is list or kind is tuple:
-        return kind([_copied(item) for item in value])
+        return kind([_copy_containers(item) for item in value])
     if kind is dict:
-        return {key: _copied(item) for key, item in value.items()}
+        return {key: _copy_containers(item) for key, item in value.items()}
     return kind(value) if kind in _MUTABLE_RULES else value

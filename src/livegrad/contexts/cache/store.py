@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 from weakref import WeakValueDictionary
 
-from livegrad.contexts.cache.interned_values import Fact, clear_up
+from livegrad.contexts.cache.interned_values import Interned, clear_up
 from livegrad.diagnostics import UsageError
 from livegrad.state import renew_lock_after_fork
 
@@ -25,7 +25,7 @@ from livegrad.state import renew_lock_after_fork
 class CacheLimits:
     """Limits of the cache, in total and per node.
 
-    `variants` is the number of runs that are kept for a node with scoped inputs, to compare a new run with.
+    `variants` is the number of earlier runs that are stored for a node with scoped inputs, to compare new runs with.
 
     >>> CacheLimits(entries=10).node_entries
     65536
@@ -44,8 +44,8 @@ class CacheLimits:
 
 @dataclass
 class Counts:
-    """What happened to one node: how often it was computed, found, taken over because its inputs were equal, read from
-    disk, waited for in another thread; how many of its results were dropped; and the time its function took."""
+    """Statistics of one node: how often it was computed, hit, reused because its inputs were equal, loaded from disk,
+    or waited for in another thread; how many results were evicted; and the time its function took."""
 
     computed: int = 0
     hits: int = 0
@@ -57,24 +57,25 @@ class Counts:
 
 
 class Slot:
-    """One result under one key. `payload` is whatever else the evaluator keeps with it.
+    """One result under one key. `payload` is the evaluator's own data.
 
-    A user of a result says so: `slot.hits += 1; slot.used = store.tick()`. That takes no lock: Python changes
-    threads at calls and jumps, so no count is lost, and of two ticks at once either is right.
+    Every use of a result is recorded: `slot.hits += 1; slot.used = store.tick()`. That takes no lock: Python switches
+    threads only at calls and jumps, so no count is lost, and either of two concurrent ticks is correct.
     """
 
-    __slots__ = ("__weakref__", "fact", "hits", "key", "payload", "table", "used")
+    __slots__ = ("__weakref__", "hits", "interned", "key", "payload", "table", "used")
 
-    def __init__(self, table: Table, key: Any, fact: Fact | None, payload: Any, used: int) -> None:
-        self.table, self.key, self.fact, self.payload, self.used = table, key, fact, payload, used
+    def __init__(self, table: Table, key: Any, interned: Interned | None, payload: Any, used: int) -> None:
+        self.table, self.key, self.interned, self.payload, self.used = table, key, interned, payload, used
         self.hits = 0
 
 
 class _EvictionQueue:
-    """Slots in the order of their last use, worked out when it is needed.
+    """Slots in least-recently-used order, sorted on demand.
 
-    Of a sorted list of all slots, those that have been used since are passed over: the others are older than any of
-    them, and than any that came later. When the list is spent it is made again, so a step costs as much as sorting.
+    A sorted list of all slots is consumed from the oldest end. Slots that were used after sorting are skipped: the
+    others are older than those, and than all newer slots. An exhausted list is sorted again, so the amortised cost per
+    eviction is that of sorting.
     """
 
     __slots__ = ("_oldest_last",)
@@ -83,19 +84,19 @@ class _EvictionQueue:
         self._oldest_last: list[tuple[int, weakref.ref[Slot]]] = []
 
     def next(self, slots: Iterable[Slot], is_kept: Callable[[Slot], bool]) -> Slot:
-        """The least recently used of the slots, of which there is at least one."""
+        """The least recently used slot. There is at least one."""
         while True:
             while self._oldest_last:
                 used, reference = self._oldest_last.pop()
                 slot = reference()
                 if slot is not None and slot.used == used and is_kept(slot):
                     return slot
-            found = [(slot.used, weakref.ref(slot)) for slot in slots]
-            self._oldest_last = sorted(found, key=itemgetter(0), reverse=True)
+            by_use = [(slot.used, weakref.ref(slot)) for slot in slots]
+            self._oldest_last = sorted(by_use, key=itemgetter(0), reverse=True)
 
 
 class Table:
-    """The results of one node content. `slots` is only ever changed under the store's lock."""
+    """The results of one node content. `slots` changes only under the store's lock."""
 
     __slots__ = ("__weakref__", "bytes", "counts", "name", "queue", "slots")
 
@@ -108,7 +109,8 @@ class Table:
 
 
 class _Gate:
-    """The lock, and who computes what. A forked child gets a new one: those who hold claims here are not there."""
+    """The lock and the claims on keys. A forked child gets a new one, because the threads with claims do not exist
+    there."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -118,13 +120,13 @@ class _Gate:
 
 
 class MemoStore:
-    """All tables of a graph, and the order in which their results were last used.
+    """All tables of a graph, with LRU order over all their results.
 
     >>> store = MemoStore(CacheLimits(entries=1))
     >>> table = store.table("square")
     >>> for number in (2, 3):
-    ...     store.put(table, number, Fact(number * number, None))
-    >>> [slot.fact.value for slot in table.slots.values()], table.counts.evicted
+    ...     store.put(table, number, Interned(number * number, None))
+    >>> [slot.interned.value for slot in table.slots.values()], table.counts.evicted
     ([9], 1)
     """
 
@@ -136,22 +138,22 @@ class MemoStore:
         renew_lock_after_fork(self, "_gate", _Gate)
         self._slots: dict[Slot, None] = {}
         self._queue = _EvictionQueue()
-        self._holders: Counter[Fact] = Counter()
+        self._holders: Counter[Interned] = Counter()
         self._tables: WeakValueDictionary[Hashable, Table] = WeakValueDictionary()
-        self.tick = count().__next__  # the time, in uses
+        self.tick = count().__next__  # a logical clock that counts uses
 
     def __del__(self) -> None:
-        # Slots and tables know each other: without this, their values would wait for a collection of cycles.
+        # Slots and tables refer to each other: without this, their values would live until a garbage collection.
         for slot in self._slots:
             slot.table.slots.clear()
 
     def table(self, content: Hashable, name: str = "") -> Table:
-        """The one table for this content; without a name it goes unmentioned in events."""
+        """The table for this content. A table without a name reports no events."""
         with self._gate.lock:
-            found = self._tables.get(content)
-            if found is None:
-                found = self._tables[content] = Table(name)
-            return found
+            table = self._tables.get(content)
+            if table is None:
+                table = self._tables[content] = Table(name)
+            return table
 
     @property
     def entries(self) -> int:
@@ -160,11 +162,11 @@ class MemoStore:
     # --- claims: one thread computes, the others wait ----------------------------------------------------------------
 
     def claim(self, table: Table, key: Any, owner: object, is_mine: Callable[[object], bool]) -> Slot | None:
-        """The result, when another thread has made it meanwhile; else None, and the key is the owner's to compute.
+        """Returns the result if another thread has computed it, else None; then the owner has claimed the key.
 
-        `is_mine` tells claims that wait for the caller itself: those would never come free, and raise.
+        `is_mine` recognises claims that wait for the caller itself. Waiting for those would deadlock, so they raise.
         """
-        place = table, key
+        claim_key = table, key
         waited = False
         gate = self._gate
         with gate.lock:
@@ -173,9 +175,9 @@ class MemoStore:
                 if slot is not None:
                     table.counts.waited += waited
                     return slot
-                holder = gate.claims.get(place)
+                holder = gate.claims.get(claim_key)
                 if holder is None:
-                    gate.claims[place] = owner
+                    gate.claims[claim_key] = owner
                     return None
                 if is_mine(holder):
                     raise RecursionError(f"`{table.name}` needs its own result while it is being computed")
@@ -185,28 +187,28 @@ class MemoStore:
                 gate.waiting -= 1
 
     def release(self, table: Table, key: Any) -> None:
-        """Ends a claim, with a result put before or without one."""
+        """Releases a claim, whether or not a result was stored."""
         gate = self._gate
         with gate.lock:
             gate.claims.pop((table, key), None)
             if gate.waiting:
                 gate.done.notify_all()
 
-    # --- what is kept ------------------------------------------------------------------------------------------------
+    # --- storage and eviction ----------------------------------------------------------------------------------------
 
-    def put(self, table: Table, key: Any, fact: Fact | None, payload: Any = None) -> None:
-        """Keeps a result, and drops what the limits leave no room for: it may be this one."""
+    def put(self, table: Table, key: Any, interned: Interned | None, payload: Any = None) -> None:
+        """Stores a result, and evicts results beyond the limits, possibly this one."""
         with self._gate.lock:
             if key in table.slots:
                 self._remove(table.slots[key])
             kept = len(self._slots)
-            slot = table.slots[key] = Slot(table, key, fact, payload, self.tick())
+            slot = table.slots[key] = Slot(table, key, interned, payload, self.tick())
             self._slots[slot] = None
-            if fact is not None:
-                table.bytes += fact.size
-                if not self._holders[fact]:
-                    self.bytes += fact.size
-                self._holders[fact] += 1
+            if interned is not None:
+                table.bytes += interned.size
+                if not self._holders[interned]:
+                    self.bytes += interned.size
+                self._holders[interned] += 1
             del slot
             self._evict(table)
             if len(self._slots) <= kept:
@@ -226,18 +228,18 @@ class MemoStore:
             self.on_evict(slot.table)
 
     def _remove(self, slot: Slot) -> None:
-        table, fact = slot.table, slot.fact
+        table, interned = slot.table, slot.interned
         del table.slots[slot.key], self._slots[slot]
         table.counts.hits += slot.hits
-        if fact is not None:
-            table.bytes -= fact.size
-            self._holders[fact] -= 1
-            if not self._holders[fact]:
-                del self._holders[fact]
-                self.bytes -= fact.size
+        if interned is not None:
+            table.bytes -= interned.size
+            self._holders[interned] -= 1
+            if not self._holders[interned]:
+                del self._holders[interned]
+                self.bytes -= interned.size
 
     def counts(self, table: Table) -> Counts:
-        """What happened so far to the results of a table, those that are gone included."""
+        """Statistics of a table so far, including evicted results."""
         with self._gate.lock:
             kept = sum(slot.hits for slot in table.slots.values())
             return replace(table.counts, hits=table.counts.hits + kept)

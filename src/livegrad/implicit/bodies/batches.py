@@ -12,27 +12,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Few of them: a plan for one more length costs what a thousand further batches do.
+# Only a few lengths, because a plan for another length costs as much as a thousand batches.
 _LENGTHS = (1 << 9, 1 << 12, 1 << 15, 1 << 17)
-_PADDED = 1 << 12  # up to here, one batch with up to half of it for nothing costs less than several
+_PADDED = 1 << 12  # up to this length, one batch with up to half padding is cheaper than several
 
 
 def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: Sequence[Any]) -> Any:
-    """`run(*arrays, *shared)`, for arrays of one length whose elements have nothing to do with each other.
+    """`run(*arrays, *shared)`, for arrays of one length with independent elements.
 
     >>> in_batches(lambda x, k: x * k, [np.arange(3.0)], [2.0])
     array([0., 2., 4.])
     """
-    # Numbers as NumPy's own, not as arrays without dimensions: those are looked at anew in every call.
+    # NumPy scalars instead of 0-d arrays, which every call would convert again.
     shared = [value[()] if isinstance(value, np.ndarray) and not value.ndim else value for value in shared]
     count = len(arrays[0])
     results = []
     at = 0
     while at < count or not results:
         rest = count - at
-        length = _length(rest)
-        pieces = [_padded(array[at : at + length], length) for array in arrays]
-        results.append(_cut(run(*pieces, *shared), min(rest, length)))
+        length = _batch_length(rest)
+        pieces = [_pad(array[at : at + length], length) for array in arrays]
+        results.append(_trim(run(*pieces, *shared), min(rest, length)))
         at += length
     if len(results) == 1:
         return results[0]
@@ -41,22 +41,20 @@ def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: 
     return np.concatenate(results)
 
 
-def _length(rest: int) -> int:
-    """Of the next batch: only the last one is padded, and never by much."""
+def _batch_length(rest: int) -> int:
+    """The length of the next batch. Only the last one is padded."""
     above = next((length for length in _LENGTHS if length >= rest), _LENGTHS[-1])
     if rest <= _LENGTHS[0] or above // 2 < rest <= above <= _PADDED:
         return above
     return max(length for length in _LENGTHS if length <= rest)
 
 
-def _padded(array: NDArray[Any], length: int) -> NDArray[Any]:
+def _pad(array: NDArray[Any], length: int) -> NDArray[Any]:
     if len(array) == length:
-        return np.ascontiguousarray(
-            array
-        )  # what is spread out in memory would be converted, and planned for, each time
+        return np.ascontiguousarray(array)  # strided arrays would be converted, and planned for, each time
     filler = array[-1:] if len(array) else np.zeros(1, array.dtype)
     return np.concatenate([array, np.broadcast_to(filler, (length - len(array),))])
 
 
-def _cut(result: Any, length: int) -> Any:
+def _trim(result: Any, length: int) -> Any:
     return tuple(part[:length] for part in result) if isinstance(result, tuple) else result[:length]

@@ -27,15 +27,15 @@ _PROBES = 256
 
 
 def require_part(part: Any) -> None:
-    """Raises where what meshes, pictures and slices are to be made of is no part."""
+    """Raises unless the argument is a part."""
     if not isinstance(part, Part):
         raise AssemblyError(
             "not a part",
             where=caller_origin(),
             expected="a Part",
             found=type(part).__name__,
-            help="`shape.part(bounds)` makes one of a shape, `lg.shapes.from_function(f)` a shape of a function, "
-            "`lg.parts(assembly)` gives those of a file",
+            help="`shape.part(bounds)` converts a shape, `lg.shapes.from_function(f)` makes a shape from a function, "
+            "`lg.parts(assembly)` returns the parts of a file",
         )
 
 
@@ -56,7 +56,7 @@ def fit_bounds(part: Part) -> Part:
 
 
 def clipped(part: Part) -> Part:
-    """The part as a body that ends at its bounds; those of a level set end at their domain already.
+    """Clips a part to its bounds. Level sets already end at their domain.
 
     >>> import livegrad as lg
     >>> made = lg.implicit.add_expression(lg.Assembly(), "wall", "abs(pos.x) - 1", {"pos": "vector"})
@@ -78,17 +78,16 @@ def clipped(part: Part) -> Part:
 
 
 def close_body(part: Part) -> Part:
-    """The part as a body that ends at its bounds, with bounds close around it.
+    """Clips a part to its bounds, and tightens the bounds.
 
-    Cut off first and fitted then, so that there is one function of which bounds over boxes are compiled: the one that
-    is looked at afterwards.
+    Clipping comes first, so that interval bounds are compiled for one function only, the one that is used afterwards.
     """
     require_part(part)
     body = clipped(part)
     close = fit_bounds(body)
     if part.ends_itself:
         return close
-    # How steep the field is near the body counts, not how steep it is far away.
+    # Only the slope of the field near the body matters.
     nearby = replace(part, low=close.low, high=close.high)
     return replace(close, arguments=(*part.arguments, *_box(nearby, _slope(nearby))))
 
@@ -99,27 +98,29 @@ def _box(part: Part, slope: float) -> tuple[Any, ...]:
 
 
 def _slope(part: Part) -> float:
-    """How fast the field changes along its gradient, as a power of two: of a distance, 1.
+    """The slope of the field along its gradient, rounded to a power of two. For a distance it is 1.
 
-    A steep field is deeper than the distance to the bounds close to its surface; that must not stand in for it there.
+    A steep field is deeper than the distance to the bounds near its surface, and must not be replaced by it there.
     """
     generator = np.random.default_rng(0)
     extent = part.high - part.low
     points = part.low + extent * generator.random((_PROBES, 3))
-    ways = generator.normal(size=(_PROBES, 3))
-    ways *= 1e-3 * extent.max() / np.linalg.norm(ways, axis=1, keepdims=True)
+    directions = generator.normal(size=(_PROBES, 3))
+    directions *= 1e-3 * extent.max() / np.linalg.norm(directions, axis=1, keepdims=True)
     with np.errstate(all="ignore"):
-        change = np.abs(part(points + ways).astype(np.float64) - part(points - ways)) / (2e-3 * extent.max())
+        change = np.abs(part(points + directions).astype(np.float64) - part(points - directions)) / (
+            2e-3 * extent.max()
+        )
     change = change[np.isfinite(change) & (change > 0)]
-    # A way at random meets half of the gradient, in the middle of all cases.
-    found = 2.0 * float(np.median(change)) if len(change) else 1.0
+    # In the median, the derivative in a random direction is half of the gradient.
+    estimate = 2.0 * float(np.median(change)) if len(change) else 1.0
     largest = float(np.finfo(part.element.dtype).max) ** 0.25
-    return 2.0 ** round(math.log2(min(max(found, 1 / largest), largest)))
+    return 2.0 ** round(math.log2(min(max(estimate, 1 / largest), largest)))
 
 
 @memo(256)
 def _clipped_function(function: Function) -> Function:
-    """The function with three more arguments: the corners of a box that its body is cut off at, and how steeply."""
+    """The function with three more arguments: the corners of the clipping box, and the slope of its field."""
     vector = function.parameter_types[0]
     position, low, high = (input_node(Key(name), vector) for name in ("position", "low", "high"))
     slope = input_node(Key("slope"), scalar_of(vector) or f32)

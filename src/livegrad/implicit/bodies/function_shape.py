@@ -1,6 +1,6 @@
 """Functions as shapes. In: a typed function of a position and dimensions. Out: its field as nodes.
 
-Called by `shapes.from_function`. Dimensions are numbers, vectors or structs; `number` returns parameters as nodes.
+Called by `shapes.from_function`. Dimensions are numbers, vectors or structs; `to_node` converts numbers and parameters.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ POSITION = Vector(f32, 3)
 
 
 def field_of_function(
-    target: Any, measures: Mapping[str, Any], number: Callable[[Any], Node]
+    target: Any, measures: Mapping[str, Any], to_node: Callable[[Any], Node]
 ) -> Callable[[Node], Node]:
-    """What the function gives at a position, with these measures; `number` makes nodes of numbers and parameters."""
-    captured = _captured(target)
+    """The function's value at a position, with these dimensions. `to_node` converts numbers and parameters to nodes."""
+    captured = _require_captured(target)
     bound = captured.signature.bind([None], measures)
     if isinstance(bound, str):
         raise AssemblyError(
@@ -42,19 +42,19 @@ def field_of_function(
     first, *others = captured.signature.parameters
     types = [POSITION, *(parameter.annotation.type or f32 for parameter in others)]
     if first.annotation.type not in (None, POSITION):
-        raise _misfit(captured, f"`{first.name}` is no position", describe(POSITION), first.annotation.type)
-    made = captured.specialization_for(*types)
-    if made.result_type != f32:
-        raise _misfit(captured, "its result is no distance", describe(f32), made.result_type)
-    given = []
+        raise _shape_error(captured, f"`{first.name}` is not a position", describe(POSITION), first.annotation.type)
+    specialised = captured.specialization_for(*types)
+    if specialised.result_type != f32:
+        raise _shape_error(captured, "its result is not a distance", describe(f32), specialised.result_type)
+    arguments = []
     for parameter, type in zip(others, types[1:], strict=True):
         value = bound[parameter.name]
         value = value.value if isinstance(value, Default) else value
-        given.append(_measure(f"{captured.__name__}: `{parameter.name}`", type, value, number))
-    return lambda position: ops.call(position, *given, function=made.function)
+        arguments.append(_dimension_node(f"{captured.__name__}: `{parameter.name}`", type, value, to_node))
+    return lambda position: ops.call(position, *arguments, function=specialised.function)
 
 
-def _captured(target: Any) -> CapturedFunction:
+def _require_captured(target: Any) -> CapturedFunction:
     if isinstance(target, CapturedFunction):
         return target
     if isinstance(target, FunctionType):
@@ -67,7 +67,7 @@ def _captured(target: Any) -> CapturedFunction:
     )
 
 
-def _misfit(captured: CapturedFunction, what: str, expected: str, found: Any) -> AssemblyError:
+def _shape_error(captured: CapturedFunction, what: str, expected: str, found: Any) -> AssemblyError:
     return AssemblyError(
         f"`{captured.__name__}` is not a shape: {what}",
         where=caller_origin(),
@@ -77,15 +77,15 @@ def _misfit(captured: CapturedFunction, what: str, expected: str, found: Any) ->
     )
 
 
-def _measure(place: str, type: FrontType, value: Any, number: Callable[[Any], Node]) -> Node:
-    """A measure as a node of the type that its parameter has."""
+def _dimension_node(label: str, type: FrontType, value: Any, to_node: Callable[[Any], Node]) -> Node:
+    """Converts a dimension to a node of its parameter's type."""
     if type == f32:
-        return number(value)
+        return to_node(value)
     if isinstance(type, Scalar) and isinstance(value, bool | int | float | np.number):
         return constant(value, type)
     if isinstance(type, Vector) and type.element == f32 and np.shape(value) == (type.size,):
-        return make_vector(*map(number, value))
+        return make_vector(*map(to_node, value))
     if isinstance(type, RecordType) and getattr(value, "__livegrad_type__", None) is type:
-        fields = [_measure(f"{place}.{f.name}", f.type, getattr(value, f.name), number) for f in type.fields]
+        fields = [_dimension_node(f"{label}.{f.name}", f.type, getattr(value, f.name), to_node) for f in type.fields]
         return make(*fields, type=ir_of(type))
-    raise AssemblyError(f"{place} does not fit", where=caller_origin(), expected=describe(type), found=repr(value)[:60])
+    raise AssemblyError(f"{label} does not fit", where=caller_origin(), expected=describe(type), found=repr(value)[:60])

@@ -42,7 +42,7 @@ from livegrad.ops.rules import filled
 
 _MOST_PARTS = 10_000
 _SOLID = ("model", "solidsupport", "support")
-Transform = NDArray[np.float64]  # 4×4, acting on rows as 3MF does: (x, y, z, 1) @ matrix
+Transform = NDArray[np.float64]  # 4×4, for row vectors as in 3MF: (x, y, z, 1) @ matrix
 
 
 def parts(
@@ -72,41 +72,41 @@ def parts(
             expected='names with their constants: {"radius": (function id, node identifier)}',
             found=shown(parameters),
         )
-    bodies = {number for number, resource in assembly.resources.items() if _is_body(resource)}
+    bodies = {resource_id for resource_id, resource in assembly.resources.items() if _is_body(resource)}
     _require_few(assembly, bodies)
     ready = ready_to_convert(assembly, built_outputs(assembly), exact)
     settings: dict[str, Any] = {"exact": exact, "element": element}
-    found: list[Part] = []
+    built: list[Part] = []
     for item in assembly.items:
-        for number, placed in _placed(assembly, item, bodies):
+        for resource_id, placed in _place_bodies(assembly, item, bodies):
             if not np.isfinite(placed).all() or abs(np.linalg.det(placed)) < 1e-30:
-                raise AssemblyError(f"the transform of object {number} is not invertible", where=caller_origin())
-            if isinstance(assembly.resources[number], LevelSet):
-                found.append(_part(ready, number, placed, dict(parameters or {}), settings))
+                raise AssemblyError(f"the transform of object {resource_id} is not invertible", where=caller_origin())
+            if isinstance(assembly.resources[resource_id], LevelSet):
+                built.append(_part(ready, resource_id, placed, dict(parameters or {}), settings))
             else:
-                found.append(_solid_part(ready, number, placed, settings))
-    return found
+                built.append(_solid_part(ready, resource_id, placed, settings))
+    return built
 
 
 def _require_few(assembly: Assembly, bodies: set[int]) -> None:
-    """Raises where components that hold components place more parts than anyone builds: they are counted first."""
+    """Raises if nested components place too many parts. They are counted without being expanded."""
     counts: dict[int, int] = {}
     opened: set[int] = set()
     pending = [item.object for item in assembly.items]
     while pending:
-        number = pending[-1]
-        resource = assembly.resources.get(number)
+        resource_id = pending[-1]
+        resource = assembly.resources.get(resource_id)
         members = [member for member, _ in resource.members] if isinstance(resource, Components) else []
         waiting = [member for member in members if member not in counts]
-        if number not in counts and waiting:
-            if number in waiting or not opened.isdisjoint(waiting):
-                raise AssemblyError(f"components {number} contain themselves", where=caller_origin())
-            opened.add(number)
+        if resource_id not in counts and waiting:
+            if resource_id in waiting or not opened.isdisjoint(waiting):
+                raise AssemblyError(f"components {resource_id} contain themselves", where=caller_origin())
+            opened.add(resource_id)
             pending.extend(waiting)
             continue
-        opened.discard(number)
+        opened.discard(resource_id)
         pending.pop()
-        counts[number] = sum(counts[member] for member in members) if members else number in bodies
+        counts[resource_id] = sum(counts[member] for member in members) if members else resource_id in bodies
     total = sum(counts[item.object] for item in assembly.items)
     if total > _MOST_PARTS:
         raise AssemblyError(
@@ -117,20 +117,20 @@ def _require_few(assembly: Assembly, bodies: set[int]) -> None:
         )
 
 
-def _placed(assembly: Assembly, item: BuildItem, bodies: set[int]) -> Iterator[tuple[int, Transform]]:
+def _place_bodies(assembly: Assembly, item: BuildItem, bodies: set[int]) -> Iterator[tuple[int, Transform]]:
     pending = [(item.object, matrix_of(item.transform))]
     while pending:
-        number, transform = pending.pop()
-        resource = assembly.resources.get(number)
-        if number in bodies:
-            yield number, transform
+        resource_id, transform = pending.pop()
+        resource = assembly.resources.get(resource_id)
+        if resource_id in bodies:
+            yield resource_id, transform
         elif isinstance(resource, Components):
-            inner = [(member, matrix_of(own) @ transform) for member, own in resource.members]
+            inner = [(member, matrix_of(member_transform) @ transform) for member, member_transform in resource.members]
             pending.extend(reversed(inner))
 
 
 def matrix_of(transform: tuple[float, ...]) -> Transform:
-    """Twelve numbers of a file as a 4×4 matrix.
+    """A 4×4 matrix from the twelve numbers in a file.
 
     >>> (np.array([1, 2, 3, 1]) @ matrix_of((1, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30)))[:3]
     array([11., 22., 33.])
@@ -142,17 +142,17 @@ def matrix_of(transform: tuple[float, ...]) -> Transform:
 
 def _part(
     assembly: Assembly,
-    number: int,
+    resource_id: int,
     placed: Transform,
     parameters: dict[str, NodePath],
     settings: dict[str, Any],
 ) -> Part:
     element: Scalar = settings["element"]
-    level_set = assembly.resources[number]
+    level_set = assembly.resources[resource_id]
     assert isinstance(level_set, LevelSet)
     mesh = assembly.resources.get(level_set.mesh)
     if not isinstance(mesh, TriangleMesh):
-        raise AssemblyError(f"level set {number} has no mesh for a domain", where=caller_origin())
+        raise AssemblyError(f"level set {resource_id} has no mesh for a domain", where=caller_origin())
     open_constants = list(parameters.values())
     field = convert(assembly, level_set.function, outputs=[level_set.channel], parameters=open_constants, **settings)
     builder = _FieldBuilder(element, placed, level_set, mesh)
@@ -165,7 +165,7 @@ def _part(
         (*values, *field.tables, *builder.domain_tables),
         corners[:, :3].min(0),
         corners[:, :3].max(0),
-        level_set.name or assembly.functions[level_set.function].name or f"part {number}",
+        level_set.name or assembly.functions[level_set.function].name or f"part {resource_id}",
         tuple(names[path] for path in field.parameters),
         _volume_fields(assembly, level_set.volume_data, builder.to_object, settings),
         level_set.min_feature_size,
@@ -185,17 +185,17 @@ def _is_body(resource: Resource) -> bool:
     return False
 
 
-def _solid_part(assembly: Assembly, number: int, placed: Transform, settings: dict[str, Any]) -> Part:
+def _solid_part(assembly: Assembly, resource_id: int, placed: Transform, settings: dict[str, Any]) -> Part:
     """A mesh or a beam lattice as a part: its signed distance, in the coordinates of the object."""
     element: Scalar = settings["element"]
-    solid = assembly.resources[number]
+    solid = assembly.resources[resource_id]
     assert isinstance(solid, TriangleMesh | BeamLattice)
     to_object: Transform = np.linalg.inv(placed).astype(np.float64)
     position = input_node(Key("position"), Vector(element, 3))
     field = _SolidField(assembly, transformed(position, to_object, element), element)
     value = field.mesh(solid) if isinstance(solid, TriangleMesh) else field.lattice(solid)
     corners = (_corners(*solid.bounds()) @ placed)[:, :3]
-    name = solid.name or f"object {number}"
+    name = solid.name or f"object {resource_id}"
     volume = solid.volume_data if isinstance(solid, TriangleMesh) else None
     return Part(
         make_function(name, [position, *field.inputs], [value]),
@@ -220,11 +220,11 @@ class _SolidField:
         self.inputs: list[Node] = []
 
     def mesh(self, mesh: TriangleMesh) -> Node:
-        made = MeshTables.of(mesh, self.element)
-        return self._distance(made.rule, made.arrays)
+        tables = MeshTables.of(mesh, self.element)
+        return self._distance(tables.rule, tables.arrays)
 
     def lattice(self, lattice: BeamLattice) -> Node:
-        """Its beams and balls as far as they are not clipped, and the body between its triangles."""
+        """The clipped beams and balls, and the body that the triangles bound."""
         value = self._distance(beam_distance, BeamTables.of(lattice, self.element).arrays())
         clip = None if lattice.clipping_mesh is None else self.assembly.resources.get(lattice.clipping_mesh)
         if lattice.clipping != "none" and isinstance(clip, TriangleMesh):
@@ -237,10 +237,10 @@ class _SolidField:
 
     def _distance(self, rule: Callable[..., Node], arrays: Sequence[tuple[str, NDArray[Any]]]) -> Node:
         tables = [np.ascontiguousarray(array) for _, array in arrays]
-        own = [input_node(Key("table"), Tensor(scalar_of_dtype(table.dtype), table.shape)) for table in tables]
+        inputs = [input_node(Key("table"), Tensor(scalar_of_dtype(table.dtype), table.shape)) for table in tables]
         self.tables += tables
-        self.inputs += own
-        return distance_call(rule, self.position, own)
+        self.inputs += inputs
+        return distance_call(rule, self.position, inputs)
 
 
 def _corners(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -249,33 +249,33 @@ def _corners(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.
 
 
 class _FieldBuilder:
-    """Writes the functions of a level set over build coordinates; both take the same arguments."""
+    """Builds the functions of a level set over build coordinates; both take the same arguments."""
 
     def __init__(self, element: Scalar, placed: Transform, level_set: LevelSet, mesh: TriangleMesh) -> None:
         self.element = element
         self.to_object: Transform = np.linalg.inv(placed).astype(np.float64)
         self.level_set = level_set
         self.mesh = mesh
-        # Most domains are boxes, whose distance is a formula: no tables, and a fraction of the code.
+        # Most domains are boxes, whose distance is a formula without tables.
         is_box = level_set.box_only or mesh.is_box()
         self._tables = None if is_box else MeshTables.of(mesh, element)
         arrays = self._tables.arrays if self._tables else ()
         self.domain_tables = tuple(np.ascontiguousarray(array) for _, array in arrays)
 
     def shape(self, field: Converted) -> Function:
-        position, own = field_arguments(field, self.element)
+        position, arguments = field_arguments(field, self.element)
         types = [Tensor(scalar_of_dtype(array.dtype), array.shape) for array in self.domain_tables]
         domain = [input_node(Key("domain"), type) for type in types]
         in_object = transformed(position, self.to_object, self.element)
         in_field = transformed(in_object, matrix_of(self.level_set.transform), self.element)
-        value = ops.call(in_field, *own, function=field.function)
-        # What is undefined takes the value that the file gives for it.
+        value = ops.call(in_field, *arguments, function=field.function)
+        # NaN is replaced by the file's fallback value.
         value = ops.select(ops.is_nan(value), constant(self.level_set.fallback, self.element), value)
         inside = distance_call(self._tables.rule, in_object, domain) if self._tables else self._box(in_object)
-        return make_function(field.function.name, [position, *own, *domain], [ops.max(value, inside)])
+        return make_function(field.function.name, [position, *arguments, *domain], [ops.max(value, inside)])
 
     def _box(self, position: Node) -> Node:
-        """The signed distance to the box around the domain's mesh."""
+        """The signed distance to the bounding box of the domain's mesh."""
         low, high = self.mesh.bounds()
         centre, half = (low + high) / 2, (high - low) / 2
         outside = [
@@ -289,10 +289,10 @@ class _FieldBuilder:
 
 
 def _volume_fields(
-    assembly: Assembly, number: int | None, to_object: Transform, settings: dict[str, Any]
+    assembly: Assembly, resource_id: int | None, to_object: Transform, settings: dict[str, Any]
 ) -> tuple[VolumeField, ...]:
-    """What volume data say, each as a function of build coordinates with tables of its own."""
-    volume = None if number is None else assembly.resources.get(number)
+    """The fields of volume data, each as a function of build coordinates with its own tables."""
+    volume = None if resource_id is None else assembly.resources.get(resource_id)
     if not isinstance(volume, VolumeData):
         return ()
     return tuple(_volume_field(assembly, channel, to_object, settings) for channel in volume.channels)
@@ -303,19 +303,19 @@ def _volume_field(
 ) -> VolumeField:
     element: Scalar = settings["element"]
     field = convert(assembly, channel.function, outputs=[channel.channel], **settings)
-    position, own = field_arguments(field, element)
+    position, arguments = field_arguments(field, element)
     in_object = transformed(position, to_object, element)
     in_field = transformed(in_object, matrix_of(channel.transform), element)
-    value = ops.call(in_field, *own, function=field.function)
+    value = ops.call(in_field, *arguments, function=field.function)
     value = ops.select(ops.is_nan(value), filled(channel.fallback, value.type), value)
     if channel.kind == "color":
         value = ops.clamp(value, filled(0.0, value.type), filled(1.0, value.type))
     name = channel.name or channel.kind
-    return VolumeField(channel.kind, name, make_function(name, [position, *own], [value]), field.tables)
+    return VolumeField(channel.kind, name, make_function(name, [position, *arguments], [value]), field.tables)
 
 
 def field_arguments(field: Converted, element: Scalar) -> tuple[Node, list[Node]]:
-    """The inputs of a function of positions: the position, and what comes after it."""
+    """The inputs of a function of position: the position, and the other arguments."""
     if field.inputs != ("pos",):
         raise AssemblyError(
             f"function `{field.function.name}` is not a field of positions", expected="one input, a vector `pos`"
@@ -325,7 +325,7 @@ def field_arguments(field: Converted, element: Scalar) -> tuple[Node, list[Node]
 
 
 def transformed(position: Node, matrix: Transform, element: Scalar) -> Node:
-    """A position times a matrix, from the left."""
+    """A position (a row vector) times a matrix."""
     if np.array_equal(matrix, matrix_of(IDENTITY)):
         return position
     x, y, z = members_of(position)

@@ -34,7 +34,7 @@ _AXES = 3
 
 @memo(64)
 def choices_of(function: Function) -> Choices | None:
-    """What decides the sign of a function of a position; None for a function that is small, or in one piece."""
+    """The min/max choices of a function of position, or None if it is small or has none."""
     if _is_in_one_piece(function):
         return None
     plain = by_coordinates(function)
@@ -42,10 +42,10 @@ def choices_of(function: Function) -> Choices | None:
 
 
 def _is_in_one_piece(function: Function) -> bool:
-    """Whether there is nothing to leave out, as is seen at once.
+    """Whether a quick look shows that nothing can be pruned.
 
-    Distances to meshes have bounds of their own, by function: those must stay calls. What is small before calls and
-    derivatives are written out is not worth to be looked at; it may grow a few times as large.
+    Distances to meshes have their own bounds per function, so they must stay calls. A function that is small before
+    inlining and differentiation is not worth pruning, although it may grow several times.
     """
     if len(function.results) != 1 or distance_rules(function):
         return True
@@ -53,8 +53,8 @@ def _is_in_one_piece(function: Function) -> bool:
 
 
 @memo(64)
-def number_of_words(function: Function) -> int:
-    """How many words of bits say which choices are computed; 0 where all of them always are."""
+def mask_word_count(function: Function) -> int:
+    """The number of words in the bit mask of choices; 0 if all choices are always computed."""
     return 0 if _is_in_one_piece(function) else derived_number(function, f"words {LEAST_COST}", _words)
 
 
@@ -64,18 +64,18 @@ def _words(function: Function) -> int:
 
 
 def everything(words: int, count: int) -> Masks:
-    """Words that ask for all choices."""
+    """Masks with all choices enabled."""
     return np.full((words, count), 0xFFFFFFFF, np.uint32)
 
 
-def spread(masks: Masks, number: int) -> Masks:
-    """Each column so many times, for all that lies within one box."""
-    return np.repeat(masks.reshape(-1), number).reshape(len(masks), -1)
+def spread(masks: Masks, count: int) -> Masks:
+    """Repeats each column `count` times, for the points inside one box."""
+    return np.repeat(masks.reshape(-1), count).reshape(len(masks), -1)
 
 
 @memo(64)
 def masked_bounds(function: Function) -> Any:
-    """Native code: (x low, x high, y …, z …, words, arguments) → low, high, words for what lies between."""
+    """Native code: (x low, x high, y …, z …, words, arguments) → low, high, mask words for the box."""
     return DerivedFunction(function, f"masked bounds {LEAST_COST}", _bounds_by_words)
 
 
@@ -88,16 +88,18 @@ def _masked_points(function: Function) -> Any:
 def _bounds_by_words(function: Function) -> Function:
     choices = choices_of(function)
     assert choices is not None
-    return _over_all(mask_bounds(choices, _ranged(choices)), 2 * _AXES, len(choices.values.parameters) - _AXES)
+    return _map_over_points(
+        mask_bounds(choices, _interval_flags(choices)), 2 * _AXES, len(choices.values.parameters) - _AXES
+    )
 
 
 def _points_by_words(function: Function) -> Function:
     choices = choices_of(function)
     assert choices is not None
-    # In the ops that code is made of, as the function's own code is: the same nodes give the same bits.
+    # Expanded to the ops of native code, like the function itself, so that equal nodes give equal bits.
     expanded = replace(choices, values=with_code(choices.values, CPU))
-    masked = mask_choices(expanded, undefined_values(choices, _ranged(choices)))
-    return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
+    masked = mask_choices(expanded, undefined_values(choices, _interval_flags(choices)))
+    return _map_over_points(masked, _AXES, len(choices.values.parameters) - _AXES)
 
 
 @memo(64)
@@ -110,17 +112,17 @@ def _gradients_by_words(function: Function) -> Function:
     choices = choices_of(function)
     assert choices is not None
     tangents = lower(with_tangents(choices.values, _AXES), CPU)
-    masked = mask_gradients(choices, with_code(tangents, CPU), undefined_values(choices, _ranged(choices)))
-    return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
+    masked = mask_gradients(choices, with_code(tangents, CPU), undefined_values(choices, _interval_flags(choices)))
+    return _map_over_points(masked, _AXES, len(choices.values.parameters) - _AXES)
 
 
-def _ranged(choices: Choices) -> tuple[bool, ...]:
-    """Which parameters have bounds: the coordinates."""
-    return tuple(place < _AXES for place in range(len(choices.values.parameters)))
+def _interval_flags(choices: Choices) -> tuple[bool, ...]:
+    """Flags the parameters that have intervals: the coordinates."""
+    return tuple(index < _AXES for index in range(len(choices.values.parameters)))
 
 
-def _over_all(function: Function, coordinates: int, others: int) -> Function:
-    """(coordinates, others, words) over arrays of (coordinates, words), with others the same for all."""
+def _map_over_points(function: Function, coordinates: int, others: int) -> Function:
+    """Maps (coordinates, others, words) over arrays of coordinates and words; the others are shared."""
     words = len(function.parameters) - coordinates - others
     order = [*range(coordinates), *range(coordinates + others, coordinates + others + words)]
     order += range(coordinates, coordinates + others)
@@ -131,29 +133,30 @@ def _over_all(function: Function, coordinates: int, others: int) -> Function:
 def is_inside(
     function: Function, arguments: Sequence[Any], coordinates: Sequence[NDArray[Any]], masks: Masks | None
 ) -> NDArray[np.bool_]:
-    """Where a function of a position is negative, as it is itself; `masks` say what it can depend on at each point."""
+    """Where a function of position is negative. `masks` contain the choices that matter at each point, and do not
+    change the result."""
     if masks is None:
         return in_batches(over_points(function), coordinates, arguments) < 0
     values = in_batches(_masked_points(function), (*coordinates, *masks), arguments)
-    found = values < 0
+    inside = values < 0
     unknown = np.flatnonzero(np.isnan(values))
     if len(unknown):
-        found[unknown] = in_batches(over_points(function), [axis[unknown] for axis in coordinates], arguments) < 0
-    return found
+        inside[unknown] = in_batches(over_points(function), [axis[unknown] for axis in coordinates], arguments) < 0
+    return inside
 
 
 def surface_normals(
     function: Function, arguments: Sequence[Any], coordinates: Sequence[NDArray[Any]], masks: Masks | None
 ) -> NDArray[Any]:
-    """The normals of a body at points of its surface, as they are without masks; those are as for `is_inside`."""
+    """The normals of a body at points of its surface. `masks` do not change the result."""
     if masks is None:
         return in_batches(gradients_over_points(function), coordinates, arguments)[0]
     value, *slopes = in_batches(_masked_gradients(function), (*coordinates, *masks), arguments)
     gradient = np.stack(slopes, -1)
     length = np.linalg.norm(gradient, axis=-1, keepdims=True)
     has_direction = length > SMALLEST_LENGTH
-    found = np.where(has_direction, gradient / np.where(has_direction, length, 1), 0)
+    normals = np.where(has_direction, gradient / np.where(has_direction, length, 1), 0)
     unknown = np.flatnonzero(np.isnan(value) | ~has_direction[:, 0])
     if len(unknown):
-        found[unknown] = surface_normals(function, arguments, [axis[unknown] for axis in coordinates], None)
-    return found
+        normals[unknown] = surface_normals(function, arguments, [axis[unknown] for axis in coordinates], None)
+    return normals

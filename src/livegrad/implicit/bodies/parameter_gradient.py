@@ -15,13 +15,13 @@ from livegrad.state import memo
 
 @memo(64)
 def slopes_over_points(function: Function, parameters: int) -> Any:
-    """Native code: (x, y, z, weight, arguments) to the weighted slopes by the first arguments, at every point.
+    """Native code: (x, y, z, weight, arguments) → weighted derivatives with respect to the parameters, at every point.
 
-    `function` takes three coordinates and its arguments; only the first `parameters` of those are differentiated by.
+    `function` takes three coordinates and its arguments; the first `parameters` arguments are the parameters.
     """
     inputs = [input_node(Key("input"), type) for type in function.parameter_types]
     weight = input_node(Key("weight"), function.result_types[0])
     slopes = ops.bwd_diff(*inputs, weight, function=function)
     results = [ops.get(slopes, index=3 + index) for index in range(parameters)]
-    made = make_function(f"{function.name}.slopes", [*inputs[:3], weight, *inputs[3:]], results)
-    return compile_function(map_over(made, (*[True] * 4, *[False] * (len(inputs) - 3))))
+    weighted = make_function(f"{function.name}.slopes", [*inputs[:3], weight, *inputs[3:]], results)
+    return compile_function(map_over(weighted, (*[True] * 4, *[False] * (len(inputs) - 3))))

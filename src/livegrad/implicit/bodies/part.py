@@ -42,9 +42,9 @@ Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 @dataclass(frozen=True, eq=False)
 class VolumeField:
-    """What is known at each point of a part: its colour, a material's share, or a named property.
+    """A quantity at each point of a part: its colour, the share of a material, or a named property.
 
-    `function(position, *arguments)` gives it in build coordinates; images that it reads are among the arguments.
+    `function(position, *arguments)` computes it in build coordinates; `arguments` include the images that it reads.
     """
 
     kind: str  # color, property, or material
@@ -87,15 +87,15 @@ class Part:
 
     def __repr__(self) -> str:
         corners = " to ".join(f"({', '.join(f'{x:g}' for x in corner)})" for corner in (self.low, self.high))
-        values = "".join(f", {name}={_shown(value)}" for name, value in self.parameters.items())
+        values = "".join(f", {name}={_describe_value(value)}" for name, value in self.parameters.items())
         return f"<part {self.name} in {corners}{values}>"
 
     @property
     def element(self) -> Scalar:
         """The precision in which the part is evaluated."""
-        found = scalar_of(self.function.parameter_types[0])
-        assert found is not None
-        return found
+        scalar = scalar_of(self.function.parameter_types[0])
+        assert scalar is not None
+        return scalar
 
     def bounds(self) -> Bounds:
         """The corners of the bounding box."""
@@ -127,23 +127,28 @@ class Part:
                     where=caller_origin(),
                     expected="one of " + (", ".join(self.parameter_names) or "none"),
                 )
-        given = {**self.parameters, **{name: self._value_of(name, value) for name, value in values.items()}}
-        own = tuple(given[name] for name in self.parameter_names)
-        return replace(self, arguments=(*own, *self.arguments[len(own) :]))
+        updated = {**self.parameters, **{name: self._value_of(name, value) for name, value in values.items()}}
+        ordered = tuple(updated[name] for name in self.parameter_names)
+        return replace(self, arguments=(*ordered, *self.arguments[len(ordered) :]))
 
     def _value_of(self, name: str, value: Any) -> NDArray[Any]:
-        """A value for a parameter, in the type and shape of the one that it has."""
+        """Converts a parameter value to the type and shape of the current one."""
         shape = np.shape(self.parameters[name])
         try:
             with np.errstate(over="ignore"):
-                made = np.asarray(value, self.element.dtype)
+                converted = np.asarray(value, self.element.dtype)
         except (TypeError, ValueError, OverflowError):
-            made = None
-        if made is None or made.shape != shape or isinstance(value, bool | str) or not np.isfinite(made).all():
+            converted = None
+        if (
+            converted is None
+            or converted.shape != shape
+            or isinstance(value, bool | str)
+            or not np.isfinite(converted).all()
+        ):
             expected = f"finite numbers of shape {shape}" if shape else "a finite number"
             what = f"not a value of parameter `{name}`"
             raise AssemblyError(what, where=caller_origin(), expected=expected, found=shown(value))
-        return made[()]
+        return converted[()]
 
     def __call__(self, points: Any) -> NDArray[Any]:
         """The function's values at points of shape (..., 3): negative inside."""
@@ -173,9 +178,9 @@ class Part:
         x, y, z, shape = self._coordinates(points)
         if not self.parameter_names:
             return {}
-        given = self._weights(weights, shape)
+        weight_array = self._weights(weights, shape)
         run = slopes_over_points(by_coordinates(self.function), len(self.parameter_names))
-        slopes = in_batches(run, (x, y, z, np.ascontiguousarray(given)), self.arguments)
+        slopes = in_batches(run, (x, y, z, np.ascontiguousarray(weight_array)), self.arguments)
         every = slopes if isinstance(slopes, tuple) else (slopes,)
         sums = [slope.sum(0, dtype=np.float64) for slope in every]
         return dict(zip(self.parameter_names, sums, strict=True))
@@ -185,9 +190,9 @@ class Part:
         try:
             return np.broadcast_to(np.asarray(weights, self.element.dtype), shape).reshape(-1)
         except (TypeError, ValueError, OverflowError):
-            found = f"shape {np.shape(weights)}" if isinstance(weights, np.ndarray | list | tuple) else shown(weights)
+            actual = f"shape {np.shape(weights)}" if isinstance(weights, np.ndarray | list | tuple) else shown(weights)
             expected = f"a number, or one for each point: shape {shape}"
-            raise AssemblyError("not weights", where=caller_origin(), expected=expected, found=found) from None
+            raise AssemblyError("not weights", where=caller_origin(), expected=expected, found=actual) from None
 
     def normal(self, points: Any) -> NDArray[Any]:
         """Returns the normalised exact gradient at points of shape (..., 3); zero where the gradient is zero."""
@@ -207,7 +212,7 @@ class Part:
         Tensor(-6., dtype=float32)
         """
         tables = len(self.arguments) - len(self.parameter_names)
-        # Meshes have tables too, but distances to them are not differentiated by those.
+        # Distances to meshes are not differentiable with respect to their tables.
         images = [name if name.startswith("samples_") else "" for name in self.table_names] or [""] * tables
         return values_at(self.function, points, self.arguments, [*self.parameter_names, *images], arguments)
 
@@ -228,17 +233,17 @@ class Part:
         for field in self.volume_data:
             if field.name == name and field.kind != "color":
                 return self._volume(field, points)
-        known = [field.name for field in self.volume_data if field.kind != "color"]
+        names = [field.name for field in self.volume_data if field.kind != "color"]
         raise AssemblyError(
             f"part `{self.name}` has no property `{name}`",
             where=caller_origin(),
-            expected="one of " + (", ".join(known) or "none"),
+            expected="one of " + (", ".join(names) or "none"),
         )
 
     def _volume(self, field: VolumeField, points: Any) -> NDArray[Any]:
         x, y, z, shape = self._coordinates(points)
-        found = in_batches(over_points(field.function), (x, y, z), field.arguments)
-        return found.reshape(*shape, *found.shape[1:])
+        values = in_batches(over_points(field.function), (x, y, z), field.arguments)
+        return values.reshape(*shape, *values.shape[1:])
 
     def _gradients(self, x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         return in_batches(gradients_over_points(self.function), (x, y, z), self.arguments)
@@ -295,29 +300,29 @@ def part_of_function(
     )
     names = {path: label for label, path in paths.items()}
     inputs = [input_node(Key(str(index)), type) for index, type in enumerate(converted.function.parameter_types)]
-    own = len(converted.inputs)
+    input_count = len(converted.inputs)
     first = converted.inputs.index(position)
     order = [first, *(index for index in range(len(inputs)) if index != first)]
-    made = make_function(
+    function_of_position = make_function(
         converted.function.name, [inputs[index] for index in order], [ops.call(*inputs, function=converted.function)]
     )
     others = [port for port in converted.inputs if port != position]
     zeros = [np.zeros(_shape(converted.function.parameter_types[converted.inputs.index(port)])) for port in others]
     values = [np.asarray(value, element.dtype) for value in converted.values]
     labels = (*others, *(names[path] for path in converted.parameters))
-    assert own == len(others) + 1
+    assert input_count == len(others) + 1
     arguments = (*(zero.astype(element.dtype) for zero in zeros), *values, *converted.tables)
     low, high = box_corners(bounds)
-    return Part(made, arguments, low, high, function.name, labels, table_names=converted.table_names)
+    return Part(function_of_position, arguments, low, high, function.name, labels, table_names=converted.table_names)
 
 
 def first_scalar_output(function: AnyFunction) -> str | None:
-    """The output that is a field, where nobody chooses one."""
+    """The default output of a field."""
     return next((port for port, type in function.outputs.items() if type is PortType.SCALAR), None)
 
 
-def _shown(value: Any) -> str:
-    """A number with the digits that people read; whatever else a parameter may be as it shows itself."""
+def _describe_value(value: Any) -> str:
+    """A short text for a parameter value: six digits for a number, else its `str`."""
     is_number = isinstance(value, int | float | np.number) or (isinstance(value, np.ndarray) and not value.shape)
     return f"{value:.6g}" if is_number else str(value)
 
@@ -327,7 +332,7 @@ def _shape(type: Any) -> tuple[int, ...]:
 
 
 def ready_to_convert(assembly: Assembly, outputs: Outputs, exact: bool) -> Assembly:
-    """The assembly with what these outputs need, without gradient nodes unless those are to be exact."""
+    """Reduces an assembly to what these outputs need, and lowers gradient nodes unless they are exact."""
     require_outputs(assembly, outputs)
     assembly = used_part(assembly, outputs)
     if exact or next(gradient_nodes(assembly), None) is None:
@@ -339,7 +344,7 @@ def _paths(assembly: Assembly, function: int, wanted: Mapping[str, NodePath] | S
     if isinstance(wanted, Mapping):
         return dict(wanted)
     if not wanted:
-        return {}  # an image function has no nodes to look through
+        return {}  # an image function has no nodes
     nodes = assembly.graph(function).nodes
     paths = {}
     for label in wanted:

@@ -36,8 +36,8 @@ def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> As
     for (name, value), type in zip(part.parameters.items(), types, strict=False):
         ports = ports_for(name, type)
         values = [value] if name in ports else value
-        for (port, port_type), number in zip(ports.items(), values, strict=True):
-            arguments[port] = build.named_constant(port, literal_for(number, port_type), port_type)
+        for (port, port_type), component in zip(ports.items(), values, strict=True):
+            arguments[port] = build.named_constant(port, literal_for(component, port_type), port_type)
     assembly = build.finish(shape=build.call(f"{part.name}_shape", arguments)["shape"])
     domain, body = assembly.free_id(), assembly.free_id() + 1
     assembly = assembly.add_resource(TriangleMesh.box(part.low, part.high), id=domain)

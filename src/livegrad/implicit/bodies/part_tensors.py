@@ -22,17 +22,17 @@ from livegrad.tensors.handle import Tensor, node_of, wrap
 
 
 def values_at(
-    function: Function, points: Any, arguments: Sequence[Any], names: Sequence[str], given: Mapping[str, Any]
+    function: Function, points: Any, arguments: Sequence[Any], names: Sequence[str], replacements: Mapping[str, Any]
 ) -> Tensor:
-    """The function at points of shape (n, 3), with some of its other arguments replaced, by name."""
-    unknown = [name for name in given if name not in names]
+    """The function's values at points of shape (n, 3), with some other arguments replaced by name."""
+    unknown = [name for name in replacements if name not in names]
     if unknown:
         raise AssemblyError(
             f"the part has no argument `{unknown[0]}`",
             where=caller_origin(),
             expected="one of " + (", ".join(name for name in names if name) or "none"),
         )
-    held = [given.get(name, value) for name, value in zip(names, arguments, strict=True)]
+    held = [replacements.get(name, value) for name, value in zip(names, arguments, strict=True)]
     types = function.parameter_types
     position = _tensor(points, scalar_of(types[0]), "points")
     if len(position.type.shape) != 2 or position.type.shape[1] != 3:  # type: ignore[attr-defined]
@@ -51,17 +51,17 @@ def _tensor(value: Any, element: Any, name: str) -> Node:
 
 
 def _argument(value: Any, type: Type, name: str) -> Node:
-    """An argument as the function takes it: tensors whole, numbers and vectors taken out of one."""
+    """Converts an argument to the parameter's type: a whole tensor, or a scalar or vector read from one."""
     node = _tensor(value, scalar_of(type), name)
     wanted = type.shape if isinstance(type, TensorType) else np.shape(value)
-    found = node.type.shape  # type: ignore[attr-defined]
+    shape = node.type.shape  # type: ignore[attr-defined]
     if isinstance(type, TensorType):
-        if found != wanted:
+        if shape != wanted:
             raise AssemblyError(
-                f"`{name}` has another shape", where=caller_origin(), expected=str(wanted), found=str(found)
+                f"`{name}` has another shape", where=caller_origin(), expected=str(wanted), found=str(shape)
             )
         return node
     if not components(type):
         return ops.lookup(node)
-    flat = node if len(found) == 1 else ops.reshape(node, shape=(len(components(type)),))
+    flat = node if len(shape) == 1 else ops.reshape(node, shape=(len(components(type)),))
     return ops.make(*[ops.lookup(flat, constant(i, i64)) for i in range(len(components(type)))], type=type)

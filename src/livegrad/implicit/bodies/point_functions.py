@@ -36,14 +36,14 @@ def _over_points(function: Function) -> Function:
 
 
 def by_coordinates(function: Function) -> Function:
-    """A function of a position as one of its three coordinates: arrays of numbers load faster than of triples."""
+    """Converts a function of position to a function of three coordinates: separate arrays load faster than triples."""
     element = scalar_of(function.parameter_types[0])
     assert element is not None
     coordinates = [input_node(Key(axis), element) for axis in "xyz"]
     others = [input_node(Key("argument"), type) for type in function.parameter_types[1:]]
     value = ops.call(make_vector(*coordinates), *others, function=function)
-    number = len(function.results)
-    results = [value] if number == 1 else [ops.get(value, index=index) for index in range(number)]
+    result_count = len(function.results)
+    results = [value] if result_count == 1 else [ops.get(value, index=index) for index in range(result_count)]
     return make_function(function.name, [*coordinates, *others], results)
 
 

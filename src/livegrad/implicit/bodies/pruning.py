@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from livegrad import ops
 from livegrad.diagnostics import caller_origin
 from livegrad.implicit.bodies.batches import in_batches
-from livegrad.implicit.bodies.masking import Masks, everything, is_inside, masked_bounds, number_of_words, spread
+from livegrad.implicit.bodies.masking import Masks, everything, is_inside, mask_word_count, masked_bounds, spread
 from livegrad.implicit.bodies.point_functions import by_coordinates
 from livegrad.implicit.distances.distance_call import distance_rules
 from livegrad.implicit.nodes.errors import AssemblyError
@@ -30,20 +30,20 @@ from livegrad.passes.bound_intervals import bound_intervals
 from livegrad.runtime.cpu import DerivedFunction, compile_function
 from livegrad.state import memo
 
-_Ends = Sequence[tuple[NDArray[Any], ...]]  # along each axis, where blocks begin, and where those before them end
-Progress = Callable[[str, float], None]  # what is being done, and how far from 0 to 1
-_MOST_AT_ONCE = 1 << 18
-MOST_BOXES = 1 << 24  # of one level; each takes some hundred bytes while it is looked at
+_Ends = Sequence[tuple[NDArray[Any], ...]]  # along each axis, where blocks start, and where the previous ones end
+Progress = Callable[[str, float], None]  # the current stage, and the progress from 0 to 1
+_CHUNK = 1 << 18
+MOST_BOXES = 1 << 24  # in one level; each takes about a hundred bytes while it is evaluated
 
 
 def silent(what: str, share: float) -> None:
-    """Progress that nobody looks at."""
+    """A progress callback that shows nothing."""
 
 
 @memo(64)
 def bounds_over_boxes(function: Function) -> Any:
     """Native code for the bounds of a function of a position: (x low, x high, y …, z …, arguments) → low, high."""
-    # Which of the functions inside are distances, nobody sees from what they compute.
+    # Distance functions cannot be recognised by their code, so their rules are passed.
     distances = sorted(str(function_digest(inner)) for inner in distance_rules(function))
     return DerivedFunction(function, " ".join(["bounds", *distances]), _over_boxes)
 
@@ -57,21 +57,21 @@ def _over_boxes(function: Function) -> Function:
 
 @dataclass(frozen=True)
 class View:
-    """Coordinates along `axes`, rows of length 1 at right angles, from `centre` on.
+    """Coordinates along the orthonormal rows of `axes`, relative to `centre`.
 
-    Boxes and points are turned before a function sees them: it is compiled for no view, and for all of them.
+    Boxes and points are rotated before a function is evaluated, so the compiled function serves all views.
     """
 
     axes: NDArray[np.float64]
     centre: NDArray[np.float64]
 
-    def points(self, places: Sequence[NDArray[np.float64]], dtype: Any = np.float64) -> list[NDArray[Any]]:
-        """Places of the view in the part's coordinates, axis by axis."""
-        return list(in_batches(_turned_points(np.dtype(dtype)), places, self._numbers))
+    def points(self, positions: Sequence[NDArray[np.float64]], dtype: Any = np.float64) -> list[NDArray[Any]]:
+        """Converts positions in the view to the part's coordinates, axis by axis."""
+        return list(in_batches(_rotated_points(np.dtype(dtype)), positions, self._numbers))
 
     def boxes(self, sides: Sequence[NDArray[np.float64]], dtype: Any = np.float64) -> list[NDArray[Any]]:
-        """Boxes of the part's coordinates around boxes of the view, as sides (x low, x high, y low …)."""
-        return list(in_batches(_turned_boxes(np.dtype(dtype)), sides, self._numbers))
+        """Boxes in the part's coordinates that contain boxes of the view, as sides (x low, x high, y low …)."""
+        return list(in_batches(_rotated_boxes(np.dtype(dtype)), sides, self._numbers))
 
     @property
     def _numbers(self) -> list[np.float64]:
@@ -79,54 +79,54 @@ class View:
 
 
 @memo(4)
-def _turned_points(dtype: np.dtype[Any]) -> Any:
-    """Native code: places in a view, its axes and its centre, to points."""
-    places, axes, centre = _view_inputs(3)
-    return _over_places("turned_points", [places, axes, centre], _turned(places, axes, centre), dtype)
+def _rotated_points(dtype: np.dtype[Any]) -> Any:
+    """Native code: (positions in a view, its axes, its centre) → points."""
+    positions, axes, centre = _view_inputs(3)
+    return _over_arrays("rotated_points", [positions, axes, centre], _rotate(positions, axes, centre), dtype)
 
 
 @memo(4)
-def _turned_boxes(dtype: np.dtype[Any]) -> Any:
-    """Native code: sides of boxes in a view, its axes and its centre, to sides of boxes around them."""
+def _rotated_boxes(dtype: np.dtype[Any]) -> Any:
+    """Native code: (sides of boxes in a view, its axes, its centre) → sides of boxes that contain them."""
     sides, axes, centre = _view_inputs(6)
     lows, highs = sides[::2], sides[1::2]
     nothing = [constant(0.0, f64)] * 3
-    middles = _turned([(low + high) * 0.5 for low, high in zip(lows, highs, strict=True)], axes, centre)
+    middles = _rotate([(low + high) * 0.5 for low, high in zip(lows, highs, strict=True)], axes, centre)
     sizes = [ops.abs(axis) for axis in axes]
-    halves = _turned([(high - low) * 0.5 for low, high in zip(lows, highs, strict=True)], sizes, nothing)
-    farthest = _turned([ops.max(ops.abs(a), ops.abs(b)) for a, b in zip(lows, highs, strict=True)], sizes, nothing)
+    halves = _rotate([(high - low) * 0.5 for low, high in zip(lows, highs, strict=True)], sizes, nothing)
+    farthest = _rotate([ops.max(ops.abs(a), ops.abs(b)) for a, b in zip(lows, highs, strict=True)], sizes, nothing)
     ends = []
     for middle, half, far, start in zip(middles, halves, farthest, centre, strict=True):
-        # A little more than half the width, for what was rounded on the way there.
+        # Slightly more than half the width, to cover rounding errors.
         reach = half + (far + ops.abs(start)) * 1e-15
         ends += [middle - reach, middle + reach]
-    return _over_places("turned_boxes", [sides, axes, centre], ends, dtype)
+    return _over_arrays("rotated_boxes", [sides, axes, centre], ends, dtype)
 
 
-def _over_places(name: str, inputs: Sequence[list[Node]], results: Sequence[Node], dtype: np.dtype[Any]) -> Any:
-    """Native code over arrays of places; the other inputs are shared. Rounding keeps the order of numbers."""
-    places, *others = inputs
-    shared = [node for own in others for node in own]
+def _over_arrays(name: str, inputs: Sequence[list[Node]], results: Sequence[Node], dtype: np.dtype[Any]) -> Any:
+    """Native code over arrays of the first inputs; the others are shared. Rounding is monotonic and keeps bounds."""
+    lifted, *others = inputs
+    shared = [node for nodes in others for node in nodes]
     rounded = [ops.cast(result, type=scalar_of_dtype(dtype)) for result in results]
-    made = make_function(name, [*places, *shared], rounded)
-    return compile_function(map_over(made, (*[True] * len(places), *[False] * len(shared))))
+    function = make_function(name, [*lifted, *shared], rounded)
+    return compile_function(map_over(function, (*[True] * len(lifted), *[False] * len(shared))))
 
 
-def _view_inputs(number: int) -> tuple[list[Node], list[Node], list[Node]]:
-    inputs = [input_node(Key(str(place)), f64) for place in range(number + 12)]
-    return inputs[:number], inputs[number : number + 9], inputs[number + 9 :]
+def _view_inputs(count: int) -> tuple[list[Node], list[Node], list[Node]]:
+    inputs = [input_node(Key(str(index)), f64) for index in range(count + 12)]
+    return inputs[:count], inputs[count : count + 9], inputs[count + 9 :]
 
 
-def _turned(places: Sequence[Node], axes: Sequence[Node], centre: Sequence[Node]) -> list[Node]:
-    x, y, z = places
+def _rotate(positions: Sequence[Node], axes: Sequence[Node], centre: Sequence[Node]) -> list[Node]:
+    x, y, z = positions
     return [x * axes[k] + y * axes[3 + k] + z * axes[6 + k] + centre[k] for k in range(3)]
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """Bounds of a function of a position over boxes, of a view if given, or over rectangles of the plane at a height.
+    """Interval bounds of a function of position over boxes (of a view, if given) or over rectangles at a height.
 
-    Of a function of many choices, those that are decided in a box are left out for all within it.
+    Min/max choices that are decided in a box are pruned for everything inside it.
     """
 
     function: Function
@@ -137,31 +137,31 @@ class Bounded:
 
     @property
     def words(self) -> int:
-        """How many words say which choices of the function are looked at in a box; 0 where all are."""
-        return number_of_words(self.function)
+        """The number of words in the mask of a box; 0 if the function has nothing to prune."""
+        return mask_word_count(self.function)
 
     def __call__(
         self, sides: Sequence[NDArray[Any]], masks: Masks | None = None
     ) -> tuple[NDArray[Any], NDArray[Any], Masks | None]:
-        """The least and the greatest value between sides (x low, x high, y low …), and the words for what is there."""
+        """Lower and upper bounds between sides (x low, x high, y low …), and the masks of the boxes."""
         turned = sides if self.view is None else self.view.boxes(sides, self.dtype)
-        given = [np.ascontiguousarray(side, self.dtype) for side in turned]
+        converted = [np.ascontiguousarray(side, self.dtype) for side in turned]
         if self.height is not None:
-            given += [np.full(len(given[0]), self.height, self.dtype)] * 2
+            converted += [np.full(len(converted[0]), self.height, self.dtype)] * 2
         words = self.words
         if not words:
-            return *in_batches(bounds_over_boxes(self.function), given, self.arguments), None
-        asked = everything(words, len(given[0])) if masks is None else masks
-        least, most, *left = in_batches(masked_bounds(self.function), [*given, *asked], self.arguments)
+            return *in_batches(bounds_over_boxes(self.function), converted, self.arguments), None
+        asked = everything(words, len(converted[0])) if masks is None else masks
+        least, most, *left = in_batches(masked_bounds(self.function), [*converted, *asked], self.arguments)
         return least, most, np.stack(left)
 
-    def is_inside(self, places: Sequence[NDArray[Any]], masks: Masks | None) -> NDArray[np.bool_]:
-        """Where the function is negative, at places in the coordinates of boxes, axis by axis."""
-        return is_inside(self.function, self.arguments, self.coordinates(places), masks)
+    def is_inside(self, positions: Sequence[NDArray[Any]], masks: Masks | None) -> NDArray[np.bool_]:
+        """Where the function is negative, at positions in the coordinates of boxes, axis by axis."""
+        return is_inside(self.function, self.arguments, self.coordinates(positions), masks)
 
-    def coordinates(self, places: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Places in the coordinates of boxes in those of the function, axis by axis."""
-        points = places if self.view is None else self.view.points(places, self.dtype)
+    def coordinates(self, positions: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Converts positions in the coordinates of boxes to coordinates of the function, axis by axis."""
+        points = positions if self.view is None else self.view.points(positions, self.dtype)
         return [np.ascontiguousarray(axis, self.dtype) for axis in points]
 
 
@@ -181,25 +181,25 @@ class Lattice:
 
     @property
     def blocks(self) -> NDArray[np.int64]:
-        """How many blocks there are along each axis."""
+        """The number of blocks along each axis."""
         return np.array([-(-count // self.block) for count in self.shape], np.int64)
 
     def corner(self, block: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Where blocks begin; exactly where lattice points are, for blocks are a power of two wide."""
+        """The first corners of blocks. They are exactly lattice points, because block widths are powers of two."""
         return self.origin + block * (self.block * self.cell)
 
     def ends(self, axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Where along an axis each block begins, and where the one before each ends."""
+        """Where each block starts along an axis, and where the previous one ends."""
         numbers = np.arange(self.blocks[axis] + 1)
         corners = self.origin[axis] + numbers * (self.block * self.cell[axis])
         return corners, corners
 
 
 @dataclass(frozen=True)
-class Found:
-    """Blocks that a surface may cross, and boxes of blocks that lie inside: (first block, number along each axis).
+class PrunedBlocks:
+    """Blocks that a surface may cross, and boxes of blocks that lie inside: (first block, blocks along each axis).
 
-    `masks` say for each crossed block what the function's sign can depend on there.
+    `masks` contain the choices that can affect the function's sign in each crossed block.
     """
 
     crossed: NDArray[np.int64]
@@ -208,8 +208,8 @@ class Found:
     masks: Masks | None
 
 
-def find_blocks(bounds: Bounded, lattice: Lattice, most: int = MOST_BOXES) -> Found:
-    """The blocks of a lattice that no bounds can rule out, and those that are inside for certain."""
+def find_blocks(bounds: Bounded, lattice: Lattice, most: int = MOST_BOXES) -> PrunedBlocks:
+    """The blocks of a lattice that bounds cannot exclude, and those that are certainly inside."""
     counts = lattice.blocks
     # From at most a few hundred boxes down to single blocks: each level halves the side.
     side = 1
@@ -221,33 +221,33 @@ def find_blocks(bounds: Bounded, lattice: Lattice, most: int = MOST_BOXES) -> Fo
     inside: list[tuple[NDArray[np.int64], int]] = []
     examined = 0
     while True:
-        low, high, masks = _in_pieces(bounds, ends, level, side)
+        low, high, masks = _bounds_in_chunks(bounds, ends, level, side)
         level = _Level(level.columns, masks)
         examined += len(low)
         within = high < 0
         if within.any():
-            inside.append((level.taken(np.flatnonzero(within)).boxes, side))
-        level = level.taken(np.flatnonzero(~(within | (low > 0))))
+            inside.append((level.select(np.flatnonzero(within)).boxes, side))
+        level = level.select(np.flatnonzero(~(within | (low > 0))))
         if side == 1:
-            return Found(level.boxes, inside, examined, level.masks)
-        number = len(level.columns[0]) << len(counts)
-        if number > most:
+            return PrunedBlocks(level.boxes, inside, examined, level.masks)
+        box_count = len(level.columns[0]) << len(counts)
+        if box_count > most:
             raise AssemblyError(
                 "the part is too large for so fine a lattice",
                 where=caller_origin(),
                 expected=f"at most {most:,} boxes of {lattice.block} cells that a surface may cross",
-                found=f"up to {number:,}",
+                found=f"up to {box_count:,}",
                 help="use a larger feature_size, a smaller picture or closer bounds",
             )
         side //= 2
-        level = level.halved(side)
+        level = level.subdivide(side)
         for axis in np.flatnonzero(counts % (2 * side)):
-            level = level.taken(np.flatnonzero(level.columns[axis] < counts[axis]))
+            level = level.select(np.flatnonzero(level.columns[axis] < counts[axis]))
 
 
 @dataclass(frozen=True)
 class _Level:
-    """Boxes of one size: the numbers of their first blocks, axis by axis, and what is looked at in them."""
+    """Boxes of one size: the indices of their first blocks, axis by axis, and their masks."""
 
     columns: list[NDArray[np.int64]]
     masks: Masks | None
@@ -256,34 +256,34 @@ class _Level:
     def boxes(self) -> NDArray[np.int64]:
         return np.stack(self.columns, -1)
 
-    def taken(self, chosen: NDArray[np.int64]) -> _Level:
+    def select(self, chosen: NDArray[np.int64]) -> _Level:
         masks = None if self.masks is None else np.take(self.masks, chosen, axis=1, mode="clip")
         return _Level([np.take(column, chosen, mode="clip") for column in self.columns], masks)
 
-    def halved(self, side: int) -> _Level:
-        """Each box as boxes with half its side, which is now `side`; those of one box stay side by side."""
+    def subdivide(self, side: int) -> _Level:
+        """Splits each box in half along every axis; `side` is the new side. Boxes from one box stay adjacent."""
         axes = len(self.columns)
         steps = np.stack(np.meshgrid(*[[0, side]] * axes, indexing="ij")).reshape(axes, -1)
         columns = [(column[:, None] + step).reshape(-1) for column, step in zip(self.columns, steps, strict=True)]
         return _Level(columns, None if self.masks is None else spread(self.masks, steps.shape[1]))
 
     def sides(self, ends: _Ends, side: int, some: slice) -> list[NDArray[Any]]:
-        found = []
+        pairs = []
         for column, (starts, stops) in zip(self.columns, ends, strict=True):
             first = column[some]
-            found += [np.take(starts, first, mode="clip"), np.take(stops, first + side, mode="clip")]
-        return found
+            pairs += [np.take(starts, first, mode="clip"), np.take(stops, first + side, mode="clip")]
+        return pairs
 
 
 def tight_bounds(
     bounds: Bounded, low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Corners close around where the function is negative between two corners; those themselves where it never is."""
+    """Tight corners around the negative region between two corners, or the corners themselves if there is none."""
     for side in (32, 64):
         margin = (high - low) * 1e-3
         lattice = Lattice(low - margin, (high - low + 2 * margin) / side, (side, side, side), 1)
-        found = find_blocks(bounds, lattice)
-        boxes = [(found.crossed, 1), *found.inside]
+        pruned = find_blocks(bounds, lattice)
+        boxes = [(pruned.crossed, 1), *pruned.inside]
         firsts = [first.min(0) for first, _ in boxes if len(first)]
         if not firsts:
             break
@@ -293,15 +293,15 @@ def tight_bounds(
     return low, high
 
 
-def _in_pieces(
+def _bounds_in_chunks(
     bounds: Bounded, ends: _Ends, level: _Level, side: int
 ) -> tuple[NDArray[Any], NDArray[Any], Masks | None]:
-    """Bounds of boxes, some at a time: memory stays small whatever is left of a level."""
+    """Bounds of boxes in chunks, to limit memory."""
     pieces = []
-    for at in range(0, len(level.columns[0]), _MOST_AT_ONCE):
-        some = slice(at, at + _MOST_AT_ONCE)
-        own = None if level.masks is None else level.masks[:, some]
-        pieces.append(bounds(level.sides(ends, side, some), own))
+    for at in range(0, len(level.columns[0]), _CHUNK):
+        some = slice(at, at + _CHUNK)
+        masks = None if level.masks is None else level.masks[:, some]
+        pieces.append(bounds(level.sides(ends, side, some), masks))
     if len(pieces) == 1:
         return pieces[0]
     if not pieces:

@@ -15,8 +15,8 @@ from livegrad.diagnostics import caller_origin
 from livegrad.implicit.bodies.clipping import close_body
 from livegrad.implicit.bodies.masking import Masks, spread, surface_normals
 from livegrad.implicit.bodies.part import Part
-from livegrad.implicit.bodies.pruning import Bounded, Found, Lattice, Progress, View, find_blocks, silent
-from livegrad.implicit.bodies.thin_chords import Hits, halved, look_between, masks_at, not_hidden
+from livegrad.implicit.bodies.pruning import Bounded, Lattice, Progress, PrunedBlocks, View, find_blocks, silent
+from livegrad.implicit.bodies.thin_chords import Hits, bisect, look_between, masks_at, not_hidden
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.shape_arguments import unit_vector
 
@@ -48,7 +48,7 @@ def render(
     >>> render(ball, size=(32, 24)).shape
     (24, 32, 3)
     """
-    width, height = _checked_size(size, oversample)
+    width, height = _check_size(size, oversample)
     progress("compiling", 0.0)
     part = close_body(part)
     frame = _view_axes(direction)
@@ -60,29 +60,29 @@ def render(
     origin = np.array([-(width - 1) / 2 * pixel, -(height - 1) / 2 * pixel, -reach[2] - pixel])
     lattice = Lattice(origin, np.full(3, pixel), (width, height, depth), _BLOCK)
     bounds = Bounded(part.function, part.arguments, part.element.dtype, view=View(frame, centre))
-    found, hit = _first_inside(bounds, lattice, progress)
+    blocks, hit = _first_inside(bounds, lattice, progress)
     progress("shading", 0.9)
     colors = np.asarray(color, float), np.asarray(background, float)
-    picture = _shaded(part, bounds, frame, lattice, found, hit, *colors)
+    picture = _shade(part, bounds, frame, lattice, blocks, hit, *colors)
     progress("done", 1.0)
     if oversample == 1:
         return picture
     return picture.reshape(height // oversample, oversample, width // oversample, oversample, 3).mean((1, 3))
 
 
-def _checked_size(size: Any, oversample: Any) -> tuple[int, int]:
-    """Width and height of what is drawn, before pixels are taken together."""
-    numbers: list[Any] = [*size, oversample] if isinstance(size, tuple | list) else []
+def _check_size(size: Any, oversample: Any) -> tuple[int, int]:
+    """The width and height before oversampled pixels are averaged."""
+    values: list[Any] = [*size, oversample] if isinstance(size, tuple | list) else []
     most = 1 << 14
-    whole = len(numbers) == 3 and all(isinstance(number, int | np.integer) and number > 0 for number in numbers)
-    if not whole or max(numbers[:2]) * oversample > most:
+    whole = len(values) == 3 and all(isinstance(value, int | np.integer) and value > 0 for value in values)
+    if not whole or max(values[:2]) * oversample > most:
         raise AssemblyError(
             "not a size of a picture",
             where=caller_origin(),
             expected=f"two integers, times oversample up to {most}",
             found=f"{size!r}, oversample {oversample!r}",
         )
-    width, height, scale = map(int, numbers)
+    width, height, scale = map(int, values)
     return width * scale, height * scale
 
 
@@ -100,56 +100,56 @@ def _corners(part: Part) -> NDArray[np.float64]:
     return np.array([[ends[i, 0], ends[j, 1], ends[k, 2]] for i in (0, 1) for j in (0, 1) for k in (0, 1)])
 
 
-def _first_inside(bounds: Bounded, lattice: Lattice, progress: Progress) -> tuple[Found, Hits]:
-    """The blocks that a surface may cross, and what each pixel's ray meets first, between two places on it."""
-    found = find_blocks(bounds, lattice)
-    first = _first_block_inside(found, lattice)
-    order = np.argsort(found.crossed[:, 2], kind="stable")
-    crossed = found.crossed[order] * _BLOCK
+def _first_inside(bounds: Bounded, lattice: Lattice, progress: Progress) -> tuple[PrunedBlocks, Hits]:
+    """The blocks that a surface may cross, and an interval with the first hit of each pixel's ray."""
+    blocks = find_blocks(bounds, lattice)
+    first = _first_block_inside(blocks, lattice)
+    order = np.argsort(blocks.crossed[:, 2], kind="stable")
+    crossed = blocks.crossed[order] * _BLOCK
     for at in range(0, len(crossed), 1 << 14):
-        # Blocks come from front to back: what is hidden already need not be looked at.
+        # Blocks are sorted from front to back, so hidden ones can be skipped.
         some = at + not_hidden(lattice, crossed[at : at + (1 << 14)], first)
-        masks = None if found.masks is None else found.masks[:, order[some]]
+        masks = None if blocks.masks is None else blocks.masks[:, order[some]]
         _look_into_blocks(bounds, lattice, crossed[some], masks, first)
         progress("looking for the surface", 0.1 + 0.8 * min(1.0, (at + (1 << 14)) / len(crossed)))
-    return found, look_between(bounds, lattice, found, first)
+    return blocks, look_between(bounds, lattice, blocks, first)
 
 
 def _look_into_blocks(
     bounds: Bounded, lattice: Lattice, corners: NDArray[np.int64], masks: Masks | None, first: NDArray[np.int64]
 ) -> None:
-    """Writes the layer of the first sample inside to `first`, for all pixels of blocks, given by their first cells."""
+    """Writes the layer of the first sample inside to `first`, for all pixels of blocks. `corners` are first cells."""
     width, height, _ = lattice.shape
     steps = np.arange(_BLOCK)
     shape = (len(corners), _BLOCK, _BLOCK)
     column = np.broadcast_to(corners[:, 0, None, None] + steps[:, None], shape)
     row = np.broadcast_to(corners[:, 1, None, None] + steps, shape)
     layer = corners[:, 2, None] + steps
-    known = (column < width) & (row < height)
-    pixel = np.where(known, column * height + row, 0)
+    visible = (column < width) & (row < height)
+    pixel = np.where(visible, column * height + row, 0)
     flat = first.reshape(-1)
-    before = np.where(known, flat[pixel], 0)
+    before = np.where(visible, flat[pixel], 0)
     seen = np.flatnonzero(layer[:, None, None, :] < before[..., None])
     offsets = np.stack(np.meshgrid(*[steps] * 3, indexing="ij")).reshape(3, -1)
-    places = [
+    positions = [
         (lattice.origin[axis] + (corners[:, axis, None] + offsets[axis]) * lattice.cell[axis]).reshape(-1)[seen]
         for axis in range(3)
     ]
-    own = None if masks is None else spread(masks, _BLOCK**3)[:, seen]
+    sample_masks = None if masks is None else spread(masks, _BLOCK**3)[:, seen]
     inside = np.zeros(len(corners) * _BLOCK**3, bool)
-    inside[seen] = bounds.is_inside(places, own)
+    inside[seen] = bounds.is_inside(positions, sample_masks)
     inside = inside.reshape(*shape, _BLOCK)
     hit = np.nonzero(inside.any(-1))
     np.minimum.at(flat, pixel[hit], corners[hit[0], 2] + inside[hit].argmax(-1))
 
 
-def _first_block_inside(found: Found, lattice: Lattice) -> NDArray[np.int64]:
-    """For each pixel where the first box begins that is inside for certain, or the depth where none is.
+def _first_block_inside(blocks: PrunedBlocks, lattice: Lattice) -> NDArray[np.int64]:
+    """For each pixel, the start of the first box that is certainly inside, or the depth if there is none.
 
     From large boxes to small ones, each level twice as fine.
     """
     width, height, depth = lattice.shape
-    boxes = {side: first for first, side in found.inside}
+    boxes = {side: first for first, side in blocks.inside}
     side = max(boxes, default=1)
     first = np.full(tuple(-(-lattice.blocks[:2] // side)), depth, np.int64)
     while True:
@@ -163,12 +163,12 @@ def _first_block_inside(found: Found, lattice: Lattice) -> NDArray[np.int64]:
         first = first.repeat(2, 0).repeat(2, 1)[:columns, :rows]
 
 
-def _shaded(
+def _shade(
     part: Part,
     bounds: Bounded,
     frame: NDArray[np.float64],
     lattice: Lattice,
-    found: Found,
+    blocks: PrunedBlocks,
     hits: Hits,
     color: NDArray[np.float64],
     background: NDArray[np.float64],
@@ -181,27 +181,27 @@ def _shaded(
             lattice.origin + np.stack([column, row, layer[column, row]], -1) * lattice.cell
             for layer in (hits.front, hits.back)
         )
-        masks = masks_at(lattice, found, column, row, hits.front[column, row])
-        places = front + (back - front) * halved(bounds, front, back, masks)[:, None]
-        coordinates = bounds.coordinates(list(places.T))
+        masks = masks_at(lattice, blocks, column, row, hits.front[column, row])
+        positions = front + (back - front) * bisect(bounds, front, back, masks)[:, None]
+        coordinates = bounds.coordinates(list(positions.T))
         normals = surface_normals(part.function, part.arguments, coordinates, masks).astype(np.float64)
         painted = part.colors(np.stack(coordinates, -1))
-        paint = color if painted is None else srgb_encoded(painted.astype(np.float64))
-        picture[column, row] = _lit(paint, normals, frame)
+        paint = color if painted is None else encode_srgb(painted.astype(np.float64))
+        picture[column, row] = _light(paint, normals, frame)
     return picture.transpose(1, 0, 2)[::-1]
 
 
-def srgb_encoded(linear: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Linear colours, as parts have them, as pictures hold them.
+def encode_srgb(linear: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Encodes linear colours as sRGB.
 
-    >>> srgb_encoded(np.array([0.0, 0.5, 1.0])).round(3)
+    >>> encode_srgb(np.array([0.0, 0.5, 1.0])).round(3)
     array([0.   , 0.735, 1.   ])
     """
     return np.where(linear <= 0.0031308, linear * 12.92, 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055)
 
 
-def _lit(paint: NDArray[np.float64], normals: NDArray[np.float64], frame: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A light from over the left shoulder, a weaker one from the right, and some from everywhere."""
+def _light(paint: NDArray[np.float64], normals: NDArray[np.float64], frame: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A key light from the upper left, a weaker light from the right, and ambient light."""
     right, up, forward = frame
     light = -forward * 0.7 + up * 0.6 - right * 0.45
     fill = -forward * 0.4 + right * 0.8

@@ -12,23 +12,23 @@ _BOXES = 64  # along each axis
 
 
 def sampled_volume(bounds: Bounded, low: NDArray[np.float64], high: NDArray[np.float64], samples: int) -> float:
-    """The volume between two corners where a function is negative, from so many points.
+    """The volume of the negative region between two corners, estimated from `samples` points.
 
-    A body may fill a small part of the box between the corners, and its walls a small part of the body: points are
-    spent only where the surface can be.
+    The body may fill a small part of the box, and its walls a small part of the body, so only blocks that the surface
+    may cross are sampled.
     """
     low, high = tight_bounds(bounds, low, high)
     lattice = Lattice(low, (high - low) / _BOXES, (_BOXES,) * 3, 1)
-    found = find_blocks(bounds, lattice)
+    blocks = find_blocks(bounds, lattice)
     box = float(np.prod(lattice.cell))
-    certain = box * sum(len(first) * width**3 for first, width in found.inside)
-    if not len(found.crossed):
+    certain = box * sum(len(first) * width**3 for first, width in blocks.inside)
+    if not len(blocks.crossed):
         return certain
     index = np.arange(samples)
-    chosen = index * len(found.crossed) // samples
-    # A Kronecker sequence: its error falls with the number of points, that of random points with its root.
+    chosen = index * len(blocks.crossed) // samples
+    # A Kronecker sequence: its error falls with the number of points; that of random points falls with the square root.
     shares = np.stack([np.modf(0.5 + index * _PLASTIC**-power)[0] for power in (1, 2, 3)], -1)
-    points = low + (found.crossed[chosen] + shares) * lattice.cell
-    masks = None if found.masks is None else np.ascontiguousarray(found.masks[:, chosen])
+    points = low + (blocks.crossed[chosen] + shares) * lattice.cell
+    masks = None if blocks.masks is None else np.ascontiguousarray(blocks.masks[:, chosen])
     share = float(bounds.is_inside(list(points.T), masks).mean())
-    return certain + box * len(found.crossed) * share
+    return certain + box * len(blocks.crossed) * share

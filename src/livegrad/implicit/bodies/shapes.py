@@ -44,11 +44,11 @@ __all__ = [
 ]
 
 _VECTOR = Vector(f32, 3)
-_NARROWEST = 1e-30  # a blend whose parameter is 0 divides by this, and not by 0
+_NARROWEST = 1e-30  # a blend width of 0 is replaced by this, to avoid a division by 0
 
 
 def __dir__() -> list[str]:
-    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    """The public names, for completion."""
     return __all__
 
 
@@ -92,7 +92,7 @@ def _number(value: Any) -> Node:
 
 
 def _size(value: Any, what: str) -> Node:
-    """A number that says how large something is: one that is not above 0 leaves nothing of a shape."""
+    """A size as a node. It must be positive, or the shape would be empty."""
     size = _number(value)
     if not isinstance(value, Parameter) and value <= 0:
         raise AssemblyError(f"not a {what}", where=caller_origin(), expected="above 0", found=shown(value))
@@ -145,7 +145,7 @@ class Shape:
         turn = _number(angle)
 
         def rotated(p: Node) -> Node:
-            # Backwards: the point is rotated, not the shape.
+            # The inverse rotation, because the point is rotated, not the shape.
             cosine, sine = ops.cos(turn), -ops.sin(turn)
             along = unit * ops.splat(ops.dot(unit, p) * (1.0 - cosine), type=_VECTOR)
             across = ops.cross(unit, p) * ops.splat(sine, type=_VECTOR)
@@ -181,8 +181,8 @@ class Shape:
         position = input_node(Key("position"), _VECTOR)
         value = self.field(position)
         keys = [node.attribute("key") for node in toposort([value]) if node.op is input_op]
-        found = tuple(key for key in keys if isinstance(key, Parameter))
-        return make_function("shape", [position, *(parameter.node for parameter in found)], [value]), found
+        parameters = tuple(key for key in keys if isinstance(key, Parameter))
+        return make_function("shape", [position, *(parameter.node for parameter in parameters)], [value]), parameters
 
     def part(self, bounds: Any, name: str = "shape") -> Part:
         """Returns the shape as a part within the corners of a box."""
@@ -302,7 +302,7 @@ def union(*shapes: Shape, blend: Number | None = None) -> Shape:
     >>> both.part(((-2, -2, -2), (5, 2, 2)))([[0, 0, 0], [1.5, 0, 0]])
     array([-1. ,  0.5], dtype=float32)
     """
-    return _joined(shapes, ops.min, -1.0, blend)
+    return _join_shapes(shapes, ops.min, -1.0, blend)
 
 
 def intersection(*shapes: Shape, blend: Number | None = None) -> Shape:
@@ -312,7 +312,7 @@ def intersection(*shapes: Shape, blend: Number | None = None) -> Shape:
     >>> lens.part(((-2, -2, -2), (2, 2, 2)))([[0.5, 0, 0], [0, 0, 0]])
     array([-0.5,  0. ], dtype=float32)
     """
-    return _joined(shapes, ops.max, 1.0, blend)
+    return _join_shapes(shapes, ops.max, 1.0, blend)
 
 
 def difference(first: Shape, *others: Shape, blend: Number | None = None) -> Shape:
@@ -332,7 +332,9 @@ def _require_shapes(shapes: Sequence[Any]) -> None:
             raise AssemblyError("not a shape", where=caller_origin(), expected="a Shape", found=type(shape).__name__)
 
 
-def _joined(shapes: Sequence[Shape], choose: Callable[[Node, Node], Node], side: float, blend: Number | None) -> Shape:
+def _join_shapes(
+    shapes: Sequence[Shape], choose: Callable[[Node, Node], Node], side: float, blend: Number | None
+) -> Shape:
     if not shapes:
         raise AssemblyError("nothing to join", where=caller_origin(), expected="at least one shape")
     _require_shapes(shapes)
@@ -344,7 +346,7 @@ def _joined(shapes: Sequence[Shape], choose: Callable[[Node, Node], Node], side:
             value = shape.field(p)
             joined = choose(total, value)
             if width is not None:
-                # A parabola over the width where both are near: smooth, and exact away from there.
+                # A polynomial blend where both fields are close: smooth, and exact elsewhere.
                 near = ops.max(width - ops.abs(total - value), constant(0.0, f32)) / width
                 joined = joined + near * near * width * (0.25 * side)
             total = joined

@@ -18,9 +18,9 @@ from livegrad.implicit.bodies.masking import is_inside, spread
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.pruning import (
     Bounded,
-    Found,
     Lattice,
     Progress,
+    PrunedBlocks,
     find_blocks,
     silent,
 )
@@ -30,10 +30,10 @@ from livegrad.implicit.meshing.thin_walls import find_cells, warn_of_losses
 from livegrad.implicit.nodes.shape_arguments import finite_number
 
 _BLOCK = 16
-_PIXELS = 4  # a side of the blocks that pictures are made of
-_BLOCKS_AT_ONCE = 1 << 16
-_MOST_BLOCKS = 1 << 17  # that a contour may cross: all of them are looked at together
-# Two triangles a cell, by corner (2 * x + y); the corners of each turn to the left.
+_PIXELS = 4  # side of a block of a picture
+_CHUNK = 1 << 16
+_MOST_BLOCKS = 1 << 17  # that a contour may cross: all of them are evaluated together
+# Two triangles per cell, by corner (2 * x + y), counterclockwise.
 _TRIANGLES = ((0, 2, 3), (0, 3, 1))
 _STEPS = np.array([(0, 0), (0, 1), (1, 0), (1, 1)])
 
@@ -108,9 +108,9 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
         finer=feature_size is None,
         most=_MOST_BLOCKS,
     )
-    lattice, found = cells.lattice, cells.found
+    lattice, blocks = cells.lattice, cells.blocks
     progress("following the contour", 0.4)
-    starts, ends = _segments(part, lattice, found, height)
+    starts, ends = _segments(part, lattice, blocks, height)
     if not len(starts) and part.low[2] <= height <= part.high[2]:
         require_to_be_seen(part, limits, part.low[:2], part.high[:2], float(lattice.cell[0]))
     keys, joined = np.unique(np.concatenate([starts, ends]), return_inverse=True)
@@ -118,9 +118,9 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
     progress("joining", 0.9)
     loops = _loops(joined[: len(starts)], joined[len(starts) :], len(keys))
     progress("done", 1.0)
-    made = Slice(float(height), tuple(points[loop] for loop in loops), part.low[:2].copy(), part.high[:2].copy())
-    warn_of_losses("slice", "an area of", made.area(), cells)
-    return made
+    contours = Slice(float(height), tuple(points[loop] for loop in loops), part.low[:2].copy(), part.high[:2].copy())
+    warn_of_losses("slice", "an area of", contours.area(), cells)
+    return contours
 
 
 def _lattice(part: Part, cell: float) -> Lattice:
@@ -128,13 +128,15 @@ def _lattice(part: Part, cell: float) -> Lattice:
     return Lattice(part.low[:2] - 0.75 * cell, np.full(2, cell), tuple(int(c) for c in counts), _BLOCK)
 
 
-def _segments(part: Part, lattice: Lattice, found: Found, height: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    blocks, side = found.crossed, np.arange(_BLOCK + 1)
+def _segments(
+    part: Part, lattice: Lattice, pruned: PrunedBlocks, height: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    blocks, side = pruned.crossed, np.arange(_BLOCK + 1)
     steps = np.stack(np.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
     index = (blocks[:, None] * _BLOCK + steps).reshape(-1, 2)
     points = lattice.origin + index * lattice.cell
     x, y = (np.ascontiguousarray(points[:, axis], part.element.dtype) for axis in range(2))
-    masks = None if found.masks is None else spread(found.masks, (_BLOCK + 1) ** 2)
+    masks = None if pruned.masks is None else spread(pruned.masks, (_BLOCK + 1) ** 2)
     signs = is_inside(part.function, part.arguments, (x, y, np.full_like(x, height)), masks)
     signs = signs.reshape(-1, _BLOCK + 1, _BLOCK + 1)
     corners = np.stack([signs[:, i : i + _BLOCK, j : j + _BLOCK] for i, j in _STEPS], -1)
@@ -147,8 +149,8 @@ def _segments(part: Part, lattice: Lattice, found: Found, height: float) -> tupl
     starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for triangle in _TRIANGLES:
         for turn in range(3):
-            a, b, c = (triangle[(turn + place) % 3] for place in range(3))
-            # One corner inside: from the edge before it to the edge after it, with the corner to the left.
+            a, b, c = (triangle[(turn + offset) % 3] for offset in range(3))
+            # One corner inside: a segment from the edge before it to the edge after it, with the corner on its left.
             one = inside[:, a] & ~inside[:, b] & ~inside[:, c]
             starts.append(_edge(base[one], offsets, a, b))
             ends.append(_edge(base[one], offsets, a, c))
@@ -159,7 +161,7 @@ def _segments(part: Part, lattice: Lattice, found: Found, height: float) -> tupl
 
 
 def _width(lattice: Lattice) -> int:
-    """How many lattice points a column has."""
+    """The number of lattice points in a column."""
     return int(lattice.blocks[1]) * lattice.block + 1
 
 
@@ -185,13 +187,13 @@ def _points(part: Part, lattice: Lattice, keys: NDArray[np.int64], height: float
     return start + step * np.clip(share, 1e-3, 1.0 - 1e-3)[:, None]
 
 
-def _loops(starts: NDArray[np.int64], ends: NDArray[np.int64], number: int) -> list[NDArray[np.int64]]:
-    """Segments joined end to start; every point is the end of one and the start of one."""
-    following = np.full(number, -1, np.int64)
+def _loops(starts: NDArray[np.int64], ends: NDArray[np.int64], point_count: int) -> list[NDArray[np.int64]]:
+    """Joins segments to loops. Every point is the end of one segment and the start of another."""
+    following = np.full(point_count, -1, np.int64)
     following[starts] = ends
     chain = following.tolist()
     loops = []
-    for first in range(number):
+    for first in range(point_count):
         if chain[first] < 0:
             continue
         loop, at = [], first
@@ -221,19 +223,19 @@ def draw_plane(part: Part, height: float = 0.0, *, size: int = 1024, pruned: boo
         filled = part.evaluate(x, y, np.full_like(x, height)) < 0
         return filled.reshape(counts[0], counts[1]).T[::-1]
     lattice = _Pixels(np.zeros(2), np.ones(2), (int(counts[0]), int(counts[1])), _PIXELS, tuple(axes))
-    found = find_blocks(Bounded(part.function, part.arguments, part.element.dtype, height), lattice)
-    filled = _inside_blocks(found, lattice)
+    blocks = find_blocks(Bounded(part.function, part.arguments, part.element.dtype, height), lattice)
+    filled = _inside_blocks(blocks, lattice)
     columns, rows = filled.shape
-    # Four pixels are written as one number.
+    # Four pixels are written as one 32-bit word.
     wide = (filled * np.uint32(0x01010101)).view(bool)[:, None]
     picture = np.broadcast_to(wide, (columns, _PIXELS, rows * _PIXELS)).reshape(columns * _PIXELS, -1)
-    _fill(part, picture, axes, found, height)
+    _fill(part, picture, axes, blocks, height)
     return picture[: counts[0], : counts[1]].T[::-1]
 
 
 @dataclass(frozen=True)
 class _Pixels(Lattice):
-    """A lattice of pixels, whose coordinates are listed: blocks reach from one to another, and not up to the next."""
+    """A lattice of pixels with explicit coordinates: a block ends at its last pixel, not at the next block."""
 
     axes: tuple[NDArray[Any], ...]
 
@@ -242,9 +244,9 @@ class _Pixels(Lattice):
         return tuple(np.take(self.axes[axis], at, mode="clip") for at in (numbers, numbers - 1))  # type: ignore[return-value]
 
 
-def _inside_blocks(found: Found, lattice: Lattice) -> NDArray[np.bool_]:
-    """Which blocks are inside for certain: from large boxes to small ones, each level twice as fine."""
-    boxes = {side: first for first, side in found.inside}
+def _inside_blocks(blocks: PrunedBlocks, lattice: Lattice) -> NDArray[np.bool_]:
+    """The blocks that are certainly inside, from large boxes to small ones, each level twice as fine."""
+    boxes = {side: first for first, side in blocks.inside}
     side = max(boxes, default=1)
     inside = np.zeros(tuple(-(-lattice.blocks // side)), bool)
     while True:
@@ -258,16 +260,18 @@ def _inside_blocks(found: Found, lattice: Lattice) -> NDArray[np.bool_]:
         inside = inside.repeat(2, 0).repeat(2, 1)[:columns, :rows]
 
 
-def _fill(part: Part, picture: NDArray[np.bool_], axes: list[NDArray[Any]], found: Found, height: float) -> None:
-    """Looks at each pixel of some blocks; there are whole blocks only, whatever is shown of them."""
+def _fill(
+    part: Part, picture: NDArray[np.bool_], axes: list[NDArray[Any]], blocks: PrunedBlocks, height: float
+) -> None:
+    """Evaluates each pixel of the crossed blocks. Blocks are always complete, even if they are partly visible."""
     side = np.arange(_PIXELS)
     fours = picture.view(np.uint32)
-    for at in range(0, len(found.crossed), _BLOCKS_AT_ONCE):
-        some = slice(at, at + _BLOCKS_AT_ONCE)
-        column, row = found.crossed[some].T
+    for at in range(0, len(blocks.crossed), _CHUNK):
+        some = slice(at, at + _CHUNK)
+        column, row = blocks.crossed[some].T
         numbers = column[:, None] * _PIXELS + side
         x = np.repeat(np.take(axes[0], numbers, mode="clip"), _PIXELS)
         y = np.repeat(np.take(axes[1], row[:, None] * _PIXELS + side, mode="clip"), _PIXELS, axis=0).reshape(-1)
-        masks = None if found.masks is None else spread(found.masks[:, some], _PIXELS * _PIXELS)
+        masks = None if blocks.masks is None else spread(blocks.masks[:, some], _PIXELS * _PIXELS)
         values = is_inside(part.function, part.arguments, (x, y, np.full_like(x, height)), masks)
         fours[numbers, row[:, None]] = values.reshape(-1, _PIXELS).view(np.uint32).reshape(-1, _PIXELS)

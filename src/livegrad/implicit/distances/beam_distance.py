@@ -33,7 +33,7 @@ _SPHERE, _HEMISPHERE, _BUTT = (float(CAPS.index(cap)) for cap in ("sphere", "hem
 
 @dataclass(frozen=True)
 class BeamTables:
-    """Beams as tensors: boxes of a tree over them (`box_tree`), and ten numbers each: both ends, radii and caps."""
+    """Beams as tensors: the boxes of their tree (`box_tree`), and ten numbers per beam: ends, radii and caps."""
 
     boxes: NDArray[np.floating]
     beams: NDArray[np.floating]
@@ -58,7 +58,7 @@ class BeamTables:
 
 
 def _beams_and_balls(lattice: BeamLattice) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The ends, radii and caps of beams that are long enough; a ball is a beam of no length."""
+    """The ends, radii and caps of beams that are long enough. A ball is a beam of length zero."""
     ends = lattice.vertices[lattice.beams]
     long = np.linalg.norm(ends[:, 1] - ends[:, 0], axis=-1) >= lattice.min_length
     centres = lattice.vertices[lattice.balls]
@@ -86,7 +86,7 @@ def beam_distance(position: Node, boxes: Node, beams: Node) -> Node:
 
 
 def _distance_to_beam(p: Point, beams: Node, beam: Node) -> Node:
-    """The union of a frustum, and of balls where its caps are such; seen in the plane of the axis."""
+    """The union of a frustum and its spherical caps, in the plane of the axis."""
     values = [ops.detach(ops.lookup(beams, beam, constant(index, i32))) for index in range(10)]
     start, end, radii, caps = values[:3], values[3:6], values[6:8], values[8:10]
     axis = ops.make_vector(*[b - a for a, b in zip(start, end, strict=True)])
@@ -104,7 +104,7 @@ def _distance_to_beam(p: Point, beams: Node, beam: Node) -> Node:
 
 
 def _frustum(across: Node, along: Node, height: Node, radii: list[Node], caps: list[Node], balls: list[Node]) -> Node:
-    """The distance to a frustum that ends flat or in half balls: to the nearest piece of its outline."""
+    """The distance to a frustum with flat or hemispherical ends: to the nearest segment of its outline."""
     first, second = radii
     narrowing = second - first
     length = ops.sqrt(height * height + narrowing * narrowing)
@@ -124,7 +124,7 @@ def _frustum(across: Node, along: Node, height: Node, radii: list[Node], caps: l
 
 
 def _size(x: Node) -> Node:
-    """|x| with a slope at zero: a surface has a normal."""
+    """|x| with a nonzero derivative at 0, so that the surface has a normal."""
     return ops.select(x < 0.0, -x, x)
 
 

@@ -22,7 +22,7 @@ Point = tuple[Node, Node, Node]
 
 
 def along_curve(centres: NDArray[np.float64]) -> NDArray[np.int64]:
-    """An order in which neighbours in space are mostly neighbours: by the interleaved bits of the coordinates."""
+    """Morton order: sorts by the interleaved bits of the coordinates, so that neighbours in space are close."""
     low, high = centres.min(0), centres.max(0)
     cells = ((centres - low) / np.maximum(high - low, 1e-300) * 1023.0).astype(np.int64)
     code = np.zeros(len(centres), np.int64)
@@ -32,15 +32,15 @@ def along_curve(centres: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.argsort(code, kind="stable")
 
 
-def leaves_for(number: int) -> int:
-    """How many leaves the complete binary tree over so many things has."""
-    return 1 << (number - 1).bit_length()
+def leaves_for(count: int) -> int:
+    """The number of leaves of the complete binary tree over `count` objects."""
+    return 1 << (count - 1).bit_length()
 
 
 def tree_boxes(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Low and high corner of every tree node, given those of the things; what is padding is empty, infinitely far away.
+    """The low and high corner of every tree node, from those of the objects. Padding is empty and infinitely far.
 
-    Nodes are numbered from 1, the children of k are 2k and 2k + 1; the last ones are the things.
+    Nodes are numbered from 1, the children of k are 2k and 2k + 1; the last nodes are the objects.
     """
     leaves = leaves_for(len(low))
     boxes = np.empty((2 * leaves, 6))
@@ -57,7 +57,7 @@ def tree_boxes(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[n
 
 
 def tree_skips(leaves: int) -> NDArray[np.int32]:
-    """Which node comes after k when nothing below k matters, 0 at the end."""
+    """The next node after k if the subtree of k is skipped; 0 at the end."""
     following = np.arange(2 * leaves, dtype=np.int64) + 1
     while (even := (following % 2 == 0) & (following > 0)).any():
         following[even] //= 2
@@ -69,9 +69,9 @@ def tree_skips(leaves: int) -> NDArray[np.int32]:
 
 
 def find_nearest(leaves: int, least: Callable[[Node], Node], measure: Callable[[Node], Node]) -> Node:
-    """The leaf with the smallest `measure`; `least` gives what no leaf below a tree node comes under.
+    """The leaf with the smallest `measure`; `least` gives a lower bound for all leaves below a tree node.
 
-    The nearer of two children comes first. Those that still wait are bits of a number, from the current level upwards:
+    The nearer of two children comes first. Pending siblings are bits of an integer, from the current level upwards, so
     a complete tree needs no stack.
     """
     one, two, first = constant(1, i32), constant(2, i32), constant(leaves, i32)
@@ -82,7 +82,9 @@ def find_nearest(leaves: int, least: Callable[[Node], Node], measure: Callable[[
     def visit(index: Node, node: Node, waiting: Node, best: Node, chosen: Node) -> tuple[Node, ...]:
         is_leaf = node >= first
         leaf = ops.select(is_leaf, node - first, chosen)
-        measured = ops.make_cond(is_leaf, lambda at, known: measure(at), lambda at, known: known, leaf, best)
+        measured = ops.make_cond(
+            is_leaf, lambda at, best_so_far: measure(at), lambda at, best_so_far: best_so_far, leaf, best
+        )
         nearer = measured < best
         left = ops.select(is_leaf, one, node) * two
         at_left, at_right = least(left), least(left + one)
@@ -90,11 +92,11 @@ def find_nearest(leaves: int, least: Callable[[Node], Node], measure: Callable[[
         goes_down = ~is_leaf & (ops.min(at_left, at_right) < best)
         down = ops.select(swapped, left + one, left)
         also = ops.select(ops.max(at_left, at_right) < best, one, nothing)
-        # Back to the deepest sibling that waits: the lowest bit tells how many levels above.
+        # Return to the deepest pending sibling: the lowest bit gives the number of levels above.
         lowest = ops.bit_and(waiting, -waiting)
-        levels = _bit_number(lowest)
-        found = ops.not_equal(lowest, nothing)
-        back = ops.select(found, ops.bit_xor(ops.shift_right(node, levels), one), nothing)
+        levels = _bit_index(lowest)
+        is_pending = ops.not_equal(lowest, nothing)
+        back = ops.select(is_pending, ops.bit_xor(ops.shift_right(node, levels), one), nothing)
         rest = ops.shift_right(waiting - lowest, levels)
         return (
             ops.select(goes_down, down, back),
@@ -110,18 +112,18 @@ def find_nearest(leaves: int, least: Callable[[Node], Node], measure: Callable[[
     return carried[3]
 
 
-def _bit_number(power: Node) -> Node:
-    """Which bit of a number is set, where one is: each bit of the answer is set for half of all places."""
-    number = constant(0, i32)
+def _bit_index(power: Node) -> Node:
+    """The index of the only set bit: each bit of the index is set for half of the positions."""
+    bit_index = constant(0, i32)
     for bit in range(5):
-        places = sum(1 << place for place in range(31) if place >> bit & 1)
-        is_there = ops.not_equal(ops.bit_and(power, constant(places, i32)), constant(0, i32))
-        number = number + ops.select(is_there, constant(1 << bit, i32), constant(0, i32))
-    return number
+        mask = sum(1 << position for position in range(31) if position >> bit & 1)
+        is_there = ops.not_equal(ops.bit_and(power, constant(mask, i32)), constant(0, i32))
+        bit_index = bit_index + ops.select(is_there, constant(1 << bit, i32), constant(0, i32))
+    return bit_index
 
 
 def _outside(position: Point, boxes: Node, node: Node, axis: int) -> Node:
-    """How far a coordinate is outside of a tree node's box along an axis, negative inside."""
+    """The distance of a coordinate from a tree node's box along an axis, negative inside."""
     low = ops.lookup(boxes, node, constant(axis, i32))
     high = ops.lookup(boxes, node, constant(axis + 3, i32))
     return ops.max(low - position[axis], position[axis] - high)
@@ -139,7 +141,7 @@ def square_to_box(position: Point, boxes: Node, node: Node) -> Node:
 
 
 def distance_to_box(position: Point, boxes: Node, node: Node) -> Node:
-    """The distance to a tree node's box, negative inside: no more than that of whatever is in it."""
+    """The signed distance to a tree node's box: a lower bound for the distance to everything in it."""
     away = [_outside(position, boxes, node, axis) for axis in range(3)]
     nothing = filled(0.0, away[0].type)
     square = sum((ops.max(value, nothing) * ops.max(value, nothing) for value in away[1:]), nothing)

@@ -17,15 +17,15 @@ from livegrad.ops.aggregate import members_of
 from livegrad.passes.interval_rules import Interval
 
 _ROUNDING = 1e-5
-_distances: WeakSet[Function] = WeakSet()  # equal functions are the same distance, whoever made them
+_distances: WeakSet[Function] = WeakSet()  # equal functions are the same distance
 
 
 def distance_call(rule: Callable[..., Node], position: Node, tables: Sequence[Node]) -> Node:
-    """A call of the function that `rule` writes, which is known as a distance from then on."""
+    """Calls the function that `rule` traces to, and registers it as a distance."""
     types = [position.type, *[table.type for table in tables]]
-    made = ops.call(position, *tables, function=trace(rule, *types, name=rule.__name__))
-    _distances.add(made.attribute("function"))
-    return made
+    call = ops.call(position, *tables, function=trace(rule, *types, name=rule.__name__))
+    _distances.add(call.attribute("function"))
+    return call
 
 
 def distance_rules(
@@ -36,7 +36,7 @@ def distance_rules(
 
 
 def _bounds(function: Function, arguments: Sequence[Interval]) -> tuple[Interval, ...]:
-    """The distance at the box's centre, less or more half its diagonal."""
+    """The distance at the box's centre, plus or minus half its diagonal."""
     position, *tables = arguments
     assert isinstance(position.low.type, Vector)
     half = ops.length(position.high - position.low) * 0.5

@@ -23,22 +23,22 @@ def sample_image(function: ImageFunction, position: Node, samples: Node) -> list
     assert isinstance(type, Tensor)
     sheets, rows, columns, _ = (int(size) for size in type.shape)  # type: ignore[arg-type]
     u, v, w = members_of(position)
-    u, v, w = (_tiled(c, style) for c, style in zip((u, v, w), function.tile_styles, strict=True))
-    # Rows run from the back of the stack to its front: v is 0 at the last one.
-    places = [(w, sheets, 2), (1.0 - v, rows, 1), (u, columns, 0)]
+    u, v, w = (_tile(c, style) for c, style in zip((u, v, w), function.tile_styles, strict=True))
+    # Rows run from the back of the stack to its front, so v is 0 at the last row.
+    dimensions = [(w, sheets, 2), (1.0 - v, rows, 1), (u, columns, 0)]
     if function.filter == "nearest":
-        axes = [_nearest(c, size) for c, size, _ in places]
+        axes = [_nearest(c, size) for c, size, _ in dimensions]
     else:
-        axes = [_linear(c, size, function.tile_styles[axis]) for c, size, axis in places]
+        axes = [_linear(c, size, function.tile_styles[axis]) for c, size, axis in dimensions]
     nothing, one = filled(0.0, u.type), filled(1.0, u.type)
-    # Samples lie between 0 and 1, and so does what is between them: saying so bounds the value over a box.
-    sampled = [ops.clamp(_interpolated(samples, axes, channel), nothing, one) for channel in range(4)]
+    # Samples and their interpolations are between 0 and 1. The clamp tells interval bounds so.
+    sampled = [ops.clamp(_interpolate(samples, axes, channel), nothing, one) for channel in range(4)]
     values = [sample * function.scale + function.offset for sample in sampled]
     return [ops.make_vector(*values[:3]), *values]
 
 
-def _tiled(coordinate: Node, style: str) -> Node:
-    """The coordinate moved to the interval from 0 to 1."""
+def _tile(coordinate: Node, style: str) -> Node:
+    """Maps a coordinate to the interval from 0 to 1."""
     if style == "wrap":
         return ops.fract(coordinate)
     if style == "mirror":
@@ -50,33 +50,33 @@ def _index(whole: Node) -> Node:
     return ops.cast(whole, type=i32)
 
 
-def _bounded(whole: Node, size: int) -> Node:
-    """A whole float as one that is an index: a NaN becomes the first."""
+def _clamp_index(whole: Node, size: int) -> Node:
+    """Clamps an integral float to valid indices; NaN becomes 0."""
     last = filled(float(size - 1), whole.type)
     return ops.min(ops.max(filled(0.0, whole.type), whole), last)
 
 
 def _nearest(coordinate: Node, size: int) -> Axis:
-    """The sample whose cell holds the coordinate; on a border the one with the lower index."""
+    """The sample whose cell contains the coordinate; on a border, the one with the lower index."""
     # ceil(x) - 1 is x - 1 on a border, where floor(x) is x.
-    index = _index(_bounded(ops.ceil(ops.detach(coordinate) * float(size)) - 1.0, size))
+    index = _index(_clamp_index(ops.ceil(ops.detach(coordinate) * float(size)) - 1.0, size))
     return index, index, filled(0.0, coordinate.type)
 
 
 def _linear(coordinate: Node, size: int, style: str) -> Axis:
-    """The neighbours among sample centres; beyond the last one the tile style tells which comes next."""
-    place = coordinate * float(size) - 0.5
-    first = ops.floor(place)
-    share = place - first
+    """The neighbouring sample centres. Beyond the last one, the tile style determines the next."""
+    scaled = coordinate * float(size) - 0.5
+    first = ops.floor(scaled)
+    share = scaled - first
     low, high = ops.detach(first), ops.detach(first) + 1.0
     if style == "wrap":
         below = ops.select(low < 0.0, filled(float(size - 1), low.type), low)
         above = ops.select(high >= float(size), filled(0.0, high.type), high)
-        return _index(_bounded(below, size)), _index(_bounded(above, size)), share
-    return _index(_bounded(low, size)), _index(_bounded(high, size)), share
+        return _index(_clamp_index(below, size)), _index(_clamp_index(above, size)), share
+    return _index(_clamp_index(low, size)), _index(_clamp_index(high, size)), share
 
 
-def _interpolated(samples: Node, axes: list[Axis], channel: int) -> Node:
+def _interpolate(samples: Node, axes: list[Axis], channel: int) -> Node:
     def read(*indices: Node) -> Node:
         return ops.lookup(samples, *indices, constant(channel, i32))
 

@@ -33,14 +33,14 @@ from livegrad.ops.aggregate import members_of
 from livegrad.ops.rules import filled
 
 FACE, CORNERS, EDGES = 0, (1, 2, 3), (4, 5, 6)  # the features of a triangle: face, corners a b c, edges ab bc ca
-_NEAR = 16  # roundings of the largest coordinate: so near to the surface no sum tells its sides apart
+_NEAR = 16  # in units of rounding of the largest coordinate: closer to the surface, the sum has no reliable sign
 
 
 @dataclass(frozen=True)
 class MeshTables:
-    """A mesh as tensors, and the function of a position and those tensors that is its distance.
+    """A mesh as tensors, and its distance as a function of a position and these tensors.
 
-    The tree is that of `box_tree`: its last nodes are triangles.
+    The tree is a `box_tree` whose last nodes are triangles.
     """
 
     rule: Callable[..., Node]
@@ -49,7 +49,7 @@ class MeshTables:
     @staticmethod
     def of(mesh: TriangleMesh, element: Scalar, *, signed: bool = True) -> MeshTables:
         require_reach(mesh.vertices, element, "a mesh")
-        vertices, faces = _rounded(mesh, element)
+        vertices, faces = _round_and_merge(mesh, element)
         triangles = vertices[faces]
         area = np.linalg.norm(np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0]), axis=1)
         kept = np.flatnonzero(area > 0)
@@ -72,12 +72,13 @@ class MeshTables:
         return MeshTables(rule, (*((name, table.astype(element.dtype)) for name, table in tables.items()), *skips))
 
 
-def _rounded(mesh: TriangleMesh, element: Scalar) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Vertices as the tables have them, and triangles that look outwards.
+def _round_and_merge(mesh: TriangleMesh, element: Scalar) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Vertices in the precision of the tables, and triangles that face outwards.
 
-    Vertices at one place are one: files often repeat them for each triangle. What has lost a side by that is left out.
+    Coincident vertices are merged, because files often repeat them for each triangle. Triangles that become degenerate
+    are dropped.
     """
-    rounded = mesh.vertices.astype(element.dtype).astype(np.float64) + 0.0  # of two zeros, one
+    rounded = mesh.vertices.astype(element.dtype).astype(np.float64) + 0.0  # turns -0 into +0
     vertices, merged = np.unique(rounded, axis=0, return_inverse=True)
     faces = merged.reshape(-1)[mesh.triangles]
     faces = faces[(faces != np.roll(faces, 1, axis=1)).all(1)]
@@ -86,10 +87,10 @@ def _rounded(mesh: TriangleMesh, element: Scalar) -> tuple[NDArray[np.float64], 
 
 
 def pseudonormals(vertices: NDArray[np.float64], faces: NDArray[np.int64]) -> NDArray[np.float64]:
-    """For each triangle, normals of its face, corners and edges, whose dot product tells inside from outside.
+    """For each triangle, pseudonormals of its face, corners and edges, which give the sign of the distance.
 
-    An edge has the sum of the normals on both sides, a corner the sum weighted by angle: with those the sign of the
-    distance is right at every point next to a mesh that bounds a body, also next to edges.
+    An edge has the sum of the normals on both sides, a corner the sum weighted by angle. With these, the sign is
+    correct at every point near a mesh that bounds a body, including points near edges.
     """
     triangles = vertices[faces]
     normals = _unit(np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0]))
@@ -123,24 +124,24 @@ def unsigned_distance(position: Node, boxes: Node, corners: Node) -> Node:
 
 
 def signed_distance(position: Node, boxes: Node, corners: Node, normals: Node) -> Node:
-    """The distance to the surface, negative inside of it, where that is the boundary of a body."""
+    """The distance to the surface, negative inside, for a mesh that bounds a body."""
     length, along, feature = _by_normals(position, boxes, corners, normals)
     return _signed(length, along, feature, along < 0.0)
 
 
 def distance_by_winding(position: Node, boxes: Node, corners: Node, normals: Node, dipoles: Node, skips: Node) -> Node:
-    """The distance to the nearest triangle, negative where the surface goes around: of any triangles."""
+    """The distance to the nearest triangle, negative where the winding number exceeds one half, for any triangles."""
     length, along, feature = _by_normals(position, boxes, corners, normals)
     x, y, z = (ops.detach(coordinate) for coordinate in members_of(position))
-    number = winding_number((x, y, z), _leaves(corners), skips, corners, dipoles)
+    winding = winding_number((x, y, z), _leaves(corners), skips, corners, dipoles)
     size = ops.max(ops.max(ops.abs(x), ops.abs(y)), ops.abs(z))
     rounding = _NEAR * float(np.finfo(size.type.dtype).eps)  # type: ignore[attr-defined]
     is_near = ops.detach(length) <= size * rounding
-    return _signed(length, along, feature, ops.select(is_near, along < 0.0, number > 0.5))
+    return _signed(length, along, feature, ops.select(is_near, along < 0.0, winding > 0.5))
 
 
 def _by_normals(position: Node, boxes: Node, corners: Node, normals: Node) -> tuple[Node, Node, Node]:
-    """The distance to the nearest triangle, the way there along its pseudonormal, and the feature it leads to."""
+    """The distance to the nearest triangle, the offset along its pseudonormal, and the nearest feature."""
     offset, feature, triangle = _nearest(position, boxes, corners)
     base = feature * constant(3, i32)
     normal = tuple(ops.detach(ops.lookup(normals, triangle, base + constant(axis, i32))) for axis in range(3))
@@ -148,19 +149,19 @@ def _by_normals(position: Node, boxes: Node, corners: Node, normals: Node) -> tu
 
 
 def _signed(length: Node, along: Node, feature: Node, inside: Node) -> Node:
-    # Over a face the distance is the height above its plane, which has a slope also on the surface itself.
+    # Over a face, the distance is the height above its plane, which is differentiable on the surface too.
     is_face = ops.equal(feature, constant(FACE, i32))
     size = ops.select(is_face, ops.select(along < 0.0, -along, along), length)
     return ops.select(inside, -size, size)
 
 
 def _nearest(position: Node, boxes: Node, corners: Node) -> tuple[Point, Node, Node]:
-    """From the closest point of the mesh to the position; the feature it lies on; the triangle."""
+    """The offset from the closest point of the mesh, its feature, and its triangle."""
     x, y, z = members_of(position)
     still = (ops.detach(x), ops.detach(y), ops.detach(z))
     triangle = _search(still, boxes, corners)
     closest, feature = _closest_on_triangle(still, _corners_of(corners, triangle))
-    # The closest point moves along the surface, at a right angle to the offset: it adds nothing to the derivative.
+    # The closest point moves along the surface, orthogonal to the offset, so it does not affect the derivative.
     offset = (x - closest[0], y - closest[1], z - closest[2])
     return offset, feature, triangle
 
@@ -216,7 +217,7 @@ def _closest_on_triangle(p: Point, corners: tuple[Point, Point, Point]) -> tuple
     total = va + vb + vc
     along_ab, along_ac = share(d1, d1 - d3), share(d2, d2 - d6)
     along_bc = share(d4 - d3, (d4 - d3) + (d5 - d6))
-    # From the region that is asked last to the one that is asked first.
+    # In increasing priority.
     regions = (
         ((va <= 0.0) & (d4 >= d3) & (d5 >= d6), one - along_bc, along_bc, EDGES[1]),
         ((vb <= 0.0) & (d2 >= 0.0) & (d6 <= 0.0), nothing, along_ac, EDGES[2]),
@@ -226,8 +227,8 @@ def _closest_on_triangle(p: Point, corners: tuple[Point, Point, Point]) -> tuple
         ((d1 <= 0.0) & (d2 <= 0.0), nothing, nothing, CORNERS[0]),
     )
     v, w, feature = share(vb, total), share(vc, total), constant(FACE, i32)
-    for inside, region_v, region_w, number in regions:
+    for inside, region_v, region_w, region_feature in regions:
         v, w = ops.select(inside, region_v, v), ops.select(inside, region_w, w)
-        feature = ops.select(inside, constant(number, i32), feature)
+        feature = ops.select(inside, constant(region_feature, i32), feature)
     closest = tuple(start + v * first + w * second for start, first, second in zip(a, ab, ac, strict=True))
     return closest, feature  # type: ignore[return-value]

@@ -18,22 +18,22 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import i32
 from livegrad.ops.rules import filled
 
-_REACH = 2.0  # radii of a group within which its triangles are looked at
+_REACH = 2.0  # closer than this many radii, a group is not approximated by a dipole
 
 
 def tree_dipoles(triangles: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
-    """For every node of the tree over triangles seven numbers: its centre, its area vector, the square of its reach.
+    """Seven numbers for every node of the tree over triangles: its centre, its area vector, the square of its reach.
 
-    What is padding has no area and no reach.
+    Padding nodes have zero area and zero reach.
     """
     areas = np.zeros((2 * leaves, 3))
-    weighted = np.zeros((2 * leaves, 4))  # the sum of centres by area, and of areas
-    number = len(triangles)
+    weighted = np.zeros((2 * leaves, 4))  # the area-weighted sum of centres, and the sum of areas
+    count = len(triangles)
     vectors = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0]) / 2
     size = np.maximum(np.linalg.norm(vectors, axis=1), 1e-300)
-    areas[leaves : leaves + number] = vectors
-    weighted[leaves : leaves + number, :3] = triangles.mean(1) * size[:, None]
-    weighted[leaves : leaves + number, 3] = size
+    areas[leaves : leaves + count] = vectors
+    weighted[leaves : leaves + count, :3] = triangles.mean(1) * size[:, None]
+    weighted[leaves : leaves + count, 3] = size
     first = leaves
     while first > 1:
         for table in (areas, weighted):
@@ -45,7 +45,7 @@ def tree_dipoles(triangles: NDArray[np.float64], leaves: int) -> NDArray[np.floa
 
 
 def _radii(triangles: NDArray[np.float64], centres: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
-    """How far the corners below each node of the tree are from its centre, at most."""
+    """The largest distance of the corners below each tree node from its centre."""
     radii = np.zeros(2 * leaves)
     node = leaves + np.arange(len(triangles))
     while node[0]:
@@ -59,16 +59,16 @@ def _radii(triangles: NDArray[np.float64], centres: NDArray[np.float64], leaves:
 
 
 def winding_number(position: Point, leaves: int, skips: Node, corners: Node, dipoles: Node) -> Node:
-    """About 1 inside of a closed surface that looks outwards, 0 outside; what is between is near a gap."""
+    """About 1 inside a closed surface that faces outwards, about 0 outside, and between these near a gap."""
     nothing = filled(0.0, position[0].type)
 
     def visit(index: Node, node: Node, total: Node) -> tuple[Node, Node]:
-        row = [ops.lookup(dipoles, node, constant(place, i32)) for place in range(7)]
+        row = [ops.lookup(dipoles, node, constant(column, i32)) for column in range(7)]
         away = _minus((row[0], row[1], row[2]), position)
         square = _dot(away, away)
         is_far = square > row[6]
         is_leaf = node >= constant(leaves, i32)
-        # Far away a group of triangles is a dipole: area along the way, over the cube of the distance.
+        # Far away, a group of triangles is a dipole: area vector · offset / distance³.
         dipole = _dot(away, (row[3], row[4], row[5])) / (square * ops.sqrt(square))
         leaf = ops.select(is_leaf, node - constant(leaves, i32), constant(0, i32))
         near = ops.make_cond(
@@ -87,8 +87,8 @@ def winding_number(position: Point, leaves: int, skips: Node, corners: Node, dip
 
 
 def _solid_angle(position: Point, corners: Node, triangle: Node) -> Node:
-    """The solid angle of a triangle as seen from a point, positive where its back is seen (van Oosterom, Strackee)."""
-    values = [ops.lookup(corners, triangle, constant(place, i32)) for place in range(9)]
+    """The solid angle of a triangle seen from a point, positive from its back (van Oosterom and Strackee)."""
+    values = [ops.lookup(corners, triangle, constant(column, i32)) for column in range(9)]
     a, b, c = (_minus((values[k], values[k + 1], values[k + 2]), position) for k in (0, 3, 6))
     la, lb, lc = (ops.sqrt(_dot(side, side)) for side in (a, b, c))
     across = a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]

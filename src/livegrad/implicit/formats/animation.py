@@ -36,24 +36,24 @@ def save_animation(pictures: Sequence[Any], path: str | os.PathLike[str], *, fra
     if not 0 < len(frames) <= _MOST_FRAMES or len({frame.shape for frame in frames}) != 1 or frames_per_second <= 0:
         raise FormatError(
             "these pictures cannot form an animation",
-            expected="at least one, all of one size (rows, columns, 3), and a positive number a second",
-            found=f"{len(frames)} pictures, {frames_per_second} a second",
+            expected="at least one picture, all of one size (rows, columns, 3), and a positive frame rate",
+            found=f"{len(frames)} pictures at {frames_per_second} frames per second",
         )
     height, width, _ = frames[0].shape
     with ThreadPoolExecutor() as pool:  # zlib lets other threads run
         packed = list(pool.map(lambda frame: zlib.compress(filtered_rows(frame), 6), frames))
     parts = [SIGNATURE, chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))]
     parts.append(chunk(b"acTL", struct.pack(">II", len(frames), 0)))
-    number = 0
+    sequence_number = 0
     for index, data in enumerate(packed):
-        shown = (number, width, height, 0, 0, 100, round(frames_per_second * 100), 0, 0)
+        shown = (sequence_number, width, height, 0, 0, 100, round(frames_per_second * 100), 0, 0)
         parts.append(chunk(b"fcTL", struct.pack(">IIIIIHHBB", *shown)))
-        number += 1
+        sequence_number += 1
         if index == 0:
             parts.append(chunk(b"IDAT", data))
         else:
-            parts.append(chunk(b"fdAT", struct.pack(">I", number) + data))
-            number += 1
+            parts.append(chunk(b"fdAT", struct.pack(">I", sequence_number) + data))
+            sequence_number += 1
     write_atomically(path, b"".join([*parts, chunk(b"IEND", b"")]))
 
 
@@ -65,7 +65,7 @@ def _bytes_of(picture: Any) -> NDArray[np.uint8]:
 
 
 def filtered_rows(pixels: NDArray[np.uint8]) -> bytes:
-    """The rows of a picture as a PNG file packs them: each by the filter that leaves the smallest numbers."""
+    """The rows of a picture after PNG filtering, each with the filter that gives the smallest values."""
     height, _, channels = pixels.shape
     rows = pixels.reshape(height, -1)
     left, above, corner = np.zeros_like(rows), np.zeros_like(rows), np.zeros_like(rows)
@@ -73,7 +73,7 @@ def filtered_rows(pixels: NDArray[np.uint8]) -> bytes:
     above[1:] = rows[:-1]
     corner[1:, channels:] = rows[:-1, :-channels]
     tried = np.stack([rows, rows - left, rows - above, rows - _paeth(left, above, corner)])
-    sizes = np.minimum(tried, 0 - tried).sum(-1, dtype=np.int64)  # as signed numbers, without their sign
+    sizes = np.minimum(tried, 0 - tried).sum(-1, dtype=np.int64)  # absolute values, as signed numbers
     chosen = sizes.argmin(0)
     kinds = np.array([0, 1, 2, 4], np.uint8)[chosen]
     return np.concatenate([kinds[:, None], tried[chosen, np.arange(height)]], axis=1).tobytes()

@@ -10,7 +10,7 @@ from livegrad.diagnostics import file_error, missing_folder
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Puts `data` into the file; whoever reads it meanwhile sees the old content or the new, never a part.
+    """Writes `data` to the file. Concurrent readers see the old content or the new, never a part of it.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_atomically(Path(folder) / "a.txt", b"whole")
@@ -22,14 +22,14 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
         raise missing_folder(target.parent)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:  # who reads it knows the target, not the name that it has meanwhile
+    except OSError as error:  # the user knows the target, not the temporary name
         raise file_error(error, target, "write to another place") from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        # A temporary file is for its owner alone; the target gets what any new file would.
+        # A temporary file is private to its owner; the target gets the permissions of any new file.
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)

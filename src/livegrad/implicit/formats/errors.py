@@ -18,20 +18,20 @@ class FormatError(LivegradError):
 
 
 class _MissingFormatFile(FormatError, MissingFileError):
-    """A file to be read that is not there."""
+    """A file to read does not exist."""
 
 
 def unreadable(path: str | os.PathLike[str], error: OSError) -> FormatError:
-    """The error of a reader that the system does not let read.
+    """The error for a file that cannot be read.
 
     >>> str(unreadable("box.stl", FileNotFoundError(2, "No such file or directory")))
     'there is no file `box.stl`; check the path'
     """
     if not isinstance(error, FileNotFoundError):
         return FormatError(f"cannot read `{os.fspath(path)}`: {error.strerror or error}")
-    made = _MissingFormatFile(f"there is no file `{os.fspath(path)}`", help="check the path")
-    made.errno, made.strerror, made.filename = error.errno, error.strerror, os.fspath(path)
-    return made
+    missing = _MissingFormatFile(f"there is no file `{os.fspath(path)}`", help="check the path")
+    missing.errno, missing.strerror, missing.filename = error.errno, error.strerror, os.fspath(path)
+    return missing
 
 
 class FormatWarning(UserWarning):

@@ -20,7 +20,7 @@ _ENCRYPTED = 1  # a bit of an entry's flags
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a file may ask for before it is refused; raise these for files that you trust.
+    """Limits for files. A file that exceeds them is rejected; raise them for files that you trust.
 
     >>> Limits().part_bytes
     268435456
@@ -30,7 +30,7 @@ class Limits:
     package_bytes: int = 1 << 30
     parts: int = 65536
     depth: int = 64
-    elements: int = 1 << 21  # of a document, but for rows: each takes half a kilobyte
+    elements: int = 1 << 21  # of a document, without rows: each takes half a kilobyte
     rows: int = 1 << 24  # vertices and triangles
     samples: int = 1 << 27  # of an image stack
 
@@ -67,9 +67,9 @@ class Package:
     def __exit__(self, *exception: object) -> None:
         self._archive.close()
 
-    def warn(self, message: str, place: TextOrigin) -> None:
-        """Keeps a warning, for whoever opened the package to give."""
-        self.warnings.append(f"{message} ({place})")
+    def warn(self, message: str, where: TextOrigin) -> None:
+        """Records a warning, which the opener of the package issues."""
+        self.warnings.append(f"{message} ({where})")
 
     def has(self, name: str) -> bool:
         return name.lstrip("/") in self._entries
@@ -80,16 +80,16 @@ class Package:
         if entry is None:
             raise FormatError(f"`{self.name}` has no part `{name}`")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FormatError(f"part `{name}` of `{self.name}` is packed in a way that no 3MF file may use")
+            raise FormatError(f"part `{name}` of `{self.name}` has a compression that 3MF does not allow")
         if entry.flag_bits & _ENCRYPTED:
-            raise FormatError(f"part `{name}` of `{self.name}` is encrypted, which no part of a 3MF file may be")
+            raise FormatError(f"part `{name}` of `{self.name}` is encrypted, which 3MF does not allow")
         limit = min(self.limits.part_bytes, self.limits.package_bytes - self.read_so_far)
         try:
             with self._archive.open(entry) as part:
-                # Not by the size that the directory states: that is what the file says of itself.
+                # The size in the zip directory is not trusted.
                 data = part.read(limit + 1)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
-            # A ValueError is a name that is no text; a RuntimeError one that is packed in an unknown way.
+            # A ValueError means an undecodable name, a RuntimeError an unsupported compression.
             raise FormatError(f"part `{name}` of `{self.name}` is damaged: {error}") from None
         if len(data) > limit:
             raise FormatError(f"part `{name}` of `{self.name}` is too large", expected=f"at most {limit} bytes")
@@ -98,7 +98,7 @@ class Package:
 
 
 def write_package(path: str | os.PathLike[str], parts: Mapping[str, bytes]) -> None:
-    """A zip file with these parts, written whole or not at all; the same parts give the same bytes."""
+    """Writes a zip file with these parts atomically. The same parts give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in parts.items():

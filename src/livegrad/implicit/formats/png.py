@@ -48,7 +48,7 @@ def read_png(data: bytes, *, most_samples: int = 1 << 27) -> tuple[NDArray[np.ui
 
 
 def _chunks(data: bytes) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    chunks: dict[str, bytes] = {}
     position = len(SIGNATURE)
     while position + 12 <= len(data):
         (size,) = struct.unpack(">I", data[position : position + 4])
@@ -57,10 +57,10 @@ def _chunks(data: bytes) -> dict[str, bytes]:
         if len(body) != size or len(check) != 4 or struct.unpack(">I", check)[0] != zlib.crc32(kind + body):
             raise FormatError("a damaged PNG file", found=f"a wrong {kind!r} chunk")
         name = kind.decode("latin-1")
-        found[name] = found.get(name, b"") + body
+        chunks[name] = chunks.get(name, b"") + body
         position = end + 4
         if name == "IEND":
-            return found
+            return chunks
     raise FormatError("a truncated PNG file")
 
 
@@ -94,7 +94,7 @@ def _sub(line: NDArray[np.uint8], above: NDArray[np.uint8], step: int) -> NDArra
 
 
 def _by_byte(line: NDArray[np.uint8], above: NDArray[np.uint8], step: int, predict: Any) -> NDArray[np.uint8]:
-    out = [0] * (len(line) + step)  # `step` zeros stand to the left of the first pixel
+    out = [0] * (len(line) + step)  # with `step` zeros to the left of the first pixel
     up = [0] * step + above.tolist()
     for index, value in enumerate(line.tolist()):
         out[index + step] = (value + predict(out[index], up[index + step], up[index])) & 255
@@ -134,8 +134,8 @@ def _resolve_palette(indices: NDArray[np.uint16], chunks: dict[str, bytes]) -> N
     colours = palette.reshape(-1, 3).astype(np.uint16)
     if "tRNS" in chunks:
         alpha = np.full((len(colours), 1), 255, np.uint16)
-        given = np.frombuffer(chunks["tRNS"], np.uint8)[: len(colours)]
-        alpha[: len(given), 0] = given
+        transparency = np.frombuffer(chunks["tRNS"], np.uint8)[: len(colours)]
+        alpha[: len(transparency), 0] = transparency
         colours = np.concatenate([colours, alpha], axis=1)
     return colours[indices]
 
@@ -159,7 +159,7 @@ def write_png(pixels: Any, depth: int = 8) -> bytes:
 
 
 def chunk(kind: bytes, body: bytes) -> bytes:
-    """One piece of a PNG file: its length, its kind, what is in it, and a check of both."""
+    """One chunk of a PNG file: its length, its kind, its content, and a checksum."""
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
@@ -184,7 +184,7 @@ _ONE_STEP = 1.0 / 255.0
 
 
 def bytes_of_picture(picture: Any) -> NDArray[np.uint8]:
-    """Values from 0 to 1 as bytes from 0 to 255; bytes as they are. Warns of what is lost by more than one step.
+    """Converts values from 0 to 1 to bytes; bytes are returned unchanged. Warns about losses of more than one step.
 
     >>> bytes_of_picture([[0.0, 0.5, 1.0]]).tolist()
     [[0, 128, 255]]
@@ -200,10 +200,10 @@ def bytes_of_picture(picture: Any) -> NDArray[np.uint8]:
     exact = values.astype(np.float64)
     missing = int(np.count_nonzero(np.isnan(exact)))
     if missing:
-        warn_caller(f"{missing} of {exact.size} values of the picture are no numbers: they are black", FormatWarning)
+        warn_caller(f"{missing} of {exact.size} values of the picture are NaN and become black", FormatWarning)
     if exact.size > missing and (np.nanmin(exact) < -_ONE_STEP or np.nanmax(exact) > 1.0 + _ONE_STEP):
         low, high = np.nanmin(exact), np.nanmax(exact)
-        what = f"the picture has values from {low:.4g} to {high:.4g}, which are cut off at 0 and 1"
+        what = f"the picture has values from {low:.4g} to {high:.4g}, which are clipped to 0 and 1"
         help = "divide it by 255" if high > 2.0 else "scale it, or clip it: lg.clip(picture, 0.0, 1.0)"
         warn_caller(f"{what}; {help}", FormatWarning)
     return np.rint(np.clip(np.nan_to_num(exact), 0.0, 1.0) * 255.0).astype(np.uint8)

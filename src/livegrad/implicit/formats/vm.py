@@ -53,7 +53,7 @@ _OPS: dict[str, tuple[int, Callable[..., Node]]] = {
 
 
 def parse_vm(text: str, name: str = "shape", *, element: Scalar = f32) -> Function:
-    """The function that a tape computes, of a position; the last line is its value.
+    """The function of position that a tape computes; the last line is its value.
 
     >>> parse_vm("x var-x\\none const 1\\nd sub x one")
     <function shape(vec<f32, 3>) -> f32>
@@ -62,45 +62,45 @@ def parse_vm(text: str, name: str = "shape", *, element: Scalar = f32) -> Functi
     coordinates = members_of(position)
     values: dict[str, Node] = {}
     last: Node | None = None
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split("#", 1)[0].split()
-        if not words:
+    for line_number, line in enumerate(text.splitlines(), 1):
+        fields = line.split("#", 1)[0].split()
+        if not fields:
             continue
-        place = TextOrigin(name, number)
-        if len(words) < 2 or words[0] in values:
-            raise FormatError("not a line of a tape", where=place, expected="`name op operands`", found=line[:60])
-        last = values[words[0]] = _value(words[1], words[2:], values, coordinates, element, place)
+        where = TextOrigin(name, line_number)
+        if len(fields) < 2 or fields[0] in values:
+            raise FormatError("not a line of a tape", where=where, expected="`name op operands`", found=line[:60])
+        last = values[fields[0]] = _value(fields[1], fields[2:], values, coordinates, element, where)
     if last is None:
         raise FormatError(f"`{name}` is empty")
     return make_function(name, [position], [last])
 
 
 def _value(
-    op: str, operands: list[str], values: dict[str, Node], coordinates: list[Node], element: Scalar, place: TextOrigin
+    op: str, operands: list[str], values: dict[str, Node], coordinates: list[Node], element: Scalar, where: TextOrigin
 ) -> Node:
     if op == "const":
-        return constant(_number(operands, place), element)
+        return constant(_number(operands, where), element)
     if op in _VARIABLES and not operands:
         return coordinates[_VARIABLES[op]]
-    known = _OPS.get(op)
-    if known is None:
-        raise FormatError(f"no operation `{op[:40]}`", where=place, expected=", ".join(sorted(_OPS)))
-    if len(operands) != known[0]:
-        raise FormatError(f"`{op}` takes {known[0]} operands", where=place, found=str(len(operands)))
+    rule = _OPS.get(op)
+    if rule is None:
+        raise FormatError(f"no operation `{op[:40]}`", where=where, expected=", ".join(sorted(_OPS)))
+    if len(operands) != rule[0]:
+        raise FormatError(f"`{op}` takes {rule[0]} operands", where=where, found=str(len(operands)))
     missing = [operand for operand in operands if operand not in values]
     if missing:
-        raise FormatError(f"`{missing[0][:40]}` is used before it is defined", where=place)
-    return known[1](*[values[operand] for operand in operands])
+        raise FormatError(f"`{missing[0][:40]}` is used before it is defined", where=where)
+    return rule[1](*[values[operand] for operand in operands])
 
 
-def _number(operands: list[str], place: TextOrigin) -> float:
+def _number(operands: list[str], where: TextOrigin) -> float:
     try:
         (text,) = operands
         value = float(np.float32(text))
     except (ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
-        raise FormatError("not a constant", where=place, found=" ".join(operands)[:60])
+        raise FormatError("not a constant", where=where, found=" ".join(operands)[:60])
     return value
 
 

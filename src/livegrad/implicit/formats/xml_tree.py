@@ -22,7 +22,7 @@ _NO_PREFIXES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(slots=True)
 class Rows:
-    """Vertices or triangles as plain text: their numbers, and what they have besides."""
+    """Vertices or triangles as plain text: their numbers, and other attributes."""
 
     numbers: list[tuple[str, ...]] = field(default_factory=list)
     properties: set[tuple[str | None, ...]] = field(default_factory=set)  # pid, p1, p2, p3 of rows that have any
@@ -31,7 +31,7 @@ class Rows:
 
 @dataclass(slots=True)
 class Element:
-    """One element: namespace and name, attributes (those without a namespace by their bare name), children, line."""
+    """One element: namespace, name, attributes (without a namespace: by bare name), children and line."""
 
     namespace: str
     name: str
@@ -45,21 +45,21 @@ class Element:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The numbers of the vertices or triangles in it."""
+        """The numbers of the vertices or triangles inside it."""
         return [] if self.table is None else self.table.numbers
 
     @property
     def row_properties(self) -> set[tuple[str | None, ...]]:
-        """What the rows refer to: pid, p1, p2, p3, of those that have any."""
+        """The properties of rows that have any: pid, p1, p2, p3."""
         return set() if self.table is None else self.table.properties
 
     @property
     def row_attributes(self) -> set[str]:
-        """The names of all attributes of rows that have more than their numbers."""
+        """The names of the additional attributes of rows."""
         return set() if self.table is None else self.table.attributes
 
     @property
-    def place(self) -> TextOrigin:
+    def location(self) -> TextOrigin:
         return TextOrigin(self.file, self.line)
 
     def child(self, name: str) -> Element | None:
@@ -71,10 +71,10 @@ class Element:
         return (child for child in self.children if child.name == name)
 
     def attribute(self, vocabulary: str, name: str) -> str | None:
-        """An attribute from the namespace of another vocabulary, by a word in the namespace."""
+        """An attribute in the namespace of another vocabulary."""
         for key, value in self.attributes.items():
-            namespace, _, own = key.rpartition(" ")
-            if own == name and f"/{vocabulary}/" in namespace:
+            namespace, _, local_name = key.rpartition(" ")
+            if local_name == name and f"/{vocabulary}/" in namespace:
                 return value
         return None
 
@@ -89,10 +89,10 @@ class Element:
 
     def error(self, what: str, **facts: str) -> FormatError:
         """An error that points at this element."""
-        return FormatError(f"<{self.name}>: {what}", where=self.place, **facts)
+        return FormatError(f"<{self.name}>: {what}", where=self.location, **facts)
 
     def require(self, attribute: str) -> str:
-        """An attribute that must be there."""
+        """A required attribute."""
         value = self.attributes.get(attribute)
         if value is None:
             raise self.error(f"attribute `{attribute}` is missing")
@@ -138,7 +138,7 @@ class _Parser:
         return self.root
 
     def refuse(self, *_: object) -> None:
-        # Document types bring entities, which bring files of the reader's machine and bombs.
+        # Document types allow entities, which can read local files or expand without limit.
         raise FormatError("a document type is not allowed", where=self.here())
 
     def declare(self, version: str, encoding: str | None, standalone: int) -> None:
@@ -163,13 +163,13 @@ class _Parser:
         self.count += 1
         if self.count > self.limits.elements:
             raise FormatError("too many elements", where=self.here(), expected=f"at most {self.limits.elements}")
-        made = Element(namespace, name, attributes, self.parser.CurrentLineNumber, self.file)
+        element = Element(namespace, name, attributes, self.parser.CurrentLineNumber, self.file)
         if self.open:
-            self.open[-1].children.append(made)
+            self.open[-1].children.append(element)
         else:
-            self.root = made
-            made.prefixes = self.prefixes
-        self.open.append(made)
+            self.root = element
+            element.prefixes = self.prefixes
+        self.open.append(element)
 
     def row(self, parent: Element, name: str, keys: tuple[str, ...], attributes: dict[str, str]) -> None:
         self.rows += 1

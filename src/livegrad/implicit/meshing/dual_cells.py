@@ -20,15 +20,15 @@ from livegrad.implicit.nodes.errors import AssemblyError
 
 Indices = NDArray[np.integer[Any]]
 
-# A corner of a cell is 4 x + 2 y + z. Its edges along axis d are numbered 4 d + 2 a + b, where a and b are the places
-# along the two axes that follow d.
+# A corner of a cell is 4 x + 2 y + z. Its edges along axis d are numbered 4 d + 2 a + b, where a and b (0 or 1) are the
+# coordinates along the two axes that follow d.
 _BITS = (4, 2, 1)
-_AROUND = ((0, 0), (1, 0), (1, 1), (0, 1))  # the cells around an edge, turning to the left as seen from its end
+_AROUND = ((0, 0), (1, 0), (1, 1), (0, 1))  # the cells around an edge, counterclockwise as seen from its end
 
 
 @dataclass(frozen=True)
 class CrossedCells:
-    """Cells whose corners differ in sign, by index; bit k of `code` says that corner k is inside."""
+    """Cells whose corners differ in sign, by index; bit k of `code` is set if corner k is inside."""
 
     cells: Indices
     code: NDArray[np.uint8]
@@ -36,16 +36,16 @@ class CrossedCells:
 
 @dataclass(frozen=True)
 class Faces:
-    """Faces with four corners each, as four rows: in the order that turns to the left as seen from outside.
+    """Quadrilateral faces as four rows of corners, counterclockwise as seen from outside.
 
-    Those around lattice edges along x come first, then y and z, `numbers` of each; face k surrounds the edge that
-    starts at point `start[k]`. `cells` has the cell of each vertex, and `edges` the numbers of the faces around it,
-    from 1, by the cell's twelve edges; 0 where none is.
+    Those around lattice edges along x come first, then y and z, `counts` of each; face k surrounds the edge that starts
+    at point `start[k]`. `cells` has the cell of each vertex, and `edges` the 1-based index of the face around each of
+    the cell's twelve edges, or 0.
     """
 
     corners: NDArray[np.int32]
     start: Indices
-    numbers: tuple[int, ...]
+    counts: tuple[int, ...]
     cells: Indices
     edges: NDArray[np.int32]
 
@@ -58,7 +58,7 @@ def edge_ends(edge: int) -> tuple[int, int]:
 
 
 def _side_edges(side: int) -> list[int]:
-    """The edges of a cell's side (2 axis + 0 or 1) in the order in which they follow each other around it."""
+    """The edges of a cell's side (2 axis + 0 or 1), in cyclic order."""
     axis, far = side // 2, side % 2
     first, second = (axis + 1) % 3, (axis + 2) % 3
     round_trip = [(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)]
@@ -72,9 +72,10 @@ _SIDES = [_side_edges(side) for side in range(6)]
 
 @cache
 def loops_of(code: int, turned: int = 0) -> tuple[tuple[int, ...], int]:
-    """For each edge of a cell the loop that it is on, or -1; and the sides where one loop passes twice, as bits.
+    """The loop of each edge of a cell, or -1; and a bit mask of the sides that one loop crosses twice.
 
-    Where a side's corners take turns, its inside corners are kept apart, or joined on the sides in `turned`.
+    On a side with alternating corners (the ambiguous case), the inside corners are separated, or joined if the side is
+    in `turned`.
     """
     crossed = [(code >> low & 1) != (code >> high & 1) for low, high in map(edge_ends, range(12))]
     joined = list(range(12))
@@ -110,22 +111,22 @@ class _Rows:
         extent = cells.max(0, initial=0).astype(np.int64) + 2
         self._strides = (int(extent[1] * extent[2]), int(extent[2]), 1)
         keys = (cells[:, 0] * extent[1] + cells[:, 1]) * extent[2] + cells[:, 2]  # in 64 bits, as the extent
-        # Neighbours of rows that follow each other follow each other, too: that makes finding them quick.
+        # Neighbours of consecutive rows are consecutive too, which makes the search fast.
         order = np.argsort(keys)
         self._keys = keys[order]
         self.cells, self.code = cells[order], crossed.code[order]
 
     def before(self, rows: NDArray[np.int64], step: list[int]) -> NDArray[np.int64]:
-        """The row of the cell that is a step away from each of the given ones, -1 where that is not crossed."""
+        """The row of the cell one step away from each of these rows, or -1 if that cell is not crossed."""
         wanted = self._keys[rows] - sum(a * b for a, b in zip(step, self._strides, strict=True))
-        place = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        return np.where(self._keys[place] == wanted, place, -1)
+        row = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        return np.where(self._keys[row] == wanted, row, -1)
 
 
 def faces_of(crossed: CrossedCells) -> Faces:
     """The faces around all lattice edges that change sign."""
     rows = _Rows(crossed)
-    loops, counts = _separated(rows)
+    loops, counts = _separate_loops(rows)
     first = np.cumsum(counts, dtype=np.int32) - counts.astype(np.int32)
     edges = np.zeros((12, int(counts.sum())), np.int32)
     corners, starts = [], []
@@ -133,18 +134,18 @@ def faces_of(crossed: CrossedCells) -> Faces:
     for axis in range(3):
         ends = rows.code >> np.uint8(_BITS[axis]) & 1
         owner = np.flatnonzero(ends != rows.code & 1)
-        numbers = np.arange(at, at + len(owner), dtype=np.int32)
+        face_indices = np.arange(at, at + len(owner), dtype=np.int32)
         at += len(owner)
         face = np.empty((4, len(owner)), np.int32)
-        for place, (a, b) in enumerate(_AROUND):
+        for corner, (a, b) in enumerate(_AROUND):
             step = [0, 0, 0]
             step[(axis + 1) % 3], step[(axis + 2) % 3] = a, b
             row = rows.before(owner, step) if a or b else owner
             if (row < 0).any():
                 raise AssemblyError("the interval bounds of the part do not contain its values: a neighbour is missing")
             edge = 4 * axis + 2 * a + b
-            face[place] = first[row] + loops[row, edge]
-            edges[edge, face[place]] = numbers
+            face[corner] = first[row] + loops[row, edge]
+            edges[edge, face[corner]] = face_indices
         inwards = np.flatnonzero(ends[owner])
         face[:, inwards] = face[::-1, inwards]
         corners.append(face)
@@ -153,11 +154,11 @@ def faces_of(crossed: CrossedCells) -> Faces:
     return Faces(np.concatenate(corners, 1), np.concatenate(starts), tuple(map(len, starts)), cells, edges)
 
 
-def _separated(rows: _Rows) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """The loop of each edge of each cell, and how many loops a cell has; no two sheets meet in two edges.
+def _separate_loops(rows: _Rows) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+    """The loop of each edge of each cell, and the number of loops per cell. No two sheets meet in two edges.
 
-    Where one loop passes a side twice in both cells beside it, two edges of the mesh would join the same two vertices.
-    The side's corners are joined the other way then, which parts the loop in both cells.
+    If one loop crosses a side twice in both adjacent cells, two edges of the mesh would join the same two vertices.
+    Then the side's corners are joined the other way, which splits the loop in both cells.
     """
     loops, counts = _LOOPS[rows.code], _COUNTS[rows.code].astype(np.int64)
     twice = _TWICE[rows.code]
@@ -177,7 +178,7 @@ def _separated(rows: _Rows) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         sides = sides[(twice[low] >> (2 * axis + 1) & 1).astype(bool) & (twice[high] >> (2 * axis) & 1).astype(bool)]
         if not len(sides):
             return loops, counts
-        # One side of a cell at a time: each that is turned parts a loop, and may have helped another side, too.
+        # One side of a cell at a time: turning a side splits a loop, and may have resolved another side too.
         first = np.full(len(twice), len(sides))
         low, high, axis = sides.T
         for row in (low, high):
@@ -186,5 +187,5 @@ def _separated(rows: _Rows) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         turned[low[chosen]] ^= 1 << (2 * axis[chosen] + 1)
         turned[high[chosen]] ^= 1 << (2 * axis[chosen])
         for row in np.concatenate([low[chosen], high[chosen]]).tolist():
-            own, bits = loops_of(int(rows.code[row]), int(turned[row]))
-            loops[row], counts[row], twice[row] = own, max(own) + 1, bits
+            new_loops, bits = loops_of(int(rows.code[row]), int(turned[row]))
+            loops[row], counts[row], twice[row] = new_loops, max(new_loops) + 1, bits

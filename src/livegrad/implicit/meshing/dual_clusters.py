@@ -34,20 +34,20 @@ _ROW = {(0, 0): 0, (0, 1): 1, (0, 2): 2, (1, 1): 3, (1, 2): 4, (2, 2): 5}
 
 @dataclass
 class VertexTree:
-    """Vertices of single cells first, then those that stand for several; `parent` is -1 where there is none.
+    """Vertices of single cells first, then merged vertices; `parent` is -1 if there is none.
 
-    `place` and `smooth` are those of the others; `split` are those that stand for no others, although one above may;
-    `starts` says where each level begins: parents stand behind their children.
+    `position` and `smooth` describe the merged vertices. `split` marks merged vertices that are not used themselves,
+    although an ancestor may be. `starts` gives the start of each level: parents come after their children.
     """
 
     parent: Indices
-    place: Points
+    position: Points
     smooth: NDArray[np.bool_]
     split: NDArray[np.bool_]
     starts: tuple[int, ...]
 
     def tops(self) -> Indices:
-        """For each vertex of a single cell the highest one that stands for it."""
+        """For each vertex of a single cell, the highest merged vertex that replaces it."""
         top = np.where(self.split, -1, np.arange(len(self.parent), dtype=np.int32))
         for first, last in reversed(list(pairwise(self.starts))):
             above = self.parent[first:last]
@@ -56,7 +56,7 @@ class VertexTree:
         return top[: self.starts[1]]
 
     def take_apart(self, vertices: Indices) -> None:
-        """These stand for no others any more, nor do those above them."""
+        """Splits these merged vertices and all their ancestors."""
         while len(vertices):
             self.split[vertices] = True
             vertices = np.unique(self.parent[vertices])
@@ -65,9 +65,9 @@ class VertexTree:
 
 @dataclass(frozen=True)
 class _Level:
-    """Pieces of surface of one level: their number in the tree, cell, planes, and whether they may still be joined.
+    """Pieces of surface of one level: their tree node, cell, planes, and whether they may still be merged.
 
-    `inner` is twice the Euler characteristic of a piece, as far as faces that are left out by now contribute.
+    `inner` is twice the Euler characteristic of a piece, from the faces that have been dropped so far.
     """
 
     node: Indices
@@ -79,86 +79,99 @@ class _Level:
 
 
 @dataclass(frozen=True)
-class _Joined:
-    """Vertices of several cells: where they are, whether on a smooth surface, and whether outside of their cell.
+class _MergedVertices:
+    """Merged vertices: their positions, whether the surface is smooth there, and whether they are outside their cell.
 
-    Those outside stand for nothing, but what they are part of may be joined: an edge of the part that leaves a cell
-    comes back into a larger one.
+    A vertex outside its cell replaces nothing, but may be merged further: a sharp edge that leaves a cell may return
+    to a larger one.
     """
 
-    place: Points
+    position: Points
     smooth: NDArray[np.bool_]
     outside: NDArray[np.bool_]
 
 
 def join_vertices(faces: Faces, planes: PlanesOf, *, error: float, sharp: bool) -> VertexTree:
-    """The tree of vertices; one that stands for several is no further than `error` cells from any of their planes.
+    """The tree of vertices. A merged vertex is at most `error` cells away from the planes of the vertices it replaces.
 
-    Without `sharp`, nothing is joined across edges of the part: there they are as their cells cut them.
+    Without `sharp`, no cells are merged across sharp edges of the part.
     """
-    number = len(faces.cells)
-    parents = [np.full(number, -1, np.int32)]
-    joined, starts = [_Joined(np.empty((0, 3)), np.empty(0, bool), np.empty(0, bool))], [0, number]
-    known = np.empty(number, bool)
-    for some in pieces(number):
-        own = planes(some)
-        # A plane without a normal says nothing: it must not pass for one that agrees with all.
-        known[some] = own[0] + own[3] + own[5] > own[13] - 0.5
-    level = _Level(np.arange(number, dtype=np.int32), faces.cells, planes, known, np.full(number, 2), faces.corners)
+    vertex_count = len(faces.cells)
+    parents = [np.full(vertex_count, -1, np.int32)]
+    joined, starts = [_MergedVertices(np.empty((0, 3)), np.empty(0, bool), np.empty(0, bool))], [0, vertex_count]
+    has_normals = np.empty(vertex_count, bool)
+    for some in pieces(vertex_count):
+        piece_planes = planes(some)
+        # A plane without a normal carries no information, and must not count as one that agrees with all others.
+        has_normals[some] = piece_planes[0] + piece_planes[3] + piece_planes[5] > piece_planes[13] - 0.5
+    level = _Level(
+        np.arange(vertex_count, dtype=np.int32),
+        faces.cells,
+        planes,
+        has_normals,
+        np.full(vertex_count, 2),
+        faces.corners,
+    )
     for depth in range(1, _LEVELS + 1 if error > 0 else 1):
         before = level.node
-        level, group, own = _one_level_up(level, 1 << depth, error, starts[-1], sharp)
-        if not len(own.place):
+        level, group, merged = _one_level_up(level, 1 << depth, error, starts[-1], sharp)
+        if not len(merged.position):
             break
         above = level.node[group]
         new = above >= starts[-1]
         for first, parent in zip(starts, parents, strict=False):
             rows = new & (before >= first) & (before < first + len(parent))
             parent[before[rows] - first] = above[rows]
-        parents.append(np.full(len(own.place), -1, np.int32))
-        joined.append(own)
-        starts.append(starts[-1] + len(own.place))
-    split = np.concatenate([np.zeros(number, bool), *(own.outside for own in joined)])
-    place, smooth = np.concatenate([own.place for own in joined]), np.concatenate([own.smooth for own in joined])
+        parents.append(np.full(len(merged.position), -1, np.int32))
+        joined.append(merged)
+        starts.append(starts[-1] + len(merged.position))
+    split = np.concatenate([np.zeros(vertex_count, bool), *(merged.outside for merged in joined)])
+    place, smooth = (
+        np.concatenate([merged.position for merged in joined]),
+        np.concatenate([merged.smooth for merged in joined]),
+    )
     return VertexTree(np.concatenate(parents), place, smooth, split, tuple(starts))
 
 
 def _one_level_up(
     level: _Level, size: int, error: float, next_node: int, sharp: bool
-) -> tuple[_Level, Indices, _Joined]:
-    """Pieces of surface in cells of twice the size; to which each piece belongs; and those of several."""
+) -> tuple[_Level, Indices, _MergedVertices]:
+    """Pieces of surface in cells of twice the size; the new piece of each old piece; and the merged vertices."""
     cell = level.cell >> 1
     group, count = _pieces(cell, level.faces)
     faces = group[level.faces]
-    gathered = _gathered(level, size // 2, group, count)
+    gathered = _gather(level, size // 2, group, count)
     inner = np.bincount(group, level.inner, count).astype(np.int64)
     good = (np.bincount(group, ~level.open, count) == 0) & (inner + _outer(faces, count) == 2)
     tried = np.flatnonzero(good)
-    *places, left, strength = meeting_points([row[tried] for row in gathered], _WEAKEST)
+    *positions, left, strength = meeting_points([row[tried] for row in gathered], _WEAKEST)
     fits = left <= error * error
     if not sharp:
         fits &= strength <= _SHARP
     good[tried] = fits
-    # Pieces of one vertex go on under its number.
+    # Pieces with one vertex keep its tree node.
     node = np.full(count, -1, np.int32)
     node[group] = level.node
     corner = np.zeros((count, 3), np.int32)
     corner[group] = cell
     several = (np.bincount(group, minlength=count) > 1)[tried] & fits
-    made = tried[several]
-    node[made] = next_node + np.arange(len(made), dtype=np.int32)
-    above = _Level(node, corner, lambda some: [row[some] for row in gathered], good, *_remaining(faces, inner, good))
-    place = corner[made] * size + np.stack(places, -1)[several]
-    return above, group, _Joined(place, strength[several] <= _SHARP, ~_within(places, size)[several])
+    merged = tried[several]
+    node[merged] = next_node + np.arange(len(merged), dtype=np.int32)
+    above = _Level(
+        node, corner, lambda some: [row[some] for row in gathered], good, *_keep_open_faces(faces, inner, good)
+    )
+    position = corner[merged] * size + np.stack(positions, -1)[several]
+    return above, group, _MergedVertices(position, strength[several] <= _SHARP, ~_within(positions, size)[several])
 
 
-def _within(place: Sequence[NDArray[np.float64]], size: int) -> NDArray[np.bool_]:
-    x, y, z = ((axis >= 0.0) & (axis <= size) for axis in place)
+def _within(position: Sequence[NDArray[np.float64]], size: int) -> NDArray[np.bool_]:
+    x, y, z = ((axis >= 0.0) & (axis <= size) for axis in position)
     return x & y & z
 
 
 def _pieces(cell: Indices, faces: Indices) -> tuple[Indices, int]:
-    """For each vertex the number of its piece: those in one cell that edges of faces join. And how many there are."""
+    """For each vertex the index of its piece (vertices of one cell that are joined by edges of faces), and the number
+    of pieces."""
     key = cell[:, 0].astype(np.int64)
     for axis in (1, 2):
         key <<= 20
@@ -183,22 +196,22 @@ def _pieces(cell: Indices, faces: Indices) -> tuple[Indices, int]:
     return (np.cumsum(is_root, dtype=np.int32) - 1)[root], int(is_root.sum())
 
 
-def _gathered(level: _Level, half: int, group: Indices, count: int) -> Quadrics:
-    """The planes of all members of each group, as seen from the lowest corner of the larger cell.
+def _gather(level: _Level, half: int, group: Indices, count: int) -> Quadrics:
+    """The sums over planes of all members of each group, relative to the lowest corner of the larger cell.
 
-    Piece by piece, and each number added to the sum so far: the bits are those of one sum over all.
+    Chunks are added in order to one running sum, so the bits do not depend on the chunk size.
     """
     sums = [np.zeros(count) for _ in range(14)]
     for some in pieces(len(group)):
         steps = [(level.cell[some, axis] & 1) * float(half) for axis in range(3)]
-        for total, row in zip(sums, in_batches(_moved_planes(), [*level.planes(some), *steps], ()), strict=True):
+        for total, row in zip(sums, in_batches(_move_planes(), [*level.planes(some), *steps], ()), strict=True):
             np.add.at(total, group[some], row)
     return sums
 
 
 @memo(1)
-def _moved_planes() -> Any:
-    """Native code: sums over planes through points, and a step, to those of the points a step further."""
+def _move_planes() -> Any:
+    """Native code: (sums over planes through points, a step) → the sums for the points after the step."""
     planes = [input_node(Key(str(index)), f64) for index in range(14)]
     steps = [input_node(Key(axis), f64) for axis in "xyz"]
     matrix = [[planes[_ROW[min(i, j), max(i, j)]] for j in range(3)] for i in range(3)]
@@ -208,27 +221,27 @@ def _moved_planes() -> Any:
         heights = heights + step * (right * 2.0 + more)
     right = [value + more for value, more in zip(planes[6:9], along, strict=True)]
     sums = [total + planes[13] * step for total, step in zip(planes[10:13], steps, strict=True)]
-    made = make_function("moved_planes", [*planes, *steps], [*planes[:6], *right, heights, *sums, planes[13]])
-    return compile_function(map_over(made))
+    moved = make_function("moved_planes", [*planes, *steps], [*planes[:6], *right, heights, *sums, planes[13]])
+    return compile_function(map_over(moved))
 
 
 def _outer(faces: Indices, count: int) -> Indices:
-    """What faces contribute to twice the Euler characteristic of each piece.
+    """The contribution of faces to twice the Euler characteristic of each piece.
 
-    A face is a point of the surface, the edges between its corners are lines there, each seen from both ends.
+    In the dual surface, a face is a vertex, and the edges between its corners are edges, each counted from both ends.
     """
     total = np.zeros(count)
-    for corner, own in enumerate(faces):
-        weight = (own == faces[(corner + 1) % 4]) - 2.0
-        is_first = np.ones(len(own), bool)
+    for corner, vertices in enumerate(faces):
+        weight = (vertices == faces[(corner + 1) % 4]) - 2.0
+        is_first = np.ones(len(vertices), bool)
         for before in faces[:corner]:
-            is_first &= before != own
-        total += np.bincount(own, weight + 2.0 * is_first, count)
+            is_first &= before != vertices
+        total += np.bincount(vertices, weight + 2.0 * is_first, count)
     return total.astype(np.int64)
 
 
-def _remaining(faces: Indices, inner: Indices, good: NDArray[np.bool_]) -> tuple[Indices, Indices]:
-    """What the next level needs: faces between pieces of which one may still be joined."""
+def _keep_open_faces(faces: Indices, inner: Indices, good: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+    """The faces for the next level: those between pieces of which one may still be merged."""
     a, b, c, d = faces
     within = (a == b) & (b == c) & (c == d)
     inner = inner - 2 * np.bincount(a[within], minlength=len(inner))

@@ -14,16 +14,16 @@ from livegrad.implicit.distances.box_tree import along_curve, leaves_for, tree_b
 
 Points = NDArray[np.float64]
 Indices = NDArray[np.int64]
-_EVEN = 0.2  # the least cosine between the normal at a vertex and those around it
-_FLAT = 1e-3  # radians between two sides of an edge that count as folded onto each other
-_CLEAR = 1e-9  # of the longer triangle, by which two must be apart
+_EVEN = 0.2  # the least cosine between the normal at a vertex and the normals around it
+_FLAT = 1e-3  # radians: triangles at a smaller angle are folded onto each other
+_CLEAR = 1e-9  # the least gap between two triangles, relative to the larger one
 _ROUNDING = 1e-12
-_AT_ONCE = 1 << 16
-_MOST_PAIRS = 200  # boxes that overlap, for each triangle: with more, looking for crossings takes too long
+_CHUNK = 1 << 16
+_MOST_PAIRS = 200  # overlapping boxes per triangle: with more, the search takes too long
 
 
 def is_embedded(vertices: Points, triangles: Indices) -> bool:
-    """Whether the mesh, whose vertices are all at different places, is the boundary of a body.
+    """Whether the mesh, which must have distinct vertices, is the boundary of a body.
 
     >>> from livegrad.implicit.nodes.resources import TriangleMesh
     >>> box = TriangleMesh.box((0, 0, 0), (1, 2, 3))
@@ -37,44 +37,44 @@ def is_embedded(vertices: Points, triangles: Indices) -> bool:
 
 
 class _Mesh:
-    """Triangles with what tells them apart: four planes each, and vertices around which they only lie side by side."""
+    """Triangles with four separating planes each, and the vertices whose triangles do not overlap."""
 
     def __init__(self, vertices: Points, triangles: Indices) -> None:
         self.triangles = triangles
         self.corners = vertices[triangles]
         edges = np.roll(self.corners, -1, axis=1) - self.corners
         normal = _unit(np.cross(edges[:, 0], edges[:, 1]))
-        # Normals of the planes: that of the triangle, and those through its edges at right angles to it.
+        # Normals of the planes: the triangle's, and those of the orthogonal planes through its edges.
         self.planes = np.concatenate([normal[:, None], _unit(np.cross(normal[:, None], edges))], axis=1)
         self.is_even = self._even_vertices(len(vertices), _unit(edges), normal)
 
-    def _even_vertices(self, number: int, ways: Points, normal: Points) -> NDArray[np.bool_]:
-        """Vertices whose triangles all look the same way, as seen from there, and go around once: no two overlap."""
+    def _even_vertices(self, vertex_count: int, ways: Points, normal: Points) -> NDArray[np.bool_]:
+        """The vertices whose triangles face the same way and wind around once, so that no two overlap."""
         turns = -(ways * np.roll(ways, 1, axis=1)).sum(-1)
         angle = np.arccos(np.clip(turns, -1.0, 1.0))
-        around = np.bincount(self.triangles.reshape(-1), angle.reshape(-1), number)
+        around = np.bincount(self.triangles.reshape(-1), angle.reshape(-1), vertex_count)
         weighted = [(angle * axis[:, None]).reshape(-1) for axis in normal.T]
-        sums = [np.bincount(self.triangles.reshape(-1), row, number) for row in weighted]
+        sums = [np.bincount(self.triangles.reshape(-1), row, vertex_count) for row in weighted]
         mean = np.stack(sums, -1).astype(np.float64, copy=False)
         agrees = np.einsum("ijk,ik->ij", _unit(mean)[self.triangles], normal) > _EVEN
-        uneven = np.bincount(self.triangles[~agrees], minlength=number) > 0
+        uneven = np.bincount(self.triangles[~agrees], minlength=vertex_count) > 0
         return ~uneven & (around < 3 * np.pi)
 
 
 def _is_manifold(triangles: Indices) -> bool:
-    """Whether every edge joins two triangles in opposite directions, and those around a vertex are one fan."""
-    number = int(triangles.max()) + 1
+    """Whether every edge joins two triangles in opposite directions, and the triangles around a vertex form one fan."""
+    vertex_count = int(triangles.max()) + 1
     starts, ends = triangles.reshape(-1), np.roll(triangles, -1, axis=1).reshape(-1)
-    forward, backward = starts * number + ends, ends * number + starts
+    forward, backward = starts * vertex_count + ends, ends * vertex_count + starts
     order = np.argsort(forward)
     ranked = forward[order]
     if (starts == ends).any() or (ranked[1:] == ranked[:-1]).any():
         return False
-    place = np.minimum(np.searchsorted(ranked, backward), len(ranked) - 1)
-    if not np.array_equal(ranked[place], backward):
+    rank = np.minimum(np.searchsorted(ranked, backward), len(ranked) - 1)
+    if not np.array_equal(ranked[rank], backward):
         return False
-    # From a corner across the edge that starts there, to the corner of the next triangle at the same vertex.
-    opposite = order[place]
+    # Steps from a corner across the edge that starts there to the next triangle's corner at the same vertex.
+    opposite = order[rank]
     following = opposite - opposite % 3 + (opposite + 1) % 3
     label = np.arange(len(following))
     step = following
@@ -85,7 +85,7 @@ def _is_manifold(triangles: Indices) -> bool:
 
 
 def _near_pairs(mesh: _Mesh) -> Iterator[tuple[Indices, Indices]]:
-    """Numbers of triangles whose boxes overlap, some pairs at a time."""
+    """The indices of triangles whose boxes overlap, in chunks of pairs."""
     order = along_curve(mesh.corners.mean(1))
     boxes = tree_boxes(mesh.corners[order].min(1), mesh.corners[order].max(1))
     leaves = leaves_for(len(order))
@@ -98,52 +98,52 @@ def _near_pairs(mesh: _Mesh) -> Iterator[tuple[Indices, Indices]]:
             yield tuple(order[pairs - leaves])  # type: ignore[misc]
             continue
         if left < 0:
-            yield order[:1], order[:1]  # too many to look at: as if a triangle were there twice
+            yield order[:1], order[:1]  # too many pairs: reported as a duplicate triangle
             return
         below = np.concatenate([2 * pairs + [[a], [b]] for a, b in ((0, 0), (0, 1), (1, 1), (1, 0))], axis=1)
         again = np.tile(pairs[0] == pairs[1], 4)
-        again[: 3 * pairs.shape[1]] = False  # of two equal nodes, the pair of different children is needed once
+        again[: 3 * pairs.shape[1]] = False  # a pair of equal nodes has each pair of different children only once
         below = below[:, ~again & ((below[0] != below[1]) | (below[0] < leaves))]
         overlap = np.ones(below.shape[1], bool)
         for axis in range(3):
             low, high = boxes[:, axis][below], boxes[:, axis + 3][below]
             overlap &= (low[0] <= high[1]) & (low[1] <= high[0])
         below = below[:, overlap]
-        pending += [below[:, at : at + _AT_ONCE] for at in range(0, below.shape[1], _AT_ONCE)]
+        pending += [below[:, at : at + _CHUNK] for at in range(0, below.shape[1], _CHUNK)]
 
 
 def _are_apart(mesh: _Mesh, first: Indices, second: Indices) -> bool:
-    """Whether pairs of triangles meet in what they share at most: nothing, a vertex or an edge."""
+    """Whether pairs of triangles intersect at most in a shared vertex or edge."""
     equal = mesh.triangles[first][:, :, None] == mesh.triangles[second][:, None, :]
-    own = equal.any(2)
-    shared = own.sum(1)
+    is_shared = equal.any(2)
+    shared = is_shared.sum(1)
     if (shared == 3).any():
         return False
-    # What shares a vertex around which all lie side by side, does no more.
-    open_ = ~(own & mesh.is_even[mesh.triangles[first]]).any(1)
-    for number in (0, 1, 2):
-        rows = np.flatnonzero((shared == number) & open_)
+    # Triangles that share a vertex whose triangles do not overlap need no further check.
+    open_ = ~(is_shared & mesh.is_even[mesh.triangles[first]]).any(1)
+    for shared_count in (0, 1, 2):
+        rows = np.flatnonzero((shared == shared_count) & open_)
         if not len(rows):
             continue
         # The shared vertex comes first, or the shared edge.
-        a = _turned(mesh.corners[first[rows]], own[rows], number)
-        b = _turned(mesh.corners[second[rows]], equal[rows].any(1), number)
+        a = _shared_first(mesh.corners[first[rows]], is_shared[rows], shared_count)
+        b = _shared_first(mesh.corners[second[rows]], equal[rows].any(1), shared_count)
         planes = np.concatenate([mesh.planes[first[rows]], mesh.planes[second[rows]]], axis=1)
-        if not (_edges_open(a, b) if number == 2 else _separated(a, b, planes, number == 1)).all():
+        if not (_edges_open(a, b) if shared_count == 2 else _are_separated(a, b, planes, shared_count == 1)).all():
             return False
     return True
 
 
-def _turned(corners: Points, is_shared: NDArray[np.bool_], number: int) -> Points:
-    """Triangles with their shared vertices first."""
-    if number == 0:
+def _shared_first(corners: Points, is_shared: NDArray[np.bool_], shared_count: int) -> Points:
+    """Rotates triangles so that shared vertices come first."""
+    if shared_count == 0:
         return corners
-    start = np.argmax(is_shared, 1) if number == 1 else (np.argmin(is_shared, 1) + 1) % 3
+    start = np.argmax(is_shared, 1) if shared_count == 1 else (np.argmin(is_shared, 1) + 1) % 3
     return np.take_along_axis(corners, ((start[:, None] + np.arange(3)) % 3)[:, :, None], axis=1)
 
 
 def _edges_open(a: Points, b: Points) -> NDArray[np.bool_]:
-    """Whether the two sides of a shared edge are at an angle, and neither is a line."""
+    """Whether the two triangles at a shared edge form an angle, and neither is degenerate."""
     along = _unit(a[:, 1] - a[:, 0])
     sides = []
     for corners in (a, b):
@@ -155,34 +155,34 @@ def _edges_open(a: Points, b: Points) -> NDArray[np.bool_]:
     return thick & ((np.einsum("ij,ij->i", u, v) < 0) | (np.linalg.norm(np.cross(u, v), axis=1) > _FLAT))
 
 
-def _separated(a: Points, b: Points, planes: Points, at_vertex: bool) -> NDArray[np.bool_]:
-    """Whether a plane divides two triangles, through the vertex that both have first if they share one.
+def _are_separated(a: Points, b: Points, planes: Points, at_vertex: bool) -> NDArray[np.bool_]:
+    """Whether a plane separates two triangles; it goes through the first vertex of both if they share one.
 
-    It is one of the triangles' own planes, or lies along an edge of each.
+    The candidates are the triangles' own planes, and the planes parallel to an edge of each.
     """
-    found = np.zeros(len(a), bool)
+    is_separated = np.zeros(len(a), bool)
     rows = np.arange(len(a))
     a, b = a - a[:, :1], b - a[:, :1]
     size = np.maximum(np.abs(a).max((1, 2)), np.ptp(b, axis=1).max(1))
-    own, other = (_unit(np.roll(corners, -1, axis=1) - corners) for corners in (a, b))
-    for number in range(8 + 9):
-        k, j = divmod(number - 8, 3)
-        way = planes[rows, number] if number < 8 else _unit(np.cross(own[rows, k], other[rows, j]))
-        heights = [np.einsum("ijk,ik->ij", corners[rows], way)[:, int(at_vertex) :] for corners in (a, b)]
+    edges_a, edges_b = (_unit(np.roll(corners, -1, axis=1) - corners) for corners in (a, b))
+    for axis in range(8 + 9):
+        k, j = divmod(axis - 8, 3)
+        direction = planes[rows, axis] if axis < 8 else _unit(np.cross(edges_a[rows, k], edges_b[rows, j]))
+        heights = [np.einsum("ijk,ik->ij", corners[rows], direction)[:, int(at_vertex) :] for corners in (a, b)]
         apart = _on_two_sides(*heights, size[rows], at_vertex)
-        found[rows[apart]] = True
+        is_separated[rows[apart]] = True
         rows = rows[~apart]
         if not len(rows):
             break
-    return found
+    return is_separated
 
 
 def _on_two_sides(
-    own: NDArray[np.float64], other: NDArray[np.float64], size: NDArray[np.float64], at_vertex: bool
+    first: NDArray[np.float64], other: NDArray[np.float64], size: NDArray[np.float64], at_vertex: bool
 ) -> NDArray[np.bool_]:
-    """Whether heights of corners over a plane tell two triangles apart; that of a shared vertex is 0."""
-    apart = np.zeros(len(own), bool)
-    for low, high in ((own.max(1), other.min(1)), (other.max(1), own.min(1))):
+    """Whether the heights of corners above a plane separate two triangles. A shared vertex has height 0."""
+    apart = np.zeros(len(first), bool)
+    for low, high in ((first.max(1), other.min(1)), (other.max(1), first.min(1))):
         if at_vertex:
             divided = (low <= _ROUNDING * size) & (high >= -_ROUNDING * size)
             apart |= divided & ((low < -_CLEAR * size) | (high > _CLEAR * size))
@@ -192,6 +192,6 @@ def _on_two_sides(
 
 
 def _unit(vectors: Points) -> Points:
-    """Vectors of length one; none where there is hardly any direction."""
+    """Normalises vectors; very short ones become zero."""
     length = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))[..., None]
     return np.where(length > 1e-150, vectors / np.maximum(length, 1e-300), 0.0)

@@ -16,7 +16,7 @@ from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.pruning import Bounded, Lattice, find_blocks
 from livegrad.implicit.nodes.errors import AssemblyError
 
-_FEWEST = 8  # cells along the longest side of a part, however large the features
+_FEWEST = 8  # cells along the longest side of a part, for any feature size
 _FINEST = 1 << 16
 _HALVINGS = 6
 _BLOCK = 4
@@ -24,9 +24,9 @@ _MOST_BLOCKS = 1 << 16
 
 
 def cell_size(part: Part, feature_size: Any) -> float:
-    """Half a feature: what is as large as a feature then holds a lattice point, whatever its place.
+    """Half of the feature size, so that every feature contains a lattice point at any position.
 
-    Features larger than the part do not make it vanish: there are always some cells.
+    There are always some cells, even if the feature size exceeds the part.
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(1.0).part(((-1, -1, -1), (1, 1, 1)))
@@ -34,9 +34,9 @@ def cell_size(part: Part, feature_size: Any) -> float:
     (0.25, 0.25)
     """
     extent = float((part.high - part.low).max())
-    given = extent / 50.0 if feature_size is None else feature_size
-    is_number = isinstance(given, int | float | np.number) and not isinstance(given, bool)
-    cell = float(given) / 2 if is_number else math.nan
+    size = extent / 50.0 if feature_size is None else feature_size
+    is_number = isinstance(size, int | float | np.number) and not isinstance(size, bool)
+    cell = float(size) / 2 if is_number else math.nan
     if not cell > 0 or math.isinf(cell) or extent / cell > _FINEST:
         raise AssemblyError(
             "not a feature size",
@@ -50,9 +50,9 @@ def cell_size(part: Part, feature_size: Any) -> float:
 def require_to_be_seen(
     part: Part, bounds: Bounded, low: NDArray[np.float64], high: NDArray[np.float64], cell: float
 ) -> None:
-    """Raises where a finer lattice between two corners finds the part, which this one did not.
+    """Raises if a finer lattice between two corners finds a part that this lattice missed.
 
-    The corners have three numbers, or two for a plane, whose height `bounds` know.
+    The corners have three coordinates, or two for a plane at the height of `bounds`.
     """
     for halving in range(1, _HALVINGS + 1):
         finer = cell / (1 << halving)
@@ -60,12 +60,12 @@ def require_to_be_seen(
         lattice = Lattice(low - 0.75 * finer, np.full(len(low), finer), counts, _BLOCK)
         if np.prod(lattice.blocks.astype(float)) > float(1 << 40):
             return
-        found = find_blocks(bounds, lattice)
-        if not len(found.crossed) and not found.inside:
+        blocks = find_blocks(bounds, lattice)
+        if not len(blocks.crossed) and not blocks.inside:
             return
-        if len(found.crossed) > _MOST_BLOCKS:
+        if len(blocks.crossed) > _MOST_BLOCKS:
             return
-        if found.inside or _any_inside(bounds, lattice, found.crossed):
+        if blocks.inside or _any_inside(bounds, lattice, blocks.crossed):
             raise AssemblyError(
                 "the part is thinner than the requested features and would be lost",
                 where=caller_origin(),
@@ -75,7 +75,7 @@ def require_to_be_seen(
 
 
 def _any_inside(bounds: Bounded, lattice: Lattice, blocks: NDArray[np.int64]) -> bool:
-    """Whether any point of the blocks is inside: bounds over a box without size are the value there."""
+    """Whether any lattice point of the blocks is inside. Bounds over a box of size zero are the value there."""
     steps = np.stack(np.meshgrid(*[np.arange(lattice.block)] * len(lattice.shape), indexing="ij"), -1)
     steps = steps.reshape(-1, len(lattice.shape))
     for at in range(0, len(blocks), 1 << 12):

@@ -13,14 +13,14 @@ from livegrad.diagnostics import caller_origin, warn_caller
 from livegrad.implicit.bodies.clipping import close_body
 from livegrad.implicit.bodies.masking import is_inside, spread
 from livegrad.implicit.bodies.part import Part
-from livegrad.implicit.bodies.pruning import Found, Lattice, Progress, bounded, silent
+from livegrad.implicit.bodies.pruning import Lattice, Progress, PrunedBlocks, bounded, silent
 from livegrad.implicit.meshing.dual_cells import CrossedCells, Faces, Indices, faces_of
 from livegrad.implicit.meshing.dual_clusters import join_vertices
 from livegrad.implicit.meshing.dual_triangles import triangles_of
 from livegrad.implicit.meshing.dual_vertices import (
-    Placed,
     Points,
     Space,
+    VertexPositions,
     find_crossings,
     place_vertices,
     planes_around,
@@ -31,7 +31,7 @@ from livegrad.implicit.nodes.errors import AssemblyError, PartWarning
 from livegrad.implicit.nodes.resources import TriangleMesh
 
 _BLOCK = 8
-_BLOCKS_AT_ONCE = 2048
+_CHUNK = 2048
 _TOLERANCE = 1 / 32  # of a feature
 
 
@@ -74,7 +74,7 @@ def mesh(
     )
     if tolerance is not None:
         error *= cell / float(cells.lattice.cell[0])
-    crossed = _crossed_cells(part, cells.lattice, cells.found, most_triangles, progress)
+    crossed = _crossed_cells(part, cells.lattice, cells.blocks, most_triangles, progress)
     if not len(crossed.cells):
         require_to_be_seen(part, bounds, part.low, part.high, float(cells.lattice.cell[0]))
         warn_caller(f"part `{part.name}` has no body within its bounds: the mesh is empty", PartWarning)
@@ -84,21 +84,21 @@ def mesh(
     del crossed
     vertices, triangles = _surface(Space(part, cells.lattice), faces, error, sharp, progress)
     del faces
-    made = TriangleMesh(vertices, triangles.astype(np.int64, copy=False), part.name)
+    result = TriangleMesh(vertices, triangles.astype(np.int64, copy=False), part.name)
     del vertices, triangles
-    warn_of_losses("mesh", "a volume of", made.volume(), cells)
+    warn_of_losses("mesh", "a volume of", result.volume(), cells)
     progress("done", 1.0)
-    return made
+    return result
 
 
 def _lattice(part: Part, cell: float) -> Lattice:
     counts = np.ceil((part.high - part.low) / cell).astype(np.int64) + 2
-    # Half a cell off the bounds: flat sides of the domain are then no lattice planes, where values are all zero.
+    # Offset by half a cell, so that flat sides of the domain, where all values are zero, are not lattice planes.
     return Lattice(part.low - 0.75 * cell, np.full(3, cell), tuple(int(c) for c in counts), _BLOCK)
 
 
 def _error(tolerance: float | None, cell: float) -> float:
-    """How far the surface may be from flat where cells are joined, in cells."""
+    """The flatness tolerance for merging cells, in cells."""
     if tolerance is None:
         return 2 * _TOLERANCE
     if not isinstance(tolerance, int | float | np.number) or not 0 <= tolerance <= cell / 2:
@@ -118,35 +118,37 @@ def _surface(space: Space, faces: Faces, error: float, sharp: bool, progress: Pr
     planes = planes_around(faces, crossings)
     tree = join_vertices(faces, planes, error=error, sharp=sharp)
 
-    def place_some(vertices: Indices) -> Placed:
+    def position_some(vertices: Indices) -> VertexPositions:
         return place_vertices(space, faces, crossings, vertices, planes(vertices), sharp)
 
     progress("cutting faces", 0.9)
-    vertices, triangles = triangles_of(place_some, space, faces, crossings, tree, error, sharp)
+    vertices, triangles = triangles_of(position_some, space, faces, crossings, tree, error, sharp)
     return space.outside(vertices), triangles
 
 
-def _crossed_cells(part: Part, lattice: Lattice, found: Found, most_triangles: int, progress: Progress) -> CrossedCells:
-    side, blocks = np.arange(_BLOCK + 1), found.crossed
+def _crossed_cells(
+    part: Part, lattice: Lattice, pruned: PrunedBlocks, most_triangles: int, progress: Progress
+) -> CrossedCells:
+    side, blocks = np.arange(_BLOCK + 1), pruned.crossed
     triangles = 0
     kept_cells, kept_codes = [np.empty((0, 3), np.int32)], [np.empty(0, np.uint8)]
-    for at in range(0, len(blocks), _BLOCKS_AT_ONCE):
-        some = slice(at, at + _BLOCKS_AT_ONCE)
+    for at in range(0, len(blocks), _CHUNK):
+        some = slice(at, at + _CHUNK)
         first = (blocks[some] * _BLOCK).astype(np.int32)  # a lattice has no more than that along an axis
-        places = lattice.origin + (first[:, None, :] + side[None, :, None]) * lattice.cell
+        positions = lattice.origin + (first[:, None, :] + side[None, :, None]) * lattice.cell
         shape = (len(first), _BLOCK + 1, _BLOCK + 1, _BLOCK + 1)
         x, y, z = (
-            np.broadcast_to(places[:, :, axis].astype(part.element.dtype).reshape(own), shape).reshape(-1)
-            for axis, own in enumerate(((-1, _BLOCK + 1, 1, 1), (-1, 1, _BLOCK + 1, 1), (-1, 1, 1, _BLOCK + 1)))
+            np.broadcast_to(positions[:, :, axis].astype(part.element.dtype).reshape(extents), shape).reshape(-1)
+            for axis, extents in enumerate(((-1, _BLOCK + 1, 1, 1), (-1, 1, _BLOCK + 1, 1), (-1, 1, 1, _BLOCK + 1)))
         )
-        masks = None if found.masks is None else spread(found.masks[:, some], (_BLOCK + 1) ** 3)
+        masks = None if pruned.masks is None else spread(pruned.masks[:, some], (_BLOCK + 1) ** 3)
         inside = is_inside(part.function, part.arguments, (x, y, z), masks).reshape(shape).view(np.uint8)
         code = inside[..., :-1] | inside[..., 1:] << np.uint8(1)
         code = code[:, :, :-1] | code[:, :, 1:] << np.uint8(2)
         code = code[:, :-1] | code[:, 1:] << np.uint8(4)
         where = np.flatnonzero((code != 0) & (code != 255))
-        block, *place = np.unravel_index(where, code.shape)
-        kept_cells.append(first[block] + np.stack(place, -1).astype(np.int32))
+        block, *offsets = np.unravel_index(where, code.shape)
+        kept_cells.append(first[block] + np.stack(offsets, -1).astype(np.int32))
         kept_codes.append(code.reshape(-1)[where])
         triangles += 2 * len(where)
         if triangles > most_triangles:

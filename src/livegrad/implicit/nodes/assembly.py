@@ -42,7 +42,7 @@ from livegrad.ir.types import Scalar, f32
 
 
 def _c_text() -> Any:
-    """The module that writes C: loaded on demand, because it stands on assemblies."""
+    """The module that writes C, imported on demand because it depends on this one."""
     return import_module("livegrad.implicit.nodes.c_text")
 
 
@@ -73,12 +73,12 @@ class Assembly(SignatureEdits):
         managed: bool = False,
     ) -> Assembly:
         """Adds a function without nodes. Port types may be names: "scalar", "vector", "matrix"."""
-        number = self._new_id(id)
+        function_id = self._new_id(id)
         for port in (*(inputs or {}), *(outputs or {})):
             require_name(port, "a port")
-        taken = {port: PortType(type) for port, type in (inputs or {}).items()}
-        given = {port: PortType(type) for port, type in (outputs or {}).items()}
-        return self.with_function(GraphFunction(number, name, taken, given, managed=managed))
+        input_types = {port: PortType(type) for port, type in (inputs or {}).items()}
+        output_types = {port: PortType(type) for port, type in (outputs or {}).items()}
+        return self.with_function(GraphFunction(function_id, name, input_types, output_types, managed=managed))
 
     def add_image_function(self, name: str, image: int, *, id: int | None = None, **settings: Any) -> Assembly:
         """Adds a function that samples an image stack, with the settings of `ImageFunction`."""
@@ -86,15 +86,15 @@ class Assembly(SignatureEdits):
 
     def remove_function(self, name: FunctionName, *, force: bool = False) -> Assembly:
         """Removes a function. Removing a function that is called must be forced, and leaves problems in its callers."""
-        number = self.function(name).id
-        users = [f.name for f in self.functions.values() if f.id != number and number in callees(self, f)]
+        function_id = self.function(name).id
+        users = [f.name for f in self.functions.values() if f.id != function_id and function_id in callees(self, f)]
         if users and not force:
             raise AssemblyError(
-                f"function `{self.functions[number].name}` is called by {', '.join(users[:5])}",
+                f"function `{self.functions[function_id].name}` is called by {', '.join(users[:5])}",
                 where=caller_origin(),
                 help="remove the calls first, or pass force=True",
             )
-        return replace(self, functions={id: f for id, f in self.functions.items() if id != number})
+        return replace(self, functions={id: f for id, f in self.functions.items() if id != function_id})
 
     def rename_function(self, name: FunctionName, new_name: str) -> Assembly:
         """Renames a function. Its id, which calls refer to, does not change."""
@@ -115,8 +115,8 @@ class Assembly(SignatureEdits):
             resources={other: resource for other, resource in self.resources.items() if other != number},
             items=tuple(item for item in self.items if item.object != number),
         )
-        known = set(self.problems())
-        users += [problem.function for problem in edited.problems() if problem not in known]
+        old_problems = set(self.problems())
+        users += [problem.function for problem in edited.problems() if problem not in old_problems]
         if users and not force:
             raise AssemblyError(
                 f"resource {number} is used by {', '.join(users[:5])}",
@@ -134,10 +134,10 @@ class Assembly(SignatureEdits):
     def _new_id(self, id: int | None) -> int:
         if id is None:
             return self.free_id()
-        number = int(literal_for(id, PortType.RESOURCE))  # type: ignore[arg-type]
-        if number in self.functions or number in self.resources or number == 0:
-            raise AssemblyError(f"resource id {number} is taken", where=caller_origin(), help="omit the id")
-        return number
+        new_id = int(literal_for(id, PortType.RESOURCE))  # type: ignore[arg-type]
+        if new_id in self.functions or new_id in self.resources or new_id == 0:
+            raise AssemblyError(f"resource id {new_id} is taken", where=caller_origin(), help="omit the id")
+        return new_id
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
@@ -187,16 +187,16 @@ class Assembly(SignatureEdits):
             position=position,
         )
         edited = self.with_function(graph.with_node(node))
-        # The function to call comes first: it brings the other inputs.
+        # The function to call comes first, because it determines the other inputs.
         for port in sorted(connected, key=lambda port: port != "functionID"):
             edited = edited.link(graph.id, connected[port], f"{name}.{port}")
         return edited
 
     def _kind_from(self, graph: GraphFunction, inputs: Mapping[str, Any]) -> PortType:
-        for given in sorted(inputs.values(), key=lambda given: not isinstance(given, str | Reference)):
-            found = source_type(self, graph, source_for(given, None))
-            if isinstance(found, PortType):
-                return found
+        for connected in sorted(inputs.values(), key=lambda connected: not isinstance(connected, str | Reference)):
+            type = source_type(self, graph, source_for(connected, None))
+            if isinstance(type, PortType):
+                return type
         return PortType.SCALAR
 
     @staticmethod
@@ -312,10 +312,10 @@ class Assembly(SignatureEdits):
         return self.with_function(graph.with_node(graph.nodes[at.node].with_input(at.port, None)))
 
     def _require_no_call_cycle(self, function: int) -> None:
-        for number in callees(self, self.functions[function]):
-            if calls(self, number, function):
+        for callee in callees(self, self.functions[function]):
+            if calls(self, callee, function):
                 raise AssemblyError(
-                    f"function `{self.functions[function].name}` would call itself through function {number}",
+                    f"function `{self.functions[function].name}` would call itself through function {callee}",
                     where=caller_origin(),
                 )
 
@@ -338,7 +338,7 @@ class Assembly(SignatureEdits):
 
 
 def require_assembly(assembly: Any) -> None:
-    """Raises where an assembly is needed and something else is given."""
+    """Raises unless the argument is an assembly."""
     if not isinstance(assembly, Assembly):
         raise AssemblyError(
             "not an assembly",
@@ -356,11 +356,11 @@ def _uses(resource: Resource) -> set[int]:
         case LevelSet(mesh=mesh, volume_data=volume):
             return {mesh} if volume is None else {mesh, volume}
         case Components(members=members):
-            return {number for number, _ in members}
+            return {resource_id for resource_id, _ in members}
         case VolumeData(material_group=group):
             return set() if group is None else {group}
         case BeamLattice(clipping_mesh=clip, representation_mesh=shown):
-            return {number for number in (clip, shown) if number is not None}
+            return {resource_id for resource_id in (clip, shown) if resource_id is not None}
     volume = getattr(resource, "volume_data", None)
     return set() if volume is None else {volume}
 

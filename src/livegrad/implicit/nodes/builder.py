@@ -30,7 +30,7 @@ _CONSTANTS = {type: name for name, type in VALUE_TYPES.items()}
 
 @dataclass(frozen=True, eq=False)
 class Wire:
-    """A value on its way between nodes; arithmetic on wires makes nodes. Numbers take the type of the other operand."""
+    """A value between nodes. Arithmetic on wires adds nodes; numbers take the type of the other operand."""
 
     builder: FunctionBuilder
     source: Reference
@@ -102,7 +102,7 @@ class FunctionBuilder:
         require_assembly(assembly)
         started = assembly.add_function(name, id=id)
         self.base = assembly
-        self.id = next(number for number in started.functions if number not in assembly.functions)
+        self.id = next(function_id for function_id in started.functions if function_id not in assembly.functions)
         self.name = name
         self._inputs: dict[str, PortType] = {}
         self._nodes: dict[str, GraphNode] = {}
@@ -155,13 +155,13 @@ class FunctionBuilder:
             raise AssemblyError(
                 f"`{name}` takes {len(kind.inputs)} inputs", where=caller_origin(), found=str(len(operands))
             )
-        own = _widest([operand.type for operand in operands if isinstance(operand, Wire)]) if kind.kinds else None
+        widest = _widest([operand.type for operand in operands if isinstance(operand, Wire)]) if kind.kinds else None
         wires = [
-            operand if isinstance(operand, Wire) else self._literal(operand, type or own)
+            operand if isinstance(operand, Wire) else self._literal(operand, type or widest)
             for operand, (_, type) in zip(operands, kind.inputs, strict=True)
         ]
         inputs = {port: wire.source for wire, (port, _) in zip(wires, kind.inputs, strict=True)}
-        return self._add(GraphNode(self._free(name), kind, inputs, own))
+        return self._add(GraphNode(self._free(name), kind, inputs, widest))
 
     def call(self, function: FunctionName, arguments: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Wire]:
         """Adds a call of another function of the assembly; returns its outputs by name."""
@@ -171,11 +171,11 @@ class FunctionBuilder:
             name: argument if isinstance(argument, Wire) else self._literal(argument, callee.inputs.get(name))
             for name, argument in arguments.items()
         }
-        number = self.constant(callee.id, PortType.RESOURCE)
-        inputs: dict[str, Source] = {"functionID": number.source}
+        callee_id = self.constant(callee.id, PortType.RESOURCE)
+        inputs: dict[str, Source] = {"functionID": callee_id.source}
         inputs |= {name: wire.source for name, wire in wires.items()}
-        made = self._add(GraphNode(self._free("FunctionCall"), node_type("FunctionCall"), inputs))
-        return dict(zip(callee.outputs, made, strict=True))
+        wires_out = self._add(GraphNode(self._free("FunctionCall"), node_type("FunctionCall"), inputs))
+        return dict(zip(callee.outputs, wires_out, strict=True))
 
     def component(self, vector: Wire, axis: str) -> Wire:
         """Returns one component of a vector. Each vector is decomposed only once."""
@@ -207,10 +207,10 @@ class FunctionBuilder:
         return self.constant(numbers, type)
 
     def _free(self, stem: str) -> str:
-        number = len(self._nodes) + 1
-        while f"{stem}_{number}" in self._nodes:
-            number += 1
-        return f"{stem}_{number}"
+        index = len(self._nodes) + 1
+        while f"{stem}_{index}" in self._nodes:
+            index += 1
+        return f"{stem}_{index}"
 
     def _add(self, node: GraphNode) -> tuple[Wire, ...]:
         function = GraphFunction(self.id, self.name, self._inputs, {}, self._nodes)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def resource_id(function: GraphFunction, source: Source | None) -> int | None:
-    """The resource that an input names, by a literal or by a link to a ResourceId node; None where neither."""
+    """The resource that an input names by a literal or by a link to a ResourceId node, or None."""
     if isinstance(source, int):
         return source
     if isinstance(source, Reference):
@@ -30,20 +30,20 @@ def resource_id(function: GraphFunction, source: Source | None) -> int | None:
 
 
 def called_function(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> AnyFunction | None:
-    """The function that a calling node refers to, or None when it names none that is there."""
+    """The function that a calling node refers to, or None if there is no such function."""
     if node.type.name not in CALLING_TYPES:
         return None
-    number = resource_id(function, node.inputs.get("functionID"))
-    return None if number is None else assembly.functions.get(number)
+    function_id = resource_id(function, node.inputs.get("functionID"))
+    return None if function_id is None else assembly.functions.get(function_id)
 
 
 def input_types(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> dict[str, PortType]:
-    """The inputs of a node with their types; a calling node has those of the function too."""
+    """The inputs of a node with their types. A calling node also has the inputs of the function."""
     types: dict[str, PortType] = {}
     for name, type in node.type.inputs:
-        own = type or node.kind
-        if own is not None:
-            types[name] = own
+        port_type = type or node.kind
+        if port_type is not None:
+            types[name] = port_type
     called = called_function(assembly, function, node)
     if called is not None:
         types.update((name, type) for name, type in called.inputs.items() if name not in types)
@@ -55,16 +55,16 @@ def output_types(assembly: AssemblyContents, function: GraphFunction, node: Grap
     if node.type.name == "FunctionCall":
         called = called_function(assembly, function, node)
         return {} if called is None else dict(called.outputs)
-    return {name: own for name, type in node.type.outputs if (own := type or node.kind) is not None}
+    return {name: port_type for name, type in node.type.outputs if (port_type := type or node.kind) is not None}
 
 
 def source_type(assembly: AssemblyContents, function: GraphFunction, source: Source) -> PortType | str:
-    """The type of what an input is connected to, or a sentence that says what is wrong with it."""
+    """The type of an input's source, or a sentence that explains why it is invalid."""
     if not isinstance(source, Reference):
         return type_of_literal(source)
     if source.node == INPUTS:
-        found = function.inputs.get(source.port)
-        return found or f"the function has no input `{source.port}`"
+        input_type = function.inputs.get(source.port)
+        return input_type or f"the function has no input `{source.port}`"
     node = function.nodes.get(source.node)
     if node is None:
         return f"there is no node `{source.node}`"
@@ -75,15 +75,15 @@ def source_type(assembly: AssemblyContents, function: GraphFunction, source: Sou
 
 
 def link_problem(assembly: AssemblyContents, function: GraphFunction, source: Source, expected: PortType) -> str | None:
-    """What is wrong with connecting an input of this type to `source`, or None."""
-    found = source_type(assembly, function, source)
-    if isinstance(found, str):
-        return found
-    return None if found is expected else f"a {found.value} cannot go into a {expected.value}"
+    """Why an input of this type cannot be connected to `source`, or None."""
+    actual = source_type(assembly, function, source)
+    if isinstance(actual, str):
+        return actual
+    return None if actual is expected else f"a {actual.value} cannot go into a {expected.value}"
 
 
 def depends_on(function: GraphFunction, start: str, target: str) -> bool:
-    """Whether node `start` needs node `target`, itself included."""
+    """Whether node `start` depends on node `target`, or is it."""
     pending, seen = [start], set()
     while pending:
         identifier = pending.pop()
@@ -98,9 +98,9 @@ def depends_on(function: GraphFunction, start: str, target: str) -> bool:
 
 
 def node_order(function: GraphFunction) -> list[GraphNode] | None:
-    """The nodes with every one after those it needs, in an order that depends on the graph alone; None for a cycle."""
+    """The nodes in dependency order, which depends only on the graph; None for a cycle."""
     order: list[GraphNode] = []
-    state: dict[str, bool] = {}  # False: its inputs are being visited, True: done
+    state: dict[str, bool] = {}  # False while its inputs are being visited, True when done
     for root in function.nodes:
         pending = [root]
         while pending:
@@ -124,46 +124,46 @@ def node_order(function: GraphFunction) -> list[GraphNode] | None:
 
 
 def callees(assembly: AssemblyContents, function: AnyFunction) -> Iterator[int]:
-    """The functions that a function refers to, as often as it does, whether they are there or not."""
+    """The functions that a function refers to, once per reference, whether or not they exist."""
     if isinstance(function, GraphFunction):
         for node in function.nodes.values():
             if node.type.name in CALLING_TYPES:
-                number = resource_id(function, node.inputs.get("functionID"))
-                if number is not None:
-                    yield number
+                callee = resource_id(function, node.inputs.get("functionID"))
+                if callee is not None:
+                    yield callee
 
 
 def calls(assembly: AssemblyContents, start: int, target: int) -> bool:
-    """Whether function `start` calls function `target`, directly or through others; a function reaches itself."""
+    """Whether function `start` is function `target` or calls it, directly or through others."""
     pending, seen = [start], set()
     while pending:
-        number = pending.pop()
-        if number == target:
+        function_id = pending.pop()
+        if function_id == target:
             return True
-        function = assembly.functions.get(number)
-        if number in seen or function is None:
+        function = assembly.functions.get(function_id)
+        if function_id in seen or function is None:
             continue
-        seen.add(number)
+        seen.add(function_id)
         pending.extend(callees(assembly, function))
     return False
 
 
 def call_order(assembly: AssemblyContents, roots: list[int]) -> list[int] | None:
-    """Functions that the roots need, callees first; None when calls form a cycle."""
+    """The functions that the roots need, callees first; None if calls form a cycle."""
     order: list[int] = []
     state: dict[int, bool] = {}
     pending = list(reversed(roots))
     while pending:
-        number = pending[-1]
-        if state.get(number) or number not in assembly.functions:
+        function_id = pending[-1]
+        if state.get(function_id) or function_id not in assembly.functions:
             pending.pop()
-        elif number in state:
-            state[number] = True
-            order.append(number)
+        elif function_id in state:
+            state[function_id] = True
+            order.append(function_id)
             pending.pop()
         else:
-            state[number] = False
-            needs = [n for n in dict.fromkeys(callees(assembly, assembly.functions[number])) if not state.get(n)]
+            state[function_id] = False
+            needs = [n for n in dict.fromkeys(callees(assembly, assembly.functions[function_id])) if not state.get(n)]
             if any(n in state for n in needs):
                 return None
             pending.extend(reversed(needs))
@@ -176,7 +176,7 @@ def problems(assembly: AssemblyContents) -> tuple[Problem, ...]:
 
 
 def own_problems(assembly: AssemblyContents, functions: Mapping[int, AnyFunction]) -> Iterator[Problem]:
-    """Everything that is wrong in some functions, each by itself."""
+    """The problems inside these functions, without call cycles."""
     for function in functions.values():
         if isinstance(function, GraphFunction):
             yield from function_problems(assembly, function)
@@ -186,13 +186,13 @@ def call_cycles(assembly: AssemblyContents) -> Iterator[Problem]:
     """The functions that call themselves, directly or through others."""
     if call_order(assembly, list(assembly.functions)) is None:
         for function in assembly.functions.values():
-            for number in dict.fromkeys(callees(assembly, function)):
-                if calls(assembly, number, function.id):
-                    yield Problem(function.name, None, f"it calls itself through function {number}")
+            for callee in dict.fromkeys(callees(assembly, function)):
+                if calls(assembly, callee, function.id):
+                    yield Problem(function.name, None, f"it calls itself through function {callee}")
 
 
 def function_problems(assembly: AssemblyContents, function: GraphFunction) -> Iterator[Problem]:
-    """Everything that is wrong in one function by itself."""
+    """The problems inside one function."""
     for node in function.nodes.values():
         yield from node_problems(assembly, function, node)
     yield from _result_problems(assembly, function)
@@ -210,7 +210,7 @@ def _result_problems(assembly: AssemblyContents, function: GraphFunction) -> Ite
 
 
 def node_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[Problem]:
-    """Everything that is wrong with one node."""
+    """The problems of one node."""
 
     def problem(message: str, *, unfinished: bool = False) -> Problem:
         return Problem(function.name, node.identifier, message, unfinished)
@@ -218,9 +218,9 @@ def node_problems(assembly: AssemblyContents, function: GraphFunction, node: Gra
     types = input_types(assembly, function, node)
     calling = node.type.name in CALLING_TYPES
     if calling and "functionID" in node.inputs and called_function(assembly, function, node) is None:
-        number = resource_id(function, node.inputs.get("functionID"))
-        yield problem(_missing_function(number), unfinished=number is None)
-        return  # without the function its ports are not known
+        function_id = resource_id(function, node.inputs.get("functionID"))
+        yield problem(_missing_function(function_id), unfinished=function_id is None)
+        return  # without the function, its ports are unknown
     for name, type in types.items():
         source = node.inputs.get(name)
         if source is None:
@@ -239,18 +239,18 @@ def node_problems(assembly: AssemblyContents, function: GraphFunction, node: Gra
 
 
 def has_default(node: GraphNode, port: str) -> bool:
-    """Whether an input may be left open: the step of a gradient, which is then `DEFAULT_STEP`."""
+    """Whether an input may be unconnected: only the step of a gradient, which defaults to `DEFAULT_STEP`."""
     return port == "step" and node.type.name in GRADIENT_TYPES
 
 
-def _missing_function(number: int | None) -> str:
-    if number is None:
+def _missing_function(function_id: int | None) -> str:
+    if function_id is None:
         return "no function is chosen: `functionID` must be a number or come from a ResourceId node"
-    return f"function {number} does not exist"
+    return f"function {function_id} does not exist"
 
 
 def gradient_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[str]:
-    """What is wrong with the choice of output and input of a gradient node."""
+    """The problems with the selected output and input of a gradient node."""
     called = called_function(assembly, function, node)
     if called is None:
         return
@@ -268,7 +268,7 @@ def _choice_problem(ports: Mapping[str, PortType], name: str | None, type: PortT
 
 
 def _mesh_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[str]:
-    number = resource_id(function, node.inputs.get(MESH_TYPES[node.type.name]))
+    mesh_id = resource_id(function, node.inputs.get(MESH_TYPES[node.type.name]))
     wanted = BeamLattice if node.type.name == "BeamLattice" else TriangleMesh
-    if number is None or not isinstance(assembly.resources.get(number), wanted):
-        yield f"resource {number} is no {'beam lattice' if wanted is BeamLattice else 'mesh'} that is there"
+    if mesh_id is None or not isinstance(assembly.resources.get(mesh_id), wanted):
+        yield f"there is no {'beam lattice' if wanted is BeamLattice else 'mesh'} with resource id {mesh_id}"

@@ -13,33 +13,33 @@ _NAMES = {type: name for name, type in VALUE_TYPES.items()}
 
 
 def literals_to_constants(assembly: Assembly) -> Assembly:
-    """The assembly with a constant node, shared by equal literals of a function, for each literal of an input.
+    """Replaces the literals of inputs by constant nodes. Equal literals of a function share a node.
 
     >>> from livegrad.implicit.nodes.ports import PortType
     >>> ball = Assembly().add_function("ball", {}, {"size": PortType.SCALAR}).link("ball", 2.0, "outputs.size")
     >>> literals_to_constants(ball).graph("ball").results["size"]
     Reference(node='Constant_1', port='value')
     """
-    return assembly.map_graphs(_without_literals)
+    return assembly.map_graphs(_replace_literals)
 
 
-def _without_literals(function: GraphFunction) -> GraphFunction:
+def _replace_literals(function: GraphFunction) -> GraphFunction:
     sources = [source for node in function.nodes.values() for source in node.inputs.values()]
     if all(isinstance(source, Reference) for source in (*sources, *function.results.values())):
         return function
-    made: dict[str, Reference] = {}
+    constants: dict[str, Reference] = {}
     grown = function
 
     def linked(source: Source) -> Source:
         nonlocal grown
         if isinstance(source, Reference):
             return source
-        key = repr(source)  # tells 0.0 from -0.0, and whole numbers (ids) from floats
-        if key not in made:
+        key = repr(source)  # distinguishes 0.0 from -0.0, and integers (ids) from floats
+        if key not in constants:
             node = constant_node(grown, source)
             grown = grown.with_node(node)
-            made[key] = Reference(node.identifier, node.type.outputs[0][0])
-        return made[key]
+            constants[key] = Reference(node.identifier, node.type.outputs[0][0])
+        return constants[key]
 
     nodes = {
         name: replace(node, inputs={port: linked(source) for port, source in node.inputs.items()})
@@ -50,6 +50,6 @@ def _without_literals(function: GraphFunction) -> GraphFunction:
 
 
 def constant_node(function: GraphFunction, value: Literal) -> GraphNode:
-    """A constant node for a literal, under a name that is free."""
+    """A constant node for a literal, with a free identifier."""
     type = node_type(_NAMES[type_of_literal(value)])
     return GraphNode(function.free_identifier(type.name), type, value=value)

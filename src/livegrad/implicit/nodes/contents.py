@@ -21,7 +21,7 @@ FunctionName = int | str
 
 @dataclass(frozen=True)
 class AssemblyContents:
-    """Functions by resource id, the resources they refer to, and what is built."""
+    """Functions by resource id, the resources they refer to, and the build items."""
 
     functions: Mapping[int, AnyFunction] = field(default_factory=dict)
     resources: Mapping[int, Resource] = field(default_factory=dict)
@@ -44,14 +44,14 @@ class AssemblyContents:
     def function(self, name: FunctionName) -> AnyFunction:
         """Returns a function by id or name."""
         if isinstance(name, int):
-            found = self.functions.get(name)
-            matches = [] if found is None else [found]
+            by_id = self.functions.get(name)
+            matches = [] if by_id is None else [by_id]
         else:
             matches = [function for function in self.functions.values() if function.name == name]
         if len(matches) != 1:
-            known = ", ".join(f"{f.name} ({f.id})" for f in list(self.functions.values())[:20]) or "none"
+            available = ", ".join(f"{f.name} ({f.id})" for f in list(self.functions.values())[:20]) or "none"
             what = f"no function `{name}`" if not matches else f"{len(matches)} functions are named `{name}`"
-            raise AssemblyError(what, where=caller_origin(), expected=f"one of {known}")
+            raise AssemblyError(what, where=caller_origin(), expected=f"one of {available}")
         return matches[0]
 
     def graph(self, name: FunctionName) -> GraphFunction:
@@ -87,9 +87,11 @@ class AssemblyContents:
 
     def check(self) -> Self:
         """Returns the assembly, or raises an error that lists its problems."""
-        found = self.problems()
-        if found:
-            listed = "; ".join(map(str, found[:5])) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+        problems = self.problems()
+        if problems:
+            listed = "; ".join(map(str, problems[:5])) + (
+                f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+            )
             raise AssemblyError(f"the assembly has problems: {listed}", where=caller_origin())
         return self
 

@@ -31,7 +31,7 @@ class PartWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong in an assembly: where, and what.
+    """One problem of an assembly: its location, and a message.
 
     >>> str(Problem("sphere", "Length_1", "input `A` is not connected"))
     'function `sphere`, node `Length_1`: input `A` is not connected'
@@ -40,8 +40,8 @@ class Problem:
     function: str
     node: str | None
     message: str
-    unfinished: bool = False  # something is left open, but nothing contradicts: in the way only where it is used
+    unfinished: bool = False  # incomplete, but not contradictory: an error only where it is used
 
     def __str__(self) -> str:
-        place = f"function `{self.function}`" + ("" if self.node is None else f", node `{self.node}`")
-        return f"{place}: {self.message}"
+        location = f"function `{self.function}`" + ("" if self.node is None else f", node `{self.node}`")
+        return f"{location}: {self.message}"

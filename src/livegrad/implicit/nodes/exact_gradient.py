@@ -18,7 +18,7 @@ SMALLEST_LENGTH = 1e-8  # gradients shorter than this have no direction
 
 
 def exact_gradient(function: Function, arguments: Sequence[Node], position: int) -> tuple[Node, Node, Node]:
-    """The normalised gradient, the gradient and its length, of a scalar function by its argument at `position`."""
+    """The normalised gradient, the gradient and its length, of a scalar function with respect to one argument."""
     element = function.results[0].type
     assert isinstance(element, Scalar)
     gradient = _gradient(function, arguments, position, element)
@@ -33,8 +33,8 @@ def _gradient(function: Function, arguments: Sequence[Node], position: int, elem
     if not calls_much(function):
         cotangents = ops.bwd_diff(*arguments, filled(1.0, element), function=function)
         return get(cotangents, index=position) if len(function.parameters) > 1 else cotangents
-    # Backwards, a function hands its caller all that its callees remember: twice as much with each level of calls. In
-    # each direction by itself nothing is remembered, and a function that is called often is differentiated once.
+    # In reverse mode, a function passes the residuals of its callees to its caller, which doubles them at each level of
+    # calls. Forward mode along each axis has no residuals, and differentiates each function once.
     columns = []
     for axis in range(3):
         along = make_vector(*[filled(float(axis == other), element) for other in range(3)])
@@ -45,7 +45,7 @@ def _gradient(function: Function, arguments: Sequence[Node], position: int, elem
 
 
 def exact_normalized_distance(function: Function, arguments: Sequence[Node], position: int) -> Node:
-    """The function's value over the length of its gradient; the value itself where there is no gradient."""
+    """The function's value divided by the length of its gradient, or the value itself where the gradient vanishes."""
     _, _, magnitude = exact_gradient(function, arguments, position)
     value = ops.call(*arguments, function=function)
     has_direction = magnitude > SMALLEST_LENGTH

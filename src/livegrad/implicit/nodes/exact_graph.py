@@ -23,7 +23,7 @@ from livegrad.ir.types import f64
 
 
 def exact_gradient_function(assembly: Assembly, function: AnyFunction, key: GradientKey) -> GraphFunction:
-    """The gradient of a function's output by one of its vectors, with the inputs of the other gradient functions."""
+    """The gradient of an output with respect to a vector input, with the signature of other gradient functions."""
     converted = convert(assembly, function.id, outputs=[key.output], exact=True, element=f64)
     if converted.tables:
         raise AssemblyError(
@@ -35,9 +35,9 @@ def exact_gradient_function(assembly: Assembly, function: AnyFunction, key: Grad
         input_node(Key(name), type)
         for name, type in zip(converted.inputs, converted.function.parameter_types, strict=True)
     ]
-    made = gradient_of(converted.function, inputs, converted.inputs.index(key.input))
+    gradient = gradient_of(converted.function, inputs, converted.inputs.index(key.input))
     name = gradient_name(function, key)
-    written = add_ir_function(Assembly(), made, converted.inputs, tuple(OUTPUT_TYPES), name=name, id=1).graph(1)
+    written = add_ir_function(Assembly(), gradient, converted.inputs, tuple(OUTPUT_TYPES), name=name, id=1).graph(1)
     ports = dict(function.inputs)
     ports.setdefault(STEP_SIZE, PortType.SCALAR)
     return replace(written, id=0, inputs=ports)

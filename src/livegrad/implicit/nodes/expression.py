@@ -27,7 +27,7 @@ _OPERATORS: dict[type[ast.operator], str] = {
     ast.Mod: "Mod",
     ast.Pow: "Pow",
 }
-# `min` and the others are written as they are spelled in shading languages; `ArcTan2` is `atan2`.
+# Functions have the names of shading languages: `ArcTan2` is `atan2`.
 _NODES = {type.tag: name for name, type in NODE_TYPES.items() if type.compute is not None}
 Value = Wire | float
 
@@ -68,7 +68,7 @@ def add_expression(
 
 
 class _Reader:
-    """Turns syntax into nodes."""
+    """Converts the syntax tree to nodes."""
 
     def __init__(self, build: FunctionBuilder, names: dict[str, Value], file: str) -> None:
         self.build = build
@@ -147,7 +147,7 @@ class _Reader:
         return self.build.apply(name, *operands)
 
     def called(self, node: ast.Call) -> Any:
-        """The function of the assembly that a call means, if it means one."""
+        """The function of the assembly that a call refers to, or None."""
         if not isinstance(node.func, ast.Name):
             return None
         matches = [f for f in self.build.base.functions.values() if f.name == node.func.id]

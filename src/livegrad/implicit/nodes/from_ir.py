@@ -66,15 +66,15 @@ def add_ir_function(
 
 
 def ports_for(name: str, type: Type, where: Place | None = None) -> dict[str, PortType]:
-    """The ports that carry a value: one, or one for each number of a vector that no port carries.
+    """The ports for a value: one, or one per component of a vector without a port type.
 
     >>> from livegrad.ir.types import f32
     >>> list(ports_for("size", Vector(f32, 2)))
     ['size_x', 'size_y']
     """
-    own = port_type(type)
-    if own is not None:
-        return {name: own}
+    single = port_type(type)
+    if single is not None:
+        return {name: single}
     if isinstance(type, Vector) and type.element.kind == "float" and type.size <= 4:
         return {f"{name}_{axis}": PortType.SCALAR for axis in "xyzw"[: type.size]}
     raise AssemblyError(
@@ -84,7 +84,7 @@ def ports_for(name: str, type: Type, where: Place | None = None) -> dict[str, Po
     )
 
 
-# Files hold straight code.
+# Files contain only straight-line code.
 _INSTEAD = {
     "for_loop": "write the loop out: for i in lg.unroll(range(4))",
     "while_loop": "write the loop out: for i in lg.unroll(range(4))",
@@ -94,7 +94,7 @@ _INSTEAD = {
 
 
 def _require_rules(function: Function) -> None:
-    """An error unless every node of the function can be written as nodes of a file."""
+    """Raises unless every node of the function has a rule."""
     for node in nodes_of(function):
         if node.op is not parameter_op and node.op.name not in _RULES:
             raise AssemblyError(

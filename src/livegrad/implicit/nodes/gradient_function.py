@@ -24,7 +24,7 @@ _AXES = "xyz"
 
 @dataclass(frozen=True)
 class GradientKey:
-    """What a gradient is of; nodes with equal keys share a function."""
+    """Identifies a gradient. Nodes with equal keys share a function."""
 
     function: int
     output: str
@@ -48,23 +48,23 @@ def gradient_name(function: AnyFunction, key: GradientKey) -> str:
     return re.sub(r"[^0-9A-Za-z_]", "_", text)
 
 
-def place_function(assembly: Assembly, key: GradientKey | None, made: GraphFunction) -> tuple[Assembly, int]:
+def insert_function(assembly: Assembly, key: GradientKey | None, function: GraphFunction) -> tuple[Assembly, int]:
     """The assembly with a synthesised function, and its id.
 
-    The id is derived from what the function is of. Where another resource has that id the next free one is taken; where
-    an equal function stands there already (from an earlier lowering) it is used again.
+    The id is derived from the key. If another resource has that id, the next free one is used. An equal function under
+    that id (from an earlier lowering) is reused.
     """
     digest = hashlib.sha256(str(key if key is not None else "grad:zero").encode()).digest()
-    number = int.from_bytes(digest[:4], "big") % (2**31 - 1) + 1
-    while number in assembly.functions or number in assembly.resources:
-        if assembly.functions.get(number) == replace(made, id=number):
-            return assembly, number
-        number = number % (2**31 - 1) + 1
-    return assembly.with_function(replace(made, id=number)), number
+    function_id = int.from_bytes(digest[:4], "big") % (2**31 - 1) + 1
+    while function_id in assembly.functions or function_id in assembly.resources:
+        if assembly.functions.get(function_id) == replace(function, id=function_id):
+            return assembly, function_id
+        function_id = function_id % (2**31 - 1) + 1
+    return assembly.with_function(replace(function, id=function_id)), function_id
 
 
 def zero_function() -> GraphFunction:
-    """What stands for a gradient that cannot be computed."""
+    """The function that replaces a gradient that cannot be computed."""
     nodes = [
         GraphNode("zero_vector", node_type("ConstVec"), value=(0.0, 0.0, 0.0)),
         GraphNode("zero", node_type("Constant"), value=0.0),
@@ -75,7 +75,7 @@ def zero_function() -> GraphFunction:
 
 
 class _Nodes:
-    """Collects nodes; each call adds one and gives the reference to its first output."""
+    """Collects nodes. Each call adds one and returns a reference to its first output."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, GraphNode] = {}
@@ -103,7 +103,7 @@ class _Nodes:
 
 
 def central_difference_function(assembly: Assembly, function: AnyFunction, key: GradientKey) -> GraphFunction:
-    """Six calls of the function around the point, their differences over twice the step, and their direction."""
+    """Central differences from six calls of the function around the point, and their direction."""
     graph = _Nodes()
     callee = graph.add("function", "ResourceId", value=function.id)
     smallest = graph.add("smallest_step", "Constant", value=SMALLEST_STEP)
@@ -125,7 +125,7 @@ def central_difference_function(assembly: Assembly, function: AnyFunction, key: 
         width = graph.scalar(f"width_{axis}", "Multiplication", A=two, B=steps[axis])
         slopes[axis] = graph.scalar(f"slope_{axis}", "Division", A=difference, B=width)
     gradient = graph.put("gradient", "ComposeVector", slopes)
-    magnitude, direction = _normalised(graph, gradient)
+    magnitude, direction = _normalise(graph, gradient)
     inputs = dict(function.inputs)
     inputs.setdefault(STEP_SIZE, PortType.SCALAR)
     results = {"vector": direction, "gradient": gradient, "magnitude": magnitude}
@@ -133,7 +133,7 @@ def central_difference_function(assembly: Assembly, function: AnyFunction, key: 
 
 
 def _steps_by_axis(graph: _Nodes, step: Reference, base: Reference) -> dict[str, Reference]:
-    """step * max(1, |coordinate|): far from the origin a fixed step drowns in rounding."""
+    """step * max(1, |coordinate|): far from the origin, rounding errors would exceed a fixed step."""
     one = graph.add("one", "Constant", value=1.0)
     graph.add("coordinates", "DecomposeVector", A=base)
     steps = {}
@@ -144,12 +144,12 @@ def _steps_by_axis(graph: _Nodes, step: Reference, base: Reference) -> dict[str,
     return steps
 
 
-def _normalised(graph: _Nodes, gradient: Reference) -> tuple[Reference, Reference]:
-    """The length of a vector and its direction, zero where it is too short to have one."""
+def _normalise(graph: _Nodes, gradient: Reference) -> tuple[Reference, Reference]:
+    """The length of a vector and its direction, which is zero for vectors that are too short."""
     shortest = graph.add("smallest_length", "Constant", value=SMALLEST_LENGTH)
     nothing = graph.add("zero_vector", "ConstVec", value=(0.0, 0.0, 0.0))
     magnitude = graph.add("magnitude", "Length", A=gradient)
-    # Divided by no less than the bound, so that the choice that is not taken is a number too.
+    # Divide by at least the bound, so that the branch that is not selected is finite too.
     divisor = graph.scalar("divisor", "Max", A=magnitude, B=shortest)
     spread = graph.add("divisors", "VectorFromScalar", A=divisor)
     unit = graph.vector("unit", "Division", A=gradient, B=spread)

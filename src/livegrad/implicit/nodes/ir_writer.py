@@ -21,7 +21,7 @@ LARGEST = 3.4028234e38
 
 
 def port_type(type: Type) -> PortType | None:
-    """The port type that carries values of a type of the value IR; None where none does.
+    """The port type for values of a type of the value IR, or None.
 
     >>> from livegrad.ir.types import f32
     >>> port_type(Vector(f32, 3)), port_type(Vector(f32, 2))
@@ -39,7 +39,7 @@ def port_type(type: Type) -> PortType | None:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """left < right, or its opposite: what a Select node can decide by."""
+    """left < right, or its negation: the condition of a Select node."""
 
     left: Wire
     right: Wire
@@ -48,7 +48,7 @@ class Condition:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """An aggregate by its members, each written when it is asked for."""
+    """An aggregate as its members, each written on demand."""
 
     makers: tuple[Callable[[], Value], ...]
 
@@ -72,21 +72,21 @@ class IrWriter:
         return self.rules[node.op.name](self, node)
 
     def wire(self, node: Node) -> Wire:
-        own = port_type(node.type)
-        if own is None and node.type is not bool_:
+        type = port_type(node.type)
+        if type is None and node.type is not bool_:
             raise AssemblyError(
                 f"3MF files have no node for values of type {node.type}",
                 where=node.origin,
                 expected="a float, three floats, or a 4×4 matrix of floats",
             )
-        return self.as_wire(self.values[node], own)
+        return self.as_wire(self.values[node], type)
 
     def wires(self, node: Node) -> list[Wire]:
-        """A value by its ports: one, or one for each number of a vector that no port carries."""
+        """A value as its ports: one, or one per component of a vector without a port type."""
         return [self.wire(node)] if port_type(node.type) is not None else self.scalars(node)
 
     def scalars(self, node: Node) -> list[Wire]:
-        """The numbers of a vector."""
+        """The components of a vector."""
         return [self.as_wire(make()) for make in self.members(self.values[node]).makers]
 
     def as_wire(self, value: Value, type: PortType | None = None) -> Wire:
@@ -96,10 +96,10 @@ class IrWriter:
             return self.mask(value)
         if value not in self.wholes:
             assert type is not None
-            self.wholes[value] = self._composed([self.as_wire(make()) for make in value.makers], type)
+            self.wholes[value] = self._compose([self.as_wire(make()) for make in value.makers], type)
         return self.wholes[value]
 
-    def _composed(self, members: list[Wire], type: PortType) -> Wire:
+    def _compose(self, members: list[Wire], type: PortType) -> Wire:
         nodes = self.build._nodes
         holders = [nodes.get(member.source.node) for member in members]
         if all(holder is not None and holder.type.name == "Constant" for holder in holders):
@@ -110,34 +110,36 @@ class IrWriter:
         if isinstance(value, Members):
             return value
         if isinstance(value, Condition):
-            raise AssemblyError("a condition by component is only known to a choice")
+            raise AssemblyError("a vector of conditions can only be used in select")
         wire = value
         if wire.type is PortType.VECTOR:
             return Members(tuple((lambda axis=axis: self.build.component(wire, axis)) for axis in "xyz"))
         return Members(tuple((lambda index=index: self.matrix_member(wire, index)) for index in range(16)))
 
     def matrix_member(self, matrix: Wire, index: int) -> Wire:
-        """One number of a matrix: no node reads it, so everything else is multiplied away."""
+        """One element of a matrix. No node reads it, so the other elements are masked with zeros."""
         row, column = divmod(index, 4)
         if column == 3:
             matrix, row, column = self.build.apply("Transpose", matrix), column, row
         if column == 3:
             raise AssemblyError("no node reads the last number of a matrix")
-        mask = self.build.constant([1.0 if place == row * 4 + column else 0.0 for place in range(16)], PortType.MATRIX)
+        mask = self.build.constant(
+            [1.0 if position == row * 4 + column else 0.0 for position in range(16)], PortType.MATRIX
+        )
         alone = self.build.apply("Multiplication", matrix, mask)
-        chosen = [1.0 if place == row else 0.0 for place in range(3)]
+        chosen = [1.0 if position == row else 0.0 for position in range(3)]
         read = self.build.apply("MatVecMultiplication", alone, self.build.constant(chosen, PortType.VECTOR))
         return self.build.component(read, "xyz"[column])
 
     def elementwise(self, node: Node, rule: Callable[..., Wire]) -> Value:
-        """The rule on wires; vectors of other sizes go member by member."""
+        """Applies the rule to wires; to each member for vectors without a port type."""
         if not is_split(node.type):
             return rule(*[self.wire(operand) for operand in node.operands])
         parts = [self.members(self.values[operand]).makers for operand in node.operands]
         return self.by_member(lambda *values: rule(*map(self.as_wire, values)), *parts)
 
     def by_member(self, rule: Callable[..., Value], *parts: Sequence[Callable[[], Value]]) -> Members:
-        """The rule for each member of vectors, applied once when that member is asked for."""
+        """Applies the rule to each member of vectors, once and on demand."""
 
         def maker(makers: tuple[Callable[[], Value], ...]) -> Callable[[], Value]:
             return cache(lambda: rule(*[make() for make in makers]))
@@ -156,7 +158,7 @@ class IrWriter:
         return Condition(self.build._literal(0.5, value.type), value)
 
     def conditions(self, node: Node, rule: Callable[..., Condition]) -> Value:
-        """The rule on conditions; vectors of other sizes than three go member by member."""
+        """Applies the rule to conditions; to each member for vectors without a port type."""
         operands = [self.values[operand] for operand in node.operands]
         if not is_split(node.type):
             return rule(*map(self.as_condition, operands))
@@ -176,10 +178,10 @@ class IrWriter:
         return self.conditions(node, rule)
 
     def choose(self, node: Node) -> Value:
-        given = self.values[node.operands[0]]
+        predicate = self.values[node.operands[0]]
         if is_split(node.type):
             then, otherwise = (self.members(self.values[operand]).makers for operand in node.operands[1:])
-            conditions = given.makers if isinstance(given, Members) else [lambda: given] * len(then)
+            conditions = predicate.makers if isinstance(predicate, Members) else [lambda: predicate] * len(then)
             return self.by_member(
                 lambda condition, *sides: self.chosen(condition, *map(self.as_wire, sides)), conditions, then, otherwise
             )
@@ -228,12 +230,12 @@ class IrWriter:
         return Members(tuple((lambda: wire) for _ in components(node.type)))
 
     def matrix_vector(self, node: Node) -> Value:
-        """With a fourth component of one, the affine node, which multiplies from the left; else sums of products."""
+        """The affine node, which multiplies from the left, if the fourth component is 1; else sums of products."""
         matrix, vector = node.operands
         parts = self.scalars(vector)
         last = self.build._nodes.get(parts[3].source.node)
         if last is not None and last.type.name == "Constant" and last.value == 1.0:
-            point = self._composed(parts[:3], PortType.VECTOR)
+            point = self._compose(parts[:3], PortType.VECTOR)
             moved = self.build.apply("MatVecMultiplication", self.transposed(matrix), point)
             return Members(
                 (*self.members(moved).makers, lambda: self.row_product(matrix, parts, 3)),
@@ -247,11 +249,11 @@ class IrWriter:
         holder = self.build._nodes.get(wire.source.node)
         if holder is not None and holder.type.name == "ConstMat" and isinstance(holder.value, tuple):
             rows = [holder.value[start : start + 4] for start in range(0, 16, 4)]
-            return self.build.constant([number for column in zip(*rows, strict=True) for number in column], wire.type)
+            return self.build.constant([element for column in zip(*rows, strict=True) for element in column], wire.type)
         return self.build.apply("Transpose", wire)
 
     def clamp(self, node: Node) -> Value:
-        """A Clamp node where the bounds are in order; it gives its lower bound otherwise, and `clamp` the upper."""
+        """A Clamp node if the bounds are in order. Otherwise the node gives the lower bound, and `clamp` the upper."""
         low, high = (
             operand.attribute("value") if operand.op.name == "constant" else None for operand in node.operands[1:]
         )
@@ -275,11 +277,11 @@ class IrWriter:
         (vector,) = node.operands
         if not is_split(vector.type):
             return self.build.apply("Length", self.wire(vector))
-        return self.build.apply("Sqrt", _sum([number * number for number in self.scalars(vector)]))
+        return self.build.apply("Sqrt", _sum([component * component for component in self.scalars(vector)]))
 
 
 def is_split(type: Type) -> bool:
-    """Whether it is a vector that no port carries, and which is therefore kept as its numbers."""
+    """Whether it is a vector without a port type, which is represented by its components."""
     return isinstance(type, Vector) and type.size != 3
 
 

@@ -27,20 +27,20 @@ from livegrad.implicit.nodes.gradient_function import (
     STEP_SIZE,
     GradientKey,
     central_difference_function,
-    place_function,
+    insert_function,
     zero_function,
 )
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode
 from livegrad.implicit.nodes.node_types import DEFAULT_STEP, GRADIENT_TYPES, node_type
 from livegrad.implicit.nodes.ports import PortType, Reference, Source
 
-# What a gradient node calls its outputs, and what the synthesised function calls them.
+# Output names of a gradient node, and of the generated function.
 _OUTPUTS = {"normalizedgradient": "vector", "gradient": "gradient", "magnitude": "magnitude"}
 
 
 @dataclass(frozen=True)
 class LoweredAssembly:
-    """An assembly without gradient nodes, and what could not be lowered as it was meant."""
+    """An assembly without gradient nodes, and diagnostics of the nodes that could not be lowered as requested."""
 
     assembly: Assembly
     diagnostics: tuple[Problem, ...] = ()
@@ -67,17 +67,21 @@ def lower_function_gradient(
     """
     require_assembly(assembly)
     if on_problem not in ("zero", "raise"):
-        where, found = caller_origin(), shown(on_problem)
-        raise AssemblyError("no such way to treat problems", where=where, expected="zero or raise", found=found)
+        raise AssemblyError(
+            "on_problem is not valid",
+            where=caller_origin(),
+            expected="'zero' or 'raise'",
+            found=shown(on_problem),
+        )
     lowering = _Lowering(assembly, exact, on_problem, adaptive_step)
-    while found := list(gradient_nodes(lowering.assembly)):
-        for function, identifier in found:
+    while pending := list(gradient_nodes(lowering.assembly)):
+        for function, identifier in pending:
             lowering.lower(function, identifier)
     return LoweredAssembly(literals_to_constants(lowering.assembly), tuple(lowering.diagnostics))
 
 
 def gradient_nodes(assembly: Assembly) -> Iterator[tuple[int, str]]:
-    """The gradient nodes of an assembly: function and identifier. Managed functions are left out."""
+    """The gradient nodes of an assembly as (function, identifier). Managed functions are skipped."""
     for function in assembly.functions.values():
         if isinstance(function, GraphFunction) and not function.managed:
             for node in function.nodes.values():
@@ -86,7 +90,7 @@ def gradient_nodes(assembly: Assembly) -> Iterator[tuple[int, str]]:
 
 
 class _Lowering:
-    """The assembly as far as it is lowered, with the functions that were synthesised on the way."""
+    """The state of the lowering: the assembly so far, and the generated functions."""
 
     def __init__(self, assembly: Assembly, exact: bool, on_problem: str, adaptive_step: bool) -> None:
         self.assembly = assembly
@@ -96,8 +100,8 @@ class _Lowering:
         self.diagnostics: list[Problem] = []
         self.synthesised: dict[GradientKey | None, int] = {}
 
-    def lower(self, number: int, identifier: str) -> None:
-        parent = self.assembly.graph(number)
+    def lower(self, function_id: int, identifier: str) -> None:
+        parent = self.assembly.graph(function_id)
         node = parent.nodes[identifier]
         called = called_function(self.assembly, parent, node)
         problem = self._problem(parent, node, called)
@@ -109,7 +113,7 @@ class _Lowering:
         else:
             self._replace_with_call(parent, node, called)
 
-    # --- what can be wrong --------------------------------------------------------------------------------------------
+    # --- diagnostics --------------------------------------------------------------------------------------------------
 
     def _problem(self, parent: GraphFunction, node: GraphNode, called: AnyFunction | None) -> str | None:
         if called is not None and calls(self.assembly, called.id, parent.id):
@@ -119,7 +123,7 @@ class _Lowering:
         for problem in node_problems(self.assembly, parent, node):
             return problem.message
         if called is not None and called.inputs.get(STEP_SIZE, PortType.SCALAR) is not PortType.SCALAR:
-            return f"input `{STEP_SIZE}` of function `{called.name}` is no scalar"
+            return f"input `{STEP_SIZE}` of function `{called.name}` is not a scalar"
         return None
 
     def _report(self, parent: GraphFunction, node: GraphNode, message: str) -> None:
@@ -137,7 +141,7 @@ class _Lowering:
         key = GradientKey(called.id, str(node.scalar_output), str(node.vector_input), self.exact, self.adaptive_step)
         if key not in self.synthesised:
             make = exact_gradient_function if self.exact else central_difference_function
-            self.assembly, self.synthesised[key] = place_function(self.assembly, key, make(self.assembly, called, key))
+            self.assembly, self.synthesised[key] = insert_function(self.assembly, key, make(self.assembly, called, key))
         arguments = {name: node.inputs[name] for name in called.inputs}
         if STEP_SIZE not in called.inputs:
             arguments[STEP_SIZE] = node.inputs.get("step", DEFAULT_STEP)
@@ -148,7 +152,7 @@ class _Lowering:
 
     def _replace_with_zero(self, parent: GraphFunction, node: GraphNode) -> None:
         if None not in self.synthesised:
-            self.assembly, self.synthesised[None] = place_function(self.assembly, None, zero_function())
+            self.assembly, self.synthesised[None] = insert_function(self.assembly, None, zero_function())
         outputs = {"result": "magnitude"} if node.type.name == "NormalizeDistance" else _OUTPUTS
         self._exchange(parent, node, self.synthesised[None], {}, outputs)
 
@@ -160,7 +164,7 @@ class _Lowering:
         arguments: dict[str, Source],
         outputs: dict[str, str],
     ) -> None:
-        """A call in place of the node, under the same identifier; consumers follow the renamed outputs."""
+        """Replaces the node by a call with the same identifier, and reconnects consumers to the renamed outputs."""
         call = replace(
             node,
             type=node_type("FunctionCall"),
@@ -172,18 +176,18 @@ class _Lowering:
         self.assembly = self.assembly.with_function(rewire(parent.with_node(call), renamed))
 
     def _split_normalize_distance(self, parent: GraphFunction, node: GraphNode, called: AnyFunction) -> None:
-        """value / |gradient|, or the value alone where the gradient is too short to divide by."""
+        """value / |gradient|, or the value itself where the gradient is too short to divide by."""
         stem = node.identifier
         value, gradient, bound, divisor, quotient = (
             _fresh(parent, f"{stem}_{part}") for part in ("value", "gradient", "smallest", "divisor", "quotient")
         )
-        number = resource_id(parent, node.inputs["functionID"])
-        assert number is not None
+        function_id = resource_id(parent, node.inputs["functionID"])
+        assert function_id is not None
         arguments: dict[str, Source] = {name: node.inputs[name] for name in called.inputs}
         magnitude, distance = Reference(gradient, "magnitude"), Reference(value, str(node.scalar_output))
         smallest = Reference(bound, "value")
-        made = [
-            GraphNode(value, node_type("FunctionCall"), {"functionID": number, **arguments}),
+        nodes = [
+            GraphNode(value, node_type("FunctionCall"), {"functionID": function_id, **arguments}),
             replace(node, identifier=gradient, type=node_type("FunctionGradient"), display_name="", tag=""),
             GraphNode(bound, node_type("Constant"), value=1e-8),
             _arithmetic(divisor, "Max", A=magnitude, B=smallest),
@@ -196,7 +200,7 @@ class _Lowering:
             ),
         ]
         self.assembly = self.assembly.with_function(
-            replace(parent, nodes={**parent.nodes, **{each.identifier: each for each in made}})
+            replace(parent, nodes={**parent.nodes, **{each.identifier: each for each in nodes}})
         )
 
 
@@ -209,7 +213,7 @@ def _fresh(function: GraphFunction, wanted: str) -> str:
 
 
 def rewire(function: GraphFunction, renamed: dict[Reference, Reference]) -> GraphFunction:
-    """The function with every consumer of some ports connected to others instead."""
+    """The function with the consumers of some ports reconnected to other ports."""
 
     def moved(source: Source) -> Source:
         return renamed.get(source, source) if isinstance(source, Reference) else source

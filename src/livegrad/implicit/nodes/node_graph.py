@@ -16,16 +16,16 @@ from livegrad.ir.drawing import Box, draw_graph
 
 
 def frozen(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """The mapping as one that nobody can change."""
+    """A read-only view of the mapping."""
     return mapping if isinstance(mapping, MappingProxyType) else MappingProxyType(dict(mapping))
 
 
 @dataclass(frozen=True)
 class GraphNode:
-    """A node: its type, what its inputs are connected to, and the names it is shown under.
+    """A node: its type, the sources of its inputs, and its display names.
 
-    `kind` is what ports without a type of their own carry; `value` is what a constant holds. A gradient node names the
-    output and the input that it differentiates by.
+    `kind` is the type of ports without their own type; `value` is the value of a constant. A gradient node names the
+    output to differentiate, and the input to differentiate with respect to.
     """
 
     identifier: str
@@ -37,13 +37,13 @@ class GraphNode:
     vector_input: str | None = None
     display_name: str = ""
     tag: str = ""
-    position: tuple[float, float] | None = field(default=None, compare=False)  # of the drawing, not of the meaning
+    position: tuple[float, float] | None = field(default=None, compare=False)  # layout only, without meaning
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", frozen(self.inputs))
 
     def with_input(self, port: str, source: Source | None) -> GraphNode:
-        """The node with one input connected to something else, or to nothing."""
+        """The node with one input connected to another source, or disconnected."""
         inputs = dict(self.inputs)
         if source is None:
             inputs.pop(port, None)
@@ -54,9 +54,9 @@ class GraphNode:
 
 @dataclass(frozen=True)
 class GraphFunction:
-    """A function made of nodes. `outputs` are typed, `results` say where each comes from.
+    """A function made of nodes. `outputs` are typed, `results` gives the source of each.
 
-    A managed function belongs to a tool that makes it anew: passes leave it as it is.
+    A managed function belongs to a tool that regenerates it, so passes do not change it.
     """
 
     id: int
@@ -77,7 +77,7 @@ class GraphFunction:
         return f"<graph function {self.name}({inputs}) -> ({outputs}), {len(self.nodes)} nodes>"
 
     def to_svg(self) -> str:
-        """The nodes as a picture: inputs blue, outputs orange, literals in the boxes that they are given to."""
+        """The nodes as a picture: inputs blue, outputs orange, literals in the boxes of their nodes."""
         boxes = [Box(f"inputs.{name}", (name, type.value), "leaf") for name, type in self.inputs.items()]
         boxes += [Box(f"outputs.{name}", (name, type.value), "result") for name, type in self.outputs.items()]
         edges: list[tuple[str, str]] = []
@@ -93,15 +93,15 @@ class GraphFunction:
         return self.to_svg()
 
     def with_node(self, node: GraphNode) -> GraphFunction:
-        """The function with a node added or exchanged."""
+        """The function with a node added or replaced."""
         return replace(self, nodes={**self.nodes, node.identifier: node})
 
     def free_identifier(self, stem: str) -> str:
         """A node name that is not taken, by counting up from one."""
-        number = len(self.nodes) + 1
-        while f"{stem}_{number}" in self.nodes:
-            number += 1
-        return f"{stem}_{number}"
+        index = len(self.nodes) + 1
+        while f"{stem}_{index}" in self.nodes:
+            index += 1
+        return f"{stem}_{index}"
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def _edge(source: Source, target: str) -> list[tuple[str, str]]:
 
 
 def _literals(node: GraphNode) -> list[str]:
-    given = [f"{port} = {source}" for port, source in node.inputs.items() if not isinstance(source, Reference)]
-    return [*given, *([] if node.value is None else [str(node.value)])]
+    literals = [f"{port} = {source}" for port, source in node.inputs.items() if not isinstance(source, Reference)]
+    return [*literals, *([] if node.value is None else [str(node.value)])]
 
 
 _IMAGE_INPUTS: Mapping[str, PortType] = MappingProxyType({"pos": PortType.VECTOR})

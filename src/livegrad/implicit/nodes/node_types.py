@@ -27,9 +27,9 @@ Ports = tuple[tuple[str, PortType | None], ...]  # None: the kind of the node
 class NodeType:
     """One kind of node.
 
-    `compute(*inputs)` gives the outputs in the value IR, in order; it is None for nodes that hold a value or refer to
-    a resource, which `to_ir` knows by name. A port without a type has the node's `kind`, one of `kinds`.
-    `aliases` are tags of older files, `output_aliases` the old names of outputs.
+    `compute(*inputs)` returns the outputs in the value IR, in order. It is None for nodes with a value or a resource,
+    which `to_ir` handles by name. A port without a type has the node's `kind`, one of `kinds`. `aliases` are tags of
+    older files, `output_aliases` older names of outputs.
 
     >>> node_type("Addition").tag
     'addition'
@@ -56,7 +56,7 @@ _BY_TAG: dict[str, NodeType] = {}
 
 
 def define(type: NodeType) -> None:
-    """Makes a node type known by its name and tags: to assemblies, files, lowering and text."""
+    """Registers a node type under its name and tags, for assemblies, files, lowering and text."""
     NODE_TYPES[type.name] = type
     for tag in (type.tag, *type.aliases):
         _BY_TAG[tag] = type
@@ -64,12 +64,12 @@ def define(type: NodeType) -> None:
 
 def node_type(name: str) -> NodeType:
     """The node type of this name."""
-    found = NODE_TYPES.get(name)
-    if found is None:
+    type = NODE_TYPES.get(name)
+    if type is None:
         raise AssemblyError(
             f"no node type `{name}`", where=caller_origin(), expected="one of " + ", ".join(sorted(NODE_TYPES))
         )
-    return found
+    return type
 
 
 def node_type_of_tag(tag: str) -> NodeType | None:
@@ -84,7 +84,7 @@ def _round_half_away(x: Node) -> Node:
 
 
 def _matrix_vector(matrix: Node, vector: Node) -> tuple[Node, ...]:
-    """(x, y, z, 1) · M: the specification says only "A x B"; Gladius, which writes such files, has rows of vectors.
+    """(x, y, z, 1) · M. The specification only says "A x B"; Gladius, which writes such files, uses row vectors.
 
     Transforms of objects in 3MF files act on rows as well.
     """
@@ -149,7 +149,7 @@ _BINARY: tuple[tuple[str, str, Callable[..., Node], tuple[str, ...]], ...] = (
     ("Min", "min", ops.min, ()),
     ("Max", "max", ops.max, ()),
     ("Fmod", "fmod", ops.fmod, ()),
-    # The specification's formula, as in shading languages: the remainder takes the divisor's sign.
+    # The specification's formula, as in shading languages: the remainder has the divisor's sign.
     ("Mod", "mod", lambda a, b: a - b * ops.floor(a / b), ()),
     ("ArcTan2", "atan2", ops.atan2, ("arctan2",)),
     ("Pow", "pow", ops.pow, ()),
@@ -266,5 +266,5 @@ for _type in (
 VALUE_TYPES = {"Constant": SCALAR, "ConstVec": VECTOR, "ConstMat": MATRIX, "ResourceId": RESOURCE}
 CALLING_TYPES = frozenset({"FunctionCall", "FunctionGradient", "NormalizeDistance"})
 GRADIENT_TYPES = frozenset({"FunctionGradient", "NormalizeDistance"})
-DEFAULT_STEP = 1e-3  # of a gradient node whose step is left open
+DEFAULT_STEP = 1e-3  # of a gradient node whose step is not connected
 MESH_TYPES = {"Mesh": "mesh", "UnsignedMesh": "mesh", "BeamLattice": "beamlattice"}  # and the port of the resource

@@ -34,7 +34,7 @@ class PortType(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> PortType:
-        names = ", ".join(repr(known.value) for known in cls)
+        names = ", ".join(repr(type.value) for type in cls)
         raise AssemblyError("not the type of a port", where=caller_origin(), expected=names, found=repr(value))
 
     def ir_type(self, element: Scalar = f32) -> Type:
@@ -82,7 +82,7 @@ Source = Reference | Literal
 
 
 def type_of_literal(value: Literal) -> PortType:
-    """The port type that a literal stands for by its shape: a whole number may be a scalar too."""
+    """The port type of a literal, from its shape. An integer may be a scalar too."""
     if isinstance(value, tuple):
         return PortType.VECTOR if len(value) == 3 else PortType.MATRIX
     return PortType.RESOURCE if isinstance(value, int) else PortType.SCALAR
@@ -96,20 +96,20 @@ def literal_for(value: Any, type: PortType) -> Literal:
     """
     if type is PortType.RESOURCE:
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**31:
-            raise _unfit(value, type)
+            raise _literal_error(value, type)
         return int(value)
     if isinstance(value, str | bytes | bool):
-        raise _unfit(value, type)
+        raise _literal_error(value, type)
     try:
-        numbers = tuple(float(number) for number in np.asarray(value, np.float64).reshape(-1))
+        numbers = tuple(float(component) for component in np.asarray(value, np.float64).reshape(-1))
     except (TypeError, ValueError):
-        raise _unfit(value, type) from None
+        raise _literal_error(value, type) from None
     if len(numbers) != type.size or not all(map(math.isfinite, numbers)):
-        raise _unfit(value, type)
+        raise _literal_error(value, type)
     return numbers[0] if type is PortType.SCALAR else numbers
 
 
-def _unfit(value: Any, type: PortType) -> AssemblyError:
+def _literal_error(value: Any, type: PortType) -> AssemblyError:
     expected = {
         PortType.SCALAR: "a finite number",
         PortType.VECTOR: "three finite numbers",
@@ -120,7 +120,7 @@ def _unfit(value: Any, type: PortType) -> AssemblyError:
 
 
 def source_for(value: Any, type: PortType | None) -> Source:
-    """What an input is connected to: `"node.port"`, a reference, or a literal."""
+    """The source for an input: `"node.port"`, a reference, or a literal."""
     if isinstance(value, Reference):
         return value
     if isinstance(value, str):

@@ -15,21 +15,21 @@ from livegrad.diagnostics import caller_origin
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.ir.types import Scalar
 
-_AT_ONCE = 1 << 16  # triangles: all at once take more memory than the mesh
+_CHUNK = 1 << 16  # triangles: temporaries for all at once take more memory than the mesh
 IDENTITY: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
-def _fixed(values: Any, dtype: Any) -> NDArray[Any]:
+def _freeze(values: Any, dtype: Any) -> NDArray[Any]:
     try:
         array = np.array(values, dtype)
     except OverflowError:
-        raise AssemblyError("an index that no table can have", where=caller_origin()) from None
+        raise AssemblyError("not a valid index", where=caller_origin()) from None
     array.setflags(write=False)
     return array
 
 
 def require_reach(coordinates: NDArray[Any], element: Scalar, what: str) -> None:
-    """Refuses coordinates whose squares, and areas of which, the precision cannot hold."""
+    """Rejects coordinates whose squares or areas overflow in this precision."""
     most = min(float(np.finfo(element.dtype).max) ** 0.4, 1e75)
     farthest = float(np.abs(coordinates).max(initial=0.0))
     if not farthest <= most:
@@ -76,7 +76,7 @@ class TriangleMesh:
     vertices: NDArray[np.float64]
     triangles: NDArray[np.int64]
     name: str = ""
-    volume_data: int | None = None  # the resource that says what is inside
+    volume_data: int | None = None  # the resource that describes the inside
     object_type: str = "model"
     thumbnail: Thumbnail | None = None
 
@@ -85,7 +85,7 @@ class TriangleMesh:
         return f"<mesh{named}: {len(self.vertices):,} vertices, {len(self.triangles):,} triangles>"
 
     def __post_init__(self) -> None:
-        vertices, triangles = _fixed(self.vertices, np.float64), _fixed(self.triangles, np.int64)
+        vertices, triangles = _freeze(self.vertices, np.float64), _freeze(self.triangles, np.int64)
         if vertices.ndim != 2 or vertices.shape[1] != 3 or triangles.ndim != 2 or triangles.shape[1] != 3:
             raise AssemblyError(
                 "not a mesh",
@@ -124,10 +124,10 @@ class TriangleMesh:
         """
         if not len(self.triangles):
             return 0.0
-        # About a vertex of its own: far from the origin the sum would lose digits.
+        # Relative to a vertex of the mesh, because far from the origin the sum would lose digits.
         origin, total = self.vertices[self.triangles[0, 0]], 0.0
-        for at in range(0, len(self.triangles), _AT_ONCE):
-            a, b, c = (self.vertices[self.triangles[at : at + _AT_ONCE]] - origin).transpose(1, 0, 2)
+        for at in range(0, len(self.triangles), _CHUNK):
+            a, b, c = (self.vertices[self.triangles[at : at + _CHUNK]] - origin).transpose(1, 0, 2)
             total += float(np.einsum("ij,ij->", a, np.cross(b, c)))
         return total / 6
 
@@ -180,25 +180,25 @@ class BeamLattice:
     beams: NDArray[np.int64]
     radii: NDArray[np.float64]
     name: str = ""
-    caps: Any = "sphere"  # of all ends, or (m, 2)
+    caps: Any = "sphere"  # for all ends, or (m, 2)
     balls: Any = ()  # indices of nodes
     ball_radii: Any = ()
     triangles: Any = ()
     min_length: float = 0.0001
     clipping: str = "none"
     clipping_mesh: int | None = None
-    representation_mesh: int | None = None  # what others may show instead
+    representation_mesh: int | None = None  # which viewers may show instead
     object_type: str = "model"
     thumbnail: Thumbnail | None = None
 
     def __post_init__(self) -> None:
-        vertices, beams = _fixed(self.vertices, np.float64), _fixed(self.beams, np.int64)
-        radii = _fixed(self.radii, np.float64)
+        vertices, beams = _freeze(self.vertices, np.float64), _freeze(self.beams, np.int64)
+        radii = _freeze(self.radii, np.float64)
         if vertices.ndim != 2 or vertices.shape[1:] != (3,) or beams.shape[1:] != (2,) or radii.shape != beams.shape:
             raise AssemblyError("not a beam lattice", where=caller_origin(), found=f"{vertices.shape}, {beams.shape}")
         caps = np.array(np.broadcast_to(np.asarray(self.caps, np.str_), beams.shape))
-        balls, ball_radii = _fixed(self.balls, np.int64).reshape(-1), _fixed(self.ball_radii, np.float64).reshape(-1)
-        triangles = _fixed(self.triangles, np.int64).reshape(-1, 3)
+        balls, ball_radii = _freeze(self.balls, np.int64).reshape(-1), _freeze(self.ball_radii, np.float64).reshape(-1)
+        triangles = _freeze(self.triangles, np.int64).reshape(-1, 3)
         if balls.shape != ball_radii.shape:
             raise AssemblyError("not one radius for each ball", where=caller_origin())
         for what, indices in (("beam", beams), ("ball", balls), ("triangle", triangles)):
@@ -250,7 +250,7 @@ class ImageStack:
     name: str = ""
 
     def __post_init__(self) -> None:
-        samples = _fixed(self.samples, np.float32)
+        samples = _freeze(self.samples, np.float32)
         if samples.ndim != 4 or samples.shape[3] != 4 or not samples.size:
             raise AssemblyError(
                 "not an image stack",
@@ -349,7 +349,7 @@ Resource = TriangleMesh | BeamLattice | ImageStack | LevelSet | VolumeData | Com
 
 @dataclass(frozen=True)
 class Document:
-    """What a file says besides functions and resources."""
+    """Metadata and other contents of a file besides functions and resources."""
 
     unit: str = "millimeter"
     metadata: tuple[tuple[str, str], ...] = field(default=())

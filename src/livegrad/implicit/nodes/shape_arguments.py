@@ -23,11 +23,11 @@ def finite_number(value: Any, what: str, expected: str = "a finite number") -> f
     """
     if isinstance(value, int | float | np.number | np.ndarray) and not isinstance(value, bool | np.complexfloating):
         try:
-            number = float(value)
+            result = float(value)
         except (TypeError, ValueError, OverflowError):  # an array of several, or an integer beyond all floats
-            number = math.nan
-        if math.isfinite(number):
-            return number
+            result = math.nan
+        if math.isfinite(result):
+            return result
     raise AssemblyError(f"not a {what}", where=caller_origin(), expected=expected, found=shown(value))
 
 

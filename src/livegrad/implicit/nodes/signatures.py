@@ -58,8 +58,8 @@ class SignatureEdits(AssemblyContents):
     def checked_signature(self, graph: GraphFunction, force: bool) -> Self:
         edited = self.with_function(graph)
         if not force:
-            known = set(self.problems())
-            fresh = [problem for problem in edited.problems() if problem not in known]
+            old_problems = set(self.problems())
+            fresh = [problem for problem in edited.problems() if problem not in old_problems]
             if fresh:
                 raise AssemblyError(
                     f"this would break: {fresh[0]}", where=caller_origin(), help="change that first, or pass force=True"
@@ -79,12 +79,12 @@ class SignatureEdits(AssemblyContents):
         require_new(require_name(new_name, "an input"), graph.inputs, "input")
         names = {name: new_name}
         inputs = {names.get(port, port): type for port, type in graph.inputs.items()}
-        renamed = _moved(replace(graph, inputs=inputs), Reference(INPUTS, name), Reference(INPUTS, new_name))
+        renamed = _move_links(replace(graph, inputs=inputs), Reference(INPUTS, name), Reference(INPUTS, new_name))
 
         def called(node: GraphNode) -> GraphNode:
-            given = {names.get(port, port): source for port, source in node.inputs.items()}
+            inputs_by_new_name = {names.get(port, port): source for port, source in node.inputs.items()}
             chosen = new_name if node.vector_input == name else node.vector_input
-            return replace(node, inputs=given, vector_input=chosen)
+            return replace(node, inputs=inputs_by_new_name, vector_input=chosen)
 
         return self._with_callers(renamed, lambda caller, node: caller.with_node(called(node)))
 
@@ -105,27 +105,27 @@ class SignatureEdits(AssemblyContents):
                 return caller.with_node(replace(node, scalar_output=new_name))
             if node.type.name != "FunctionCall":
                 return caller
-            return _moved(caller, Reference(node.identifier, name), Reference(node.identifier, new_name))
+            return _move_links(caller, Reference(node.identifier, name), Reference(node.identifier, new_name))
 
-        resources = {number: _channel(r, graph.id, name, new_name) for number, r in self.resources.items()}
+        resources = {resource_id: _channel(r, graph.id, name, new_name) for resource_id, r in self.resources.items()}
         return replace(self._with_callers(renamed, called), resources=resources)
 
     def _with_callers(self, graph: GraphFunction, rule: Callable[[GraphFunction, GraphNode], GraphFunction]) -> Self:
         """The assembly with a changed function, and `rule` applied for each node that calls it."""
         functions: dict[int, AnyFunction] = {}
-        for number, function in self.functions.items():
-            edited = graph if number == graph.id else function
+        for function_id, function in self.functions.items():
+            edited = graph if function_id == graph.id else function
             if isinstance(function, GraphFunction) and isinstance(edited, GraphFunction):
                 for node in function.nodes.values():
                     called = called_function(self, function, node) if "functionID" in node.inputs else None
                     if called is not None and called.id == graph.id:
                         edited = rule(edited, edited.nodes[node.identifier])
-            functions[number] = edited
+            functions[function_id] = edited
         return replace(self, functions=functions)
 
 
-def _moved(graph: GraphFunction, old: Reference, new: Reference) -> GraphFunction:
-    """A function whose links from one port come from another."""
+def _move_links(graph: GraphFunction, old: Reference, new: Reference) -> GraphFunction:
+    """A function with the links from one port moved to another."""
 
     def moved(source: Source) -> Source:
         return new if source == old else source
@@ -140,7 +140,7 @@ def _moved(graph: GraphFunction, old: Reference, new: Reference) -> GraphFunctio
 
 
 def _channel(resource: Resource, function: int, name: str, new_name: str) -> Resource:
-    """A level set or volume data that name a function's output, by its new name."""
+    """A level set or volume data with the new name of a function's output."""
 
     def renamed(user: Any) -> Any:
         return replace(user, channel=new_name) if (user.function, user.channel) == (function, name) else user
@@ -155,7 +155,7 @@ def _channel(resource: Resource, function: int, name: str, new_name: str) -> Res
 
 
 def require_name(name: str, role: str) -> str:
-    """A name that can stand in a reference: `node.port` leaves no room for dots or spaces."""
+    """Requires a name that can be part of a reference `node.port`, so without dots and spaces."""
     if not isinstance(name, str) or not name or any(c == "." or c.isspace() or not c.isprintable() for c in name):
         raise AssemblyError(
             f"`{name}` cannot name {role}", where=caller_origin(), expected="a word without dots and spaces"
@@ -163,15 +163,15 @@ def require_name(name: str, role: str) -> str:
     return name
 
 
-def require_new(name: str, known: Mapping[str, Any], role: str) -> None:
-    if name in known:
+def require_new(name: str, existing: Mapping[str, Any], role: str) -> None:
+    if name in existing:
         raise AssemblyError(f"{role} `{name}` already exists", where=caller_origin())
 
 
-def require_known(name: str, known: Mapping[str, Any], role: str) -> None:
-    if name not in known:
+def require_known(name: str, existing: Mapping[str, Any], role: str) -> None:
+    if name not in existing:
         raise AssemblyError(
             f"the function has no {role} `{name}`",
             where=caller_origin(),
-            expected="one of " + (", ".join(known) or "none"),
+            expected="one of " + (", ".join(existing) or "none"),
         )

@@ -42,15 +42,15 @@ NodePath = tuple[int, str]  # a function's id and a node's identifier
 class Converted:
     """A function of an assembly in the value IR.
 
-    The function takes the inputs, then `parameters` (constants of the graph that stay open), then `tables`, the tensors
-    of meshes and images.
+    The function takes the inputs, then `parameters` (constants of the graph that become arguments), then `tables`, the
+    tensors of meshes and images.
     """
 
     function: Function
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     parameters: tuple[NodePath, ...]
-    values: tuple[Literal, ...]  # of the parameters, as the graph has them
+    values: tuple[Literal, ...]  # of the parameters in the graph
     tables: tuple[NDArray[np.generic], ...]
     table_names: tuple[str, ...]  # such as `samples_5`, the pixels of image 5
 
@@ -84,10 +84,10 @@ def convert(
     exact: bool = False,
     element: Scalar = f32,
 ) -> Converted:
-    """A function of an assembly, with all that it calls, in the value IR.
+    """Converts a function of an assembly, and all functions that it calls, to the value IR.
 
-    Constants among `parameters` become arguments. `outputs` chooses and orders the results; what they do not need may
-    be unfinished.
+    Constants among `parameters` become arguments. `outputs` selects and orders the results; nodes that they do not need
+    may be unfinished.
     """
     require_assembly(assembly)
     function = assembly.function(name)
@@ -98,14 +98,14 @@ def convert(
     if order is None:
         raise AssemblyError(f"the calls of function `{function.name}` form a cycle", where=caller_origin())
     conversion = _Conversion(assembly, tuple(parameters), exact, element)
-    for number in order:
-        conversion.add(assembly.functions[number])
+    for function_id in order:
+        conversion.add(assembly.functions[function_id])
     return conversion.finish(assembly.functions[function.id], chosen)
 
 
 @dataclass
 class _Extra:
-    """What a function needs beyond its inputs: open constants and tables, in order of first use."""
+    """Additional parameters of a function: constants and tables, in order of first use."""
 
     parameters: dict[NodePath, Node] = field(default_factory=dict)
     tables: dict[tuple[int, str], Node] = field(default_factory=dict)
@@ -137,11 +137,11 @@ class _Conversion:
         else:
             results = self._graph(function, inputs, extra)
         arguments = [*inputs.values(), *extra.parameters.values(), *extra.tables.values()]
-        made = make_function(function.name or f"function_{function.id}", arguments, results)
-        self.done[function.id] = (made, extra)
+        converted = make_function(function.name or f"function_{function.id}", arguments, results)
+        self.done[function.id] = (converted, extra)
 
     def finish(self, function: AnyFunction, outputs: tuple[str, ...]) -> Converted:
-        made, extra = self.done[function.id]
+        converted, extra = self.done[function.id]
         names = list(function.outputs)
         unused = [path for path in self.order if path not in extra.parameters]
         if unused:
@@ -149,9 +149,9 @@ class _Conversion:
                 f"no constant `{unused[0][1]}` in function {unused[0][0]} that `{function.name}` uses",
                 where=caller_origin(),
             )
-        chosen = tuple(made.results[names.index(name)] for name in outputs)
-        picked = Function(made.name, made.parameters, chosen)
-        picked.places.update(made.places)
+        chosen = tuple(converted.results[names.index(name)] for name in outputs)
+        picked = Function(converted.name, converted.parameters, chosen)
+        picked.places.update(converted.places)
         inputs = tuple(name for name, type in function.inputs.items() if type is not PortType.RESOURCE)
         values = [self.assembly.node(*path).value for path in extra.parameters]
         tables = tuple(self.arrays[key] for key in extra.tables)
@@ -162,7 +162,7 @@ class _Conversion:
             tuple(extra.parameters),
             tuple(v for v in values if v is not None),
             tables,
-            tuple(f"{name}_{number}" for number, name in extra.tables),
+            tuple(f"{name}_{resource_id}" for resource_id, name in extra.tables),
         )
 
     # --- functions made of nodes --------------------------------------------------------------------------------------
@@ -181,10 +181,10 @@ class _Conversion:
     def _value(self, source: Source, ports: dict[Reference, Node]) -> Node:
         if not isinstance(source, Reference):
             return literal_node(source, self.element)
-        found = ports.get(source)
-        if found is None:
-            raise AssemblyError(f"`{source}` is a resource id that is not known before the function runs")
-        return found
+        node = ports.get(source)
+        if node is None:
+            raise AssemblyError(f"resource id `{source}` must be a constant")
+        return node
 
     def _outputs(
         self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
@@ -218,25 +218,25 @@ class _Conversion:
     def _arguments(
         self, callee: AnyFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
     ) -> tuple[Function, list[Node], int]:
-        """The function to call, its arguments, and how many of them are its own inputs."""
-        made, needed = self.done[callee.id]
-        own = [
+        """The function to call, its arguments, and the number of its own inputs among them."""
+        converted, needed = self.done[callee.id]
+        inputs = [
             self._value(node.inputs[name], ports)
             for name, type in callee.inputs.items()
             if type is not PortType.RESOURCE
         ]
         passed = [extra.parameters.setdefault(path, value) for path, value in needed.parameters.items()]
         passed += [extra.tables.setdefault(key, value) for key, value in needed.tables.items()]
-        return made, [*own, *passed], len(own)
+        return converted, [*inputs, *passed], len(inputs)
 
     def _call(
         self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
     ) -> dict[str, Node]:
         callee = called_function(self.assembly, function, node)
         assert callee is not None
-        made, arguments, _ = self._arguments(callee, node, ports, extra)
-        value = ops.call(*arguments, function=made)
-        if len(made.results) == 1:
+        converted, arguments, _ = self._arguments(callee, node, ports, extra)
+        value = ops.call(*arguments, function=converted)
+        if len(converted.results) == 1:
             return dict.fromkeys(callee.outputs, value)
         return {name: member(value, index) for index, name in enumerate(callee.outputs)}
 
@@ -251,10 +251,10 @@ class _Conversion:
             )
         callee = called_function(self.assembly, function, node)
         assert callee is not None
-        made, arguments, _ = self._arguments(callee, node, ports, extra)
+        converted, arguments, _ = self._arguments(callee, node, ports, extra)
         inputs = [name for name, type in callee.inputs.items() if type is not PortType.RESOURCE]
         output = list(callee.outputs).index(str(node.scalar_output))
-        scalar = Function(made.name, made.parameters, (made.results[output],))
+        scalar = Function(converted.name, converted.parameters, (converted.results[output],))
         position = inputs.index(str(node.vector_input))
         if node.type.name == "NormalizeDistance":
             return {"result": exact_normalized_distance(scalar, arguments, position)}
@@ -263,8 +263,8 @@ class _Conversion:
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
-    def _table(self, number: int, name: str, array: NDArray[np.generic], extra: _Extra) -> Node:
-        key = (number, name)
+    def _table(self, resource_id: int, name: str, array: NDArray[np.generic], extra: _Extra) -> Node:
+        key = (resource_id, name)
         if key not in self.arrays:
             self.arrays[key] = np.ascontiguousarray(array)
         if key not in extra.tables:
@@ -273,21 +273,23 @@ class _Conversion:
         return extra.tables[key]
 
     def _distance(self, function: GraphFunction, node: GraphNode, position: Node, extra: _Extra) -> Node:
-        number = resource_id(function, node.inputs[MESH_TYPES[node.type.name]])
-        assert number is not None
-        resource = self.assembly.resources[number]
+        mesh_id = resource_id(function, node.inputs[MESH_TYPES[node.type.name]])
+        assert mesh_id is not None
+        resource = self.assembly.resources[mesh_id]
         if isinstance(resource, BeamLattice):
             beams = BeamTables.of(resource, self.element)
-            return distance_call(beam_distance, position, [self._table(number, n, a, extra) for n, a in beams.arrays()])
+            return distance_call(
+                beam_distance, position, [self._table(mesh_id, n, a, extra) for n, a in beams.arrays()]
+            )
         assert isinstance(resource, TriangleMesh)
-        return self.mesh_distance(number, resource, position, extra, signed=node.type.name == "Mesh")
+        return self.mesh_distance(mesh_id, resource, position, extra, signed=node.type.name == "Mesh")
 
-    def mesh_distance(self, number: int, mesh: TriangleMesh, position: Node, extra: _Extra, *, signed: bool) -> Node:
-        key = (number, signed)
+    def mesh_distance(self, mesh_id: int, mesh: TriangleMesh, position: Node, extra: _Extra, *, signed: bool) -> Node:
+        key = (mesh_id, signed)
         if key not in self.mesh_tables:
             self.mesh_tables[key] = MeshTables.of(mesh, self.element, signed=signed)
         tables = self.mesh_tables[key]
-        return distance_call(tables.rule, position, [self._table(number, n, a, extra) for n, a in tables.arrays])
+        return distance_call(tables.rule, position, [self._table(mesh_id, n, a, extra) for n, a in tables.arrays])
 
     def _sample(self, function: ImageFunction, position: Node, extra: _Extra) -> list[Node]:
         stack = self.assembly.resources.get(function.image)
@@ -301,6 +303,6 @@ def literal_node(value: Literal, element: Scalar) -> Node:
     """A literal as a constant of the value IR."""
     if not isinstance(value, tuple):
         return constant(float(value), element)
-    members = [constant(number, element) for number in value]
+    members = [constant(component, element) for component in value]
     type = (PortType.VECTOR if len(members) == 3 else PortType.MATRIX).ir_type(element)
     return ops.make(*members, type=type)

@@ -1,6 +1,6 @@
 """Reduces an assembly to the functions, outputs and nodes that its objects, or some outputs of functions, need.
 
-Conversion to the value IR and the check before it start here: what is unfinished and unused is not in the way.
+Conversion to the value IR and its checks start here, so that unused nodes may be unfinished.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from livegrad.implicit.nodes.node_types import CALLING_TYPES, GRADIENT_TYPES
 from livegrad.implicit.nodes.ports import Reference
 from livegrad.implicit.nodes.resources import Components, LevelSet, TriangleMesh, VolumeData
 
-Outputs = Mapping[int, Iterable[str]]  # by the id of the function that has them
+Outputs = Mapping[int, Iterable[str]]  # by function id
 AnyAssembly = TypeVar("AnyAssembly", bound=AssemblyContents)
 
 
 def built_outputs(assembly: AssemblyContents) -> dict[int, set[str]]:
-    """The outputs of functions that the objects to build read."""
-    found: dict[int, set[str]] = {}
+    """The function outputs that the build items use."""
+    outputs: dict[int, set[str]] = {}
     pending = [item.object for item in assembly.items]
     seen: set[int] = set()
     while pending:
-        number = pending.pop()
-        if number in seen:
+        resource_id = pending.pop()
+        if resource_id in seen:
             continue
-        seen.add(number)
-        match assembly.resources.get(number):
+        seen.add(resource_id)
+        match assembly.resources.get(resource_id):
             case Components(members=members):
                 pending.extend(member for member, _ in members)
             case LevelSet(function=function, channel=channel, volume_data=volume):
-                found.setdefault(function, set()).add(channel)
+                outputs.setdefault(function, set()).add(channel)
                 pending.extend([] if volume is None else [volume])
             case TriangleMesh(volume_data=int() as volume):
                 pending.append(volume)
             case VolumeData(channels=channels):
-                for own in channels:
-                    found.setdefault(own.function, set()).add(own.channel)
-    return found
+                for used_channel in channels:
+                    outputs.setdefault(used_channel.function, set()).add(used_channel.channel)
+    return outputs
 
 
 def used_part(assembly: AnyAssembly, outputs: Outputs) -> AnyAssembly:
     """The assembly with only the functions, outputs and nodes that these outputs need; constants stay.
 
-    Functions that call each other in a cycle stay as they are: they are refused by name later.
+    Functions that call each other in a cycle are not reduced; they are rejected by name later.
 
     >>> from livegrad.implicit.nodes.assembly import Assembly
     >>> from livegrad.implicit.nodes.expression import add_expression
@@ -61,21 +61,24 @@ def used_part(assembly: AnyAssembly, outputs: Outputs) -> AnyAssembly:
     order = call_order(assembly, list(outputs))
     if order is None:
         return assembly
-    wanted = {number: set(names) for number, names in outputs.items()}
+    wanted = {function_id: set(names) for function_id, names in outputs.items()}
     reduced = {}
-    for number in reversed(order):  # callers first: then all that is read of a function is known
-        if number not in wanted:
+    for function_id in reversed(order):  # callers first, so that all outputs read from a function are known
+        if function_id not in wanted:
             continue
-        function = assembly.functions[number]
+        function = assembly.functions[function_id]
         if isinstance(function, GraphFunction):
-            function = _reduced(function, wanted[number])
+            function = _reduce_function(function, wanted[function_id])
             for callee, names in _outputs_read(function):
                 wanted.setdefault(callee, set()).update(names)
-        reduced[number] = function
-    return replace(assembly, functions={number: reduced[number] for number in assembly.functions if number in reduced})
+        reduced[function_id] = function
+    return replace(
+        assembly,
+        functions={function_id: reduced[function_id] for function_id in assembly.functions if function_id in reduced},
+    )
 
 
-def _reduced(function: GraphFunction, outputs: set[str]) -> GraphFunction:
+def _reduce_function(function: GraphFunction, outputs: set[str]) -> GraphFunction:
     """The function with some of its outputs, the nodes that they need, and its constants."""
     results = {name: source for name, source in function.results.items() if name in outputs}
     pending = [source.node for source in results.values() if isinstance(source, Reference)]
@@ -96,23 +99,23 @@ def _reduced(function: GraphFunction, outputs: set[str]) -> GraphFunction:
 
 
 def _outputs_read(function: GraphFunction) -> Iterator[tuple[int, set[str]]]:
-    """The functions that a function calls, each with the outputs that are read of it."""
+    """The functions that a function calls, each with the outputs that it reads."""
     ports: dict[str, set[str]] = {}
     sources = [source for node in function.nodes.values() for source in node.inputs.values()]
     for source in (*sources, *function.results.values()):
         if isinstance(source, Reference):
             ports.setdefault(source.node, set()).add(source.port)
     for node in function.nodes.values():
-        number = resource_id(function, node.inputs.get("functionID")) if node.type.name in CALLING_TYPES else None
-        if number is not None:
+        callee = resource_id(function, node.inputs.get("functionID")) if node.type.name in CALLING_TYPES else None
+        if callee is not None:
             differentiated = {str(node.scalar_output)}
-            yield number, differentiated if node.type.name in GRADIENT_TYPES else ports.get(node.identifier, set())
+            yield callee, differentiated if node.type.name in GRADIENT_TYPES else ports.get(node.identifier, set())
 
 
 def require_outputs(assembly: AssemblyContents, outputs: Outputs) -> None:
-    """Raises where one of the functions has no such output."""
-    for number, names in outputs.items():
-        function = assembly.functions.get(number)
+    """Raises if one of the functions lacks an output."""
+    for function_id, names in outputs.items():
+        function = assembly.functions.get(function_id)
         missing = [] if function is None else [name for name in names if name not in function.outputs]
         if function is not None and missing:
             raise AssemblyError(
@@ -123,9 +126,10 @@ def require_outputs(assembly: AssemblyContents, outputs: Outputs) -> None:
 
 
 def problems_in_the_way(assembly: AssemblyContents, outputs: Outputs | None = None) -> tuple[Problem, ...]:
-    """What keeps outputs (those that built objects read) from running: contradictions anywhere, and what is left open.
+    """The problems that prevent outputs (by default those of the build items) from running.
 
-    A function, output or node that nothing uses may be unfinished: someone is still writing it.
+    These are contradictions anywhere, and unfinished nodes that the outputs need. Unused functions, outputs and nodes
+    may be unfinished.
     """
     used = used_part(assembly, built_outputs(assembly) if outputs is None else outputs)
     ours = own_problems(assembly, used.functions)

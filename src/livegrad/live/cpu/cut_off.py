@@ -14,13 +14,13 @@ from livegrad.live.compile.live_plan import LivePlan, RegionStep, Step, operand_
 from livegrad.live.graph.sources import Numbers
 
 _MOST_COMPARED = 1 << 14  # bytes
-_PATIENCE = 64  # a result that differed so often in a row is left alone
+_PATIENCE = 64  # successive differences after which a result is no longer compared
 _RUNS_UNTIL_NEXT_LOOK = 1024
 _NONE: frozenset[str] = frozenset()
 
 
 class Result:
-    """A result that others read: what gives its bytes (None: it counts as changed), and what they were."""
+    """A result that other steps read: a function that gives its bytes (None: always changed), and the last bytes."""
 
     __slots__ = ("before", "buffer", "differed", "read")
 
@@ -28,10 +28,10 @@ class Result:
         self.buffer = buffer
         self.read: Callable[[], bytes] | None = None
         self.before: bytes | None = None
-        self.differed = 0  # times in a row
+        self.differed = 0  # times in succession
 
     def note_difference(self, now: bytes) -> None:
-        """Remembers what readers will see; after many differences in a row, looks away."""
+        """Stores the bytes that readers will see. After many successive differences, stops comparing."""
         self.before = now
         self.differed += 1
         if self.differed >= _PATIENCE:
@@ -45,19 +45,19 @@ class HasPlan(Protocol):
 
 
 class CutOff:
-    """What the results of an executable were when their readers last ran, and which bodies its regions took.
+    """The results of an executable when their readers last ran, and the bodies that its regions took.
 
-    An executable that takes the place of another goes on with both: who is not stale in it has run in the other. An
-    interrupted run leaves results that their readers have not seen; the engine then starts with nothing known.
+    A new executable inherits both: steps that are not stale have run in the previous one. An interrupted run leaves
+    results that their readers have not seen; the engine then starts from scratch.
     """
 
     def __init__(self, executable: HasPlan, memory: Mapping[str, Numbers], previous: CutOff | None) -> None:
         self._executable, self._memory = executable, memory
         self.taken: dict[str, set[tuple[str, int]]] = {} if previous is None else previous.taken
-        self._known: dict[str, Result] = {} if previous is None else previous._known  # by buffer
+        self._by_buffer: dict[str, Result] = {} if previous is None else previous._by_buffer  # by buffer
         self.results = Results(self)
         self._runs = 0
-        self._reads: dict[str, frozenset[object]] = {}  # of steps; what a region reads depends on its last run
+        self._reads: dict[str, frozenset[object]] = {}  # of leaf steps; those of a region depend on its last run
         self._regions: set[str] | None = None
 
     def must_run(self, key: str, changed: Collection[object]) -> bool:
@@ -67,48 +67,50 @@ class CutOff:
             step = self._executable.plan.steps[key]
             if isinstance(step, RegionStep):
                 taken = self.taken.get(key)
-                # None: it has not run yet.
-                return taken is None or any(operand_key(own) in changed for own in step.operands_of_taken(taken))
+                # None: the region has not run yet.
+                return taken is None or any(
+                    operand_key(operand) in changed for operand in step.operands_of_taken(taken)
+                )
             reads = self._reads[key] = frozenset(map(operand_key, step.all_operands()))
         return not reads.isdisjoint(changed)
 
     def find_equal(self, key: str) -> frozenset[str]:
-        """Those results of a step that came out as they were; it has just run."""
+        """The unchanged results of a step that has just run."""
         equal = _NONE
-        for own in self.results[key]:
-            if own.read is not None:
-                now = own.read()
-                if now != own.before:
-                    own.note_difference(now)
+        for result in self.results[key]:
+            if result.read is not None:
+                now = result.read()
+                if now != result.before:
+                    result.note_difference(now)
                 else:
-                    own.differed = 0
-                    equal = equal | {own.buffer}
+                    result.differed = 0
+                    equal = equal | {result.buffer}
         return equal
 
     def changed_by(self, steps: Iterable[str]) -> set[object]:
-        """What is read of the results of these steps."""
-        return {own.buffer for key in steps for own in self.results[key]}
+        """The results of these steps that other steps read."""
+        return {result.buffer for key in steps for result in self.results[key]}
 
     def note_failure(self, key: str) -> None:
-        """A step may have written half of its results: whatever comes next is something else."""
+        """Forgets the results of a failed step, which may be half written."""
         self.taken.pop(key, None)
         for buffer in self._executable.plan.steps[key].results:
-            self._known.pop(buffer, None)
+            self._by_buffer.pop(buffer, None)
         self.results.pop(key, None)
 
     def find_results(self, key: str) -> list[Result]:
-        """The results of a step that others read."""
-        plan, found = self._executable.plan, []
+        """The results of a step that other steps read."""
+        plan, results = self._executable.plan, []
         for buffer in plan.steps[key].results:
             if not plan.readers.get(buffer):
-                self._known.pop(buffer, None)  # who comes to read it will see what nobody looked at here
+                self._by_buffer.pop(buffer, None)  # unobserved: the first reader must run
                 continue
-            own = self._known.setdefault(buffer, Result(buffer))
-            is_compared = own.differed < _PATIENCE and plan.buffers[buffer].bytes <= _MOST_COMPARED
-            own.read = self._memory[buffer].tobytes if is_compared else None
-            own.before = own.before if is_compared else None
-            found.append(own)
-        return found
+            result = self._by_buffer.setdefault(buffer, Result(buffer))
+            is_compared = result.differed < _PATIENCE and plan.buffers[buffer].bytes <= _MOST_COMPARED
+            result.read = self._memory[buffer].tobytes if is_compared else None
+            result.before = result.before if is_compared else None
+            results.append(result)
+        return results
 
     @property
     def regions(self) -> Collection[str]:
@@ -119,11 +121,11 @@ class CutOff:
         return self._regions
 
     def begin_run(self) -> Collection[str]:
-        """The regions of the plan. Now and then, looks at those results again that always differed."""
+        """The regions of the plan. Once in a while, resumes comparing results that always differed."""
         self._runs += 1
         if self._runs % _RUNS_UNTIL_NEXT_LOOK == 0:
-            for own in self._known.values():
-                own.differed = 0
+            for result in self._by_buffer.values():
+                result.differed = 0
             self.results.clear()
         return self.regions
 
@@ -135,44 +137,44 @@ class CutOff:
         after: Mapping[str, Step],
         gone: Iterable[str],
     ) -> None:
-        """Steps come and go, have other memory, other functions or other readers. What their readers saw is as it was.
+        """Updates the tables after steps were added, removed or got other memory, functions or readers.
 
-        `gone` are buffers that are no more.
+        What readers have seen stays. `gone` has the removed buffers.
         """
         for key in before.keys() | after.keys():
             self.results.pop(key, None)
             self._reads.pop(key, None)
-        for own, steps in ((running, before), (plan, after)):
+        for version, steps in ((running, before), (plan, after)):
             for root in {root for step in steps.values() for root in roots_of(step)}:
-                self.results.pop(own.producer.get(root), None)  # type: ignore[arg-type]
+                self.results.pop(version.producer.get(root), None)  # type: ignore[arg-type]
                 self._note_first_reader(running, root)
         for key in before.keys() - after.keys():
             self.taken.pop(key, None)
         for buffer in gone:
-            self._known.pop(buffer, None)
+            self._by_buffer.pop(buffer, None)
         if self._regions is not None:
             self._regions -= before.keys()
             self._regions |= {key for key, step in after.items() if isinstance(step, RegionStep)}
 
     def _note_first_reader(self, running: LivePlan, root: object) -> None:
-        """What nobody read so far was not looked at: who reads it now, and runs now, sees what it holds."""
-        spec = running.buffers.get(root) if root in running.producer and root not in self._known else None  # type: ignore[call-overload]
+        """Starts to observe a result that had no readers: its first reader runs now and sees the current bytes."""
+        spec = running.buffers.get(root) if root in running.producer and root not in self._by_buffer else None  # type: ignore[call-overload]
         if spec is not None and spec.bytes <= _MOST_COMPARED:
-            self._known[spec.key] = Result(spec.key)
-            self._known[spec.key].before = self._memory[spec.key].tobytes()
+            self._by_buffer[spec.key] = Result(spec.key)
+            self._by_buffer[spec.key].before = self._memory[spec.key].tobytes()
 
     def close(self) -> None:
-        """Drops what was looked up."""
+        """Clears the tables."""
         self.results.clear()
         self._reads.clear()
 
 
 class Results(dict[str, list[Result]]):
-    """The results of each step, looked up once: they are asked for with every step of every frame."""
+    """The results of each step, computed once, because every step of every frame needs them."""
 
     def __init__(self, cut_off: CutOff) -> None:
         self._cut_off = cut_off
 
     def __missing__(self, key: str) -> list[Result]:
-        found = self[key] = self._cut_off.find_results(key)
-        return found
+        results = self[key] = self._cut_off.find_results(key)
+        return results

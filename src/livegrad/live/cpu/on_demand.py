@@ -12,23 +12,23 @@ from livegrad.live.compile.live_plan import BlockStep, BufferOperand, LivePlan, 
 
 
 def steps_on_demand(plan: LivePlan, regions: Iterable[str], is_needed: Callable[[str], bool]) -> set[str]:
-    """The steps that nobody needs but bodies of regions, and steps that are needed by nobody else themselves.
+    """The steps whose results only bodies of regions and other on-demand steps read.
 
-    Not those that read memory of others, which may be something else by the time they run, nor calls of libraries.
-    Where memory is shared, all steps run in their order.
+    Steps that read external memory, which may have changed when they run, and library calls are never on demand. If
+    buffers share memory, no step is.
     """
-    found: set[str] = set()
+    on_demand: set[str] = set()
     sources = {key for region in regions for key in producers(plan, plan.steps[region].all_operands())}
-    update_on_demand(found, plan, sources, is_needed)
-    return found
+    update_on_demand(on_demand, plan, sources, is_needed)
+    return on_demand
 
 
 def update_on_demand(
-    found: set[str], plan: LivePlan, keys: Iterable[str], is_needed: Callable[[str], bool]
+    on_demand: set[str], plan: LivePlan, keys: Iterable[str], is_needed: Callable[[str], bool]
 ) -> list[str]:
-    """Looks at some steps again, and at those that they read from where that makes a difference.
+    """Checks some steps again, and the steps that they read from if the answer changed.
 
-    `found` has the steps that may wait, and is brought up to date; gives those that no longer may.
+    Updates `on_demand`, the steps that may wait. Returns those that no longer may.
     """
     if plan.reuses_memory:
         return []
@@ -36,16 +36,18 @@ def update_on_demand(
     states = {plan.producer.get(state.next) for state in plan.states}
     waiting = [(-position[key], key) for key in keys if key in position]
     heapify(waiting)
-    while waiting:  # the last first: the readers of a step were looked at before it
+    while waiting:  # last step first, so that the readers of a step come before it
         _, key = heappop(waiting)
         step = plan.steps[key]
-        may_wait = key not in states and not is_needed(key) and _can_wait(plan, step) and _reads_wait(plan, step, found)
-        if may_wait == (key in found):
+        may_wait = (
+            key not in states and not is_needed(key) and _can_wait(plan, step) and _reads_wait(plan, step, on_demand)
+        )
+        if may_wait == (key in on_demand):
             continue
         if may_wait:
-            found.add(key)
+            on_demand.add(key)
         else:
-            found.remove(key)
+            on_demand.remove(key)
             needed.append(key)
         for source in producers(plan, step.all_operands()):
             heappush(waiting, (-position[source], source))
@@ -53,13 +55,13 @@ def update_on_demand(
 
 
 def producers(plan: LivePlan, operands: Iterable[Operand]) -> dict[str, None]:
-    """The steps whose results these operands are."""
-    made = (plan.producer.get(operand.key) for operand in operands if isinstance(operand, BufferOperand))
-    return dict.fromkeys(key for key in made if key is not None)
+    """The steps that produce these operands."""
+    keys = (plan.producer.get(operand.key) for operand in operands if isinstance(operand, BufferOperand))
+    return dict.fromkeys(key for key in keys if key is not None)
 
 
 def first_operands(step: Step) -> Iterator[Operand]:
-    """What a step reads whenever it runs: of a region what decides about its bodies, and what loops begin with."""
+    """The operands that a step always reads. Those of a region are its control and initial loop variables."""
     if not isinstance(step, RegionStep):
         return step.all_operands()
     return iter((step.control, *(carried.initial for carried in step.carried)))
@@ -72,14 +74,14 @@ def _can_wait(plan: LivePlan, step: Step) -> bool:
     return not any(operand_key(operand) in plan.bindings for operand in step.all_operands())
 
 
-def _reads_wait(plan: LivePlan, step: Step, found: Collection[str]) -> bool:
-    """Whether somebody reads a step, and nobody who may not wait for it."""
+def _reads_wait(plan: LivePlan, step: Step, on_demand: Collection[str]) -> bool:
+    """Whether a step has readers, and all of them read it on demand."""
     readers = plan.consumers[step.key]
-    return bool(readers) and all(_reads_on_demand(plan, step, reader, found) for reader in readers)
+    return bool(readers) and all(_reads_on_demand(plan, step, reader, on_demand) for reader in readers)
 
 
-def _reads_on_demand(plan: LivePlan, step: Step, reader: str, found: Collection[str]) -> bool:
-    if reader in found:
+def _reads_on_demand(plan: LivePlan, step: Step, reader: str, on_demand: Collection[str]) -> bool:
+    if reader in on_demand:
         return True
     other = plan.steps[reader]
     return isinstance(other, RegionStep) and not any(operand_key(one) in step.results for one in first_operands(other))

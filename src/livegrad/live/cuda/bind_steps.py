@@ -1,4 +1,4 @@
-"""Binds steps of a live plan to device memory while the old plan runs, for a new plan or an update.
+"""Binds the steps of a live plan to device memory, for a new plan or an update, while the old plan stays intact.
 
 In: steps and their code. Out: `Fresh`, which an executable adopts as a whole when it is complete.
 """
@@ -35,74 +35,78 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Fresh:
-    """New objects that are built while the old plan runs, until all of them are complete."""
+    """New objects, collected until all of them are complete."""
 
     buffers: dict[str, HeldBuffer] = field(default_factory=dict)
     bound: dict[str, BoundStep] = field(default_factory=dict)
     captured: dict[str, CapturedGraph] = field(default_factory=dict)
-    shared: list[str] = field(default_factory=list)  # steps that the plan before has bound
+    shared: list[str] = field(default_factory=list)  # steps that reuse the launches of the previous plan
 
 
 @dataclass(eq=False)
-class Around:
-    """Where things are, for a step that is bound: new memory first, then what is there."""
+class PlanAddresses:
+    """The addresses of buffers and numbers of a plan: new memory first, then that of the executable."""
 
     executable: CudaExecutable
     plan: LivePlan
     fresh: Mapping[str, HeldBuffer] = field(default_factory=dict)
 
     def address(self, key: str) -> int:
-        """Where a buffer is."""
-        found = self.fresh.get(key)
-        return self.executable.buffers.address(key) if found is None else found.address
+        """The address of a buffer."""
+        buffer = self.fresh.get(key)
+        return self.executable.buffers.address(key) if buffer is None else buffer.address
 
     def number(self, operand: Operand) -> Any:
-        """What a number is now; None if it has no value."""
+        """The current value of a number; None if it has none."""
         if isinstance(operand, ParameterOperand):
             return self.plan.parameters[operand.key]
         assert isinstance(operand, FeatureOperand)
         return self.executable.features.get(operand.feature)
 
     def cell(self, operand: Operand) -> int:
-        """Where a number is, for steps that read it from memory."""
+        """The address of a number, for steps that read it from memory."""
         return self.executable.numbers.of(operand).cell(operand.type, self.number(operand)).address
 
     def operand(self, operand: Operand) -> int:
-        """Where an operand is in memory."""
+        """The address of an operand."""
         return self.address(operand.key) if isinstance(operand, BufferOperand) else self.cell(operand)
 
 
 def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: StepCode | None, fresh: Fresh) -> None:
-    """Binds a step to memory. An error is one of that step."""
-    around = Around(executable, plan, fresh.buffers)
+    """Binds a step to memory. Errors are `StepError`s."""
+    addresses = PlanAddresses(executable, plan, fresh.buffers)
     try:
         if isinstance(leaf, BlockStep):
             assert code is not None
             bound = BoundStep(leaf, code)
-            bound.status = executable.status_place(bound)
-            bound.make(around)
+            bound.status = executable.status_address(bound)
+            bound.make(addresses)
             fresh.bound[leaf.key] = bound
         elif isinstance(leaf, CapturedStep):
-            fresh.captured[leaf.key] = _captured(leaf, around, executable.captured.get(leaf.key))
+            fresh.captured[leaf.key] = _capture_call(leaf, addresses, executable.captured.get(leaf.key))
     except StepError:
         raise
     except LivegradError as error:
         raise StepError(leaf.key, error) from error
 
 
-def _captured(leaf: CapturedStep, around: Around, known: CapturedGraph | None) -> CapturedGraph:
-    """Records a call. It reads copies of its inputs: no library keeps it from writing there, and others read them too.
+def _capture_call(leaf: CapturedStep, addresses: PlanAddresses, previous: CapturedGraph | None) -> CapturedGraph:
+    """Captures a call. It reads copies of its inputs, because it might write to them and other steps read them.
 
-    Copies of the recording before are used again where they fit, so that the nodes that fill them stay as they are.
+    Reuses the copies of the previous capture if they fit, so that the nodes that fill them stay unchanged.
     """
-    buffers = around.plan.buffers
+    buffers = addresses.plan.buffers
     read = [buffers[operand.key] for operand in leaf.operands if isinstance(operand, BufferOperand)]
-    before = [] if known is None else known.copies
-    copies = list(before) if [own.size for own in before] == [max(spec.bytes, LEAST_BYTES) for spec in read] else []
+    before = [] if previous is None else previous.copies
+    copies = (
+        list(before) if [operand.size for operand in before] == [max(spec.bytes, LEAST_BYTES) for spec in read] else []
+    )
     copies = copies or [DeviceMemory(spec.bytes) for spec in read]
     views = iter([DeviceView(memory.address, spec) for memory, spec in zip(copies, read, strict=True)])
-    arguments = [next(views) if isinstance(own, BufferOperand) else around.number(own) for own in leaf.operands]
-    arguments += [DeviceView(around.address(key), buffers[key]) for key in leaf.results]
+    arguments = [
+        next(views) if isinstance(operand, BufferOperand) else addresses.number(operand) for operand in leaf.operands
+    ]
+    arguments += [DeviceView(addresses.address(key), buffers[key]) for key in leaf.results]
     return capture(leaf.key, leaf.call.name, leaf.call.call, arguments, copies)
 
 
@@ -113,43 +117,48 @@ def share_steps(
     leaves: Iterable[LeafStep],
     fresh: Fresh,
 ) -> None:
-    """Takes over the launches of the plan before that are right as they are.
+    """Reuses launches of the previous plan that have the same code and memory.
 
-    That is: the same code, the same memory, and nothing to watch, for status words belong to a plan.
+    Not those of watched steps: status words belong to one plan.
     """
     before = previous.buffers.held
-    moved = {key for key, own in executable.buffers.held.items() if before.get(key) is not own}
+    moved = {key for key, buffer in executable.buffers.held.items() if before.get(key) is not buffer}
     for leaf in leaves:
-        known = previous.bound.get(leaf.key)
-        if known is None or known.code.is_watched or known.uses_cells or not moved.isdisjoint(known.all_touched):
+        bound = previous.bound.get(leaf.key)
+        if bound is None or bound.code.is_watched or bound.uses_cells or not moved.isdisjoint(bound.all_touched):
             continue
-        same = known.step is leaf
-        if not same and isinstance(leaf, BlockStep):
-            same = known.is_same(leaf, codes.get(leaf.key))
-        if same:
-            fresh.bound[leaf.key] = known
+        is_same = bound.step is leaf
+        if not is_same and isinstance(leaf, BlockStep):
+            is_same = bound.is_same(leaf, codes.get(leaf.key))
+        if is_same:
+            fresh.bound[leaf.key] = bound
             fresh.shared.append(leaf.key)
 
 
 def buffers_for(plan: LivePlan, previous: CudaExecutable | None, in_place: Mapping[str, str]) -> dict[str, HeldBuffer]:
-    """Memory for every buffer of a plan: taken over where it fits, else new; variables in place have a result's."""
-    found = make_shared(plan)
-    own = {key: spec for key, spec in plan.buffers.items() if key not in plan.places and key not in in_place}
-    found |= make_buffers(own.values(), plan) if previous is None else _taken_over(plan, previous, own)
-    return found | {carry: found[result] for carry, result in in_place.items()}
+    """Memory for every buffer of a plan: reused if it fits, else new. In-place variables share that of a result."""
+    buffers = make_shared(plan)
+    unshared = {key: spec for key, spec in plan.buffers.items() if key not in plan.slot_of and key not in in_place}
+    buffers |= make_buffers(unshared.values(), plan) if previous is None else _taken_over(plan, previous, unshared)
+    return buffers | {carry: buffers[result] for carry, result in in_place.items()}
 
 
-def _taken_over(plan: LivePlan, previous: CudaExecutable, own: Mapping[str, BufferSpec]) -> dict[str, HeldBuffer]:
-    found: dict[str, HeldBuffer] = {}
+def _taken_over(plan: LivePlan, previous: CudaExecutable, specs: Mapping[str, BufferSpec]) -> dict[str, HeldBuffer]:
+    buffers: dict[str, HeldBuffer] = {}
     before, wanted = previous.plan, []
     renewed = renewed_buffers(before, plan)
-    for key, spec in own.items():
+    for key, spec in specs.items():
         kept = None if key in previous.in_place else previous.buffers.held.get(key)
-        known = before.buffers.get(key)
-        fits = kept is not None and (known is spec or known == spec) and key not in before.places and key not in renewed
+        previous_spec = before.buffers.get(key)
+        fits = (
+            kept is not None
+            and (previous_spec is spec or previous_spec == spec)
+            and key not in before.slot_of
+            and key not in renewed
+        )
         if fits and before.bindings.get(key) is plan.bindings.get(key):
             assert kept is not None
-            found[key] = kept
+            buffers[key] = kept
         else:
             wanted.append(spec)
-    return found | make_buffers(wanted, plan)
+    return buffers | make_buffers(wanted, plan)

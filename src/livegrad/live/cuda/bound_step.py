@@ -14,7 +14,7 @@ import numpy as np
 from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.live.compile.live_plan import BlockStep, BufferOperand, Operand
 from livegrad.live.cuda.captured_graphs import CapturedGraph
-from livegrad.live.cuda.live_numbers import Place, place_for
+from livegrad.live.cuda.live_numbers import NumberSlot, make_number_slot
 from livegrad.live.cuda.step_code import StepCode
 from livegrad.runtime.cuda.cuda_graph import Launch
 from livegrad.runtime.cuda.device_memory import DeviceMemory
@@ -28,38 +28,38 @@ _FIRST_TAPE_BYTES = 2048
 _MOST_TAPE_BYTES = 1 << 34  # of one step, all threads together
 
 
-class Surroundings(Protocol):
+class Addresses(Protocol):
     """The buffers and numbers that a step is bound to."""
 
     def address(self, key: str) -> int:
-        """Where a buffer is."""
+        """The address of a buffer."""
         ...
 
     def cell(self, operand: Operand) -> int:
-        """Where a number is, for steps that read it from memory."""
+        """The address of a number, for steps that read it from memory."""
         ...
 
     def number(self, operand: Operand) -> Any:
-        """What a number is now; None if it has no value."""
+        """The current value of a number; None if it has none."""
         ...
 
 
 @dataclass(eq=False)
 class BoundStep:
-    """What a step launches, in the order of its items (None: a call of the host), and the memory of its own."""
+    """The launches of a step, in the order of its items (None: a host call), and its private memory."""
 
     step: BlockStep
     code: StepCode
     launches: list[Launch | CapturedGraph | None] = field(default_factory=list)
-    places: list[tuple[Operand, Place]] = field(default_factory=list)
+    number_slots: list[tuple[Operand, NumberSlot]] = field(default_factory=list)
     arena: DeviceMemory | None = None
     scratch: dict[int, DeviceMemory] = field(default_factory=dict)
-    shared: dict[int, tuple[DeviceMemory, DeviceMemory]] = field(default_factory=dict)  # of blocks that share rows
+    shared: dict[int, tuple[DeviceMemory, DeviceMemory]] = field(default_factory=dict)  # partials and counters, by item
     tapes: DeviceMemory | None = None
     tape_bytes: int = _FIRST_TAPE_BYTES
-    values: dict[Any, Any] = field(default_factory=dict)  # of the host's calls: copies, and what is no array
-    uses_cells: bool = False  # reads numbers from memory
-    status: int = 0  # address of the first of its status words: one for each item, then one for tapes without room
+    values: dict[Any, Any] = field(default_factory=dict)  # operands and results of host calls
+    uses_cells: bool = False  # whether it reads numbers from memory
+    status: int = 0  # address of its status words: one for each item, then one for full tapes
 
     @property
     def key(self) -> str:
@@ -71,7 +71,7 @@ class BoundStep:
 
     @property
     def watched(self) -> bool:
-        """Whether a run may end with something to tell."""
+        """Whether a run may report failed checks or full tapes."""
         return self.code.is_watched
 
     @cached_property
@@ -81,24 +81,24 @@ class BoundStep:
 
     @cached_property
     def all_touched(self) -> frozenset[str]:
-        """All of them."""
+        """The buffers that any item reads or writes."""
         return frozenset(key for touched in self.touched for keys in touched for key in keys)
 
     def _keys(self, buffers: tuple[Buffer, ...]) -> tuple[str, ...]:
         step, code = self.step, self.code
-        found: dict[str, None] = {}
+        keys: dict[str, None] = {}
         for buffer in buffers:
-            number = buffer.base.number
-            if number in code.results:
-                found[step.results[code.results[number]]] = None
-            elif number in code.slots:
-                operand = step.operands[code.slots[number]]
+            buffer_index = buffer.base.number
+            if buffer_index in code.results:
+                keys[step.results[code.results[buffer_index]]] = None
+            elif buffer_index in code.slots:
+                operand = step.operands[code.slots[buffer_index]]
                 if isinstance(operand, BufferOperand):
-                    found[operand.key] = None
-        return tuple(found)
+                    keys[operand.key] = None
+        return tuple(keys)
 
     def is_same(self, step: BlockStep, code: StepCode | None) -> bool:
-        """Whether another plan's step is this one; where its buffers are is another matter."""
+        """Whether a step of another plan has the same code and operands; addresses are not compared."""
         if self.code is not code:
             return False
         return self.step is step or (self.step.operands == step.operands and self.step.results == step.results)
@@ -107,43 +107,47 @@ class BoundStep:
         return [launch for launch in self.launches if isinstance(launch, Launch)]
 
     def library_graphs(self) -> dict[str, CapturedGraph]:
-        """The library calls in it, by the names of their nodes."""
+        """The library calls of the step, by the names of their nodes."""
         return {
-            self.node_name(number): launch
-            for number, launch in enumerate(self.launches)
+            self.node_name(index): launch
+            for index, launch in enumerate(self.launches)
             if isinstance(launch, CapturedGraph)
         }
 
-    def node_name(self, number: int) -> str:
-        return f"{self.key}:{number}"
+    def node_name(self, item: int) -> str:
+        return f"{self.key}:{item}"
 
     def fits_in_place_of(self, other: BoundStep) -> bool:
-        """Whether its launches can take over the nodes of another's, one by one, and wait for enough there."""
+        """Whether its launches can replace those of another step in their nodes, with sufficient dependencies."""
         kinds = [launch.__class__ for launch in self.launches]
         if kinds != [launch.__class__ for launch in other.launches] or self.code.before != other.code.before:
             return False
-        # Nodes wait for those that write what the other's read: one that reads more would not wait for the rest.
+        # A node depends on the writers of what the other step reads. If this one reads more, dependencies are missing.
         pairs = zip(self.touched, other.touched, strict=True)
-        return all(set(mine) <= set(theirs) for own, known in pairs for mine, theirs in zip(own, known, strict=True))
+        return all(
+            set(keys) <= set(keys_before)
+            for touched, touched_before in pairs
+            for keys, keys_before in zip(touched, touched_before, strict=True)
+        )
 
     def close(self) -> None:
-        """Gives back what was recorded of libraries."""
+        """Destroys the captured graphs of library calls."""
         for graph in self.library_graphs().values():
             graph.close()
 
     # --- making ---
 
-    def make(self, around: Surroundings) -> None:
-        """Takes memory and makes the launches. May fail for want of memory, and then has changed nothing else."""
+    def make(self, addresses: Addresses) -> None:
+        """Allocates memory and creates the launches. Raises if there is not enough memory."""
         if self.code.plan.arena_bytes:
             self.arena = DeviceMemory(self.code.plan.arena_bytes)
         if self.code.takes_memory:
-            for number, item in enumerate(self.code.items):
+            for item_index, item in enumerate(self.code.items):
                 if isinstance(item, SerialisedLaunch):
-                    self._make_scratch(number, item)
+                    self._make_scratch(item_index, item)
         if self.code.uses_tapes:
             self.tapes = self._make_tapes()
-        for number, (item, function) in enumerate(zip(self.code.items, self.code.functions, strict=True)):
+        for item_index, (item, function) in enumerate(zip(self.code.items, self.code.functions, strict=True)):
             if isinstance(item, SerialisedLaunch):
                 launch = Launch(function, item.grid, item.threads, len(item.slots), self.code.separate)
                 self.launches.append(launch)
@@ -151,22 +155,22 @@ class BoundStep:
                     if isinstance(slot, int):
                         launch.slots[index] = slot
                     else:
-                        self._fill(launch, index, slot, number, around)
+                        self._fill(launch, index, slot, item_index, addresses)
             elif isinstance(item, SerialisedLibraryCall):
-                operands = [self._address(slot, around) for slot in item.operands]
-                recorded = BoundCall(item.call, operands, self._address(item.result, around)).capture()
+                operands = [self._address(slot, addresses) for slot in item.operands]
+                recorded = BoundCall(item.call, operands, self._address(item.result, addresses)).capture()
                 self.launches.append(CapturedGraph(recorded, ()))
             else:
                 self.launches.append(None)
 
-    def _make_scratch(self, number: int, kernel: SerialisedLaunch) -> None:
+    def _make_scratch(self, item_index: int, kernel: SerialisedLaunch) -> None:
         for buffer, size in kernel.scratch:
             if buffer not in self.scratch or self.scratch[buffer].size < size:
                 self.scratch[buffer] = DeviceMemory(size)
         if kernel.counters:
             counters = DeviceMemory(4 * kernel.counters)
-            counters.clear()  # blocks set them to zero again themselves
-            self.shared[number] = DeviceMemory(kernel.partial_bytes), counters
+            counters.clear()  # each launch resets them to zero
+            self.shared[item_index] = DeviceMemory(kernel.partial_bytes), counters
 
     def _make_tapes(self) -> DeviceMemory:
         workers = max(kernel.workers for kernel in self.code.kernels if kernel.uses_tapes)
@@ -175,14 +179,14 @@ class BoundStep:
             raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
         return DeviceMemory(wanted)
 
-    def _fill(self, launch: Launch, index: int, slot: ArgumentSlot, number: int, around: Surroundings) -> None:
+    def _fill(self, launch: Launch, index: int, slot: ArgumentSlot, item_index: int, addresses: Addresses) -> None:
         match slot.kind:
             case "external":
-                value = self.external_address(slot.buffer, around) + slot.offset
+                value = self.external_address(slot.buffer, addresses) + slot.offset
             case "scratch":
                 value = self.scratch[slot.buffer].address
             case "status":
-                value = self.status + 8 * number
+                value = self.status + 8 * item_index
             case "full":
                 value = self.status + 8 * len(self.code.items)
             case "tapes":
@@ -192,58 +196,58 @@ class BoundStep:
             case "interrupt":
                 value = interrupt_address()
             case "partials" | "counters":
-                value = self.shared[number][slot.kind == "counters"].address
+                value = self.shared[item_index][slot.kind == "counters"].address
             case "value":
-                self._fill_number(launch, index, self.step.operands[self.code.slots[slot.buffer]], around)
+                self._fill_number(launch, index, self.step.operands[self.code.slots[slot.buffer]], addresses)
                 return
             case _:
-                value = self._address(slot, around)
+                value = self._address(slot, addresses)
         launch.slots[index] = value
 
-    def _address(self, slot: ArgumentSlot, around: Surroundings) -> int:
+    def _address(self, slot: ArgumentSlot, addresses: Addresses) -> int:
         if slot.kind == "arena":
             assert self.arena is not None
             return self.arena.address + slot.offset
-        return self.external_address(slot.buffer, around) + slot.offset
+        return self.external_address(slot.buffer, addresses) + slot.offset
 
-    def _fill_number(self, launch: Launch, index: int, operand: Operand, around: Surroundings) -> None:
-        place = place_for(launch, index, operand.type)
-        self.places.append((operand, place))
-        value = around.number(operand)
+    def _fill_number(self, launch: Launch, index: int, operand: Operand, addresses: Addresses) -> None:
+        number_slot = make_number_slot(launch, index, operand.type)
+        self.number_slots.append((operand, number_slot))
+        value = addresses.number(operand)
         if value is not None:
-            place.put(as_word(value))
+            number_slot.put(as_scalar(value))
 
-    def external_address(self, buffer: int, around: Surroundings) -> int:
-        """The address of an argument or a result, by the number of its buffer."""
+    def external_address(self, buffer: int, addresses: Addresses) -> int:
+        """The address of an argument or a result, by the id of its buffer."""
         position = self.code.slots.get(buffer)
         if position is None:
-            return around.address(self.step.results[self.code.results[buffer]])
+            return addresses.address(self.step.results[self.code.results[buffer]])
         operand = self.step.operands[position]
         if isinstance(operand, BufferOperand):
-            return around.address(operand.key)
+            return addresses.address(operand.key)
         self.uses_cells = True
-        return around.cell(operand)
+        return addresses.cell(operand)
 
-    def buffer_address(self, buffer: Buffer, around: Surroundings) -> int:
-        """Where a buffer of the step's own plan is."""
+    def buffer_address(self, buffer: Buffer, addresses: Addresses) -> int:
+        """The address of a buffer of the step's plan."""
         base = buffer.base
         if base.lifetime == "external":
-            return self.external_address(base.number, around)
+            return self.external_address(base.number, addresses)
         assert self.arena is not None
         return self.arena.address + self.code.plan.places[base]
 
-    # --- status words and what loops remember ---
+    # --- status words and tapes ---
 
     def move_status(self, address: int) -> list[Launch]:
-        """Lets it report elsewhere; gives the launches that must be updated."""
+        """Changes the address of the status words. Returns the launches that must be updated."""
         self.status = address
-        for number, (item, launch) in enumerate(zip(self.code.items, self.launches, strict=True)):
+        for item_index, (item, launch) in enumerate(zip(self.code.items, self.launches, strict=True)):
             if isinstance(launch, Launch) and isinstance(item, SerialisedLaunch):
                 for index, slot in enumerate(item.slots):
                     if isinstance(slot, int):
                         continue
                     if slot.kind == "status":
-                        launch.slots[index] = address + 8 * number
+                        launch.slots[index] = address + 8 * item_index
                     elif slot.kind == "full":
                         launch.slots[index] = address + 8 * len(self.code.items)
         return self.kernel_launches()
@@ -267,6 +271,6 @@ class BoundStep:
         return changed
 
 
-def as_word(value: Any) -> Any:
-    """A number as it is put into a word."""
+def as_scalar(value: Any) -> Any:
+    """A number as a scalar for an argument slot."""
     return value[()] if isinstance(value, np.ndarray) else value

@@ -26,39 +26,39 @@ if TYPE_CHECKING:
 
 
 class HostWork:
-    """Runs calls of the host on copies of what is on the device."""
+    """Runs host calls on copies of device memory."""
 
     def __init__(self, executable: CudaExecutable) -> None:
         self._executable = executable
         self.calls: dict[str, int] = {}
         self.run_nested = run_function
 
-    def run_item(self, bound: BoundStep, number: int) -> None:
-        """One op of a step."""
-        item = bound.code.plan.steps[bound.code.items[number].number]
+    def run_item(self, bound: BoundStep, item_index: int) -> None:
+        """Runs one host item of a step."""
+        item = bound.code.plan.steps[bound.code.items[item_index].number]
         assert isinstance(item, HostStep)
         for slot in item.operands:
             if isinstance(slot, Buffer):
                 base = slot.base
                 array = np.empty(base.shape, base.element.dtype)
-                download(bound.buffer_address(slot, self._around()), array)
+                download(bound.buffer_address(slot, self._addresses()), array)
                 bound.values[base.number] = array
         result = item.result
         if isinstance(result, Buffer):
             bound.values[result.base.number] = np.empty(result.base.shape, result.base.element.dtype)
         HostCall(item, self).run(bound.values)  # type: ignore[arg-type]
         if isinstance(result, Buffer):
-            write_array(bound.buffer_address(result, self._around()), bound.values[result.base.number])
+            write_array(bound.buffer_address(result, self._addresses()), bound.values[result.base.number])
 
     def run_region(self, region: RegionStep, bodies: Sequence[Program], prologue: Program) -> None:
-        """Control flow by the host: it reads the condition from the device before each body."""
+        """Runs a region: reads the condition from the device before each body."""
         stream = device().stream
         _start(prologue, stream)
         control = self._value(region.control)
         if region.kind == "for":
-            for number in range(int(control)):
+            for iteration in range(int(control)):
                 if region.index is not None:
-                    write_array(self._executable.address(region.index), np.array(number, np.int64))
+                    write_array(self._executable.address(region.index), np.array(iteration, np.int64))
                 self._body(region, 0, bodies, stream)
         elif region.kind == "while":
             assert region.condition is not None
@@ -71,9 +71,9 @@ class HostWork:
             if 0 <= chosen < len(bodies):
                 self._body(region, chosen, bodies, stream)
 
-    def _body(self, region: RegionStep, number: int, bodies: Sequence[Program], stream: Any) -> None:
-        _start(bodies[number], stream)
-        for step in region.bodies[number]:
+    def _body(self, region: RegionStep, body: int, bodies: Sequence[Program], stream: Any) -> None:
+        _start(bodies[body], stream)
+        for step in region.bodies[body]:
             if not isinstance(step, RegionStep):
                 self.calls[step.key] = self.calls.get(step.key, 0) + 1
 
@@ -86,17 +86,17 @@ class HostWork:
         download(self._executable.operand_address(operand), array)
         return array[()]
 
-    def _around(self) -> Any:
-        return self._executable.around()
+    def _addresses(self) -> Any:
+        return self._executable.addresses()
 
-    # --- what a call of the host asks for ---
+    # --- the interface for `HostCall` ---
 
     def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
-        """A buffer's copy on the host."""
+        """The host copy of a buffer."""
         return values[buffer.base.number].reshape(buffer.shape)
 
     def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        """None: no array of the host is the same in every run."""
+        """None: host copies differ between runs."""
         return None
 
 

@@ -95,7 +95,7 @@ def replay(path: str | Path, *, trust: bool = False, backend: str | None = None)
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a recording; one that was cut off while it was written is left out."""
+    """The lines of a recording, without a last line that was cut off while it was written."""
     lines = []
     try:
         texts = path.read_text(encoding="utf-8").splitlines()
@@ -105,13 +105,13 @@ def read_lines(path: Path) -> list[Line]:
         raise UsageError(
             f"`{path.name}` is not a recording", where=caller_origin(), found="bytes that are not text"
         ) from None
-    for number, text in enumerate(texts, 1):
+    for line_number, text in enumerate(texts, 1):
         try:
             lines.append(json.loads(text))
         except json.JSONDecodeError as error:
-            if lines and number > len(lines) and text == texts[-1]:
+            if lines and line_number > len(lines) and text == texts[-1]:
                 break
-            raise UsageError(f"line {number} of `{path.name}` is not valid JSON: {error.msg}") from error
+            raise UsageError(f"line {line_number} of `{path.name}` is not valid JSON: {error.msg}") from error
     if not lines or not isinstance(lines[0], dict) or lines[0].get("recording") != FORMAT:
         found = lines[0].get("recording", "none") if lines and isinstance(lines[0], dict) else "none"
         raise UsageError(f"`{path.name}` is not a recording", expected=f"format {FORMAT}", found=str(found))
@@ -120,17 +120,17 @@ def read_lines(path: Path) -> list[Line]:
 
 @dataclass(eq=False)
 class _BrokenFile:
-    """Stands for a watched file: files are not recorded, only what was wrong with them."""
+    """Stands for a watched file: recordings contain the errors of files, not the files."""
 
     block: Block
     error: LivegradError | None = None
 
     def poll(self) -> None:
-        """Nothing: edits are in the recording."""
+        """Does nothing: the recording contains the edits."""
 
 
 class _Replaying:
-    """One replay: the blocks and memory of the recording by their numbers."""
+    """One replay, with the blocks and memory of the recording by id."""
 
     def __init__(self, lines: list[Line], backend: str | None) -> None:
         head, *self._lines = lines
@@ -138,13 +138,13 @@ class _Replaying:
         self._functions = FunctionReader()
         self._blocks: dict[int, Block] = {}
         self._memory: dict[int, ExternalBuffer] = {}
-        self._initial: dict[State, Any] = {}  # of states that go on from another value
+        self._initial: dict[State, Any] = {}  # of states that start from another value
         self._broken: dict[int, _BrokenFile] = {}  # by block
         self._frames = 0
         self._differences: list[Difference] = []
 
     def run(self) -> Replay:
-        """All lines, one after the other."""
+        """Replays all lines in order."""
         for position, line in enumerate(self._lines):
             if "edit" in line:
                 self._edit(line)
@@ -153,7 +153,7 @@ class _Replaying:
             elif "memory" in line:
                 self._write_memory(line)
             elif "state" in line:
-                self._go_on_from(line)
+                self._start_state(line)
             elif "step" in line:
                 following = self._lines[position + 1] if position + 1 < len(self._lines) else {}
                 if "interrupted" not in following:
@@ -186,10 +186,10 @@ class _Replaying:
         else:
             self._edit_graph(edit, self._graph(line["in"]), line)
 
-    def _graph(self, number: int | None) -> Graph:
-        if number is None:
+    def _graph(self, block_id: int | None) -> Graph:
+        if block_id is None:
             return self.engine.graph
-        composite = self._blocks[number]
+        composite = self._blocks[block_id]
         assert isinstance(composite, Composite)
         return composite.graph
 
@@ -253,17 +253,17 @@ class _Replaying:
         return (For if kind == "for" else While)(name, bodies[0], line["carried"])
 
     def _composite(self, name: str, line: Line) -> Composite:
-        made = Composite(name)
+        composite = Composite(name)
         for block in line["blocks"]:
-            made.graph.add(self._block(block))
-        for number, pin, source in line["sources"]:
-            self._feed(made.graph, self._blocks[number][pin], source)
-        for own, pins in line["inputs"].items():
+            composite.graph.add(self._block(block))
+        for block_id, pin, source in line["sources"]:
+            self._feed(composite.graph, self._blocks[block_id][pin], source)
+        for exposed_name, pins in line["inputs"].items():
             for pin in pins:
-                made.expose(self._pin(pin), own)
-        for own, pin in line["outputs"].items():
-            made.expose(self._pin(pin), own)
-        return made
+                composite.expose(self._pin(pin), exposed_name)
+        for exposed_name, pin in line["outputs"].items():
+            composite.expose(self._pin(pin), exposed_name)
+        return composite
 
     def _body(self, line: Line) -> Body:
         inputs = {name: None if text is None else parse_type(text) for name, text in line["inputs"].items()}
@@ -278,17 +278,17 @@ class _Replaying:
 
     def _write_memory(self, line: Line) -> None:
         array = decode_value({key: line[key] for key in ("dtype", "shape", "data")})
-        known = self._memory.get(line["memory"])
-        if known is None:
+        memory = self._memory.get(line["memory"])
+        if memory is None:
             self._memory[line["memory"]] = ExternalBuffer(array, line["version"])
         else:
-            known.array[...] = array
-            known.version = line["version"]
+            memory.array[...] = array
+            memory.version = line["version"]
 
     # --- frames ---
 
-    def _go_on_from(self, line: Line) -> None:
-        """A state that had advanced when the recording began starts from there."""
+    def _start_state(self, line: Line) -> None:
+        """Starts a state from the value that it had when the recording began."""
         state = self._blocks[line["state"]]
         assert isinstance(state, State)
         self._initial[state] = state.initial
@@ -298,8 +298,8 @@ class _Replaying:
         self._frames += 1
         for broken in self._broken.values():
             broken.error = None
-        for number, text in line.get("watched", ()):
-            broken = self._broken.setdefault(number, _BrokenFile(self._blocks[number]))
+        for block_id, text in line.get("watched", ()):
+            broken = self._broken.setdefault(block_id, _BrokenFile(self._blocks[block_id]))
             broken.error = GraphError(text)
             self.engine.follow(broken)
         self.engine.step()
@@ -308,23 +308,28 @@ class _Replaying:
         self._initial.clear()
 
     def _compare(self, line: Line) -> None:
-        frame, number = self.engine.frame, line["frame"]
+        frame, frame_index = self.engine.frame, line["frame"]
         problems = [problem[:2] for problem in line.get("problems", ())]
         recorded: Mapping[str, Any] = {"problems": problems, "failed": line.get("failed")}
-        replayed = {"problems": [[own.node, own.pin] for own in frame.problems], "failed": sorted(frame.failed)}
+        replayed = {
+            "problems": [[problem.node, problem.pin] for problem in frame.problems],
+            "failed": sorted(frame.failed),
+        }
         for what, before in recorded.items():
             if what in line and before != replayed[what]:
-                self._differences.append(Difference(number, what, str(before), str(replayed[what])))
-        known = {id(block): own for own, block in self._blocks.items()}
-        now = {(known[id(pin.block)], pin.name): (pin, value) for pin, value in read_outputs(self.engine)}
+                self._differences.append(Difference(frame_index, what, str(before), str(replayed[what])))
+        ids = {id(block): block_id for block_id, block in self._blocks.items()}
+        now = {(ids[id(pin.block)], pin.name): (pin, value) for pin, value in read_outputs(self.engine)}
         for block, name, before in line.get("outputs", ()):
             pin, value = now.get((block, name), (f"{self._blocks[block].name}.{name}", None))
             if value != before:
-                self._differences.append(Difference(number, str(pin), _shown(before), _shown(value)))
+                self._differences.append(
+                    Difference(frame_index, str(pin), _describe_output(before), _describe_output(value))
+                )
 
 
-def _shown(value: Any) -> str:
-    """An output as people read it."""
+def _describe_output(value: Any) -> str:
+    """An output as text."""
     if not isinstance(value, dict) or "data" not in value:
         return str(value)
     array = decode_value(value)

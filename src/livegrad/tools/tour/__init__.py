@@ -22,7 +22,7 @@ FULL_SCALE = Scale()
 
 @dataclass(frozen=True)
 class Tour:
-    """What a tour came to; its text is what people see."""
+    """The results of a tour. Its text is the summary for people."""
 
     page: Path
     outcome: Outcome
@@ -32,7 +32,7 @@ class Tour:
 
     def __str__(self) -> str:
         outcome = self.outcome
-        measures = ", ".join(f"{name} {first:.2f} → {last:.3f}" for name, (first, last) in outcome.found.items())
+        measures = ", ".join(f"{name} {first:.2f} → {last:.3f}" for name, (first, last) in outcome.measures.items())
         return (
             f"fitted in {len(outcome.losses)} steps, loss {outcome.losses[0]:.1e} → {outcome.losses[-1]:.1e}\n"
             f"{measures}\n"
@@ -58,7 +58,8 @@ def run_tour(folder: Path, backend: str, progress: Callable[[str, float], None],
 
 
 def ledger_text(entries: Sequence[Entry]) -> str:
-    """A line for each edit: its level, its cost, what ran, what kept its value, which nodes of the view were made."""
+    """A line for each edit: its level, its cost, the steps that ran, the steps that kept their values, and the nodes of
+    the view that were computed."""
     head = ("edit", "level", "prepared", "ms", "ran", "kept", "of the view")
     rows = [
         (
@@ -66,16 +67,16 @@ def ledger_text(entries: Sequence[Entry]) -> str:
             e.level,
             str(e.prepared),
             f"{e.seconds * 1e3:.1f}",
-            *(" ".join(n) or "-" for n in (e.ran, e.kept, e.made)),
+            *(" ".join(n) or "-" for n in (e.ran, e.kept, e.computed)),
         )
         for e in entries
     ]
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    return "\n".join(_aligned(row, widths) for row in (head, *rows))
+    return "\n".join(_align(row, widths) for row in (head, *rows))
 
 
-def _aligned(row: tuple[str, ...], widths: Sequence[int]) -> str:
-    """Words to the left, numbers to the right."""
+def _align(row: tuple[str, ...], widths: Sequence[int]) -> str:
+    """Aligns text to the left and numbers to the right."""
     cells = [
         cell.rjust(width) if column in (2, 3) else cell.ljust(width)
         for column, (cell, width) in enumerate(zip(row, widths, strict=True))

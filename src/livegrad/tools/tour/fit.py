@@ -10,21 +10,21 @@ import livegrad as lg
 from livegrad.tools.tour.wheel import BOUNDS, MEASURES, Wheel, distance
 
 FIRST = (0.82, 0.22, 0.44, 0.24, 0.16, 0.05)
-REACH = 0.15  # distances beyond this count as this: the shape of the surface is what matters
+REACH = 0.15  # distances are clipped to this, because only the shape near the surface matters
 STEPS = 200
 RATE = 0.008
 
 
 def sample_points(count: int, seed: int = 0) -> lg.Tensor:
-    """Points all over the space of the part."""
+    """Random points in the bounds of the part."""
     low, high = lg.asarray(BOUNDS[0]), lg.asarray(BOUNDS[1])
     return low + (high - low) * lg.random.uniform(lg.random.key(seed), (count, 3))
 
 
 def loss(measures: lg.Tensor, points: lg.Tensor, target: lg.Tensor) -> lg.Tensor:
     """The mean squared difference to the target: the typed function at every point, as a lazy tensor."""
-    found = distance(points, Wheel(*lg.unstack(measures)))
-    return lg.mean((lg.clip(found, -REACH, REACH) - lg.clip(target, -REACH, REACH)) ** 2)
+    fitted = distance(points, Wheel(*lg.unstack(measures)))
+    return lg.mean((lg.clip(fitted, -REACH, REACH) - lg.clip(target, -REACH, REACH)) ** 2)
 
 
 def slope(measures: lg.Tensor, points: lg.Tensor, target: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor]:
@@ -35,7 +35,7 @@ def slope(measures: lg.Tensor, points: lg.Tensor, target: lg.Tensor) -> tuple[lg
 def descend(
     measures: lg.Tensor, gradient: lg.Tensor, mean: lg.Tensor, square: lg.Tensor, index: lg.Tensor, rate: lg.Tensor
 ) -> tuple[lg.Tensor, lg.Tensor, lg.Tensor]:
-    """One step of Adam, and what the next one has to know of the steps so far. No measure goes below a hair."""
+    """One step of Adam, and the moments for the next one. Measures stay above a small positive value."""
     optimizer = lg.optim.Adam(rate, decay=0.85, square_decay=0.98)  # type: ignore[arg-type]
     better, state = optimizer.update(measures, gradient, {"step": index, "mean": mean, "square": square})
     return lg.maximum(better, 0.02), state["mean"], state["square"]

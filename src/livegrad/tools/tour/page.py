@@ -78,12 +78,12 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of the fit: the numbers that the tour prints and the page shows."""
+    """The results of the fit, which the tour prints and the page shows."""
 
-    found: dict[str, tuple[float, float]]  # measure → at first, in the end
+    measures: dict[str, tuple[float, float]]  # measure → at first, in the end
     losses: np.ndarray[Any, Any]
     agreement: float  # the share of fresh points that are inside of both shapes or outside of both
-    difference: float  # between the part and what was read back from its file
+    difference: float  # between the part and the part that was read back from its file
     triangles: int
     closed: bool
 
@@ -118,7 +118,7 @@ that is correct, and runs only what is stale; the rest keeps its value.</p>
 <div class="card ledger">{_ledger(show.ledger, show.shots)}</div>
 <dl class="soft">{"".join(f"<div><dt>{name}</dt><dd>{meaning}</dd></div>" for name, meaning in COLUMNS.items())}</dl>
 <details class="soft"><summary>What <code>engine.explain()</code> said of each</summary>
-{"".join(_explained(entry) for entry in show.ledger)}</details>
+{"".join(_explanation(entry) for entry in show.ledger)}</details>
 
 <h2>The code</h2>
 <p>The part is plain Python, captured from its source: the fit takes its exact gradient by the measures, the picture its
@@ -154,21 +154,21 @@ all of this in ten minutes; <code>livegrad mesh wheel.3mf</code> and its kin tak
 
 
 def _facts(show: Show, outcome: Outcome) -> str:
-    """The numbers that say most, with what they are."""
+    """The most important numbers, with their meanings."""
     costs = {entry.edit.partition(":")[0]: entry for entry in show.ledger}
-    turned, kernel, added, nothing = (
+    changed, kernel, added, nothing = (
         costs[name] for name in ("set shade.warmth", "edit a kernel", "add a block", "nothing")
     )
-    steps = len(turned.ran) + len(turned.kept)
+    steps = len(changed.ran) + len(changed.kept)
     facts = [
         (f"{outcome.losses[0] / outcome.losses[-1]:,.0f} ×", f"less loss after {len(outcome.losses)} steps of descent"),
         (f"{outcome.agreement:.2%}", "of fresh points agree with the target"),
-        (_milliseconds(turned), f"a number changes: {len(turned.ran)} of {steps} steps run, none is compiled"),
+        (_milliseconds(changed), f"a number changes: {len(changed.ran)} of {steps} steps run, none is compiled"),
         (_milliseconds(kernel), "another kernel: compiled, swapped and shown"),
         (_milliseconds(added), f"one more block: {len(added.kept)} steps keep their values"),
         (_milliseconds(nothing), "nothing has changed: nothing runs"),
     ]
-    return "".join(f"<div><dt>{number}</dt><dd>{escape(what)}</dd></div>" for number, what in facts)
+    return "".join(f"<div><dt>{figure}</dt><dd>{escape(what)}</dd></div>" for figure, what in facts)
 
 
 def _milliseconds(entry: Entry) -> str:
@@ -181,7 +181,7 @@ def _ledger(entries: Sequence[Entry], shots: Sequence[Picture]) -> str:
         f'<td><span class="level {entry.level}">{entry.level}</span></td>'
         f'<td class="number">{entry.prepared}</td><td class="number">{entry.seconds * 1e3:.1f}</td>'
         f'<td>{_names(entry.ran)}</td><td class="kept">{_names(entry.kept)}</td>'
-        f'<td class="kept">{_names(entry.made)}</td></tr>'
+        f'<td class="kept">{_names(entry.computed)}</td></tr>'
         for entry, shot in zip(entries, shots, strict=True)
     )
     return (
@@ -203,7 +203,7 @@ def _small(shot: Picture) -> str:
 
 
 def _code() -> str:
-    """The heart of the tour, as it stands in its files."""
+    """The core of the tour's source code."""
     return "\n\n".join(inspect.getsource(part) for part in (wheel.distance, fit.loss, picture.shade, picture.engraved))
 
 
@@ -211,14 +211,14 @@ def _names(steps: tuple[str, ...]) -> str:
     return " ".join(map(escape, steps)) or "nothing"
 
 
-def _explained(entry: Entry) -> str:
+def _explanation(entry: Entry) -> str:
     return f"<p><strong>{escape(entry.edit)}</strong></p><pre>{escape(entry.explanation)}</pre>"
 
 
 def _measures(outcome: Outcome) -> str:
     rows = "".join(
         f'<tr><td>{escape(name)}</td><td class="number">{first:.3f}</td><td class="number">{last:.3f}</td></tr>'
-        for name, (first, last) in outcome.found.items()
+        for name, (first, last) in outcome.measures.items()
     )
     return (
         f'<table><tr><th>measure</th><th class="number">at first</th><th class="number">found</th></tr>{rows}</table>'

@@ -18,7 +18,7 @@ MOST_STEPS = 120
 
 
 def lens(pixels: lg.Tensor, camera: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor, lg.Tensor]:
-    """Where the eye is, which way each pixel looks, and how wide a pixel is at a distance of one."""
+    """The position of the eye, the ray of each pixel, and the width of a pixel at distance 1."""
     right, up, forward, eye = lg.unstack(camera)
     grain = (pixels[1, 0] - pixels[0, 0]) / ZOOM
     return eye, lg.normalize(pixels[:, :1] * right + pixels[:, 1:] * up + ZOOM * forward), grain
@@ -29,9 +29,9 @@ def lens(pixels: lg.Tensor, camera: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor, lg
 
 @lg.function
 def walk(ray: lg.vec3, eye: lg.vec3, grain: lg.f32, wheel: Wheel, swell: lg.f32) -> lg.vec2:
-    """How far it is along a ray to the surface, and how much of the pixel it covers.
+    """The distance along a ray to the surface, and the share of the pixel that it covers.
 
-    A ray that misses by less than a pixel's width sees a part of the surface where it came closest: no edge is jagged.
+    A ray that misses by less than a pixel's width partly sees the surface where it is closest, which antialiases edges.
     """
     depth, closest, there = 0.0, 1.0, 0.0
     for _ in range(MOST_STEPS):
@@ -49,14 +49,14 @@ def walk(ray: lg.vec3, eye: lg.vec3, grain: lg.f32, wheel: Wheel, swell: lg.f32)
 
 @lg.function
 def normal(point: lg.vec3, wheel: Wheel) -> lg.vec3:
-    """Which way the surface looks: the exact gradient of the distance."""
+    """The surface normal: the exact gradient of the distance."""
     by_point, _ = lg.bwd_diff(distance)(point, wheel, 1.0)
     return lg.normalize(by_point)
 
 
 @lg.function
 def openness(point: lg.vec3, normal: lg.vec3, wheel: Wheel) -> lg.f32:
-    """How much light gets to the surface: less where other parts of the wheel are close before it."""
+    """Ambient occlusion: less light where other parts of the wheel are close in front of the surface."""
     here = distance(point, wheel)
     closed = 0.0
     for step in lg.unroll(range(1, 5)):
@@ -68,13 +68,13 @@ def openness(point: lg.vec3, normal: lg.vec3, wheel: Wheel) -> lg.f32:
 def march(
     rays: lg.Tensor, eye: lg.Tensor, grain: lg.Tensor, measures: lg.Tensor, swell: lg.Tensor
 ) -> tuple[lg.Tensor, lg.Tensor]:
-    """The point that each pixel sees, and how much of the pixel the part covers."""
+    """The point that each pixel sees, and the share of the pixel that the part covers."""
     seen = walk(rays, eye, grain, Wheel(*lg.unstack(measures)), swell)
     return eye + rays * seen[:, :1], seen[:, 1]
 
 
 def face(points: lg.Tensor, measures: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor]:
-    """Which way the surface looks at each pixel, and how open it lies."""
+    """The surface normal and the ambient occlusion at each pixel."""
     wheel = Wheel(*lg.unstack(measures))
     normals = normal(points, wheel)
     return normals, openness(points, normals, wheel)
@@ -85,7 +85,7 @@ def face(points: lg.Tensor, measures: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor]:
 
 @lg.function
 def light(normal: lg.vec3, ray: lg.vec3, open: lg.f32) -> lg.f32:
-    """A lamp above with its reflection, a weaker one behind, the sky, and a shine where the surface turns away."""
+    """A lamp above with a highlight, a weaker lamp behind, the sky, and a rim light."""
     lamp = lg.vec3(0.36, -0.42, 0.83)
     direct = lg.max(lg.dot(normal, lamp), 0.0)
     behind = lg.max(lg.dot(normal, lg.vec3(-0.64, 0.72, -0.27)), 0.0)
@@ -105,7 +105,7 @@ def metal(warmth: lg.f32) -> lg.vec3:
 def shade(
     normals: lg.vec3, rays: lg.vec3, points: lg.vec3, open: lg.f32, miss: lg.f32, warmth: lg.f32, heat: lg.f32
 ) -> lg.vec3:
-    """Lit metal. Where it misses the target it is red (too much of it) or blue (too little), as far as `heat` says."""
+    """Lit metal. `heat` tints it red where it exceeds the target, and blue where it falls short."""
     off = lg.clamp(miss * 9.0 * heat, -1.0, 1.0)
     wrong = lg.vec3(0.86, 0.30, 0.22) if off > 0.0 else lg.vec3(0.22, 0.44, 0.88)
     return lg.mix(metal(warmth), wrong, lg.abs(off)) * light(normals, rays, open)
@@ -115,7 +115,7 @@ def shade(
 def engraved(
     normals: lg.vec3, rays: lg.vec3, points: lg.vec3, open: lg.f32, miss: lg.f32, warmth: lg.f32, heat: lg.f32
 ) -> lg.vec3:
-    """What the script puts in the place of `shade`: an engraving, whose lines are the wider the darker it is."""
+    """The replacement for `shade` in the script: an engraving with wider lines where it is darker."""
     line = 0.5 + 0.5 * lg.cos(lg.dot(points, lg.vec3(40.0, 24.0, 110.0)))
     bright = light(normals, rays, open)
     tone = lg.smoothstep(-0.2, 0.2, bright - 0.06 - 0.62 * line)
@@ -124,12 +124,12 @@ def engraved(
 
 @lg.function
 def ink(color: lg.vec3, normals: lg.vec3, rays: lg.vec3, width: lg.f32) -> lg.vec3:
-    """A block that the script adds: a dark line where the surface turns away."""
+    """A block that the script adds: a dark line along silhouettes."""
     edge = lg.smoothstep(0.5 * width, width, -lg.dot(normals, rays))
     return color * (0.04 + 0.96 * edge)
 
 
 @lg.function
 def finish(color: lg.vec3, cover: lg.f32, backdrop: lg.vec3, exposure: lg.f32) -> lg.vec3:
-    """The part before its backdrop, in colours of a screen."""
+    """Composites the part over its backdrop, in display colours."""
     return lg.mix(backdrop, lg.clamp(lg.sqrt(lg.max(color * exposure, 0.0)), 0.0, 1.0), cover)

@@ -25,7 +25,7 @@ Progress = Callable[[str, float], None]
 
 
 def write_target(folder: Path) -> lg.Part:
-    """The target as a 3MF file, and the part that is read from it."""
+    """Writes the target as a 3MF file, and returns the part that is read from it."""
     lg.save_3mf(lg.implicit.assembly_of_part(wheel.target()), folder / "target.3mf")
     return lg.implicit.part_of_function(lg.load_3mf(folder / "target.3mf"), "target", wheel.BOUNDS)
 
@@ -33,7 +33,7 @@ def write_target(folder: Path) -> lg.Part:
 def write_results(
     folder: Path, show: Show, poster: Any, target: lg.Part, feature_size: float, progress: Progress
 ) -> Outcome:
-    """Writes all files and says what is in them."""
+    """Writes all files, and returns their figures."""
     progress("the part, as 3MF and STL", 0.6)
     part = wheel.part(show.stage.measures)
     lg.save_3mf(lg.implicit.assembly_of_part(part, min_feature_size=feature_size), folder / "wheel.3mf")
@@ -41,9 +41,9 @@ def write_results(
     surface = lg.mesh(again, feature_size=feature_size)
     lg.save_stl(surface, folder / "wheel.stl")
     fresh = sample_points(50_000, seed=1).numpy()
-    found = zip(FIRST, map(float, show.stage.measures), strict=True)
+    measures = zip(FIRST, map(float, show.stage.measures), strict=True)
     outcome = Outcome(
-        dict(zip(wheel.MEASURES, found, strict=True)),
+        dict(zip(wheel.MEASURES, measures, strict=True)),
         show.stage.engine.read(show.stage.fit["noted"]),
         float(np.mean((again(fresh) < 0) == (target(fresh) < 0))),
         float(np.abs(again(fresh) - part(fresh)).max()),

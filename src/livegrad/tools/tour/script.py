@@ -26,7 +26,7 @@ Picture = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """One edit of the ledger. Seconds are those of the whole frame: planning, compiling, running, reading."""
+    """One edit of the ledger. The seconds cover the whole frame: planning, compiling, running, reading."""
 
     edit: str
     level: str
@@ -34,13 +34,13 @@ class Entry:
     seconds: float
     ran: tuple[str, ...]
     kept: tuple[str, ...]
-    made: tuple[str, ...]  # nodes of the view that were computed; the others were in its cache
+    computed: tuple[str, ...]  # nodes of the view that were computed; the others were in its cache
     explanation: str
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large everything is: pixels of the animation, and frames of each act."""
+    """The scale of the tour: pixels of the animation, and frames of each act."""
 
     size: tuple[int, int] = (600, 400)
     fit: int = 36
@@ -55,19 +55,19 @@ class Show:
 
     stage: Stage
     size: tuple[int, int]
-    seconds: float = 0.0  # of the animation: turns the camera
-    clock: float = 0.0  # of the real world: nothing reads it
+    seconds: float = 0.0  # animation time, which rotates the camera
+    clock: float = 0.0  # real time, which nothing reads
     frames: list[Picture] = field(default_factory=list)
     ledger: list[Entry] = field(default_factory=list)
     shots: list[Picture] = field(default_factory=list)  # what was seen after each edit of the ledger
     view: Any = field(default_factory=make_view)
 
     def frame(self, edit: str = "", *, turn: bool = False) -> None:
-        """Shows one frame; an edit with a name is noted in the ledger."""
+        """Shows one frame. The ledger records an edit with a name."""
         self.frames.append(self.picture(edit, turn=turn))
 
     def picture(self, edit: str = "", *, turn: bool = False) -> Picture:
-        """The same for a picture that is no part of the animation."""
+        """Like `frame`, for a picture outside of the animation."""
         self.clock += 1.0 / FRAMES_PER_SECOND
         self.seconds += turn / FRAMES_PER_SECOND
         with self.view.events() as log:
@@ -88,8 +88,8 @@ class Show:
         engine = self.stage.engine
         steps = engine.plan.steps if engine.plan is not None else ()
         kept = tuple(key for key in steps if key not in done.ran)
-        made = tuple(name for name in log.names("computed") if name != "view")
-        return Entry(edit, done.level.name.lower(), done.prepared, taken, done.ran, kept, made, engine.explain())
+        computed = tuple(name for name in log.names("computed") if name != "view")
+        return Entry(edit, done.level.name.lower(), done.prepared, taken, done.ran, kept, computed, engine.explain())
 
 
 def perform(stage: Stage, scale: Scale, progress: Progress) -> tuple[Show, Picture]:
@@ -112,29 +112,29 @@ def perform(stage: Stage, scale: Scale, progress: Progress) -> tuple[Show, Pictu
 
 
 def _fit(show: Show, frames: int, progress: Progress) -> None:
-    """More and more steps of the descent, while the camera goes round: one number changes, `fit.count`."""
+    """Increases the number of descent steps, `fit.count`, while the camera rotates."""
     stage = show.stage
-    for number in range(1, frames + 1):
-        progress("the fit, while the camera turns", 0.05 + 0.35 * number / frames)
-        steps = max(1, round(STEPS * (number / frames) ** 2))
+    for frame in range(1, frames + 1):
+        progress("the fit, while the camera turns", 0.05 + 0.35 * frame / frames)
+        steps = max(1, round(STEPS * (frame / frames) ** 2))
         stage.engine.set(stage.fit["count"], steps)
-        show.frame(f"set fit.count to {steps}, and the camera" if number == frames else "", turn=True)
+        show.frame(f"set fit.count to {steps}, and the camera" if frame == frames else "", turn=True)
 
 
 def _turn_parameters(show: Show, frames: int) -> None:
-    """Numbers that blocks take by value, one after the other; the camera stands still."""
+    """Changes hot parameters of blocks, one after the other, with a fixed camera."""
     stage, engine = show.stage, show.stage.engine
     show.frame("turn the camera alone", turn=True)
     show.frame("nothing: only the clock goes on")
-    for number in range(1, frames + 1):
-        engine.set(stage.shade["heat"], np.float32(1.0 - number / frames))
+    for frame in range(1, frames + 1):
+        engine.set(stage.shade["heat"], np.float32(1.0 - frame / frames))
         show.frame()
-    for number in range(1, frames + 1):
-        engine.set(stage.shade["warmth"], np.float32(number / frames))
-        show.frame("set shade.warmth" if number == frames else "")
-    for number in range(1, frames + 1):
-        engine.set(stage.march["swell"], np.float32(0.05 * (1.0 - abs(2.0 * number / frames - 1.0))))
-        show.frame("set march.swell" if number == frames // 2 else "")
+    for frame in range(1, frames + 1):
+        engine.set(stage.shade["warmth"], np.float32(frame / frames))
+        show.frame("set shade.warmth" if frame == frames else "")
+    for frame in range(1, frames + 1):
+        engine.set(stage.march["swell"], np.float32(0.05 * (1.0 - abs(2.0 * frame / frames - 1.0))))
+        show.frame("set march.swell" if frame == frames // 2 else "")
 
 
 def _turn_camera(show: Show, frames: int) -> None:

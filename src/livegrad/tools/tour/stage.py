@@ -21,7 +21,7 @@ PIXEL = lg.ir.Dimension.symbol("pixels")
 Column = lg.ir.types.Tensor(lg.ir.types.f32, (PIXEL,))
 Pairs = lg.ir.types.Tensor(lg.ir.types.f32, (PIXEL, 2))
 Triples = lg.ir.types.Tensor(lg.ir.types.f32, (PIXEL, 3))
-# How the pins of blocks are called that have a value a pixel.
+# The names of block pins with one value per pixel.
 A_PIXEL = {
     "pixels": Pairs,
     "rays": Triples,
@@ -51,7 +51,7 @@ class Stage:
         self._connect()
 
     def _add(self, function: Callable[..., Any], *outputs: str, **numbers: float) -> lg.Block:
-        """A block of the function's name, with the numbers that can change while it runs."""
+        """Adds a block named after the function, with its hot parameters."""
         parameters = signature(function).parameters
         inputs = {name: type for name, type in A_PIXEL.items() if name in parameters}
         added = self.engine.add(lg.block(function, inputs=inputs, outputs=outputs))
@@ -75,13 +75,13 @@ class Stage:
         engine.connect(march["cover"], self.finish["cover"])
 
     def look(self, view: View) -> None:
-        """Shows the part from somewhere. What is as it was changes nothing."""
+        """Sets the view of the part. Unchanged values cause no update."""
         self.engine.set(self.lens["pixels"], view.pixels)
         self.engine.set(self.lens["camera"], view.camera)
         self.engine.set(self.finish["backdrop"], view.backdrop)
 
     def add_ink(self) -> lg.Block:
-        """Puts a block between `shade` and `finish` while everything runs."""
+        """Inserts a block between `shade` and `finish` while the engine runs."""
         engine = self.engine
         ink = self._add(picture.ink, "inked", width=0.3)
         engine.connect(self.shade, ink["color"])
@@ -91,10 +91,10 @@ class Stage:
         return ink
 
     def colors(self) -> np.ndarray[Any, Any]:
-        """Red, green and blue of every pixel, from 0 to 1; waits until the frame is there."""
+        """Red, green and blue of every pixel, from 0 to 1. Waits until the frame is complete."""
         return self.engine.read(self.finish)
 
     @property
     def measures(self) -> np.ndarray[Any, Any]:
-        """What the fit has found."""
+        """The fitted measures."""
         return self.engine.read(self.fit["better"])

@@ -20,7 +20,7 @@ DISTANCE = 4.1
 
 @dataclass(frozen=True)
 class View:
-    """What a picture is drawn with: where its pixels are, where the camera is, what is behind the part."""
+    """The inputs of a picture: pixel positions, the camera, and the backdrop."""
 
     pixels: Numbers
     camera: Numbers
@@ -29,7 +29,7 @@ class View:
 
 @lg.contexts.context_node
 def pixels(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("footprint")]) -> Numbers:
-    """Where each pixel is on the picture: right and up from its middle, one unit to its top."""
+    """The position of each pixel: right and up from the centre, with height 1 at the top."""
     width, height = ctx.footprint
     right = (np.arange(width) + 0.5 - width / 2) / (height / 2)
     up = (height / 2 - 0.5 - np.arange(height)) / (height / 2)
@@ -38,7 +38,7 @@ def pixels(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("footprin
 
 @lg.contexts.context_node
 def camera(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("animation_time")]) -> Numbers:
-    """Right, up, forward and the eye: one turn around the part in eight seconds, rising and sinking."""
+    """The right, up and forward vectors and the eye, on an orbit of eight seconds that rises and sinks."""
     turn, rise = 0.6 + ctx.animation_time * np.pi / 4, 0.72 + 0.28 * np.sin(ctx.animation_time * np.pi / 4)
     eye = DISTANCE * np.array([np.cos(turn) * np.cos(rise), np.sin(turn) * np.cos(rise), np.sin(rise)])
     forward = -eye / np.linalg.norm(eye)
@@ -49,7 +49,7 @@ def camera(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("animatio
 
 @lg.contexts.context_node
 def backdrop(ctx: lg.contexts.NodeContext, pixels: Numbers) -> Numbers:
-    """A sheet of paper, darker towards its corners. No time in it: it is made once for each size."""
+    """A sheet of paper, darker towards its corners. It needs no time feature, so it is computed once per size."""
     dim = 1.0 - 0.035 * (pixels**2).sum(1, keepdims=True)
     return (dim * np.array([0.955, 0.96, 0.975])).astype(np.float32)
 
@@ -60,7 +60,7 @@ def view(ctx: lg.contexts.NodeContext, pixels: Numbers, camera: Numbers, backdro
 
 
 def make_view() -> Program:
-    """The program that gives a view for a context."""
+    """The program that computes the view for a context."""
     graph = lg.ContextGraph(limits=lg.contexts.CacheLimits(node_entries=16))
     graph.node("pixels", pixels)
     graph.node("camera", camera)

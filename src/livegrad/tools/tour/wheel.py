@@ -29,7 +29,7 @@ class Wheel:
     hub: lg.f32  # radius of the hub
     bore: lg.f32  # radius of the hole in it
     spoke: lg.f32  # half the thickness of a spoke
-    fillet: lg.f32  # how far parts melt into each other
+    fillet: lg.f32  # blend width between the primitives
 
 
 MEASURES = ("rim", "tube", "hub", "bore", "spoke", "fillet")
@@ -37,25 +37,25 @@ MEASURES = ("rim", "tube", "hub", "bore", "spoke", "fillet")
 
 @lg.differentiable
 def hypotenuse(x: lg.f32, y: lg.f32) -> lg.f32:
-    return lg.sqrt(x * x + y * y + 1e-12)  # the little there is keeps the slope finite in the middle
+    return lg.sqrt(x * x + y * y + 1e-12)  # the small term keeps the gradient finite at the centre
 
 
 @lg.differentiable
 def melt(a: lg.f32, b: lg.f32, width: lg.f32) -> lg.f32:
-    """The lower of two distances, rounded where they meet."""
+    """The smooth minimum of two distances."""
     blend = lg.max(width - lg.abs(a - b), 0.0) / width
     return lg.min(a, b) - blend * blend * width * 0.25
 
 
 @lg.differentiable
 def bar(along: lg.f32, beside: lg.f32, z: lg.f32, wheel: Wheel) -> lg.f32:
-    """How far it is to a spoke, from a point along and beside it."""
+    """The distance to a spoke, from coordinates along and beside it."""
     return lg.length(lg.vec3(along - lg.clamp(along, 0.0, wheel.rim), beside, z)) - wheel.spoke
 
 
 @lg.differentiable
 def distance(p: lg.vec3, wheel: Wheel) -> lg.f32:
-    """How far a point is from the surface: negative inside."""
+    """The signed distance from a point to the surface, negative inside."""
     across = hypotenuse(p.x, p.y)
     rim = hypotenuse(across - wheel.rim, p.z) - wheel.tube
     out, above = across - wheel.hub, lg.abs(p.z) - HEIGHT
@@ -70,19 +70,19 @@ def distance(p: lg.vec3, wheel: Wheel) -> lg.f32:
     return lg.max(body, wheel.bore - across)
 
 
-# --- the same wheel as a part, and somebody else's --------------------------------------------------------------------
+# --- the wheel as a part, and the target ------------------------------------------------------------------------------
 
 
 def part(measures: Any) -> lg.Part:
-    """The wheel with these measures, to be meshed, sliced and saved."""
+    """The wheel with these measures as a part, for meshing, slicing and saving."""
     parameters = [lg.shapes.Parameter(name, float(value)) for name, value in zip(MEASURES, measures, strict=True)]
     return lg.shapes.from_function(distance, wheel=Wheel(*parameters)).part(BOUNDS, "hand_wheel")
 
 
 def target() -> lg.Part:
-    """The wheel to be matched, put together from primitives by someone who does not know our function."""
+    """The wheel to match, built from primitives independently of our function."""
     shapes = lg.shapes
     along = shapes.cylinder(0.078, 1.08).rotate((0, 1, 0), math.pi / 2).translate((0.54, 0, 0))
-    spokes = [along.rotate((0, 0, 1), SECTOR * number) for number in range(SPOKES)]
+    spokes = [along.rotate((0, 0, 1), SECTOR * index) for index in range(SPOKES)]
     body = shapes.union(shapes.torus(1.08, 0.115), *spokes, shapes.cylinder(0.3, 2 * HEIGHT), blend=0.16)
     return (body - shapes.cylinder(0.14)).part(BOUNDS, "target")

@@ -18,12 +18,12 @@ from livegrad.implicit.nodes.resources import (
     VolumeData,
 )
 
-# How long a unit is, in millimetres.
+# Millimetres per unit.
 LENGTHS = {"micron": 1e-3, "millimeter": 1.0, "centimeter": 10.0, "inch": 25.4, "foot": 304.8, "meter": 1000.0}
 
 
 def renumber_function(function: AnyFunction, ids: Mapping[int, int]) -> AnyFunction:
-    """A function with other ids: its own, and those that it refers to."""
+    """A function with new ids: its own, and those that it refers to."""
     if not isinstance(function, GraphFunction):
         return replace(function, id=ids[function.id], image=ids.get(function.image, function.image))
     nodes = {name: _renumber_node(node, ids) for name, node in function.nodes.items()}
@@ -37,10 +37,10 @@ def _renumber_node(node: GraphNode, ids: Mapping[int, int]) -> GraphNode:
 
 
 def renumber_resource(resource: Resource, ids: Mapping[int, int]) -> Resource:
-    """A resource that refers to others by their new ids."""
+    """A resource whose references have new ids."""
 
-    def new(number: int | None) -> int | None:
-        return None if number is None else ids.get(number, number)
+    def new(resource_id: int | None) -> int | None:
+        return None if resource_id is None else ids.get(resource_id, resource_id)
 
     match resource:
         case LevelSet():
@@ -61,9 +61,9 @@ def renumber_resource(resource: Resource, ids: Mapping[int, int]) -> Resource:
 
 
 def scaled_transform(transform: tuple[float, ...], factor: float) -> tuple[float, ...]:
-    """A transform of an object whose coordinates are first multiplied by a factor.
+    """A transform after a uniform scaling of the object.
 
     >>> scaled_transform((1, 0, 0, 0, 1, 0, 0, 0, 1, 5, 6, 7), 10.0)[8:]
     (10.0, 5, 6, 7)
     """
-    return (*(number * factor for number in transform[:9]), *transform[9:])
+    return (*(entry * factor for entry in transform[:9]), *transform[9:])

@@ -9,7 +9,7 @@ IMPLICIT = "http://schemas.3mf.io/3dmanufacturing/implicit/2023/12"
 VOLUMETRIC = "http://schemas.3mf.io/3dmanufacturing/volumetric/2022/01"
 BEAM_LATTICE = "http://schemas.microsoft.com/3dmanufacturing/beamlattice/2017/02"
 BALLS = "http://schemas.microsoft.com/3dmanufacturing/beamlattice/balls/2020/07"
-LIVEGRAD = "urn:livegrad:assembly"  # of metadata that only we read
+LIVEGRAD = "urn:livegrad:assembly"  # of metadata that only livegrad reads
 RELATIONSHIPS = "http://schemas.openxmlformats.org/package/2006/relationships"
 CONTENT_TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
 MODEL_RELATIONSHIP = "http://schemas.microsoft.com/3dmanufacturing/2013/01/3dmodel"
@@ -26,17 +26,17 @@ WELL_KNOWN_METADATA = (
     "Application",
 )  # fmt: skip
 
-# What an extension is called in its namespaces, of whatever year; those of the years before 3mf.io too.
+# The name of an extension in its namespaces of any year, including those before 3mf.io.
 READ = ("core", "implicit", "volumetric", "beamlattice", "production", "trianglesets")
 PASSED_OVER = ("material", "slice", "toolpath", "displacement", "booleans", "securecontent")
 _FAMILY = re.compile(r"/(?:3dmanufacturing/)?(" + "|".join((*READ, *PASSED_OVER)) + r")(?:/|$)")
 
 
 def family(namespace: str) -> str:
-    """Which vocabulary a namespace belongs to, of whatever year: core, implicit, beamlattice, …, or other.
+    """The vocabulary of a namespace of any year: core, implicit, beamlattice, …, or other.
 
     >>> family(IMPLICIT), family("http://schemas.microsoft.com/3dmanufacturing/implicit/2023/02"), family("urn:mine")
     ('implicit', 'implicit', 'other')
     """
-    found = _FAMILY.search(namespace)
-    return found.group(1) if found and "3dmanufacturing" in namespace else "other"
+    match = _FAMILY.search(namespace)
+    return match.group(1) if match and "3dmanufacturing" in namespace else "other"

@@ -32,7 +32,7 @@ _KNOWN = {
     f"{RELATIONSHIPS}/metadata/core-properties",
     "http://schemas.microsoft.com/3dmanufacturing/2013/01/printticket",
 }
-# Types in these namespaces that the standards do not define are mistakes, not somebody's own.
+# Undefined types in these namespaces are errors, not vendor extensions.
 _RESERVED = (f"{RELATIONSHIPS}/metadata/", "http://schemas.microsoft.com/3dmanufacturing/2013/01/")
 _ID = re.compile(r"[^\W\d][\w.\-]*")
 _ONE_OF_A_KIND = {"http://schemas.microsoft.com/3dmanufacturing/2013/01/printticket"}
@@ -40,11 +40,11 @@ _ONE_OF_A_KIND = {"http://schemas.microsoft.com/3dmanufacturing/2013/01/printtic
 
 @dataclass(frozen=True)
 class Relationship:
-    """What one part says of another: a type, and the other part's name."""
+    """A relationship to another part: a type, and the part's name."""
 
     type: str
     target: str
-    place: TextOrigin
+    location: TextOrigin
 
 
 class Conventions:
@@ -58,44 +58,44 @@ class Conventions:
         self._related: dict[str, list[Relationship]] = {}
 
     def start_part(self) -> str:
-        """The part of the model, by the relationship of the package."""
-        found = [relation for relation in self.related("") if relation.type == MODEL_RELATIONSHIP]
-        if len(found) != 1:
-            what = "has no 3D model" if not found else f"starts at {len(found)} 3D models"
+        """The part of the model, from the relationships of the package."""
+        starts = [relation for relation in self.related("") if relation.type == MODEL_RELATIONSHIP]
+        if len(starts) != 1:
+            what = "has no 3D model" if not starts else f"starts at {len(starts)} 3D models"
             raise FormatError(f"`{self.package.name}` {what}", expected="one relationship of the type 3dmodel")
-        self.require_model(found[0].target)
-        return found[0].target
+        self.require_model(starts[0].target)
+        return starts[0].target
 
     def require_model(self, part: str) -> None:
-        """An error unless a part is a model by its content type, under a name that packages may have."""
+        """Requires a part with a valid name and the content type of a model."""
         if not part.isascii():
             raise FormatError(
                 f"`{part}` in `{self.package.name}` is not a valid part name", expected="percent-encoded ASCII"
             )
-        found = self.content_type(part)
-        if found != MODEL_TYPE:
+        content_type = self.content_type(part)
+        if content_type != MODEL_TYPE:
             raise FormatError(
                 f"part `{part}` of `{self.package.name}` is not a 3D model",
                 expected=MODEL_TYPE,
-                found=found or "no type",
+                found=content_type or "no type",
             )
 
     def content_type(self, part: str) -> str | None:
-        """What a part is said to be: by its name, or by what its name ends with."""
+        """The content type of a part, by its name or by its extension."""
         ending = part.rpartition(".")[2].lower()
         return self.overrides.get(part.lower(), self.defaults.get(ending))
 
     def thumbnail(self, part: str) -> str | None:
-        """The thumbnail that a part (the package: an empty name) is related to."""
-        found = [r.target for r in self.related(part) if r.type == THUMBNAIL_RELATIONSHIP]
-        return found[0] if found else None
+        """The related thumbnail of a part, or of the package for an empty name."""
+        targets = [r.target for r in self.related(part) if r.type == THUMBNAIL_RELATIONSHIP]
+        return targets[0] if targets else None
 
     def pictures(self, part: str) -> set[str]:
-        """The pictures that a part is related to: thumbnails, in old files by the relationship of textures."""
+        """The related pictures of a part: thumbnails, which old files relate as textures."""
         return {r.target for r in self.related(part) if r.type in (THUMBNAIL_RELATIONSHIP, TEXTURE_RELATIONSHIP)}
 
     def related(self, part: str) -> list[Relationship]:
-        """The relationships of a part; those of the package for an empty name."""
+        """The relationships of a part, or of the package for an empty name."""
         if part not in self._related:
             folder, _, name = part.strip("/").rpartition("/")
             rels = f"{folder}/_rels/{name}.rels".lstrip("/")
@@ -124,7 +124,7 @@ class Conventions:
             table = self.defaults if by_ending else self.overrides
             name = element.require("Extension" if by_ending else "PartName")
             if not name or (not by_ending and not is_part_name(name)):
-                raise element.error("a content type of nothing", found=repr(name))
+                raise element.error("a content type without a name or extension", found=repr(name))
             if name.lower() in table:
                 raise element.error(f"two content types of `{name}`")
             table[name.lower()] = element.require("ContentType")
@@ -133,26 +133,26 @@ class Conventions:
 
     def _read_relationships(self, rels: str) -> list[Relationship]:
         root = self._parse(rels, RELATIONSHIPS)
-        found: list[Relationship] = []
+        relationships: list[Relationship] = []
         identifiers: set[str] = set()
-        kinds: set[tuple[str, str]] = set()  # what there may be one of: a type, or a type with a target
+        kinds: set[tuple[str, str]] = set()  # unique keys: a type, or a type with a target
         for element in root.named("Relationship"):
             identifier = element.require("Id")
             if identifier in identifiers or not _ID.fullmatch(identifier):
-                raise element.error("an id that occurs twice, or that is none", found=identifier[:40])
+                raise element.error("the id is invalid or occurs twice", found=identifier[:40])
             identifiers.add(identifier)
             relation = self._relationship(element, rels.rpartition("_rels/")[0])
             kind = (relation.type, "" if relation.type in _ONE_OF_A_KIND else relation.target)
             if kind in kinds:
                 raise element.error("a duplicate relationship", found=relation.target[:80])
             kinds.add(kind)
-            found.append(relation)
-        return found
+            relationships.append(relation)
+        return relationships
 
     def _relationship(self, element: Element, folder: str) -> Relationship:
         type, target = element.require("Type"), element.require("Target")
         if type.startswith(_RESERVED) and type not in _KNOWN:
-            raise element.error("no type of a relationship", found=type[:120])
+            raise element.error("unknown relationship type", found=type[:120])
         if element.attributes.get("TargetMode", "Internal") != "Internal":
             raise element.error("a relationship to something outside of the package", found=target[:80])
         target = target if target.startswith("/") else posixpath.normpath(f"/{folder}{target}")
@@ -162,7 +162,7 @@ class Conventions:
             if not self.package.has(target):
                 raise element.error("a relationship to a part that does not exist", found=target[:80])
             self._require_image(type, target, element)
-        return Relationship(type, target, element.place)
+        return Relationship(type, target, element.location)
 
     def _require_image(self, type: str, target: str, element: Element) -> None:
         if type == THUMBNAIL_RELATIONSHIP and self.content_type(target) not in IMAGE_TYPES.values():
@@ -172,7 +172,7 @@ class Conventions:
 
 
 def is_part_name(name: str) -> bool:
-    """Whether a name is one of a part: absolute, without empty segments or such that begin or end with a dot.
+    """Whether a part name is valid: absolute, without empty segments or segments that begin or end with a dot.
 
     >>> is_part_name("/3D/3dmodel.model"), is_part_name("/3D/.png"), is_part_name("3D/a.png"), is_part_name("/3D//a")
     (True, False, False, False)

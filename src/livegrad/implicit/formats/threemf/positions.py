@@ -16,34 +16,34 @@ Positions = Mapping[str, Mapping[str, tuple[float, float]]]  # by function id, t
 
 
 def positions_text(functions: Mapping[int, AnyFunction]) -> str | None:
-    """The positions of all nodes that have one, or None where none has."""
-    found = {
-        str(number): {name: node.position for name, node in function.nodes.items() if node.position is not None}
-        for number, function in functions.items()
+    """The positions of all nodes that have one as text, or None."""
+    positions = {
+        str(function_id): {name: node.position for name, node in function.nodes.items() if node.position is not None}
+        for function_id, function in functions.items()
         if isinstance(function, GraphFunction)
     }
-    kept = {number: nodes for number, nodes in found.items() if nodes}
+    kept = {function_id: nodes for function_id, nodes in positions.items() if nodes}
     return json.dumps(kept) if kept else None
 
 
 def with_positions(functions: Mapping[int, AnyFunction], text: str, file: str) -> dict[int, AnyFunction]:
-    """The functions with their nodes where the text says. Nodes that are gone since are passed over.
+    """The functions with the node positions from the text. Nodes that no longer exist are ignored.
 
     >>> with_positions({}, '{"3": {"sum": [10, 20]}}', "part.3mf")
     {}
     """
     try:
         stated = json.loads(text)
-        places = {
-            (int(number), name): (float(x), float(y))
-            for number, nodes in stated.items()
+        positions = {
+            (int(function_id), name): (float(x), float(y))
+            for function_id, nodes in stated.items()
             for name, (x, y) in nodes.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         raise FormatError(f"`{file}` has damaged positions of nodes", found=repr(text[:60])) from None
     placed = dict(functions)
-    for (number, name), place in places.items():
-        function = placed.get(number)
-        if isinstance(function, GraphFunction) and name in function.nodes and all(map(math.isfinite, place)):
-            placed[number] = function.with_node(replace(function.nodes[name], position=place))
+    for (function_id, name), position in positions.items():
+        function = placed.get(function_id)
+        if isinstance(function, GraphFunction) and name in function.nodes and all(map(math.isfinite, position)):
+            placed[function_id] = function.with_node(replace(function.nodes[name], position=position))
     return placed

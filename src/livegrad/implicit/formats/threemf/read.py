@@ -16,12 +16,12 @@ from livegrad.implicit.formats.threemf.opc import Conventions
 from livegrad.implicit.formats.threemf.positions import POSITIONS, with_positions
 from livegrad.implicit.formats.threemf.read_functions import read_image_function, read_implicit_function
 from livegrad.implicit.formats.threemf.read_resources import (
+    parse_resource_id,
     read_image_stack,
     read_object,
     read_thumbnail,
     read_transform,
     read_volume_data,
-    resource_number,
 )
 from livegrad.implicit.formats.threemf.rules import (
     built_objects,
@@ -78,7 +78,7 @@ def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits
 def open_3mf(
     path: str | os.PathLike[str], *, conforming: bool = True, limits: Limits | None = None
 ) -> tuple[Assembly, list[str]]:
-    """The assembly in a 3MF file, whatever its graphs are like, and what a reader should be warned of."""
+    """The assembly in a 3MF file, even if its graphs are invalid, and warnings."""
     with Package(path, limits or Limits()) as package:
         assembly = _Reader(package, Conventions(package), conforming).read()
         return assembly, package.warnings
@@ -86,18 +86,18 @@ def open_3mf(
 
 @dataclass
 class _Model:
-    """One model part: what it defines, under its own ids."""
+    """One model part: its definitions, under its own ids."""
 
     root: Element
     unit: str
     functions: dict[int, AnyFunction] = field(default_factory=dict)
     resources: dict[int, Resource] = field(default_factory=dict)
-    objects: dict[int, Element] = field(default_factory=dict)  # where they stand
+    objects: dict[int, Element] = field(default_factory=dict)  # their XML elements
     other: set[int] = field(default_factory=set)  # ids of resources that are not read: materials, colours, textures
 
 
 class _Reader:
-    """Collects what the models of a package say; those that the first refers to are renumbered into it."""
+    """Reads the models of a package. Models that the first one refers to are merged into it with new ids."""
 
     def __init__(self, package: Package, conventions: Conventions, conforming: bool) -> None:
         self.package = package
@@ -140,10 +140,10 @@ class _Reader:
 
     def _open(self, part: str) -> _Model:
         root = self._root(part)
-        known = root.namespace == CORE or (not self.conforming and family(root.namespace) == "core")
-        if root.name != "model" or not known:
-            found = f"<{root.name}> of the namespace {root.namespace[:120] or 'none'}"
-            raise root.error("not a 3MF model", expected=f"<model> of the namespace {CORE}", found=found)
+        is_core = root.namespace == CORE or (not self.conforming and family(root.namespace) == "core")
+        if root.name != "model" or not is_core:
+            description = f"<{root.name}> of the namespace {root.namespace[:120] or 'none'}"
+            raise root.error("not a 3MF model", expected=f"<model> of the namespace {CORE}", found=description)
         unit = root.attributes.get("unit", "millimeter")
         if unit not in UNITS:
             raise root.error("unknown unit", expected=", ".join(UNITS), found=unit)
@@ -161,44 +161,44 @@ class _Reader:
         return self.roots[part]
 
     def _merge_others(self, model: _Model) -> None:
-        """Objects of other model parts that the first refers to, with all that those parts define."""
+        """Merges the other model parts that the first one refers to, with all their definitions."""
         for part, ids in self.ids.items():
             other = self.models[part]
-            self._resources(other, lambda element: resource_number(element, "objectid"))
-            for number in list(ids):
-                if not isinstance(other.resources.get(number), TriangleMesh | BeamLattice | LevelSet | Components):
-                    raise other.root.error(f"object {number} does not exist")
-            for number in (*other.functions, *other.resources):
-                self._new_id(part, number)
+            self._resources(other, lambda element: parse_resource_id(element, "objectid"))
+            for resource_id in list(ids):
+                if not isinstance(other.resources.get(resource_id), TriangleMesh | BeamLattice | LevelSet | Components):
+                    raise other.root.error(f"object {resource_id} does not exist")
+            for resource_id in (*other.functions, *other.resources):
+                self._new_id(part, resource_id)
             _require_references(other, f"{self.package.name}{part}")
             for function in other.functions.values():
                 model.functions[ids[function.id]] = renumber_function(function, ids)
-            for number, resource in other.resources.items():
-                model.resources[ids[number]] = renumber_resource(resource, ids)
-            model.objects.update((ids[number], element) for number, element in other.objects.items())
+            for resource_id, resource in other.resources.items():
+                model.resources[ids[resource_id]] = renumber_resource(resource, ids)
+            model.objects.update((ids[resource_id], element) for resource_id, element in other.objects.items())
 
-    def _new_id(self, part: str, number: int) -> int:
+    def _new_id(self, part: str, old_id: int) -> int:
         ids = self.ids.setdefault(part, {})
-        if number not in ids:
-            ids[number] = self.next_id
+        if old_id not in ids:
+            ids[old_id] = self.next_id
             self.next_id += 1
-        return ids[number]
+        return ids[old_id]
 
     def _object_id(self, element: Element) -> int:
-        """The object that a component or item names: by its id, or by the path of another model and its id there."""
-        number, path = resource_number(element, "objectid"), element.attribute("production", "path")
+        """The object of a component or item: by its id, or by the path of another model and the id there."""
+        object_id, path = parse_resource_id(element, "objectid"), element.attribute("production", "path")
         if path is None:
-            return number
+            return object_id
         if path not in self.models:
             related = [r.target for r in self.conventions.related(self.start) if r.type == MODEL_RELATIONSHIP]
             if path == self.start or path not in related:
                 raise element.error("a path to a model that this one has no relationship to", found=path[:80])
             self.conventions.require_model(path)
             self._open(path)
-        return self._new_id(path, number)
+        return self._new_id(path, object_id)
 
     def _transform(self, element: Element) -> tuple[float, ...]:
-        """The transform of a component or item; another model may have another unit."""
+        """The transform of a component or item, scaled if another model has another unit."""
         transform, path = read_transform(element), element.attribute("production", "path")
         if path is None or path not in self.models:
             return transform
@@ -213,23 +213,23 @@ class _Reader:
                 self._resource(model, element, object_id)
 
     def _resource(self, model: _Model, element: Element, object_id: Callable[[Element], int]) -> None:
-        number = resource_number(element, "id")
-        if number in model.functions or number in model.resources or number in model.other:
-            raise element.error(f"resource id {number} is used twice")
+        resource_id = parse_resource_id(element, "id")
+        if resource_id in model.functions or resource_id in model.resources or resource_id in model.other:
+            raise element.error(f"resource id {resource_id} is used twice")
         match (family(element.namespace), element.name):
             case ("implicit" | "volumetric", "implicitfunction") | ("implicit", "function"):
-                model.functions[number] = read_implicit_function(element, number)
+                model.functions[resource_id] = read_implicit_function(element, resource_id)
             case ("implicit" | "volumetric", "functionfromimage3d"):
-                model.functions[number] = read_image_function(element, number)
+                model.functions[resource_id] = read_image_function(element, resource_id)
             case ("volumetric", "image3d"):
-                model.resources[number] = read_image_stack(element, self.package)
+                model.resources[resource_id] = read_image_stack(element, self.package)
             case ("volumetric", "volumedata"):
-                model.resources[number] = read_volume_data(element)
+                model.resources[resource_id] = read_volume_data(element)
             case ("core", "object"):
-                model.resources[number] = self._object(element, object_id)
-                model.objects[number] = element
+                model.resources[resource_id] = self._object(element, object_id)
+                model.objects[resource_id] = element
             case _:
-                model.other.add(number)
+                model.other.add(resource_id)
 
     def _object(self, element: Element, object_id: Callable[[Element], int]) -> Resource:
         try:
@@ -241,47 +241,47 @@ class _Reader:
         return read
 
     def _item(self, model: _Model, item: Element) -> BuildItem:
-        number = self._object_id(item)
+        object_id = self._object_id(item)
         is_here = item.attribute("production", "path") is None
-        found = model.resources.get(number)
-        if is_here and not isinstance(found, TriangleMesh | BeamLattice | LevelSet | Components):
-            raise item.error(f"object {number} does not exist")
-        return BuildItem(number, self._transform(item), item.attributes.get("partnumber", ""))
+        built = model.resources.get(object_id)
+        if is_here and not isinstance(built, TriangleMesh | BeamLattice | LevelSet | Components):
+            raise item.error(f"object {object_id} does not exist")
+        return BuildItem(object_id, self._transform(item), item.attributes.get("partnumber", ""))
 
 
 def _require_solids(model: _Model, items: tuple[BuildItem, ...]) -> None:
-    """What is built must be a body. Meshes that only bound or clip others need not be: files in use have such."""
-    for number in built_objects(model.resources, items):
-        mesh, element = model.resources[number], model.objects[number]
+    """Requires that build items are solids. Meshes that only bound or clip others need not be, and often are not."""
+    for object_id in built_objects(model.resources, items):
+        mesh, element = model.resources[object_id], model.objects[object_id]
         if element.attribute("slice", "slicestackid") is not None:
-            continue  # its slices say what it is
+            continue  # it is defined by its slices
         if isinstance(mesh, TriangleMesh) and (problem := solid_problem(mesh)) is not None:
             raise element.error(problem, help="load it with check=False, or make the object one of the type surface")
 
 
 def _require_fields(model: _Model) -> None:
-    """A body is a scalar of a position; so is what is known inside of it, but for a colour, which is a vector."""
-    for number, element in model.objects.items():
-        level_set = model.resources[number]
+    """Requires that fields are functions of position: scalars for bodies and materials, vectors for colours."""
+    for resource_id, element in model.objects.items():
+        level_set = model.resources[resource_id]
         if isinstance(level_set, LevelSet):
             problem = field_problem(model.functions[level_set.function], level_set.channel, (PortType.SCALAR,))
             if problem is not None:
                 raise element.error(problem)
-    for number, resource in model.resources.items():
+    for resource_id, resource in model.resources.items():
         for channel in resource.channels if isinstance(resource, VolumeData) else ():
             wanted = {"color": (PortType.VECTOR,), "material": (PortType.SCALAR,)}.get(channel.kind, tuple(PortType))
             problem = field_problem(model.functions[channel.function], channel.channel, wanted)
             if problem is not None:
-                raise model.root.error(f"volume data {number}: {problem}")
+                raise model.root.error(f"volume data {resource_id}: {problem}")
 
 
 def _require_references(model: _Model, name: str) -> None:
-    """Every resource that a resource names must be there; what functions name is checked with the graphs."""
-    for number, resource in model.resources.items():
+    """Requires that all referenced resources exist. References of functions are checked with the graphs."""
+    for resource_id, resource in model.resources.items():
         for role, named, wanted in _references(resource):
-            found = model.functions.get(named) if wanted is None else model.resources.get(named)
-            if found is None or (wanted is not None and not isinstance(found, wanted)):
-                raise FormatError(f"resource {number} of `{name}` names {role} {named}, which does not exist")
+            target = model.functions.get(named) if wanted is None else model.resources.get(named)
+            if target is None or (wanted is not None and not isinstance(target, wanted)):
+                raise FormatError(f"resource {resource_id} of `{name}` names {role} {named}, which does not exist")
     _require_acyclic_components(model, name)
 
 
@@ -290,30 +290,30 @@ def _require_acyclic_components(model: _Model, name: str) -> None:
     for root in model.resources:
         pending = [root]
         while pending:
-            number = pending[-1]
-            resource = model.resources.get(number)
-            if state.get(number) or not isinstance(resource, Components):
+            object_id = pending[-1]
+            resource = model.resources.get(object_id)
+            if state.get(object_id) or not isinstance(resource, Components):
                 pending.pop()
-            elif number in state:
-                state[number] = True
+            elif object_id in state:
+                state[object_id] = True
                 pending.pop()
             else:
-                state[number] = False
+                state[object_id] = False
                 inner = [member for member, _ in resource.members if not state.get(member)]
                 if any(state.get(member) is False for member in inner):
-                    raise FormatError(f"object {number} of `{name}` contains itself")
+                    raise FormatError(f"object {object_id} of `{name}` contains itself")
                 pending.extend(inner)
 
 
 def _references(resource: Resource) -> list[tuple[str, int, tuple[type, ...] | None]]:
-    """What a resource names: a role, an id, and the types that it may have (None: a function)."""
+    """The references of a resource: a role, an id, and the allowed types (None: a function)."""
     match resource:
         case LevelSet():
-            found: list[tuple[str, int, tuple[type, ...] | None]] = [("function", resource.function, None)]
-            found.append(("mesh", resource.mesh, (TriangleMesh,)))
+            references: list[tuple[str, int, tuple[type, ...] | None]] = [("function", resource.function, None)]
+            references.append(("mesh", resource.mesh, (TriangleMesh,)))
             if resource.volume_data is not None:
-                found.append(("volume data", resource.volume_data, (VolumeData,)))
-            return found
+                references.append(("volume data", resource.volume_data, (VolumeData,)))
+            return references
         case VolumeData():
             return [("function", channel.function, None) for channel in resource.channels]
         case Components():
@@ -322,7 +322,7 @@ def _references(resource: Resource) -> list[tuple[str, int, tuple[type, ...] | N
             return [("volume data", volume, (VolumeData,))]
         case BeamLattice():
             named = (("clipping mesh", resource.clipping_mesh), ("representation mesh", resource.representation_mesh))
-            return [(role, number, (TriangleMesh,)) for role, number in named if number is not None]
+            return [(role, mesh_id, (TriangleMesh,)) for role, mesh_id in named if mesh_id is not None]
         case ImageStack() | TriangleMesh():
             return []
     return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livegrad.implicit.formats.threemf.read_resources import choice, number_in, numbers_in, resource_number
+from livegrad.implicit.formats.threemf.read_resources import choice, parse_number, parse_numbers, parse_resource_id
 from livegrad.implicit.formats.xml_tree import Element
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.node_graph import GraphFunction, GraphNode, ImageFunction
@@ -18,7 +18,7 @@ _REFERENCE_TYPES = {
 _PORT_TYPES = {type.value: type for type in PortType}
 
 
-def read_implicit_function(element: Element, number: int) -> GraphFunction:
+def read_implicit_function(element: Element, function_id: int) -> GraphFunction:
     """A function made of nodes."""
     inputs: dict[str, PortType] = {}
     outputs: dict[str, PortType] = {}
@@ -39,26 +39,26 @@ def read_implicit_function(element: Element, number: int) -> GraphFunction:
                 raise child.error(f"node `{node.identifier}` occurs twice")
             nodes[node.identifier] = node
     results = {name: ref for name, port in sources.items() if (ref := _source(port)) is not None}
-    made = GraphFunction(number, element.attributes.get("displayname", ""), inputs, outputs, nodes, results)
-    return _with_present_names(made)
+    function = GraphFunction(function_id, element.attributes.get("displayname", ""), inputs, outputs, nodes, results)
+    return _update_old_names(function)
 
 
-def _new(port: Element, known: dict[str, PortType]) -> str:
+def _new(port: Element, existing: dict[str, PortType]) -> str:
     name = port.require("identifier")
-    if name in known:
+    if name in existing:
         raise port.error(f"port `{name}` occurs twice")
     return name
 
 
 def _port_type(port: Element) -> PortType:
-    found = _PORT_TYPES.get(port.name) or _REFERENCE_TYPES.get(port.name)
-    if found is None:
+    type = _PORT_TYPES.get(port.name) or _REFERENCE_TYPES.get(port.name)
+    if type is None:
         raise port.error("not a port", expected=", ".join((*_PORT_TYPES, *_REFERENCE_TYPES)))
-    return found
+    return type
 
 
 def _source(port: Element) -> Source | None:
-    """What a port is connected to; files write an empty reference for nothing."""
+    """The source of a port, or None for an empty reference."""
     text = port.attributes.get("ref", "")
     if not text:
         return None
@@ -74,7 +74,7 @@ def _node(element: Element) -> GraphNode:
         raise element.error("unknown kind of node")
     inputs: dict[str, Source] = {}
     kind: PortType | None = None
-    polymorphic = {name for name, own in (*type.inputs, *type.outputs) if own is None}
+    polymorphic = {name for name, port_type in (*type.inputs, *type.outputs) if port_type is None}
     for section in (*element.named("in"), *element.named("out")):
         for port in section.children:
             name = port.require("identifier")
@@ -105,18 +105,18 @@ def _value(element: Element, type: NodeType) -> Literal | None:
     match port_type:
         case PortType.RESOURCE:
             attribute = "value" if "value" in element.attributes else "resourceid"
-            return resource_number(element, attribute)
+            return parse_resource_id(element, attribute)
         case PortType.SCALAR:
-            values: object = number_in(element, "value")
+            values: object = parse_number(element, "value")
         case PortType.VECTOR:
-            values = [number_in(element, axis) for axis in "xyz"]
+            values = [parse_number(element, axis) for axis in "xyz"]
         case PortType.MATRIX:
-            values = numbers_in(element, element.require("matrix"), 16)
+            values = parse_numbers(element, element.require("matrix"), 16)
     return literal_for(values, port_type)
 
 
-def _with_present_names(function: GraphFunction) -> GraphFunction:
-    """Links to outputs by their names in older files, as links by the names of today."""
+def _update_old_names(function: GraphFunction) -> GraphFunction:
+    """Replaces output names of older files in links by the current names."""
     renamed = {
         Reference(node.identifier, old): Reference(node.identifier, new)
         for node in function.nodes.values()
@@ -136,20 +136,20 @@ def _with_present_names(function: GraphFunction) -> GraphFunction:
     return GraphFunction(function.id, function.name, function.inputs, function.outputs, nodes, results)
 
 
-def read_image_function(element: Element, number: int) -> ImageFunction:
+def read_image_function(element: Element, function_id: int) -> ImageFunction:
     """A function that samples an image stack."""
     attribute = "image3did" if "image3did" in element.attributes else "image3dID"
     styles = ("wrap", "mirror", "clamp")
     return ImageFunction(
-        number,
+        function_id,
         element.attributes.get("displayname", ""),
-        resource_number(element, attribute),
+        parse_resource_id(element, attribute),
         choice(element, "filter", ("linear", "nearest")),
         (
             choice(element, "tilestyleu", styles),
             choice(element, "tilestylev", styles),
             choice(element, "tilestylew", styles),
         ),
-        number_in(element, "valueoffset" if "valueoffset" in element.attributes else "offset", 0.0),
-        number_in(element, "valuescale" if "valuescale" in element.attributes else "scale", 1.0),
+        parse_number(element, "valueoffset" if "valueoffset" in element.attributes else "offset", 0.0),
+        parse_number(element, "valuescale" if "valuescale" in element.attributes else "scale", 1.0),
     )

@@ -31,14 +31,14 @@ from livegrad.implicit.nodes.resources import (
 )
 
 
-def resource_number(element: Element, attribute: str) -> int:
+def parse_resource_id(element: Element, attribute: str) -> int:
     """An attribute that is a resource id."""
     return resource_id_of(element, attribute, element.require(attribute))
 
 
-def resource_id_of(element: Element, attribute: str, given: str) -> int:
-    """A text that is a resource id, or an error at the element."""
-    text = given.strip()
+def resource_id_of(element: Element, attribute: str, value: str) -> int:
+    """Parses a resource id; raises an error at the element if it is invalid."""
+    text = value.strip()
     if not (text.isascii() and text.isdigit()) or len(text) > 10 or not 0 < int(text) < 2**31:
         raise element.error(f"attribute `{attribute}` is not a resource id", found=repr(text)[:40])
     return int(text)
@@ -47,12 +47,12 @@ def resource_id_of(element: Element, attribute: str, given: str) -> int:
 _NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
 
 
-def number_in(element: Element, attribute: str, default: float | None = None) -> float:
+def parse_number(element: Element, attribute: str, default: float | None = None) -> float:
     """An attribute that is a finite number."""
     text = element.attributes.get(attribute)
     if text is None and default is not None:
         return default
-    if not _NUMBER.fullmatch(element.require(attribute)):  # Python's numbers may have underscores, or be nan
+    if not _NUMBER.fullmatch(element.require(attribute)):  # Python also accepts underscores and nan
         raise element.error(f"attribute `{attribute}` is not a number", found=repr(text)[:40])
     value = float(element.require(attribute))
     if not math.isfinite(value):
@@ -60,17 +60,17 @@ def number_in(element: Element, attribute: str, default: float | None = None) ->
     return value
 
 
-def numbers_in(element: Element, text: str, count: int) -> tuple[float, ...]:
-    """Several finite numbers in a text."""
-    words = text.split()
-    values = tuple(map(float, words)) if all(map(_NUMBER.fullmatch, words)) else ()
+def parse_numbers(element: Element, text: str, count: int) -> tuple[float, ...]:
+    """Parses several finite numbers."""
+    items = text.split()
+    values = tuple(map(float, items)) if all(map(_NUMBER.fullmatch, items)) else ()
     if len(values) != count or not all(map(math.isfinite, values)):
         raise element.error(f"expected {count} numbers", found=repr(text)[:60])
     return values
 
 
 def choice(element: Element, attribute: str, allowed: Sequence[str]) -> str:
-    """An attribute that is one of a few words, the first of which is the default."""
+    """An attribute with a fixed set of values; the first one is the default."""
     value = element.attributes.get(attribute, allowed[0])
     if value not in allowed:
         raise element.error(f"attribute `{attribute}` is unknown", expected=", ".join(allowed), found=value[:40])
@@ -80,7 +80,7 @@ def choice(element: Element, attribute: str, allowed: Sequence[str]) -> str:
 def read_transform(element: Element) -> tuple[float, ...]:
     """The `transform` attribute: twelve numbers, or the identity."""
     text = element.attributes.get("transform")
-    return IDENTITY if text is None else numbers_in(element, text, 12)
+    return IDENTITY if text is None else parse_numbers(element, text, 12)
 
 
 def _flag(element: Element, attribute: str) -> bool:
@@ -90,7 +90,7 @@ def _flag(element: Element, attribute: str) -> bool:
 def read_object(
     element: Element, package: Package, member: Callable[[Element], tuple[int, tuple[float, ...]]]
 ) -> Resource:
-    """An object: a mesh, a beam lattice in a mesh, a level set, or components, whose `member`s are read so."""
+    """An object: a mesh, a beam lattice in a mesh, a level set, or components, whose members `member` reads."""
     name = element.attributes.get("name", "")
     thumbnail = element.attributes.get("thumbnail")
     about = {
@@ -108,7 +108,7 @@ def read_object(
 
 
 def read_thumbnail(package: Package, part: str) -> Thumbnail:
-    """A small picture: what its bytes are, whatever its name says."""
+    """A thumbnail. Its type is detected from its content, not its name."""
     data = package.read(part)
     if data.startswith(SIGNATURE):
         return Thumbnail(data, "image/png")
@@ -120,7 +120,7 @@ def read_thumbnail(package: Package, part: str) -> Thumbnail:
 
 
 def _channels_of_jpeg(data: bytes) -> int | None:
-    """How many colours a JPEG file has, by the header of its frame."""
+    """The number of colour channels of a JPEG file, from its frame header."""
     position = 2
     while position + 9 < len(data) and data[position] == 0xFF:
         kind, size = data[position + 1], int.from_bytes(data[position + 2 : position + 4])
@@ -131,10 +131,10 @@ def _channels_of_jpeg(data: bytes) -> int | None:
 
 
 def _table(element: Element | None, dtype: type[np.generic], width: int) -> NDArray[np.generic]:
-    """Rows of numbers; a number that is none is an error at the element."""
+    """Parses rows of numbers; an invalid number is an error at the element."""
     if element is None or not element.rows:
         return np.empty((0, width), dtype)
-    # Python reads more than XML allows: 1_000, nan, digits of other scripts.
+    # Python accepts more than XML allows: 1_000, nan, digits of other scripts.
     letters = set("".join([text for row in element.rows for text in row]))
     allowed = "0123456789+ \t\n\r" + ("-.eE" if dtype is np.float64 else "")
     if not letters <= set(allowed):
@@ -153,8 +153,8 @@ def _mesh(element: Element, name: str, about: dict[str, Any], package: Package) 
     lattice = element.child("beamlattice")
     if lattice is not None:
         return read_lattice(lattice, vertices, triangles, name, about)
-    given = element.attributes.get("volumeid", element.attribute("volumetric", "volumeid"))
-    volume = None if given is None else resource_id_of(element, "volumeid", given)
+    volume_id = element.attributes.get("volumeid", element.attribute("volumetric", "volumeid"))
+    volume = None if volume_id is None else resource_id_of(element, "volumeid", volume_id)
     return TriangleMesh(vertices, triangles, name, volume, **about)  # type: ignore[arg-type]
 
 
@@ -162,13 +162,13 @@ def read_lattice(
     element: Element, vertices: NDArray[Any], triangles: NDArray[Any], name: str, about: dict[str, Any]
 ) -> BeamLattice:
     """A beam lattice with its caps, balls and clipping."""
-    radius, cap = number_in(element, "radius"), choice(element, "cap", CAPS)
+    radius, cap = parse_number(element, "radius"), choice(element, "cap", CAPS)
     beams, radii, caps = [], [], []
     for section in element.named("beams"):
         for beam in section.named("beam"):
-            first = number_in(beam, "r1", radius)
+            first = parse_number(beam, "r1", radius)
             beams.append((_index(beam, "v1"), _index(beam, "v2")))
-            radii.append((first, number_in(beam, "r2", first)))
+            radii.append((first, parse_number(beam, "r2", first)))
             caps.append(tuple(choice(beam, end, CAPS) if end in beam.attributes else cap for end in ("cap1", "cap2")))
     balls = _balls(element, np.array(beams, np.int64))
     return BeamLattice(
@@ -180,26 +180,26 @@ def read_lattice(
         np.array(list(balls), np.int64),
         np.array(list(balls.values())),
         triangles,
-        number_in(element, "minlength", 0.0001),
+        parse_number(element, "minlength", 0.0001),
         choice(element, "clippingmode", ("none", "inside", "outside")),
-        resource_number(element, "clippingmesh") if "clippingmesh" in element.attributes else None,
-        resource_number(element, "representationmesh") if "representationmesh" in element.attributes else None,
+        parse_resource_id(element, "clippingmesh") if "clippingmesh" in element.attributes else None,
+        parse_resource_id(element, "representationmesh") if "representationmesh" in element.attributes else None,
         **about,
     )
 
 
 def _balls(element: Element, beams: NDArray[np.int64]) -> dict[int, float]:
-    """The radius of the ball at each node that has one."""
-    given = {name: element.attributes.get(name, element.attribute("beamlattice", name)) for name in _BALL_SETTINGS}
-    mode = given["ballmode"] or "none"
+    """The radius of each ball, by node."""
+    settings = {name: element.attributes.get(name, element.attribute("beamlattice", name)) for name in _BALL_SETTINGS}
+    mode = settings["ballmode"] or "none"
     if mode == "none":
         return {}
-    radius = float(given["ballradius"]) if _NUMBER.fullmatch(given["ballradius"] or "") else 0.0  # type: ignore[arg-type]
-    found = {int(node): radius for node in np.unique(beams)} if mode == "all" else {}
+    radius = float(settings["ballradius"]) if _NUMBER.fullmatch(settings["ballradius"] or "") else 0.0  # type: ignore[arg-type]
+    radii = {int(node): radius for node in np.unique(beams)} if mode == "all" else {}
     for section in element.named("balls"):
         for ball in section.named("ball"):
-            found[_index(ball, "vindex")] = number_in(ball, "r", radius)
-    return found
+            radii[_index(ball, "vindex")] = parse_number(ball, "r", radius)
+    return radii
 
 
 _BALL_SETTINGS = ("ballmode", "ballradius")
@@ -208,20 +208,20 @@ _BALL_SETTINGS = ("ballmode", "ballradius")
 def _index(element: Element, attribute: str) -> int:
     text = element.require(attribute).strip()
     if not (text.isascii() and text.removeprefix("+").isdigit()) or len(text) > 11:
-        raise element.error(f"attribute `{attribute}`: an index that no table can have", found=repr(text)[:40])
+        raise element.error(f"attribute `{attribute}` is not a valid index", found=repr(text)[:40])
     return int(text)
 
 
 def _level_set(element: Element, name: str) -> LevelSet:
     return LevelSet(
-        resource_number(element, "functionid"),
+        parse_resource_id(element, "functionid"),
         element.require("channel"),
-        resource_number(element, "meshid"),
+        parse_resource_id(element, "meshid"),
         _flag(element, "meshbboxonly"),
         read_transform(element),
-        number_in(element, "minfeaturesize", 0.0),
-        number_in(element, "fallbackvalue", 0.0),
-        resource_number(element, "volumeid") if "volumeid" in element.attributes else None,
+        parse_number(element, "minfeaturesize", 0.0),
+        parse_number(element, "fallbackvalue", 0.0),
+        parse_resource_id(element, "volumeid") if "volumeid" in element.attributes else None,
         name,
     )
 
@@ -235,7 +235,7 @@ def read_volume_data(element: Element) -> VolumeData:
             channels.append(_volume_channel(child, child.name))
         elif child.name == "composite":
             if "basematerialid" in child.attributes:
-                group = resource_number(child, "basematerialid")
+                group = parse_resource_id(child, "basematerialid")
             channels.extend(_volume_channel(share, "material") for share in child.named("materialmapping"))
     return VolumeData(tuple(channels), group)
 
@@ -243,25 +243,25 @@ def read_volume_data(element: Element) -> VolumeData:
 def _volume_channel(element: Element, kind: str) -> VolumeChannel:
     return VolumeChannel(
         kind,
-        resource_number(element, "functionid"),
+        parse_resource_id(element, "functionid"),
         element.require("channel"),
         element.attributes.get("name", ""),
         read_transform(element),
-        number_in(element, "minfeaturesize", 0.0),
-        number_in(element, "fallbackvalue", 0.0),
+        parse_number(element, "minfeaturesize", 0.0),
+        parse_number(element, "fallbackvalue", 0.0),
         _flag(element, "required"),
     )
 
 
 def read_image_stack(element: Element, package: Package) -> ImageStack:
-    """The sheets of an image as one array. The pictures themselves say how large and how deep they are.
+    """The sheets of an image as one array. Its size and depth are those of the pictures.
 
-    Files in use state other sizes than their pictures have, or mix depths: such a file is read with a warning.
+    Real files may state other sizes than their pictures have, or mix depths: these are read with a warning.
     """
     stack = element.child("imagestack")
     if stack is None:
         raise element.error("an image without an image stack")
-    sizes = [int(number_in(stack, name)) for name in ("sheetcount", "rowcount", "columncount")]
+    sizes = [int(parse_number(stack, name)) for name in ("sheetcount", "rowcount", "columncount")]
     sheets = list(stack.named("imagesheet"))
     if any(size < 1 for size in sizes) or math.prod(sizes) * 4 > package.limits.samples:
         raise stack.error("an image stack of an impossible size", found=" × ".join(map(str, sizes)))
@@ -269,27 +269,27 @@ def read_image_stack(element: Element, package: Package) -> ImageStack:
         raise stack.error("sheets are missing", expected=str(sizes[0]), found=str(len(sheets)))
     pictures = _pictures(sheets, package)
     if any(pixels.shape[:2] != pictures[0][0].shape[:2] for pixels, _ in pictures):
-        found = sorted({pixels.shape[:2] for pixels, _ in pictures})
-        raise stack.error("sheets of different sizes", found=", ".join(f"{c} × {r}" for r, c in found[:4]))
+        sizes_found = sorted({pixels.shape[:2] for pixels, _ in pictures})
+        raise stack.error("sheets of different sizes", found=", ".join(f"{c} × {r}" for r, c in sizes_found[:4]))
     rows, columns = pictures[0][0].shape[:2]
     if len(sheets) * rows * columns * 4 > package.limits.samples:
         raise stack.error("an image stack of an impossible size", found=f"{len(sheets)} × {rows} × {columns}")
     if [rows, columns] != sizes[1:]:
         package.warn(
-            f"image {element.attributes.get('id')} is said to be {sizes[2]} × {sizes[1]} pixels large, "
-            f"its sheets are {columns} × {rows}",
-            stack.place,
+            f"image {element.attributes.get('id')} declares {sizes[2]} × {sizes[1]} pixels, "
+            f"but its sheets have {columns} × {rows}",
+            stack.location,
         )
     layouts = {(pixels.shape[2], depth) for pixels, depth in pictures}
     if len(layouts) > 1:
-        package.warn(f"image {element.attributes.get('id')} has sheets of different depths or channels", stack.place)
+        package.warn(f"image {element.attributes.get('id')} has sheets of different depths or channels", stack.location)
     samples = np.stack([_as_rgba(pixels, depth) for pixels, depth in pictures])
     channels, depth = (max(numbers) for numbers in zip(*layouts, strict=True))
     return ImageStack(samples, depth, channels, element.attributes.get("name", ""))
 
 
 def _pictures(sheets: Sequence[Element], package: Package) -> list[tuple[NDArray[np.uint16], int]]:
-    """The pictures of the sheets with their bits; one that is there several times is decoded once."""
+    """The pictures of the sheets with their bit depths. A repeated picture is decoded once."""
     decoded: dict[str, tuple[NDArray[np.uint16], int]] = {}
     room = package.limits.samples
     for sheet in sheets:
@@ -305,7 +305,7 @@ def _pictures(sheets: Sequence[Element], package: Package) -> list[tuple[NDArray
 
 
 def _as_rgba(pixels: NDArray[np.uint16], depth: int) -> NDArray[np.float32]:
-    """Grey stands for all colours, and no alpha is full alpha."""
+    """Converts pixels to RGBA. Grey becomes RGB, and missing alpha becomes 1."""
     values = pixels.astype(np.float32) / np.float32((1 << depth) - 1)
     channels = values.shape[2]
     full = np.ones((*values.shape[:2], 1), np.float32)

@@ -26,7 +26,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 def check_model(
     root: Element, conventions: Conventions, part: str, open_model: Callable[[str], Element], *, is_start: bool
 ) -> None:
-    """An error at the first rule that a model part breaks; `open_model` gives the root of another one."""
+    """Raises at the first rule that a model part violates; `open_model` returns the root of another part."""
     conventions.related(part)
     _check_extensions(root, conventions.package)
     for group in (root, *root.descendants("metadatagroup")):
@@ -58,14 +58,14 @@ def _check_extensions(root: Element, package: Package) -> None:
     if twice := set(required) & set(recommended):
         raise root.error(f"the extension `{min(twice)}` is both required and recommended")
     for prefix in required:
-        found = family(root.prefixes[prefix])
-        if found in ("material", "slice"):
-            package.warn(f"the file requires the {found} extension, which is passed over", root.place)
-        elif found not in READ:
+        extension = family(root.prefixes[prefix])
+        if extension in ("material", "slice"):
+            package.warn(f"the file requires the {extension} extension, which is ignored", root.location)
+        elif extension not in READ:
             raise root.error(
                 "an extension that it requires is not supported",
                 expected=", ".join(READ),
-                found=root.prefixes[prefix][:120] if found not in PASSED_OVER else found,
+                found=root.prefixes[prefix][:120] if extension not in PASSED_OVER else extension,
             )
 
 
@@ -91,15 +91,15 @@ def _check_build(root: Element, objects: dict[str, Element], is_start: bool) -> 
         pending = [] if item.attribute("production", "path") else [item.attributes.get("objectid", "").strip()]
         visited: set[str] = set()
         while pending:
-            number = pending.pop()
-            element = objects.get(number)
-            if element is None or number in visited:
+            object_id = pending.pop()
+            element = objects.get(object_id)
+            if element is None or object_id in visited:
                 continue
-            visited.add(number)
+            visited.add(object_id)
             components = element.child("components")
             if components is None:
                 if element.attributes.get("type", "model") == "other":
-                    raise item.error(f"object {number} is of the type other, which is never built")
+                    raise item.error(f"object {object_id} is of the type other, which is never built")
                 continue
             members = [c for c in components.named("component") if not c.attribute("production", "path")]
             pending.extend(member.attributes.get("objectid", "").strip() for member in members)
@@ -130,14 +130,14 @@ def _check_production(root: Element, is_start: bool) -> None:
 
 
 def _property_groups(resources: Element) -> dict[str, tuple[str, int]]:
-    """What objects and triangles may take properties from: kind and size by id."""
-    found: dict[str, tuple[str, int]] = {}
+    """The property groups of a model: kind and size by id."""
+    groups: dict[str, tuple[str, int]] = {}
     for element in resources.children:
         if element.name in _GROUPS:
-            found[element.attributes.get("id", "").strip()] = (element.name, len(element.children))
+            groups[element.attributes.get("id", "").strip()] = (element.name, len(element.children))
         elif family(element.namespace) == "other" and "id" in element.attributes:
-            found[element.attributes["id"].strip()] = ("other", 1 << 31)
-    return found
+            groups[element.attributes["id"].strip()] = ("other", 1 << 31)
+    return groups
 
 
 def _check_property(element: Element, groups: dict[str, tuple[str, int]], pid: str, *indices: str | None) -> None:
@@ -147,9 +147,9 @@ def _check_property(element: Element, groups: dict[str, tuple[str, int]], pid: s
     for index in indices:
         if index is not None and int(index) >= size:
             raise element.error(f"property {index} of {size} in group {pid}")
-    given = [index for index in indices if index is not None]
-    if kind == "basematerials" and len(indices) > 1 and len({*given}) > 1:
-        raise element.error("base materials make no gradients", found=", ".join(given))
+    used = [index for index in indices if index is not None]
+    if kind == "basematerials" and len(indices) > 1 and len({*used}) > 1:
+        raise element.error("base materials make no gradients", found=", ".join(used))
 
 
 def _check_object(element: Element, groups: dict[str, tuple[str, int]], seen: dict[str, Element]) -> None:
@@ -159,43 +159,43 @@ def _check_object(element: Element, groups: dict[str, tuple[str, int]], seen: di
         if pid is not None or pindex is not None:
             raise element.error("an object of components has properties", help="its parts have theirs")
         for component in components.named("component"):
-            number = component.attributes.get("objectid", "").strip()
-            if number not in seen and not component.attribute("production", "path"):
-                raise component.error(f"object {number} does not exist, or comes later")
+            object_id = component.attributes.get("objectid", "").strip()
+            if object_id not in seen and not component.attribute("production", "path"):
+                raise component.error(f"object {object_id} does not exist, or comes later")
     if pid is None and pindex is not None:
         raise element.error("attribute `pid` is missing beside `pindex`")
     if pid is not None:
         _check_property(element, groups, pid, pindex)
     triangles = None if mesh is None else mesh.child("triangles")
     if triangles is not None and triangles.row_properties:
-        for own, *indices in triangles.row_properties:
-            if own is None and not any(indices):
+        for triangle_pid, *indices in triangles.row_properties:
+            if triangle_pid is None and not any(indices):
                 continue
             if pid is None or pindex is None:
                 raise element.error("its triangles have properties, but it has none", expected="`pid` and `pindex`")
             if (indices[1] is None) != (indices[2] is None):
                 raise triangles.error("a triangle with some of its properties", expected="`p2` and `p3`")
-            _check_property(triangles, groups, own or pid, *indices)
+            _check_property(triangles, groups, triangle_pid or pid, *indices)
 
 
 def built_objects(resources: Mapping[int, Resource], items: Iterable[BuildItem]) -> set[int]:
-    """The objects that are built, with the parts of those that have components."""
+    """The objects that are built, including those inside components."""
     pending = [item.object for item in items]
-    found: set[int] = set()
+    built: set[int] = set()
     while pending:
-        number = pending.pop()
-        if number not in found and number in resources:
-            found.add(number)
-            resource = resources[number]
+        object_id = pending.pop()
+        if object_id not in built and object_id in resources:
+            built.add(object_id)
+            resource = resources[object_id]
             if isinstance(resource, Components):
                 pending.extend(member for member, _ in resource.members)
-    return found
+    return built
 
 
 def mesh_problem(mesh: TriangleMesh) -> str | None:
-    """Why a mesh is none, or None."""
+    """Why a mesh is invalid, or None."""
     if len(mesh.triangles) and (np.diff(np.sort(mesh.triangles, axis=1), axis=1) == 0).any():
-        return "a triangle that names a vertex twice"
+        return "a triangle uses a vertex twice"
     return None
 
 
@@ -211,18 +211,18 @@ def solid_problem(mesh: TriangleMesh) -> str | None:
     if len(mesh.triangles) < 4:
         return f"a solid of {len(mesh.triangles)} triangles, fewer than four"
     if not mesh.is_closed():
-        return "a solid with a gap, or with triangles that look to different sides"
-    return "a solid whose triangles look inwards" if mesh.volume() < 0 else None
+        return "a solid with a gap, or with inconsistently oriented triangles"
+    return "a solid whose triangles face inwards" if mesh.volume() < 0 else None
 
 
 def field_problem(function: AnyFunction, channel: str, types: tuple[PortType, ...]) -> str | None:
-    """Why a function is no field of positions with such an output, or None."""
+    """Why a function is not a field of position with this output, or None."""
     if function.inputs.get("pos") is not PortType.VECTOR:
-        return f"function {function.id} has no vector `pos` for an input"
-    found = function.outputs.get(channel)
-    if found is None:
+        return f"function {function.id} has no vector input `pos`"
+    type = function.outputs.get(channel)
+    if type is None:
         return f"function {function.id} has no output `{channel}`"
-    return None if found in types else f"output `{channel}` of function {function.id} is a {found.value}"
+    return None if type in types else f"output `{channel}` of function {function.id} is a {type.value}"
 
 
 def _check_thumbnail(element: Element, conventions: Conventions, part: str) -> None:
@@ -252,25 +252,29 @@ def _check_lattice(element: Element, groups: dict[str, tuple[str, int]], seen: d
 
 
 def _check_lattice_properties(element: Element, lattice: Element, groups: dict[str, tuple[str, int]]) -> None:
-    """Properties of beams and balls are those of the lattice, or of its object, where they have none."""
+    """Checks properties of beams and balls. They default to those of the lattice, or of its object."""
     holder = lattice if "pid" in lattice.attributes else element
     pid, pindex = holder.attributes.get("pid"), holder.attributes.get("pindex")
     if "pid" in lattice.attributes:
         _check_property(lattice, groups, lattice.attributes["pid"], lattice.attributes.get("pindex"))
     for each in lattice.descendants("beam", "ball"):
-        own, indices = each.attributes.get("pid"), [each.attributes.get(name) for name in ("p", "p1", "p2")]
-        if own is None and not any(indices):
+        own_pid, indices = each.attributes.get("pid"), [each.attributes.get(name) for name in ("p", "p1", "p2")]
+        if own_pid is None and not any(indices):
             continue
         if pid is None or pindex is None:
             raise each.error("it has properties, but its lattice has none", expected="`pid` and `pindex`")
-        _check_property(each, groups, own or pid, *indices)
+        _check_property(each, groups, own_pid or pid, *indices)
 
 
 def _check_lattice_mesh(lattice: Element, role: str, seen: dict[str, Element]) -> None:
-    number = lattice.attributes[role].strip()
-    mesh = seen[number].child("mesh") if number in seen else None
-    if mesh is None or mesh.child("beamlattice") is not None or seen[number].attributes.get("type", "model") != "model":
-        raise lattice.error(f"its {role} {number} is not a mesh of an earlier object of the type model")
+    mesh_id = lattice.attributes[role].strip()
+    mesh = seen[mesh_id].child("mesh") if mesh_id in seen else None
+    if (
+        mesh is None
+        or mesh.child("beamlattice") is not None
+        or seen[mesh_id].attributes.get("type", "model") != "model"
+    ):
+        raise lattice.error(f"its {role} {mesh_id} is not a mesh of an earlier object of the type model")
 
 
 def _check_beams(lattice: Element) -> None:

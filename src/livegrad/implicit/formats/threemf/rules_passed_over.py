@@ -16,7 +16,7 @@ _MATERIALS = ("basematerials", "compositematerials")
 
 
 def check_materials(resources: Element, conventions: Conventions, part: str) -> None:
-    """An error at the first picture or group of properties that names what is not there, or mixes what cannot be."""
+    """Raises at the first picture or property group with a missing reference or an invalid combination."""
     textures = {r.target for r in conventions.related(part) if r.type == TEXTURE_RELATIONSHIP}
     for sheet in resources.descendants("imagesheet"):
         if sheet.attributes.get("path") not in textures:
@@ -43,19 +43,19 @@ def check_materials(resources: Element, conventions: Conventions, part: str) -> 
 
 
 def _require(element: Element, earlier: dict[str, Element], attribute: str, kinds: tuple[str, ...]) -> Element:
-    number = element.attributes.get(attribute, "").strip()
-    found = earlier.get(number)
-    if found is None or found.name not in kinds:
-        raise element.error(f"`{attribute}` {number} is not an earlier <{kinds[0]}>")
-    return found
+    group_id = element.attributes.get(attribute, "").strip()
+    group = earlier.get(group_id)
+    if group is None or group.name not in kinds:
+        raise element.error(f"`{attribute}` {group_id} is not an earlier <{kinds[0]}>")
+    return group
 
 
 def _check_multiple(element: Element, earlier: dict[str, Element]) -> None:
-    numbers = element.attributes.get("pids", "").split()
-    groups = [earlier.get(number) for number in numbers]
-    for number, group in zip(numbers, groups, strict=True):
+    group_ids = element.attributes.get("pids", "").split()
+    groups = [earlier.get(group_id) for group_id in group_ids]
+    for group_id, group in zip(group_ids, groups, strict=True):
         if group is None:
-            raise element.error(f"there are no properties {number}")
+            raise element.error(f"there are no properties {group_id}")
     kinds = [group.name for group in groups if group is not None]
     if "multiproperties" in kinds or kinds.count("colorgroup") > 1 or sum(kind in _MATERIALS for kind in kinds) > 1:
         raise element.error("layers that cannot be together", found=", ".join(kinds))
@@ -72,21 +72,21 @@ def _check_multiple(element: Element, earlier: dict[str, Element]) -> None:
 
 
 def check_slices(root: Element, conventions: Conventions, part: str, open_model: Callable[[str], Element]) -> None:
-    """An error at the first stack of slices that is no stack, or that a transform would tilt."""
+    """Raises at the first invalid stack of slices, or a transform that would tilt one."""
     resources = root.child("resources")
     if resources is None:
         return
     stacks: set[str] = set()
     sliced: set[str] = set()
     for element in resources.children:
-        number = element.attributes.get("id", "").strip()
+        resource_id = element.attributes.get("id", "").strip()
         if element.name == "slicestack":
             _check_stack(element, conventions, part, open_model)
-            stacks.add(number)
+            stacks.add(resource_id)
         elif element.name == "object" and (stack := element.attribute("slice", "slicestackid")) is not None:
             if stack.strip() not in stacks:
                 raise element.error(f"there is no stack of slices {stack[:20]}")
-            sliced.add(number)
+            sliced.add(resource_id)
     if not sliced:
         return
     _check_upright(root, sliced)
@@ -99,8 +99,8 @@ def _check_upright(root: Element, sliced: set[str]) -> None:
         if any(c.attributes.get("objectid", "").strip() in sliced for c in element.descendants("component"))
     }
     for element in root.descendants("item", "component"):
-        numbers = [float(word) for word in element.attributes.get("transform", "").split()]
-        flat = len(numbers) != 12 or (not any(numbers[i] for i in (2, 5, 6, 7)) and numbers[8] == 1.0)
+        entries = [float(item) for item in element.attributes.get("transform", "").split()]
+        flat = len(entries) != 12 or (not any(entries[i] for i in (2, 5, 6, 7)) and entries[8] == 1.0)
         if element.attributes.get("objectid", "").strip() in tilted and not flat:
             raise element.error("slices are tilted or stretched", expected="a transform in the plane")
 
@@ -118,15 +118,17 @@ def _check_stack(element: Element, conventions: Conventions, part: str, open_mod
         _check_polygons(each)
     models = {r.target for r in conventions.related(part) if r.type == MODEL_RELATIONSHIP}
     for each in references:
-        path, number = each.attributes.get("slicepath", ""), each.attributes.get("slicestackid", "").strip()
+        path, stack_id = each.attributes.get("slicepath", ""), each.attributes.get("slicestackid", "").strip()
         if path not in models:
             raise each.error("a path to a model that this one has no relationship to", found=path[:80])
-        found = [s for s in open_model(path).descendants("slicestack") if s.attributes.get("id", "").strip() == number]
-        if not found or family(found[0].namespace) != "slice":
-            raise each.error(f"there is no stack of slices {number} in `{path}`")
-        if found[0].child("sliceref") is not None:
+        stacks = [
+            s for s in open_model(path).descendants("slicestack") if s.attributes.get("id", "").strip() == stack_id
+        ]
+        if not stacks or family(stacks[0].namespace) != "slice":
+            raise each.error(f"there is no stack of slices {stack_id} in `{path}`")
+        if stacks[0].child("sliceref") is not None:
             raise each.error("a stack of references that is referred to")
-        _check_stack(found[0], conventions, path, open_model)
+        _check_stack(stacks[0], conventions, path, open_model)
 
 
 def _check_polygons(element: Element) -> None:

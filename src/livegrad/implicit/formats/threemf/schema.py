@@ -134,12 +134,12 @@ def _rule(line: str) -> tuple[str, _Rule]:
 
 _RULES = dict(_rule(entry) for entry in _TABLE.strip().replace("\n    ", " ").splitlines())
 _KNOWN = frozenset(name.partition(":")[0] for name in _RULES)
-# Their other elements are read, and refused, by rules of their own, or are shown only.
+# Their other elements have their own rules, or are only for display.
 _OPEN = frozenset({"implicit", "material", "volumetric", "production"})
 
 
 def check_schema(root: Element) -> None:
-    """An error at the first element or attribute that the vocabularies of 3MF do not have, or that is missing."""
+    """Raises at the first element or attribute that is not in the schema, or that is missing."""
     pending = [root]
     while pending:
         element = pending.pop()
@@ -196,7 +196,7 @@ def _check_children(element: Element, rule: _Rule) -> None:
         if name in seen and name not in rule.repeated:
             raise child.error(f"<{element.name}> has only one of it")
         if rule.ordered and position < last:
-            raise child.error("it comes too late", expected=" then ".join(rule.children))
+            raise child.error("it is in the wrong order", expected=" then ".join(rule.children))
         last = max(last, position) if rule.ordered else 0
         seen.add(name)
     for name in rule.needed - seen:

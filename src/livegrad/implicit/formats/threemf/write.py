@@ -61,7 +61,7 @@ def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
             found=type(assembly).__name__,
             help="`lg.implicit.assembly_of_part(part)` makes one of a part",
         )
-    plain = _with_material_groups(literals_to_constants(assembly))
+    plain = _add_material_groups(literals_to_constants(assembly))
     order = call_order(plain, list(plain.functions))
     if order is None:
         raise FormatError(
@@ -72,7 +72,7 @@ def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
 
 
 class _Writer:
-    """Collects the parts of a package: the model, the sheets of images, thumbnails; and what relates them."""
+    """Collects the parts of a package: the model, the sheets of images, thumbnails, and their relationships."""
 
     def __init__(self, assembly: Assembly, order: list[int]) -> None:
         self.assembly = assembly
@@ -87,12 +87,12 @@ class _Writer:
         if self.assembly.document.thumbnail is not None:
             target = self._picture(self.assembly.document.thumbnail, "Metadata/thumbnail")
             package.append((namespaces.THUMBNAIL_RELATIONSHIP, f"/{target}"))
-        for number, resource in self.assembly.resources.items():
+        for resource_id, resource in self.assembly.resources.items():
             if isinstance(resource, ImageStack):
-                self._add_sheets(number, resource)
+                self._add_sheets(resource_id, resource)
             elif (thumbnail := getattr(resource, "thumbnail", None)) is not None:
-                self.thumbnails[number] = self._picture(thumbnail, f"Thumbnails/object{number}")
-                self.relations.append((namespaces.THUMBNAIL_RELATIONSHIP, f"/{self.thumbnails[number]}"))
+                self.thumbnails[resource_id] = self._picture(thumbnail, f"Thumbnails/object{resource_id}")
+                self.relations.append((namespaces.THUMBNAIL_RELATIONSHIP, f"/{self.thumbnails[resource_id]}"))
         model = _model(self.assembly, self.order, self.sheets, self.thumbnails)
         first = {"[Content_Types].xml": _content_types(), "_rels/.rels": _relationships(package)}
         if self.relations:
@@ -104,20 +104,20 @@ class _Writer:
         self.parts[name] = thumbnail.data
         return name
 
-    def _add_sheets(self, number: int, stack: ImageStack) -> None:
-        self.sheets[number] = []
+    def _add_sheets(self, image_id: int, stack: ImageStack) -> None:
+        self.sheets[image_id] = []
         for index, samples in enumerate(stack.samples):
-            name = f"3D/volumetric/image{number}/sheet{index:04}.png"
+            name = f"3D/volumetric/image{image_id}/sheet{index:04}.png"
             self.parts[name] = sheet_bytes(samples, stack)
-            self.sheets[number].append(name)
+            self.sheets[image_id].append(name)
             self.relations.append((namespaces.TEXTURE_RELATIONSHIP, f"/{name}"))
 
 
 def _require_conforming(assembly: Assembly) -> None:
-    """An error for what no reader of such files would take."""
-    known: set[str] = set()
+    """Raises for an assembly that 3MF readers would reject."""
+    seen: set[str] = set()
     for name, _ in assembly.document.metadata:
-        if name in known:
+        if name in seen:
             raise FormatError(f"metadata `{name}` occurs twice", where=caller_origin())
         if ":" not in name and name not in namespaces.WELL_KNOWN_METADATA:
             expected = ", ".join(namespaces.WELL_KNOWN_METADATA)
@@ -127,12 +127,12 @@ def _require_conforming(assembly: Assembly) -> None:
                 expected=expected,
                 help="give it a prefix",
             )
-        known.add(name)
-    for number in built_objects(assembly.resources, assembly.items):
-        mesh = assembly.resources[number]
+        seen.add(name)
+    for object_id in built_objects(assembly.resources, assembly.items):
+        mesh = assembly.resources[object_id]
         if isinstance(mesh, TriangleMesh) and (problem := solid_problem(mesh)) is not None:
             raise FormatError(
-                f"mesh {number} cannot be saved: {problem}",
+                f"mesh {object_id} cannot be saved: {problem}",
                 where=caller_origin(),
                 help='save a mesh that is not solid as another object type: object_type="surface"',
             )
@@ -163,8 +163,8 @@ def _document(first: str, lines: Iterable[str], last: str) -> bytes:
 
 def _model(assembly: Assembly, order: list[int], sheets: Mapping[int, list[str]], thumbnails: Mapping[int, str]) -> str:
     positions = positions_text(assembly.functions)
-    own = () if positions is None else ((POSITIONS, positions),)
-    metadata = (*assembly.document.metadata, *own)
+    position_metadata = () if positions is None else ((POSITIONS, positions),)
+    metadata = (*assembly.document.metadata, *position_metadata)
     used = _extensions(assembly)
     spaces = {**used, **_vendor_prefixes(assembly, [name for name, _ in metadata])}
     declared = "".join(f" xmlns:{prefix}={quoteattr(space)}" for prefix, space in spaces.items())
@@ -178,44 +178,44 @@ def _model(assembly: Assembly, order: list[int], sheets: Mapping[int, list[str]]
     lines.append("<resources>")
     for group, count in _material_groups(assembly).items():
         lines += material_lines(group, count)
-    for number in _in_order_of_need(assembly, order):
-        if number in assembly.functions:
-            lines += _function(assembly, number)
+    for resource_id in _in_order_of_need(assembly, order):
+        if resource_id in assembly.functions:
+            lines += _function(assembly, resource_id)
         else:
-            about = attributes(thumbnail=f"/{thumbnails[number]}") if number in thumbnails else ""
-            lines += resource_lines(number, assembly.resources[number], sheets, about)
+            about = attributes(thumbnail=f"/{thumbnails[resource_id]}") if resource_id in thumbnails else ""
+            lines += resource_lines(resource_id, assembly.resources[resource_id], sheets, about)
     lines += ["</resources>", "<build>", *map(_item, assembly.items), "</build>", "</model>", ""]
     return "\n".join(lines)
 
 
 def _material_groups(assembly: Assembly) -> dict[int, int]:
-    """How many shares there are of each group of materials."""
-    found: dict[int, int] = {}
+    """The number of shares of each material group."""
+    counts: dict[int, int] = {}
     for resource in assembly.resources.values():
         if isinstance(resource, VolumeData) and resource.material_group is not None:
-            found[resource.material_group] = sum(channel.kind == "material" for channel in resource.channels)
-    return found
+            counts[resource.material_group] = sum(channel.kind == "material" for channel in resource.channels)
+    return counts
 
 
-def _with_material_groups(assembly: Assembly) -> Assembly:
-    """The assembly with an id for the materials of every composite."""
+def _add_material_groups(assembly: Assembly) -> Assembly:
+    """The assembly with a material group id for every composite."""
     resources = dict(assembly.resources)
     free = assembly.free_id()
-    for number, resource in assembly.resources.items():
+    for resource_id, resource in assembly.resources.items():
         shares = isinstance(resource, VolumeData) and any(channel.kind == "material" for channel in resource.channels)
         if shares and isinstance(resource, VolumeData) and resource.material_group is None:
-            resources[number] = replace(resource, material_group=free)
+            resources[resource_id] = replace(resource, material_group=free)
             free += 1
     return replace(assembly, resources=resources)
 
 
 def _extensions(assembly: Assembly) -> dict[str, str]:
-    """The extensions that a reader must know, by prefix."""
+    """The required extensions, by prefix."""
     resources = assembly.resources.values()
     functions = assembly.functions.values()
     volumetric = (LevelSet, VolumeData, ImageStack)
     lattices = [resource for resource in resources if isinstance(resource, BeamLattice)]
-    found = {
+    candidates = {
         "i": (namespaces.IMPLICIT, any(isinstance(function, GraphFunction) for function in functions)),
         "v": (
             namespaces.VOLUMETRIC,
@@ -225,38 +225,38 @@ def _extensions(assembly: Assembly) -> dict[str, str]:
         "b": (namespaces.BEAM_LATTICE, bool(lattices)),
         "b2": (namespaces.BALLS, any(len(lattice.balls) for lattice in lattices)),
     }
-    return {prefix: space for prefix, (space, needed) in found.items() if needed}
+    return {prefix: space for prefix, (space, needed) in candidates.items() if needed}
 
 
 def _vendor_prefixes(assembly: Assembly, metadata: Iterable[str]) -> dict[str, str]:
-    """The namespaces of prefixes in names; one that nobody stated gets one of its own."""
+    """The namespaces of the prefixes in names. An undeclared prefix gets a new one."""
     channels = [r.channels for r in assembly.resources.values() if isinstance(r, VolumeData)]
     listed = [*metadata, *(channel.name for group in channels for channel in group)]
     used = [name.partition(":")[0] for name in listed if ":" in name]
-    known = {**dict(assembly.document.prefixes), POSITIONS.partition(":")[0]: namespaces.LIVEGRAD}
-    return {prefix: known.get(prefix, f"urn:{prefix}") for prefix in dict.fromkeys(used)}
+    declared = {**dict(assembly.document.prefixes), POSITIONS.partition(":")[0]: namespaces.LIVEGRAD}
+    return {prefix: declared.get(prefix, f"urn:{prefix}") for prefix in dict.fromkeys(used)}
 
 
 def _in_order_of_need(assembly: Assembly, order: list[int]) -> list[int]:
-    """Functions and resources, each after those that it refers to, as readers that go through a file once need it."""
-    found: dict[int, None] = {}
+    """Functions and resources, each after those that it refers to, for single-pass readers."""
+    ordered: dict[int, None] = {}
     started: set[int] = set()
     for root in (*order, *assembly.resources):
         pending = [root]
         while pending:
-            number = pending[-1]
-            if number in started:
-                found.setdefault(pending.pop())
+            resource_id = pending[-1]
+            if resource_id in started:
+                ordered.setdefault(pending.pop())
                 continue
-            started.add(number)
-            pending.extend(reversed([n for n in _needs(assembly, number) if n not in started]))
-    return list(found)
+            started.add(resource_id)
+            pending.extend(reversed([n for n in _needs(assembly, resource_id) if n not in started]))
+    return list(ordered)
 
 
-def _needs(assembly: Assembly, number: int) -> list[int]:
-    function = assembly.functions.get(number)
+def _needs(assembly: Assembly, resource_id: int) -> list[int]:
+    function = assembly.functions.get(resource_id)
     named: list[int | None] = []
-    match assembly.resources.get(number) if function is None else function:
+    match assembly.resources.get(resource_id) if function is None else function:
         case GraphFunction(nodes=nodes):
             named = [node.value for node in nodes.values() if node.type.name == "ResourceId"]  # type: ignore[misc]
         case ImageFunction(image=image):
@@ -271,25 +271,25 @@ def _needs(assembly: Assembly, number: int) -> list[int]:
             named = [volume]
         case BeamLattice(clipping_mesh=clip, representation_mesh=shown):
             named = [clip, shown]
-    known = (*assembly.functions, *assembly.resources) if named else ()
-    return [n for n in named if n is not None and n in known]
+    existing = (*assembly.functions, *assembly.resources) if named else ()
+    return [n for n in named if n is not None and n in existing]
 
 
 def _item(item: BuildItem) -> str:
-    number = item.part_number or None
-    described = attributes(objectid=item.object, transform=transform_text(item.transform), partnumber=number)
+    part_number = item.part_number or None
+    described = attributes(objectid=item.object, transform=transform_text(item.transform), partnumber=part_number)
     return f"<item{described}/>"
 
 
 # --- functions -------------------------------------------------------------------------------------------------------
 
 
-def _function(assembly: Assembly, number: int) -> list[str]:
-    function = assembly.functions[number]
+def _function(assembly: Assembly, function_id: int) -> list[str]:
+    function = assembly.functions[function_id]
     if isinstance(function, ImageFunction):
         u, v, w = function.tile_styles
         described = attributes(
-            id=number,
+            id=function_id,
             displayname=function.name,
             image3did=function.image,
             valueoffset=function.offset,
@@ -303,22 +303,22 @@ def _function(assembly: Assembly, number: int) -> list[str]:
     nodes = node_order(function)
     if nodes is None:
         raise FormatError(f"the links of function `{function.name}` form a cycle, which a file cannot represent")
-    lines = [f"<i:implicitfunction{attributes(id=number, displayname=function.name)}>", "<i:in>"]
-    lines += [_declared(name, type) for name, type in function.inputs.items()]
+    lines = [f"<i:implicitfunction{attributes(id=function_id, displayname=function.name)}>", "<i:in>"]
+    lines += [_declare_port(name, type) for name, type in function.inputs.items()]
     lines.append("</i:in>")
     for node in nodes:
         lines += _node(assembly, function, node)
     lines.append("<i:out>")
     for name, type in function.outputs.items():
-        lines.append(_linked(name, type, function.results.get(name)))
+        lines.append(_link_port(name, type, function.results.get(name)))
     return [*lines, "</i:out>", "</i:implicitfunction>"]
 
 
-def _declared(name: str, type: PortType) -> str:
+def _declare_port(name: str, type: PortType) -> str:
     return f"<i:{type.value}{attributes(identifier=name, displayname=name)}/>"
 
 
-def _linked(name: str, type: PortType, source: object) -> str:
+def _link_port(name: str, type: PortType, source: object) -> str:
     reference = str(source) if isinstance(source, Reference) else ""
     return f"<i:{_REFERENCES[type]}{attributes(identifier=name, displayname=name, ref=reference)}/>"
 
@@ -336,10 +336,10 @@ def _node(assembly: Assembly, function: GraphFunction, node: GraphNode) -> list[
     types = input_types(assembly, function, node)
     if types:
         ports = [
-            _linked(name, type, node.inputs.get(name))
+            _link_port(name, type, node.inputs.get(name))
             for name, type in types.items()
             if name in node.inputs or not has_default(node, name)
         ]
         lines += ["<i:in>", *ports, "</i:in>"]
-    ports = [_declared(name, type) for name, type in output_types(assembly, function, node).items()]
+    ports = [_declare_port(name, type) for name, type in output_types(assembly, function, node).items()]
     return [*lines, "<i:out>", *ports, "</i:out>", f"</i:{node.type.tag}>"]

@@ -30,7 +30,7 @@ AnyObject = TriangleMesh | BeamLattice | LevelSet | Components
 
 
 def attributes(**values: object) -> str:
-    """Attributes as text; those that are None are left out."""
+    """Attributes as text. None values are omitted."""
     return "".join(f" {name}={quoteattr(text_of(value))}" for name, value in values.items() if value is not None)
 
 
@@ -54,30 +54,32 @@ def sheet_bytes(samples: NDArray[Any], stack: ImageStack) -> bytes:
     return write_png(whole[..., channels], depth)
 
 
-def resource_lines(number: int, resource: Resource, sheets: Mapping[int, list[str]], about: str) -> list[str]:
+def resource_lines(resource_id: int, resource: Resource, sheets: Mapping[int, list[str]], about: str) -> list[str]:
     match resource:
         case ImageStack():
-            return _image(number, resource, sheets[number])
+            return _image(resource_id, resource, sheets[resource_id])
         case VolumeData():
-            return _volume(number, resource)
+            return _volume(resource_id, resource)
         case TriangleMesh():
             mesh = attributes(volumeid=resource.volume_data)
-            return _object(number, resource, about, [f"<mesh{mesh}>", *_geometry(resource), "</mesh>"])
+            return _object(resource_id, resource, about, [f"<mesh{mesh}>", *_geometry(resource), "</mesh>"])
         case BeamLattice():
-            return _object(number, resource, about, ["<mesh>", *_geometry(resource), *_lattice(resource), "</mesh>"])
+            return _object(
+                resource_id, resource, about, ["<mesh>", *_geometry(resource), *_lattice(resource), "</mesh>"]
+            )
         case LevelSet():
-            return _object(number, resource, about, [_level_set(resource)])
+            return _object(resource_id, resource, about, [_level_set(resource)])
         case Components():
             members = [
                 f"<component{attributes(objectid=member, transform=transform_text(transform))}/>"
                 for member, transform in resource.members
             ]
-            return _object(number, resource, about, ["<components>", *members, "</components>"])
+            return _object(resource_id, resource, about, ["<components>", *members, "</components>"])
     raise FormatError(f"a 3MF file cannot hold a {type(resource).__name__}")
 
 
-def _object(number: int, resource: AnyObject, about: str, lines: list[str]) -> list[str]:
-    described = attributes(id=number, name=resource.name or None, type=resource.object_type)
+def _object(object_id: int, resource: AnyObject, about: str, lines: list[str]) -> list[str]:
+    described = attributes(id=object_id, name=resource.name or None, type=resource.object_type)
     return [f"<object{described}{about}>", *lines, "</object>"]
 
 
@@ -127,8 +129,8 @@ def _level_set(level_set: LevelSet) -> str:
     return f"<v:levelset{described}/>"
 
 
-def _volume(number: int, volume: VolumeData) -> list[str]:
-    lines = [f"<v:volumedata{attributes(id=number)}>"]
+def _volume(resource_id: int, volume: VolumeData) -> list[str]:
+    lines = [f"<v:volumedata{attributes(id=resource_id)}>"]
     shares = [_channel("materialmapping", channel) for channel in volume.channels if channel.kind == "material"]
     if shares:
         lines += [f"<v:composite{attributes(basematerialid=volume.material_group)}>", *shares, "</v:composite>"]
@@ -137,10 +139,10 @@ def _volume(number: int, volume: VolumeData) -> list[str]:
     return [*lines, *(_channel(channel.kind, channel) for channel in others), "</v:volumedata>"]
 
 
-def material_lines(number: int, count: int) -> list[str]:
-    """Materials for shares to be of: what they are is not read, so that only their number can be written."""
+def material_lines(group_id: int, count: int) -> list[str]:
+    """Placeholder base materials: the reader ignores materials, so only their number is known."""
     bases = [f'<base name="material {index}" displaycolor="#808080FF"/>' for index in range(1, count + 1)]
-    return [f"<basematerials{attributes(id=number)}>", *bases, "</basematerials>"]
+    return [f"<basematerials{attributes(id=group_id)}>", *bases, "</basematerials>"]
 
 
 def _channel(tag: str, channel: VolumeChannel) -> str:
@@ -156,9 +158,9 @@ def _channel(tag: str, channel: VolumeChannel) -> str:
     return f"<v:{tag}{described}/>"
 
 
-def _image(number: int, stack: ImageStack, paths: list[str]) -> list[str]:
+def _image(image_id: int, stack: ImageStack, paths: list[str]) -> list[str]:
     sheets, rows, columns, _ = stack.samples.shape
     size = attributes(rowcount=rows, columncount=columns, sheetcount=sheets)
-    described = attributes(id=number, name=stack.name or None)
+    described = attributes(id=image_id, name=stack.name or None)
     listed = [f"<v:imagesheet{attributes(path='/' + path)}/>" for path in paths]
     return [f"<v:image3d{described}>", f"<v:imagestack{size}>", *listed, "</v:imagestack>", "</v:image3d>"]
