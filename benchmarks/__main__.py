@@ -38,15 +38,15 @@ def parse_arguments() -> argparse.Namespace:
 def choose(names: list[str], quick: bool) -> list[Benchmark]:
     suites = {suite: rows(quick) for suite, rows in SUITES.items()}
     every = list({row.name: row for rows in suites.values() for row in rows}.values())  # some are in two suites
-    known = set(suites) | {row.name for row in every}
-    if unknown := [name for name in names if name not in known]:
-        sys.exit(f"no benchmark is called {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
+    available = set(suites) | {row.name for row in every}
+    if unknown := [name for name in names if name not in available]:
+        sys.exit(f"no benchmark is called {', '.join(unknown)}; there are: {', '.join(sorted(available))}")
     wanted = {row.name for name in names for row in suites.get(name, ())} | set(names)
     return [row for row in every if not names or row.name in wanted]
 
 
 def measure_all(benchmarks: list[Benchmark], effort: Effort) -> tuple[list[Outcome], dict[str, str]]:
-    """The outcome of each row, printed as soon as it is there, and the versions of the peers."""
+    """Measures the rows, prints each outcome as soon as it is available, and returns them with the peers' versions."""
     once = [row for row in benchmarks if row.processes == 1]
     often = [row for row in benchmarks if row.processes > 1]
     outcomes, versions = measure_rows(once, effort, tell=report.table)
@@ -57,7 +57,7 @@ def measure_all(benchmarks: list[Benchmark], effort: Effort) -> tuple[list[Outco
 
 
 def judge_suites(outcomes: list[Outcome]) -> list[str]:
-    """What is required of suites, for those whose rows were all measured."""
+    """The requirements of the suites whose rows were all measured."""
     by_name = {outcome.benchmark.name: outcome for outcome in outcomes}
     lines: list[str] = []
     for suite in SUITE_REQUIREMENTS:

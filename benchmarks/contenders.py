@@ -43,20 +43,20 @@ OPERATIONS: dict[str, Callable[..., Node]] = {
 
 
 class Unavailable(Exception):
-    """Why a contender cannot be measured here; the table prints the reason."""
+    """Raised if a contender cannot be measured here; the table prints the reason."""
 
 
 def mapped(source: sdf.Program, dimensions: int) -> Function:
     """The program at every point of as many coordinate arrays as it has dimensions, then its parameters."""
-    number = len(source.parameters)
+    parameter_count = len(source.parameters)
 
     def at_point(*values: Node) -> Node:
-        points, given = values[:dimensions], values[dimensions:]
-        return sdf.evaluate(source, points, given, OPERATIONS, literal=lambda value: constant(value, f32))
+        points, parameters = values[:dimensions], values[dimensions:]
+        return sdf.evaluate(source, points, parameters, OPERATIONS, literal=lambda value: constant(value, f32))
 
-    function = trace(at_point, *[f32] * (dimensions + number))
+    function = trace(at_point, *[f32] * (dimensions + parameter_count))
     axis = Tensor(f32, (Dimension.symbol("n"),))
-    return trace(lambda *values: make_map(function, *values), *[axis] * dimensions, *[f32] * number)
+    return trace(lambda *values: make_map(function, *values), *[axis] * dimensions, *[f32] * parameter_count)
 
 
 def build_sdf(problem: Problem) -> Run:
@@ -91,13 +91,13 @@ def build_sum_of_squares(problem: Problem) -> Run:
 
 
 def build_first_call(problem: Problem) -> Run:
-    """Each run traces, compiles and runs a function not seen before: `program(problem, seed)` with seed 1, 2, 3, …
+    """Each run traces, compiles and runs a new function: `program(problem, seed)` with seed 1, 2, 3, …
 
     Nothing comes from a cache, neither in memory nor on disk. A run returns the values at `inputs(problem)`."""
     seeds = count(1)
     points = inputs(problem)
     set_default_cache(ObjectCache(CacheSettings(None)))
-    build_call_overhead(Problem("call_overhead", 16))()  # the runtime itself is no part of a kernel's first call
+    build_call_overhead(Problem("call_overhead", 16))()  # starting the runtime is not part of a kernel's first call
 
     def run() -> object:
         seed = next(seeds)
@@ -111,7 +111,7 @@ def build_warm_cache(problem: Problem) -> Run:
 
     The in-memory cache is dropped before each run. A run returns the values at `inputs(problem)`."""
     set_default_cache(ObjectCache(CacheSettings(Path(tempfile.mkdtemp()))))
-    forget_kernels()  # those in memory are on no disk, or on another
+    forget_kernels()  # kernels in memory may not be in this disk cache
     compiled = CpuFunction(mapped(program(problem), 3))
     arguments = [*inputs(problem), *parameters(problem).tolist()]
     compiled(*arguments)
@@ -134,7 +134,7 @@ def build_call_overhead(problem: Problem) -> Run:
 
 
 def build_prospero(problem: Problem) -> Run:
-    """Each run compiles `program(problem)` anew, evaluates it at `inputs(problem)` and returns the pixels."""
+    """Each run recompiles `program(problem)`, evaluates it at `inputs(problem)` and returns the pixels."""
     if prospero.missing() is not None:
         raise Unavailable(prospero.missing())
     set_default_cache(ObjectCache(CacheSettings(None)))

@@ -52,7 +52,7 @@ def rows(quick: bool) -> list[Benchmark]:
             f"nullify_context on {nodes:,} nodes beside their whole compilation",
             Problem("context_compile", shapes),
             ("livegrad", "whole compile"),
-            calls=5,  # while compiling, the pass finds the nodes in the cache: those before it have just touched them
+            calls=5,  # during compilation the nodes are in the processor's cache, because earlier passes touched them
         ),
         Benchmark(
             "context_ladder",

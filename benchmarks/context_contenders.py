@@ -1,4 +1,4 @@
-"""Contenders of the context suite. Each run gives numbers that are checked: values, and counts of computed nodes."""
+"""Contenders of the context suite. Each run returns checked numbers: values, and counts of computed nodes."""
 
 import functools
 import math
@@ -18,7 +18,7 @@ from livegrad.passes.nullify_context import nullify_context
 
 
 def build(items: list[Item], everything: bool = False) -> ContextGraph:
-    """The document as a graph; with `everything`, each node is said to need the whole context, as without analysis."""
+    """The document as a graph. With `everything`, each node declares the whole context, as without analysis."""
     graph = ContextGraph()
     for item in items:
         if item.function is None and not everything:
@@ -46,7 +46,7 @@ def last(items: list[Item]) -> str:
 
 
 def build_frames(problem: Problem, everything: bool = False) -> Run:
-    """A run begins with an empty cache and gives each frame's value, after as many computations as must be."""
+    """A run starts with an empty cache and returns each frame's value, with the minimal number of computations."""
     items = document(problem.size)
     frames = FRAMES[problem.kind]
     contexts = [Context(moment) for moment in moments(frames)]
@@ -79,7 +79,7 @@ def build_frames_whole(problem: Problem) -> Run:
 
 
 def build_hit(problem: Problem) -> Run:
-    """So many evaluations of a program whose result is there."""
+    """Repeated evaluations of a program whose result is cached."""
     graph = ContextGraph()
     graph.node("node", lambda ctx: ctx.animation_time, extract="animation_time")
     program, context = graph.compile("node", root=ROOT), Context(animation_time=0.5)
@@ -108,7 +108,7 @@ def build_hit_functools(problem: Problem) -> Run:
 
 
 def build_fan(problem: Problem) -> Run:
-    """One node is computed, and finds all of its thousand inputs."""
+    """Computes one node whose thousand inputs are cached."""
     graph, numbers = ContextGraph(), count()
     names = [
         graph.node(f"n{i}", lambda ctx, i=i: ctx.animation_time + 0 * i, extract="animation_time") for i in range(FAN)
@@ -133,7 +133,7 @@ def build_fan_functools(problem: Problem) -> Run:
 
 
 def build_compile(problem: Problem) -> Run:
-    """From declared nodes to a program that can run, nothing remembered from before."""
+    """Compiles declared nodes to a program, without caches."""
     items = document(problem.size)
     nodes, root = build(items).nodes, [parse_feature(name) for name in ROOT]
     return lambda: len(link(nodes, last(items), root, MemoStore()).units)
@@ -148,7 +148,7 @@ def build_pass(problem: Problem) -> Run:
 
 
 def build_ladder(problem: Problem) -> Run:
-    """A graph with two paths from each level to the next: an analysis that follows paths never ends."""
+    """A graph with two paths from each level to the next: an analysis that follows paths takes exponential time."""
     graph = ContextGraph()
     graph.node("level 0", lambda ctx: ctx["animation_time"], extract=["animation_time"])
     for level in range(1, problem.size):

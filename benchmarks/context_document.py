@@ -1,4 +1,4 @@
-"""A 2,000-node animation document: what the context benchmarks evaluate, and an independent count of the least work.
+"""A 2,000-node animation document for the context benchmarks, and an independent count of the minimal work.
 
 100 shapes of 18 nodes each (values, a path, a loop over dabs, styles, a modifier of the footprint), put together by
 a tree. One shape in ten moves with `animation_time`, one in twenty looks at `pointer_position`; all read `footprint`.
@@ -70,18 +70,18 @@ def over(ctx: Any, *layers: float) -> float:
     return math.fsum(layers)
 
 
-def shape(number: int) -> list[Item]:
-    """18 nodes: the first three are values, the last is what the document shows."""
+def shape(index: int) -> list[Item]:
+    """18 nodes: the first three are values, the last one is shown by the document."""
 
     def name(part: str) -> str:
-        return f"{part}{number}"
+        return f"{part}{index}"
 
-    moving = phase if number % 10 == 0 else hover if number % 20 == 7 else at_rest
+    moving = phase if index % 10 == 0 else hover if index % 20 == 7 else at_rest
     reads = {phase: ("animation_time",), hover: ("pointer_position",)}.get(moving, ())
     items = [
-        Item(name("radius"), value=1.0 + number / 7),
-        Item(name("offset"), value=number * 3.25),
-        Item(name("speed"), value=0.5 + number / 3),
+        Item(name("radius"), value=1.0 + index / 7),
+        Item(name("offset"), value=index * 3.25),
+        Item(name("speed"), value=0.5 + index / 3),
         Item(name("path"), path, plain=(name("radius"), name("offset")), extract=("footprint",)),
         Item(name("phase"), moving, plain=(name("speed"),), extract=reads),
         Item(name("dab"), dab, plain=(name("path"), name("phase")), extract=("index",)),
@@ -97,10 +97,10 @@ def shape(number: int) -> list[Item]:
 
 def document(shapes: int) -> list[Item]:
     """All shapes, then a tree to put them together; inputs come before their users."""
-    items = [item for number in range(shapes) for item in shape(number)]
-    level, layer = 0, [f"larger{number}" for number in range(shapes)]
+    items = [item for shape_index in range(shapes) for item in shape(shape_index)]
+    level, layer = 0, [f"larger{shape_index}" for shape_index in range(shapes)]
     while len(layer) > 1:
-        pairs = [(layer[place - 1], layer[place]) for place in range(1, len(layer), 2)]
+        pairs = [(layer[index_in_layer - 1], layer[index_in_layer]) for index_in_layer in range(1, len(layer), 2)]
         items += [Item(f"over{level}_{index}", over, plain=pair) for index, pair in enumerate(pairs)]
         layer = [f"over{level}_{index}" for index in range(len(pairs))] + (layer[-1:] if len(layer) % 2 else [])
         level += 1
@@ -113,7 +113,7 @@ def moments(frames: int) -> list[dict[str, Any]]:
     return [{**still, "animation_time": frame / 24} for frame in range(frames)]
 
 
-# --- the least work, counted by plain recursion over whole contexts --------------------------------------------------
+# --- the minimal work, counted by plain recursion over whole contexts ------------------------------------------------
 
 
 @dataclass
@@ -132,7 +132,7 @@ class WholeContext:
 
 @dataclass
 class Oracle:
-    """Evaluates without caching, and notes the distinct values of needed features that each node was asked at."""
+    """Evaluates without caching, and records the distinct values of needed features for each node."""
 
     items: dict[str, Item]
     seen: set[Any] = field(default_factory=set)
@@ -157,7 +157,7 @@ class Oracle:
 
 @cache
 def least_work(shapes: int, frames: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """The document's value at each moment, and how many computations each moment must add."""
+    """The document's value at each moment, and the number of additional computations at each moment."""
     items = {item.name: item for item in document(shapes)}
     oracle, values, counts = Oracle(items), [], []
     for moment in moments(frames):
@@ -168,7 +168,7 @@ def least_work(shapes: int, frames: int) -> tuple[tuple[float, ...], tuple[int, 
 
 
 def expected(kind: str, size: int) -> list[float]:
-    """What a run of each kind must give."""
+    """The expected result of a run of each kind."""
     if kind in FRAMES:
         return list(least_work(size, FRAMES[kind])[0])
     return [{"context_compile": float(len(document(size))), "context_fan": FAN * 0.5}.get(kind, float(size))]

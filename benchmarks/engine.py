@@ -46,14 +46,14 @@ def gpu_rows(quick: bool) -> list[Benchmark]:
 
 
 def memory_note(blocks: int = 1_000, points: int = 1 << 18) -> str:
-    """What the buffers of a long chain take, shared and not, in words."""
+    """A sentence about the memory of a long chain, with and without buffer reuse."""
     naive, shared = (peak_bytes(blocks, points, reuse) / 1e6 for reuse in (False, True))
     told = f"Memory of a chain of {blocks:,} blocks of {points:,} floats that are all stale together"
     return f"{told}: {naive:,.1f} MB without reuse, {shared:,.1f} MB with."
 
 
 def gpu_notes() -> dict[str, Any]:
-    """What is kept of a run on a GPU beside its rows."""
+    """The additional record of a run on a GPU."""
     return {"title": "The engine on a GPU", "notes": [memory_note()]}
 
 

@@ -16,18 +16,18 @@ from livegrad.live.engine import Engine
 def chain(blocks: int) -> tuple[Engine, list[Any]]:
     """Blocks one after the other, each with a parameter."""
     engine = Engine("cpu")
-    made: list[Any] = []
-    for number in range(blocks):
-        made.append(engine.add(block(lambda x, gain=1.0: x * gain + 1.0, name=f"b{number}")))
-        if number:
-            engine.connect(made[-2], made[-1]["x"])
-    engine.set(made[0]["x"], np.zeros(POINTS, np.float32))
+    chained: list[Any] = []
+    for index in range(blocks):
+        chained.append(engine.add(block(lambda x, gain=1.0: x * gain + 1.0, name=f"b{index}")))
+        if index:
+            engine.connect(chained[-2], chained[-1]["x"])
+    engine.set(chained[0]["x"], np.zeros(POINTS, np.float32))
     engine.step()
-    return engine, made
+    return engine, chained
 
 
 def frame_of(engine: Engine, last: Any, change: Callable[[int], None], expected_level: str) -> Callable[[], Any]:
-    """A run: one change, one frame, and nothing but what that change asks for."""
+    """A run: one change and one frame, which does only the work that the change requires."""
     frames = count()
 
     def run() -> Any:
@@ -40,49 +40,49 @@ def frame_of(engine: Engine, last: Any, change: Callable[[int], None], expected_
 
 
 def build_nothing(problem: Any) -> Callable[[], Any]:
-    engine, made = chain(problem.size)
-    return frame_of(engine, made[-1], lambda frame: None, "NONE")
+    engine, chained = chain(problem.size)
+    return frame_of(engine, chained[-1], lambda frame: None, "NONE")
 
 
 def build_hot(problem: Any) -> Callable[[], Any]:
     """One number of the last block: a single block is stale."""
-    engine, made = chain(problem.size)
-    return frame_of(engine, made[-1], turning(engine, made[-1]["gain"]), "HOT")
+    engine, chained = chain(problem.size)
+    return frame_of(engine, chained[-1], turning(engine, chained[-1]["gain"]), "HOT")
 
 
 def build_hot_all(problem: Any) -> Callable[[], Any]:
     """One number of the first block: the whole chain is stale."""
-    engine, made = chain(problem.size)
-    return frame_of(engine, made[-1], turning(engine, made[0]["gain"]), "HOT")
+    engine, chained = chain(problem.size)
+    return frame_of(engine, chained[-1], turning(engine, chained[0]["gain"]), "HOT")
 
 
 def build_code(problem: Any) -> Callable[[], Any]:
     """The last block computes another function, one of two that are compiled already."""
-    engine, made = chain(problem.size)
+    engine, chained = chain(problem.size)
     bodies = [lambda x, gain=1.0: x * gain + 2.0, lambda x, gain=1.0: x * gain + 1.0]
-    return frame_of(engine, made[-1], lambda frame: edit(engine, made[-1], bodies[frame % 2]), "CODE")
+    return frame_of(engine, chained[-1], lambda frame: edit(engine, chained[-1], bodies[frame % 2]), "CODE")
 
 
 def build_cold(problem: Any) -> Callable[[], Any]:
     """The last block is connected to another one: one block is stale."""
-    engine, made = chain(problem.size)
+    engine, chained = chain(problem.size)
     extra = engine.add(block(lambda x: x + 1.0, name="extra"))
-    engine.connect(made[-2], extra["x"])
+    engine.connect(chained[-2], extra["x"])
     engine.step()
-    sources = [extra, made[-2]]
-    return frame_of(engine, made[-1], lambda frame: engine.connect(sources[frame % 2], made[-1]["x"]), "COLD")
+    sources = [extra, chained[-2]]
+    return frame_of(engine, chained[-1], lambda frame: engine.connect(sources[frame % 2], chained[-1]["x"]), "COLD")
 
 
 def build_cold_add(problem: Any) -> Callable[[], Any]:
-    """A block that reads the last one takes the place of the one before: added, connected, the other one removed."""
-    engine, made = chain(problem.size)
+    """Replaces the block that reads the last one: adds and connects a new block, and removes the old one."""
+    engine, chained = chain(problem.size)
     added: list[Any] = []
 
     def change(frame: int) -> None:
         if added:
             engine.remove(added.pop())
         added.append(engine.add(block(lambda x: x + 1.0, name=f"added{frame}")))
-        engine.connect(made[-1], added[-1]["x"])
+        engine.connect(chained[-1], added[-1]["x"])
 
     def run() -> Any:
         change(next(frames))

@@ -1,7 +1,7 @@
 """Contenders of the engine suite on a GPU: a chain of blocks, each a kernel of its own, one kind of change a frame.
 
-Each run is one frame, of which only the launch is waited for; its result is the chain's last value, fetched when it is
-looked at. That of the first run is checked."""
+Each run is one frame and waits only for its launch. Its result is the chain's last value, fetched on demand. The result
+of the first run is checked."""
 
 from collections.abc import Callable
 from itertools import count
@@ -19,7 +19,7 @@ from livegrad.runtime.cuda.device_memory import memory_in_use
 
 
 class Later:
-    """The value of an output, read when somebody asks for the numbers."""
+    """The value of an output, read on demand."""
 
     def __init__(self, engine: Engine, output: Any) -> None:
         self.engine, self.output = engine, output
@@ -28,28 +28,28 @@ class Later:
         return np.asarray(self.engine.read(self.output), dtype)
 
 
-def body(number: int, more: float = 0.0) -> Callable[..., Any]:
-    """A function of its own for each block: the number is part of the code, and adds nothing but rounding."""
-    return eval(f"lambda x, gain=1.0: x * gain + {number + 1.0 + more!r} - {float(number)!r}")
+def body(index: int, more: float = 0.0) -> Callable[..., Any]:
+    """A different function for each block: its index is part of the code, and only adds rounding."""
+    return eval(f"lambda x, gain=1.0: x * gain + {index + 1.0 + more!r} - {float(index)!r}")
 
 
 def chain(blocks: int, points: int = POINTS, **options: Any) -> tuple[Engine, list[Any]]:
     """Blocks one after the other, each with a parameter."""
     engine = Engine("cuda", **options)
-    made: list[Any] = []
-    for number in range(blocks):
-        made.append(engine.add(block(body(number), name=f"b{number}")))
-        if number:
-            engine.connect(made[-2], made[-1]["x"])
-    engine.set(made[0]["x"], np.zeros(points, np.float32))
+    chained: list[Any] = []
+    for index in range(blocks):
+        chained.append(engine.add(block(body(index), name=f"b{index}")))
+        if index:
+            engine.connect(chained[-2], chained[-1]["x"])
+    engine.set(chained[0]["x"], np.zeros(points, np.float32))
     frame = engine.step()
     assert frame.ok, frame.problems
-    engine.read(made[-1])
-    return engine, made
+    engine.read(chained[-1])
+    return engine, chained
 
 
 def frame_of(engine: Engine, last: Any, change: Callable[[int], None], expected_level: str) -> Callable[[], Any]:
-    """A run: one change, one frame, and nothing but what that change asks for."""
+    """A run: one change and one frame, which does only the work that the change requires."""
     frames, later, level = count(), Later(engine, last), Level[expected_level]
 
     def run() -> Any:
@@ -58,54 +58,54 @@ def frame_of(engine: Engine, last: Any, change: Callable[[int], None], expected_
             raise AssertionError(engine.explain())
         return later
 
-    # Before each sample the device ends what it was given: else the host waits for room in its queue.
+    # The device finishes its work before each sample; else the host waits for space in its queue.
     run.settle = lambda: engine.read(last)  # type: ignore[attr-defined]
     return run
 
 
 def build_hot(problem: Any) -> Callable[[], Any]:
     """One number of the last block: a single kernel is launched."""
-    engine, made = chain(problem.size)
-    return frame_of(engine, made[-1], turning(engine, made[-1]["gain"]), "HOT")
+    engine, chained = chain(problem.size)
+    return frame_of(engine, chained[-1], turning(engine, chained[-1]["gain"]), "HOT")
 
 
 def build_hot_all(problem: Any) -> Callable[[], Any]:
     """One number of the first block: the whole graph is launched."""
-    engine, made = chain(problem.size)
-    return frame_of(engine, made[-1], turning(engine, made[0]["gain"]), "HOT")
+    engine, chained = chain(problem.size)
+    return frame_of(engine, chained[-1], turning(engine, chained[0]["gain"]), "HOT")
 
 
 def build_new_set(problem: Any) -> Callable[[], Any]:
-    """A number of another block every frame, from the middle on: its stale set was never seen."""
-    engine, made = chain(problem.size)
+    """Changes a parameter of another block every frame, from the middle on: each frame has a new stale set."""
+    engine, chained = chain(problem.size)
     half = problem.size // 2
 
     def change(frame: int) -> None:
-        engine.set(made[half + frame % (half - 1)]["gain"], 1.0 + 1e-6 * (frame + 1))
+        engine.set(chained[half + frame % (half - 1)]["gain"], 1.0 + 1e-6 * (frame + 1))
 
-    return frame_of(engine, made[-1], change, "HOT")
+    return frame_of(engine, chained[-1], change, "HOT")
 
 
 def build_code(problem: Any) -> Callable[[], Any]:
     """The last block computes another function, one of two that are compiled already."""
-    engine, made = chain(problem.size)
-    last = made[-1]
+    engine, chained = chain(problem.size)
+    last = chained[-1]
     bodies = [replace_body(last, body(problem.size, 1.0)), replace_body(last, body(problem.size - 1))]
-    for known in bodies:
-        engine.edit(last, known)
+    for variant in bodies:
+        engine.edit(last, variant)
         engine.step()
     return frame_of(engine, last, lambda frame: engine.edit(last, bodies[frame % 2]), "CODE")
 
 
 def build_cold(problem: Any) -> Callable[[], Any]:
-    """The first block is connected to another source: all is built anew, every block is stale and runs."""
-    engine, made = chain(problem.size)
+    """Connects the first block to another source: the graph is rebuilt, and every block runs."""
+    engine, chained = chain(problem.size)
     sources = [engine.add(block(lambda x: x * 1.0, name=name)) for name in ("one", "other")]
     for source in sources:
         engine.set(source["x"], np.zeros(POINTS, np.float32))
-    engine.connect(sources[1], made[0]["x"])
+    engine.connect(sources[1], chained[0]["x"])
     engine.step()
-    return frame_of(engine, made[-1], lambda frame: engine.connect(sources[frame % 2], made[0]["x"]), "COLD")
+    return frame_of(engine, chained[-1], lambda frame: engine.connect(sources[frame % 2], chained[0]["x"]), "COLD")
 
 
 def build_loop(problem: Any) -> Callable[[], Any]:
@@ -135,17 +135,17 @@ def _descend(x: Any, n: Any, rate: Any = 0.25) -> Any:
 
 
 def peak_bytes(blocks: int, points: int, reuse: bool) -> int:
-    """What a chain takes of the device. All of it is stale together: only then may buffers share memory."""
+    """The device memory of a chain. All blocks are stale together, so that buffers may share memory."""
     before = memory_in_use()[0]
     engine = Engine("cuda", reuse_memory=reuse)
-    made: list[Any] = []
-    for number in range(blocks):
-        made.append(engine.add(block(lambda x: x + 1.0, name=f"b{number}")))
-        if number:
-            engine.connect(made[-2], made[-1]["x"])
-    engine.set(made[0]["x"], np.zeros(points, np.float32))
+    chained: list[Any] = []
+    for index in range(blocks):
+        chained.append(engine.add(block(lambda x: x + 1.0, name=f"b{index}")))
+        if index:
+            engine.connect(chained[-2], chained[-1]["x"])
+    engine.set(chained[0]["x"], np.zeros(points, np.float32))
     engine.step()
-    assert engine.read(made[-1])[0] == blocks
+    assert engine.read(chained[-1])[0] == blocks
     taken = memory_in_use()[0] - before
     engine.close()
     return taken

@@ -2,9 +2,9 @@
 
     python -m benchmarks.engine_soak [--frames 100000] [--every 1000] [--seed 0] [--backend cpu] [--seconds 3600]
 
-A description of the graph is kept beside the engine that is edited. Every so often a fresh engine is made from it, with
-the states as they are, and all values of the next frame must be equal, bit by bit. Resident memory is printed, and on
-a GPU what the driver counts; the last line is a record for `benchmarks.soak_record`.
+The soak keeps a description of the graph beside the edited engine. At intervals it builds a fresh engine from the
+description, with the current states, and all values of the next frame must be equal, bit by bit. It prints resident
+memory, and on a GPU the driver's count; the last line is a record for `benchmarks.soak_record`.
 """
 
 import argparse
@@ -54,19 +54,21 @@ class Soak:
         return np.array([self.random.randint(-4, 4) for _ in range(self.description.size)], np.float32)
 
     def names(self, *kinds: str) -> list[str]:
-        return [name for name, own in self.description.blocks.items() if not kinds or own.kind in kinds]
+        return [name for name, block in self.description.blocks.items() if not kinds or block.kind in kinds]
 
     def sources(self, name: str | None) -> list[str]:
-        """What may feed a block without a cycle: blocks before it, and states. Append buffers have other sizes."""
+        """Possible sources of a block without a cycle: earlier blocks and states. Append buffers differ in size."""
         order = list(self.description.blocks)
         before = order if name is None else order[: order.index(name)]
-        return [own for own in before if self.description.blocks[own].kind not in ("pair", "loss")] + list(self.states)
+        return [source for source in before if self.description.blocks[source].kind not in ("pair", "loss")] + list(
+            self.states
+        )
 
     def random_feed(self, name: str | None) -> Any:
         choice = self.random.random()
-        known = self.sources(name)
-        if known and choice < 0.6:
-            return self.random.choice(known)
+        sources = self.sources(name)
+        if sources and choice < 0.6:
+            return self.random.choice(sources)
         if choice < 0.8:
             return ExternalBuffer(self.array(), version=0)
         return self.array()
@@ -77,19 +79,19 @@ class Soak:
             return self.remove_block()
         name = f"{kind}{self.count}"
         self.count += 1
-        own = Described(kind)
+        block = Described(kind)
         if kind == "loop":
-            own.numbers["count"] = self.random.randint(0, 3)
+            block.numbers["count"] = self.random.randint(0, 3)
         elif kind == "gate":
-            own.numbers["condition"] = bool(self.random.randint(0, 1))
+            block.numbers["condition"] = bool(self.random.randint(0, 1))
         elif kind == "call":
-            own.numbers["gain"] = np.float32(2)
-        own.feeds = {pin: self.random_feed(None) for pin in (("x", "y") if kind in BODIES else ("x",))}
-        self.description.blocks[name] = own
-        self.made[name] = make_blocks(self.engine, name, own)
-        for pin, value in own.numbers.items():
+            block.numbers["gain"] = np.float32(2)
+        block.feeds = {pin: self.random_feed(None) for pin in (("x", "y") if kind in BODIES else ("x",))}
+        self.description.blocks[name] = block
+        self.made[name] = make_blocks(self.engine, name, block)
+        for pin, value in block.numbers.items():
             set_number(self.engine, self.made[name], pin, value)
-        for pin, what in own.feeds.items():
+        for pin, what in block.feeds.items():
             feed(self.engine, self.made, self.states, name, pin, what)
         return None
 
@@ -102,20 +104,20 @@ class Soak:
         del self.description.blocks[name]
         gone = self.made.pop(name)
         first = gone["in"] if isinstance(gone["in"], list) else [gone["in"]]
-        for own in (*first, gone["out"].block, gone.get("also")):
-            if own is not None and own.home is not None:
-                self.engine.remove(own)
-        for other, own in self.description.blocks.items():
-            for pin, what in own.feeds.items():
+        for block in (*first, gone["out"].block, gone.get("also")):
+            if block is not None and block.home is not None:
+                self.engine.remove(block)
+        for other, block in self.description.blocks.items():
+            for pin, what in block.feeds.items():
                 if what is not None and isinstance(what, str) and what == name:
                     self.rewire(other, pin)
 
     def rewire(self, name: str | None = None, pin: str | None = None) -> None:
         name = name or self.random.choice(self.names())
-        own = self.description.blocks[name]
-        pin = pin or self.random.choice(list(own.feeds))
-        own.feeds[pin] = self.random_feed(name)
-        feed(self.engine, self.made, self.states, name, pin, own.feeds[pin])
+        block = self.description.blocks[name]
+        pin = pin or self.random.choice(list(block.feeds))
+        block.feeds[pin] = self.random_feed(name)
+        feed(self.engine, self.made, self.states, name, pin, block.feeds[pin])
 
     def add_state(self) -> None:
         following = self.names("mix", "loop", "gate", "call")
@@ -137,8 +139,8 @@ class Soak:
         name = self.random.choice(list(self.states))
         self.engine.remove(self.states.pop(name))
         del self.description.states[name]
-        for other, own in self.description.blocks.items():
-            for pin, what in own.feeds.items():
+        for other, block in self.description.blocks.items():
+            for pin, what in block.feeds.items():
                 if isinstance(what, str) and what == name:
                     self.rewire(other, pin)
 
@@ -148,58 +150,58 @@ class Soak:
 
     def set_a_parameter(self) -> None:
         name = self.random.choice(self.names())
-        own = self.description.blocks[name]
+        block = self.description.blocks[name]
         value: Any = float(self.random.randint(-3, 3)) / 2
-        pin = {"pair": "limit"}.get(own.kind, "gain")
-        if own.kind == "call":
+        pin = {"pair": "limit"}.get(block.kind, "gain")
+        if block.kind == "call":
             value = np.float32(value)
-        if own.kind == "loop" and self.random.random() < 0.5:
+        if block.kind == "loop" and self.random.random() < 0.5:
             pin, value = "count", self.random.randint(0, 3)
-        if own.kind == "gate" and self.random.random() < 0.5:
+        if block.kind == "gate" and self.random.random() < 0.5:
             pin, value = "condition", bool(self.random.randint(0, 1))
-        own.numbers[pin] = value
+        block.numbers[pin] = value
         set_number(self.engine, self.made[name], pin, value)
 
     def change_contents(self) -> None:
-        for name, own in self.description.blocks.items():
-            for pin, what in own.feeds.items():
+        for name, block in self.description.blocks.items():
+            for pin, what in block.feeds.items():
                 if isinstance(what, ExternalBuffer) and self.random.random() < 0.5:
                     what.array[...] = self.array()
                     what.touch()
                 elif isinstance(what, np.ndarray) and self.random.random() < 0.5:
-                    own.feeds[pin] = self.array()
-                    feed(self.engine, self.made, self.states, name, pin, own.feeds[pin])
+                    block.feeds[pin] = self.array()
+                    feed(self.engine, self.made, self.states, name, pin, block.feeds[pin])
 
     def bind_other_memory(self) -> None:
-        for name, own in self.description.blocks.items():
-            for pin, what in own.feeds.items():
+        for name, block in self.description.blocks.items():
+            for pin, what in block.feeds.items():
                 if isinstance(what, ExternalBuffer) and self.random.random() < 0.5:
-                    own.feeds[pin] = ExternalBuffer(self.array(), version=0)
-                    feed(self.engine, self.made, self.states, name, pin, own.feeds[pin])
+                    block.feeds[pin] = ExternalBuffer(self.array(), version=0)
+                    feed(self.engine, self.made, self.states, name, pin, block.feeds[pin])
 
     def resize(self) -> None:
-        """Everything gets another size at once; states are made anew, for they keep theirs."""
+        """Resizes everything at once. States are recreated, because they keep their sizes."""
         while self.states:
             self.remove_state()
         self.description.size = self.random.choice(SIZES)
-        for name, own in self.description.blocks.items():
-            for pin, what in own.feeds.items():
+        for name, block in self.description.blocks.items():
+            for pin, what in block.feeds.items():
                 if not isinstance(what, str):
-                    own.feeds[pin] = self.array()
-                    feed(self.engine, self.made, self.states, name, pin, own.feeds[pin])
+                    block.feeds[pin] = self.array()
+                    feed(self.engine, self.made, self.states, name, pin, block.feeds[pin])
 
     def edit_code(self) -> None:
         if not self.names("mix", "loop", "gate", "call"):
             return self.add_block("mix")
         name = self.random.choice(self.names("mix", "loop", "gate", "call"))
-        own = self.description.blocks[name]
-        bodies = calls_of(self.engine) if own.kind == "call" else BODIES[own.kind]
-        own.body = self.random.randrange(len(bodies))
-        edit(self.engine, self.made[name]["inner"], bodies[own.body])
+        block = self.description.blocks[name]
+        bodies = calls_of(self.engine) if block.kind == "call" else BODIES[block.kind]
+        block.body = self.random.randrange(len(bodies))
+        edit(self.engine, self.made[name]["inner"], bodies[block.body])
         return None
 
     def fail(self) -> None:
-        """An edit that cannot be: the frame says so, what runs goes on, and the next edit takes it back."""
+        """An invalid edit: the frame reports it, the running graph continues, and the next edit reverts it."""
         if not self.names("mix"):
             return self.add_block("mix")
         name = self.random.choice(self.names("mix"))
@@ -207,7 +209,7 @@ class Soak:
         before = self.description.blocks[name].body
         edit(self.engine, inner, lambda x, y, gain=1.0: x.no_such_thing())
         if self.engine.step().ok:
-            raise AssertionError("an edit that cannot be was taken")
+            raise AssertionError("an invalid edit was accepted")
         edit(self.engine, inner, BODIES["mix"][before])
         return None
 
@@ -219,7 +221,7 @@ class Soak:
         self.engine.profiling = "off" if self.engine.profiling == "block" else "block"
 
     def edit(self) -> None:
-        """One random edit; cheap ones are more frequent, as in life."""
+        """One random edit; cheap edits are more frequent."""
         choices = {
             self.set_a_parameter: 60, self.change_contents: 8, self.move_time: 8, self.bind_other_memory: 4,
             self.edit_code: 6, self.rewire: 4, self.add_block: 3, self.remove_block: 2, self.add_state: 1,
@@ -241,26 +243,26 @@ class Soak:
         self.levels[frame.level.name] += 1
 
     def compare(self, backend: str | None = None) -> int:
-        """One frame here and in a fresh engine: every value is the same, bit by bit. Says how many were compared.
+        """Compares one frame with that of a fresh engine, bit by bit; returns the number of compared values.
 
-        Those of another backend are rounded otherwise, and are the same but for that.
+        Values of another backend may differ by rounding.
         """
         rounding = 0.0 if backend in (None, self.backend) else 1e-5
-        self.engine.step()  # edits since the last frame reach states that are new
+        self.engine.step()  # applies pending edits to new states
         states = {name: self.engine.read(state) for name, state in self.states.items()}
-        fresh, made, fresh_states = realise(self.description, backend or self.backend, states)
+        fresh, fresh_blocks, fresh_states = realise(self.description, backend or self.backend, states)
         for engine in (self.engine, fresh):
             if not engine.step().ok:
                 raise AssertionError(engine.explain())
         compared = 0
         pairs = [
-            (self.made[name][part], made[name][part])
-            for name in made
+            (self.made[name][part], fresh_blocks[name][part])
+            for name in fresh_blocks
             for part in ("out", "in", "also")
-            if part in made[name]
+            if part in fresh_blocks[name]
         ]
-        for own, other in pairs:
-            for here, there in zip(outputs_of(own), outputs_of(other), strict=True):
+        for edited, other in pairs:
+            for here, there in zip(outputs_of(edited), outputs_of(other), strict=True):
                 same(self.engine.read(here), fresh.read(there), rounding, str(here))
                 compared += 1
         for name, state in self.states.items():
@@ -270,7 +272,7 @@ class Soak:
 
 
 def same(here: np.ndarray, there: np.ndarray, rounding: float, what: str) -> None:
-    """Raises where two values differ."""
+    """Raises if two values differ."""
     if rounding:
         np.testing.assert_allclose(here, there, rtol=rounding, atol=rounding, err_msg=what)
     else:
@@ -280,11 +282,11 @@ def same(here: np.ndarray, there: np.ndarray, rounding: float, what: str) -> Non
 def outputs_of(part: Any) -> list[Any]:
     """All outputs of a block, of several, or of the block of a pin."""
     blocks = part if isinstance(part, list) else [getattr(part, "block", part)]
-    return [pin for own in blocks for pin in own.outputs.values()]
+    return [pin for block in blocks for pin in block.outputs.values()]
 
 
 def resident_bytes() -> int:
-    """The memory that this process has now, or at most had where the system does not say."""
+    """The resident memory of this process, or its peak if the system does not report the current value."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:

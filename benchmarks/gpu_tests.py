@@ -32,19 +32,19 @@ class Tally:
 
 
 def files_with_gpu_tests() -> list[str]:
-    """The files that have tests so marked, or that take the engine's backend: others may need what is not there."""
+    """The files with marked tests or with the engine's backend fixture; other files may need missing packages."""
     names = ("mark.gpu", "executor_name")
-    found = [path for path in Path("tests").rglob("test_*.py") if any(n in path.read_text("utf-8") for n in names)]
-    return sorted(map(str, found))
+    files = [path for path in Path("tests").rglob("test_*.py") if any(n in path.read_text("utf-8") for n in names)]
+    return sorted(map(str, files))
 
 
 def main(arguments: Sequence[str]) -> int:
     tally = Tally()
-    options = ["-m", "gpu", "-q", "-p", "no:cacheprovider", *(own for own in arguments if own.startswith("-"))]
-    paths = [own for own in arguments if not own.startswith("-")] or files_with_gpu_tests()
+    options = ["-m", "gpu", "-q", "-p", "no:cacheprovider", *(item for item in arguments if item.startswith("-"))]
+    paths = [item for item in arguments if not item.startswith("-")] or files_with_gpu_tests()
     status = pytest.main([*options, *paths], plugins=[tally])
     names = ("passed", "failed", "skipped")
-    tests = {file: {name: own[name] for name in names} for file, own in sorted(tally.counts.items())}
+    tests = {file: {name: item[name] for name in names} for file, item in sorted(tally.counts.items())}
     more = {"command": "python -m benchmarks.gpu_tests", "tests": tests, "failed": tally.failed}
     path = write_record("gpu-tests", machine.describe({}), {}, **more)
     print(f"wrote benchmarks/results/{path.name}")

@@ -34,8 +34,8 @@ from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_defaul
 
 def mapped_gradient(source: sdf.Program) -> Function:
     """(points, parameters) → the distances, their gradients by the points, and by each parameter, summed."""
-    number = len(source.parameters)
-    types = [f32] * (3 + number)
+    parameter_count = len(source.parameters)
+    types = [f32] * (3 + parameter_count)
 
     def distance(*values: Node) -> Node:
         return sdf.evaluate(source, values[:3], values[3:], OPERATIONS, literal=lambda value: constant(value, f32))
@@ -44,16 +44,16 @@ def mapped_gradient(source: sdf.Program) -> Function:
 
     def at_point(*values: Node) -> tuple[Node, ...]:
         pulled = ops.bwd_diff(*values, constant(1.0, f32), function=function)
-        return ops.call(*values, function=function), *(ops.get(pulled, index=i) for i in range(3 + number))
+        return ops.call(*values, function=function), *(ops.get(pulled, index=i) for i in range(3 + parameter_count))
 
     each = trace(at_point, *types)
 
     def everywhere(*values: Node) -> tuple[Node, ...]:
-        result = ops.make_map(each, *values, summed=[False] * 4 + [True] * number)
-        return tuple(ops.get(result, index=index) for index in range(4 + number))
+        result = ops.make_map(each, *values, summed=[False] * 4 + [True] * parameter_count)
+        return tuple(ops.get(result, index=index) for index in range(4 + parameter_count))
 
     axis = Tensor(f32, (Dimension.symbol("n"),))
-    return trace(everywhere, *[axis] * 3, *[f32] * number)
+    return trace(everywhere, *[axis] * 3, *[f32] * parameter_count)
 
 
 def grouped(results: tuple[object, ...]) -> tuple[object, ...]:

@@ -4,7 +4,7 @@ from benchmarks.harness import Benchmark
 from benchmarks.problems import PRIMAL, Problem
 
 PEERS = ("jax", "torch")
-# What each size counts is said in `gradbench.inputs`; GradBench's own sizes, or one of them.
+# `gradbench.inputs` defines the meaning of each size. These are GradBench's own sizes, or one of them.
 TITLES = {
     "hello": ("x² and its derivative", 1, 1),
     "llsq": ("least squares, 128 coefficients, {} places", 4096, 64),

@@ -1,4 +1,4 @@
-"""The yardstick: LLVM IR written out for one function with explicit vectors, independent of livegrad's emitter.
+"""The baseline: handwritten LLVM IR with explicit vectors for one function, independent of livegrad's emitter.
 
 Two plain Python threads call it through ctypes, which releases the GIL. Also memcpy by two threads, for bandwidth."""
 

@@ -1,6 +1,6 @@
-"""Measures contenders in turn, so that a noisy moment of the machine falls on all of them alike.
+"""Measures contenders in turn, so that noise of the machine affects all of them alike.
 
-In: a `Benchmark`. Out: an `Outcome` with every raw sample, or the reason why a contender gave none."""
+In: a `Benchmark`. Out: an `Outcome` with every raw sample, or the reason why a contender has none."""
 
 import gc
 import os
@@ -54,7 +54,7 @@ LOCAL = {
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One row: a problem, who competes, and what one run is worth (`work` of `unit`; without a unit time is shown)."""
+    """One row: a problem, its contenders, and the work of one run (`work` of `unit`; without a unit, time is shown)."""
 
     name: str
     title: str
@@ -64,13 +64,13 @@ class Benchmark:
     unit: str = ""
     calls: int = 1
     skip: str | None = None
-    processes: int = 1  # that measure the row one after another; their samples are joined
-    sample_seconds: float = 0.0  # if given, each contender makes as many calls in a sample as this takes
+    processes: int = 1  # measure the row one after another; their samples are joined
+    sample_seconds: float = 0.0  # if given, each contender makes as many calls per sample as fit in this time
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: at most `rounds` samples, and `seconds` for each contender."""
+    """The measuring effort: at most `rounds` samples, and `seconds` for each contender."""
 
     rounds: int
     seconds: float
@@ -78,7 +78,7 @@ class Effort:
 
 @dataclass
 class Result:
-    """One contender's samples, in seconds a run; `reason` says why there are none."""
+    """One contender's samples, in seconds per run; `reason` says why there are none."""
 
     samples: list[float] = field(default_factory=list)
     first_seconds: float | None = None
@@ -103,7 +103,7 @@ class Outcome:
 
 
 def join_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
-    """What several processes found for one row: all samples, but none of a contender that failed in one of them."""
+    """Joins the outcomes of several processes for one row. A contender that failed in one of them has no samples."""
     results: dict[str, Result] = {}
     for name, first in outcomes[0].results.items():
         parts = [outcome.results[name] for outcome in outcomes]
@@ -121,7 +121,7 @@ class Sampler(Protocol):
 
 
 def _nothing() -> None:
-    """What most runs leave to be waited for."""
+    """Waits for nothing, as most runs are synchronous."""
 
 
 class LocalSampler:
@@ -155,7 +155,7 @@ def limit_threads() -> None:
 
 
 def problem_of(name: str, benchmark: Benchmark) -> Problem:
-    """What a contender is given: one whose name ends in `:primal`, the function that the others differentiate."""
+    """The problem for a contender: the undifferentiated function if its name ends in `:primal`."""
     problem = benchmark.problem
     return Problem(problem.kind + PRIMAL, problem.size) if name.endswith(PRIMAL) else problem
 
@@ -170,7 +170,7 @@ def prepare(name: str, problem: Problem, workers: Workers, wanted: list[float]) 
 
 
 def calls_a_sample(sampler: Sampler, benchmark: Benchmark) -> int:
-    """How many calls one sample makes; a contender whose call is quick is timed over many, if the row says so."""
+    """The number of calls per sample; fast calls are timed over many, if the row requests it."""
     if not benchmark.sample_seconds:
         return benchmark.calls
     seconds = sampler.sample(1)
@@ -210,7 +210,7 @@ def measure(benchmark: Benchmark, workers: Workers, effort: Effort) -> Outcome:
             calls[name] = calls_a_sample(samplers[name], benchmark)
         except Unavailable as reason:
             result.reason = str(reason)
-    # What is alive now, of this row and of rows before it, is not walked again by collections during the samples.
+    # Objects of this row and earlier rows are frozen, so that garbage collections during samples do not traverse them.
     gc.collect()
     gc.freeze()
     interleave(samplers, results, calls, effort)

@@ -47,13 +47,13 @@ def graphics() -> dict[str, Any] | None:
     """The GPU that CUDA runs on, and the version of its driver; None where there is none."""
     if reason_for_no_cuda() is not None:
         return None
-    found = device()
+    gpu = device()
     told = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", " ".join(read_lines("/proc/driver/nvidia/version")[:1]))
     return {
-        "name": found.name,
-        "architecture": found.architecture,
+        "name": gpu.name,
+        "architecture": gpu.architecture,
         "driver": told[0] if told else None,
-        "cuda_of_driver": f"{found.driver_version // 1000}.{found.driver_version % 1000 // 10}",
+        "cuda_of_driver": f"{gpu.driver_version // 1000}.{gpu.driver_version % 1000 // 10}",
         "packages": {
             name: version(name) for name in ("cuda-bindings", "nvidia-cuda-nvrtc", "jax", "torch", "cupy-cuda13x")
         },

@@ -39,7 +39,7 @@ its requirement says so.
 
 
 def latest_rows(folder: Path = RESULTS) -> dict[Path, dict[str, Record]]:
-    """For each file the rows that no newer file has measured again."""
+    """The rows of each file that no newer file has measured again."""
     newest: dict[str, Path] = {}
     records = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     for path, record in records.items():
@@ -52,8 +52,8 @@ def latest_rows(folder: Path = RESULTS) -> dict[Path, dict[str, Record]]:
 
 
 def _is_measured(row: Record) -> bool:
-    """Whether there are times; a row that was skipped, for want of a GPU say, takes the place of none that was not."""
-    return any("median" in found for found in row["seconds"].values())
+    """Whether the row has times. A skipped row (without a GPU, for example) does not replace a measured one."""
+    return any("median" in timing for timing in row["seconds"].values())
 
 
 def page(folder: Path = RESULTS) -> str:
@@ -86,8 +86,8 @@ def _suite(path: Path, record: Record, rows: dict[str, Record]) -> str:
 
 
 def _machine(machine: Record) -> str:
-    known = machine["packages"] | machine["peers"]
-    versions = [f"{name} {version}" for name, version in known.items() if version]
+    packages = machine["packages"] | machine["peers"]
+    versions = [f"{name} {version}" for name, version in packages.items() if version]
     told = f"{machine['processor']} ({machine['architecture']}), {machine['threads']} threads"
     if (gpu := machine.get("gpu")) is not None:
         told = f"{gpu['name']} ({gpu['architecture']}), driver {gpu['driver']}, CUDA {gpu['cuda_of_driver']}; {told}"
@@ -96,17 +96,17 @@ def _machine(machine: Record) -> str:
 
 
 def _row(name: str, row: Record) -> str:
-    seconds = {contender: found["median"] for contender, found in row["seconds"].items() if "median" in found}
+    seconds = {contender: timing["median"] for contender, timing in row["seconds"].items() if "median" in timing}
     others = [
         f"{contender} {format_seconds(median)}" for contender, median in seconds.items() if contender != "livegrad"
     ]
-    missing = [f"{contender}: {found['reason']}" for contender, found in row["seconds"].items() if "reason" in found]
+    missing = [f"{contender}: {timing['reason']}" for contender, timing in row["seconds"].items() if "reason" in timing]
     peers = {n: median for n, median in seconds.items() if n not in OURS and not n.endswith(PRIMAL)}
-    own = seconds.get("livegrad")
-    ratio = f"{min(peers.values()) / own:.2f}" if peers and own else ""
-    shown = format_seconds(own) if own else ""
-    if own and row.get("unit"):
-        shown += f" ({row['work'] / own:.3g} {row['unit']})"
+    livegrad_seconds = seconds.get("livegrad")
+    ratio = f"{min(peers.values()) / livegrad_seconds:.2f}" if peers and livegrad_seconds else ""
+    shown = format_seconds(livegrad_seconds) if livegrad_seconds else ""
+    if livegrad_seconds and row.get("unit"):
+        shown += f" ({row['work'] / livegrad_seconds:.3g} {row['unit']})"
     required = "; ".join(_verdict(line) for line in row["required"])
     return f"| `{name}`: {row['title']} | {shown} | {', '.join(others + missing)} | {ratio} | {required} |"
 
@@ -120,7 +120,8 @@ def _tests(record: Record) -> str:
         "|---|---|---|---|",
     ]
     lines += [
-        f"| `{file}` | {own['passed']} | {own['failed']} | {own['skipped']} |" for file, own in record["tests"].items()
+        f"| `{file}` | {counts['passed']} | {counts['failed']} | {counts['skipped']} |"
+        for file, counts in record["tests"].items()
     ]
     return "\n".join(lines) + "\n"
 

@@ -27,7 +27,7 @@ def rows(quick: bool) -> list[Benchmark]:
         for side in sides
     ]
     sides = MESH_SIDES[:1] if quick else MESH_SIDES
-    # Work is counted in cells of the surface: a rate that stays the same shows time that grows with the surface.
+    # Work is counted in cells of the surface: a constant rate means that time grows with the surface.
     meshed = [
         Benchmark(
             f"part_meshed_{side}",
@@ -66,7 +66,7 @@ def rows(quick: bool) -> list[Benchmark]:
 
 
 def _limits(quick: bool) -> list[Benchmark]:
-    """What parts cost at first, compiled anew in each run, and a picture by the command line with its caches."""
+    """First-use costs of parts, compiled in each run, and a picture by the command line with its caches."""
     sines = 200 if quick else 2000
     rows = [
         ("nested_calls", "bounds of a function of 12 levels, each of which calls the one before twice", 12, None),

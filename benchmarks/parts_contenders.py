@@ -1,6 +1,6 @@
 """Contenders of the implicit suite: livegrad with and without pruning or exact gradients, and NumPy.
 
-`parts_expected` has what each of them must give."""
+`parts_expected` has the expected results."""
 
 from functools import cache
 from typing import Any
@@ -30,8 +30,8 @@ max(box, hole)
 
 @cache
 def part() -> Part:
-    made = add_expression(Assembly(), "part", PART, {"pos": "vector"})
-    return part_of_function(made, "part", (tuple(-corner for corner in CORNER), CORNER))
+    assembly = add_expression(Assembly(), "part", PART, {"pos": "vector"})
+    return part_of_function(assembly, "part", (tuple(-corner for corner in CORNER), CORNER))
 
 
 @cache
@@ -53,8 +53,8 @@ def _meshed(sharp: bool) -> Any:
             raise Unavailable(f"its mesh has {len(first.triangles):,} triangles, not about {told:,} as is told")
 
         def make() -> tuple[Any, Any]:
-            found = meshed(problem, sharp=sharp)
-            return found.vertices, found.triangles
+            result = meshed(problem, sharp=sharp)
+            return result.vertices, result.triangles
 
         return meshing(make)
 
@@ -68,8 +68,8 @@ def differences(evaluate: Any, p: Any) -> Any:
 
 def _draw(pruned: bool) -> Any:
     def build(problem: Problem) -> Run:
-        own, plain = (draw_plane(tape(), size=problem.size, pruned=choice) for choice in (pruned, False))
-        if not np.array_equal(own, plain):
+        drawn, plain = (draw_plane(tape(), size=problem.size, pruned=choice) for choice in (pruned, False))
+        if not np.array_equal(drawn, plain):
             raise Unavailable("its picture is not the plain one, pixel for pixel")
         return lambda: draw_plane(tape(), size=problem.size, pruned=pruned)
 
@@ -77,18 +77,18 @@ def _draw(pruned: bool) -> Any:
 
 
 def _gradients(problem: Problem) -> Run:
-    given = points(problem.size)
-    return lambda: part().gradient(given)
+    positions = points(problem.size)
+    return lambda: part().gradient(positions)
 
 
 def _differences(problem: Problem) -> Run:
-    given = points(problem.size)
-    return lambda: differences(part(), given)
+    positions = points(problem.size)
+    return lambda: differences(part(), positions)
 
 
 def _numpy_differences(problem: Problem) -> Run:
-    given = points(problem.size)
-    return lambda: differences(field, given)
+    positions = points(problem.size)
+    return lambda: differences(field, positions)
 
 
 BUILDERS: dict[str, dict[str, Any]] = {

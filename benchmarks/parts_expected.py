@@ -1,4 +1,4 @@
-"""What runs of the implicit suite must give: the tape drawn by NumPy, the volume of the part, its gradient by hand."""
+"""Expected results of the implicit suite: the tape drawn by NumPy, the volume of the part, its gradient by hand."""
 
 from collections.abc import Callable
 from functools import cache
@@ -60,14 +60,14 @@ def volume_of(vertices: Any, triangles: Any) -> float:
 
 
 def meshing(make: Callable[[], tuple[Any, Any]]) -> Callable[[], NDArray[np.float64]]:
-    """A run that meshes; what the mesh encloses, which is no part of meshing, is worked out at the first one."""
-    known: list[float] = []
+    """A run that meshes. The enclosed volume, which is not part of meshing, is computed once."""
+    volumes: list[float] = []
 
     def run() -> NDArray[np.float64]:
         vertices, triangles = make()
-        if not known:
-            known.append(abs(volume_of(vertices, triangles)))
-        return np.array(known)
+        if not volumes:
+            volumes.append(abs(volume_of(vertices, triangles)))
+        return np.array(volumes)
 
     return run
 
@@ -78,7 +78,7 @@ def triangle_count(kind: str, side: int) -> int:
 
 
 def tolerance(kind: str, side: int) -> float:
-    """By how much of its volume a mesh may be off: chords across the cells cut some of the hole's wall off."""
+    """The relative volume error of a mesh: chords across cells cut off part of the hole's wall."""
     if kind == "part_triangles":
         return ROUGH
     cell, radius, share = 2.0 / side, 0.3, np.pi * 0.3**2 / 2.8
@@ -96,7 +96,7 @@ def is_inside(x: Any, y: Any) -> Any:
 
 
 def draw_with_numpy(side: int) -> Any:
-    """Some thousand points at a time: the tape keeps the values of all its operations, and they must fit somewhere."""
+    """Evaluates a few thousand points at a time, because the tape keeps the values of all its operations."""
     x, y = prospero.grid(side)
     return np.concatenate([is_inside(x[at : at + AT_ONCE], y[at : at + AT_ONCE]) for at in range(0, x.size, AT_ONCE)])
 
@@ -108,7 +108,7 @@ def drawn_at(side: int, pixels: Any) -> list[float]:
 
 
 def expected(kind: str, size: int) -> Any:
-    """What a run must give, by other means than livegrad's."""
+    """The expected result of a run, computed without livegrad."""
     if kind in LIMITS:
         return np.array(LIMITS[kind])
     if kind in ("part_meshed", "part_triangles"):

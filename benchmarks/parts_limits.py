@@ -1,6 +1,6 @@
-"""Contenders of the implicit suite for what parts cost at first: nested calls, long bounds, thin walls, and a picture.
+"""Contenders of the implicit suite for first-use costs: nested calls, long bounds, thin walls, and a picture.
 
-Each run compiles something new, so that no cache answers it; the command line draws the picture, with its caches."""
+Each run compiles something new, so that no cache has it; the command line draws the picture, with its caches."""
 
 import itertools
 import subprocess
@@ -34,8 +34,8 @@ def nested(levels: int, shift: float) -> Function:
     function = trace(lambda x: ops.abs(x - 1.0) - 0.1, f32)
     for _ in range(levels):
 
-        def field(x: Node, own: Function = function) -> Node:
-            return ops.max(call(x, function=own), call(x + shift, function=own))
+        def field(x: Node, inner: Function = function) -> Node:
+            return ops.max(call(x, function=inner), call(x + shift, function=inner))
 
         function = trace(field, f32)
     return function

@@ -15,7 +15,7 @@ from livegrad.tensors.tracing import trace_call
 
 
 def build(problem: Problem, target: Target) -> Run:
-    """The program compiled beforehand for a target, to the end: a run returns the results."""
+    """The program, compiled beforehand for a target. A run returns the results."""
     program, arrays = KINDS[problem.kind], inputs(problem)
     types = [lg.asarray(array).type for array in arrays]
     function = trace_call(lambda *tensors: program(lg, *tensors), types, program.__name__).function

@@ -1,4 +1,4 @@
-"""Programs that optional optimisations should speed up: at least two for each, none the one that it was made for.
+"""Programs that optional optimisations should speed up: at least two for each, other than the one it was made for.
 
 Each is written once, for NumPy and for livegrad, and takes the library: peers import this file without livegrad.
 `expected` runs it in float64 with NumPy, where gradients are by hand. A kind is `optimisation:program`.
@@ -256,20 +256,20 @@ def kernel_regression(lib: Any, x: Any, y: Any) -> Any:
 
 def rational_functions(lib: Any, x: Any, y: Any) -> Any:
     total = x
-    for number in range(8):
+    for index in range(8):
         top, bottom = x * 0.1, y * y
         for power in range(4):
-            top, bottom = top * x + (number - power) * 0.05, bottom * 0.5 + (power + 0.1 * number + 1.0)
+            top, bottom = top * x + (index - power) * 0.05, bottom * 0.5 + (power + 0.1 * index + 1.0)
         total = total * 0.5 + top / bottom
     return total
 
 
 def saturated_polynomials(lib: Any, x: Any, y: Any) -> Any:
     total = y
-    for number in range(6):
+    for index in range(6):
         value = total * 0.1
         for power in range(7):
-            value = value * x * 0.3 + (number + power) * 0.01
+            value = value * x * 0.3 + (index + power) * 0.01
         total = value / lib.sqrt(1.0 + value * value) + total * 0.5 * x
     return total
 

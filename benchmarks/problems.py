@@ -1,4 +1,4 @@
-"""What every contender computes: a problem's inputs, the same in every process, and the values it must give.
+"""The problems that contenders solve: their inputs, the same in every process, and their expected values.
 
 A contender's run returns its result; `probe` picks a few elements of it and `expected` computes them in float64."""
 
@@ -28,12 +28,12 @@ from benchmarks.loops import catalogue as loops
 Array = NDArray[Any]
 Run = Callable[[], Any]  # may have a `before`: what is done before each call and not timed
 PROBES = 97
-LATENCY_POINTS = 1024  # a first call runs on few points: it is the compiler that is measured
-PRIMAL = ":primal"  # ends the kind of a problem that is the function to another's derivative
+LATENCY_POINTS = 1024  # a first call runs on few points, because it measures the compiler
+PRIMAL = ":primal"  # suffix of the kind of a problem whose derivative is another problem
 SDF_GRADIENTS = ("gradient_algebraic", "gradient_transcendental")
 FIRST_GRADIENTS = tuple(f"first_{kind}" for kind in SDF_GRADIENTS)
-SDF_CUDA = "sdf_cuda_"  # begins the kind of a problem on a GPU
-TILE = 1 << 18  # of those, points repeat after so many: sums over all are known from a few
+SDF_CUDA = "sdf_cuda_"  # prefix of the kind of a problem on a GPU
+TILE = 1 << 18  # the period of their points, so that sums over all points follow from one period
 GRADBENCH = tuple(name for program in PROGRAMS for name in (program, program + PRIMAL))
 
 NUMPY_OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -63,7 +63,7 @@ class Problem:
 
 
 def gradbench_name(problem: Problem) -> tuple[str, bool]:
-    """The program of GradBench, and whether it is itself wanted or its derivative."""
+    """The GradBench program, and whether to run the program itself or its derivative."""
     return problem.kind.removesuffix(PRIMAL), problem.kind.endswith(PRIMAL)
 
 
@@ -130,7 +130,7 @@ def probe_indices(length: int) -> Array:
 
 
 def preceded(before: Callable[[], Any], run: Run) -> Run:
-    """A run with something to be done before each call, which is not timed."""
+    """A run with an untimed action before each call."""
 
     def call() -> Any:
         return run()
@@ -140,7 +140,7 @@ def preceded(before: Callable[[], Any], run: Run) -> Run:
 
 
 def seconds_a_call(run: Run, calls: int) -> float:
-    """How long one of some calls takes; what a run wants done `before` each of them is no part of it."""
+    """The time of one of several calls, without the run's `before` action."""
     before = getattr(run, "before", None)
     if before is None:
         start = time.perf_counter()
@@ -244,7 +244,7 @@ def agrees(problem: Problem, actual: Sequence[float], wanted: Sequence[float]) -
     if problem.kind in loops.KINDS:
         return loops.KINDS[problem.kind].agrees(actual, wanted)
     if problem.kind.startswith(SDF_CUDA) and problem.kind.endswith("by_parameter"):
-        # Sums of millions of numbers of both signs: their error is one of the sum of magnitudes.
+        # Sums of millions of numbers of both signs have an error relative to the sum of their magnitudes.
         return bool(np.allclose(actual, wanted, rtol=1e-3, atol=1e-5 * problem.size))
     tolerance = 2e-3 if problem.kind in ("prospero", *workloads.KINDS, *pass_programs.KINDS) else 1e-4
     if problem.kind in parts_expected.TRIANGLES:

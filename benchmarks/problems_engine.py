@@ -1,4 +1,4 @@
-"""What the engine suite must give: the last value of a chain of blocks after its first change, worked out by hand."""
+"""Expected results of the engine suite: the last value of a chain of blocks after its first change, derived by hand."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def turning(engine: Engine, pin: Any) -> Callable[[int], None]:
 
 
 def target_of(run: int) -> float:
-    """A rate of descent, another one every run; all of them lead to the same point."""
+    """A different learning rate for every run; all of them lead to the same point."""
     return 0.25 + 0.0625 * (run % 4)
 
 
 def expected(kind: str, blocks: int) -> np.ndarray:
-    """The chain adds one in every block: x is the number of blocks, but for what the change does."""
+    """The chain adds one in every block, so the result is the number of blocks plus the effect of the change."""
     value = {
         "engine_cpu_nothing": blocks,
         "engine_cpu_hot": (blocks - 1) * gain_of(0) + 1,

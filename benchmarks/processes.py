@@ -1,6 +1,6 @@
-"""Measures rows in this process, or in several new ones after one another whose samples are joined.
+"""Measures rows in this process, or in several new ones one after another, whose samples are joined.
 
-Code, memory and threads lie elsewhere in each process: a median over several does not depend on one lucky place."""
+Code and memory have other addresses in each process, so a median over several does not depend on one layout."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -31,14 +31,14 @@ def tell_progress(outcome: Outcome) -> str:
 
 
 def measure_in_processes(benchmarks: Sequence[Benchmark], effort: Effort) -> Measured:
-    """Every row in as many processes as it asks for, which share the effort."""
+    """Measures every row in its number of processes, which share the effort."""
     count = max(row.processes for row in benchmarks)
     share = replace(effort, rounds=-(-effort.rounds // count), seconds=effort.seconds / count)
-    found: list[Measured] = []
-    for number in range(count):
-        print(f"process {number + 1} of {count}", flush=True)
-        # A pool of one, new each time: the next process must not inherit what this one has compiled.
+    measured: list[Measured] = []
+    for index in range(count):
+        print(f"process {index + 1} of {count}", flush=True)
+        # A new pool of one, so that the next process does not inherit compiled code.
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            found.append(pool.submit(measure_rows, benchmarks, share, tell_progress).result())
-    outcomes = [join_outcomes(row) for row in zip(*(outcomes for outcomes, _ in found), strict=True)]
-    return outcomes, found[0][1]
+            measured.append(pool.submit(measure_rows, benchmarks, share, tell_progress).result())
+    outcomes = [join_outcomes(row) for row in zip(*(outcomes for outcomes, _ in measured), strict=True)]
+    return outcomes, measured[0][1]

@@ -1,6 +1,6 @@
 """prospero.vm, a text of 7,866 operations drawn as one implicit shape: reads the sample and makes its pixel grid.
 
-The file is not part of this repository; it is looked for beside it, and the benchmark is skipped without it."""
+The file is not part of this repository. The benchmark expects it next to the repository, and is skipped without it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What was measured, kept as JSON: `results/<date>T<time>-<suite>.json`. The page is made from these files alone."""
+"""Records results as JSON: `results/<date>T<time>-<suite>.json`. The page is generated from these files alone."""
 
 import datetime
 import json
@@ -11,7 +11,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 def write_record(
     suite: str, machine: dict[str, Any], rows: dict[str, Any], folder: Path = RESULTS, **more: Any
 ) -> Path:
-    """Writes one file, which no other run replaces; `more` is what there is to keep beside rows."""
+    """Writes one file, which no other run replaces; `more` has additional data besides rows."""
     now = datetime.datetime.now(datetime.UTC)
     record = {"date": now.date().isoformat(), "time": now.time().isoformat("seconds"), "suite": suite}
     record |= {"machine": machine, "benchmarks": rows} | more
@@ -23,5 +23,5 @@ def write_record(
 
 
 def suite_of(path: Path, record: dict[str, Any]) -> str:
-    """The suite of a record; in older ones only the name of the file tells it."""
+    """The suite of a record; older records have it only in the file name."""
     return record.get("suite") or path.stem.removeprefix(record["date"] + "-")

@@ -38,13 +38,13 @@ def requirement_line(requirement: Requirement, outcome: Outcome) -> str:
     verdict = requirement.judge(outcome.medians())
     if verdict is None:
         return f"  required: {requirement}: not measured"
-    found, met = verdict
-    shown = format_seconds(found) if isinstance(requirement, AtMost) else f"{found:.2f} ×"
+    value, met = verdict
+    shown = format_seconds(value) if isinstance(requirement, AtMost) else f"{value:.2f} ×"
     return f"  required: {requirement}: {'met' if met else 'MISSED'} ({shown})"
 
 
 def ratio_lines(outcome: Outcome) -> list[str]:
-    """How long each contender's derivative takes, in runs of its own function."""
+    """The time of each contender's derivative, relative to its own function."""
     medians = outcome.medians()
     ratios = {name: medians[name] / medians[name + PRIMAL] for name in medians if name + PRIMAL in medians}
     return [f"  derivative / function: {', '.join(f'{n} {r:.2f}' for n, r in ratios.items())}"] if ratios else []
@@ -63,14 +63,14 @@ def table(outcome: Outcome) -> str:
 
 
 def missed(outcomes: Sequence[Outcome]) -> list[str]:
-    """Requirements that do not hold; one that could not be measured does not hold either."""
-    found: list[str] = []
+    """The requirements that are missed, including those that could not be measured."""
+    problems: list[str] = []
     for outcome in outcomes:
         for requirement in requirements_of(outcome.benchmark.name):
             verdict = requirement.judge(outcome.medians())
             if outcome.benchmark.skip is None and (verdict is None or not verdict[1]):
-                found.append(f"{outcome.benchmark.name}: {requirement_line(requirement, outcome).strip()}")
-    return found
+                problems.append(f"{outcome.benchmark.name}: {requirement_line(requirement, outcome).strip()}")
+    return problems
 
 
 def worst_ratios(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -89,8 +89,8 @@ def suite_lines(suite: str, outcomes: Sequence[Outcome]) -> list[str]:
     ratios = worst_ratios(outcomes)
     lines = []
     for requirement in SUITE_REQUIREMENTS[suite]:
-        found, met = requirement.judge(ratios)
-        shown = f"{found:.2f} ×" if isinstance(requirement, MeanAtLeast) else f"{found:.0%}"
+        value, met = requirement.judge(ratios)
+        shown = f"{value:.2f} ×" if isinstance(requirement, MeanAtLeast) else f"{value:.0%}"
         lines.append(f"{suite}, required: {requirement}: {'met' if met else 'MISSED'} ({shown})")
     return lines
 

@@ -1,4 +1,4 @@
-"""What livegrad must reach, in one place: ratios of speed against contenders of the same run, and latencies.
+"""The performance requirements: speed ratios against contenders of the same run, and latencies.
 
 A requirement of a row is judged by the row's times, one of a suite by all of its programs, each at its worst size.
 
@@ -32,8 +32,8 @@ class AtLeast:
         """The ratio found and whether it is enough, or None when a contender is missing."""
         if not {"livegrad", *self.against} <= medians.keys():
             return None
-        found = min(medians[name] for name in self.against) / medians["livegrad"]
-        return found, found >= self.ratio
+        ratio = min(medians[name] for name in self.against) / medians["livegrad"]
+        return ratio, ratio >= self.ratio
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class RatioAtMost:
     def judge(self, medians: Mapping[str, float]) -> tuple[float, bool] | None:
         if not {"livegrad", self.of} <= medians.keys():
             return None
-        found = medians["livegrad"] / medians[self.of]
-        return found, found <= self.ratio
+        ratio = medians["livegrad"] / medians[self.of]
+        return ratio, ratio <= self.ratio
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class ShareAtLeast:
         return f"at least {self.share:.0%} of the programs at {self.ratio:g} × the fastest peer or above"
 
     def judge(self, ratios: Mapping[str, float]) -> tuple[float, bool]:
-        found = sum(ratio >= self.ratio for ratio in ratios.values()) / len(ratios)
-        return found, found >= self.share
+        share = sum(ratio >= self.ratio for ratio in ratios.values()) / len(ratios)
+        return share, share >= self.share
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class MeanAtLeast:
         return f"a geometric mean of at least {self.ratio:g} × the fastest peer"
 
     def judge(self, ratios: Mapping[str, float]) -> tuple[float, bool]:
-        found = math.prod(ratio ** (1.0 / len(ratios)) for ratio in ratios.values())  # zero where one is not measured
-        return found, found >= self.ratio
+        mean = math.prod(ratio ** (1.0 / len(ratios)) for ratio in ratios.values())  # zero where one is not measured
+        return mean, mean >= self.ratio
 
 
 Requirement = AtLeast | AtMost | RatioAtMost

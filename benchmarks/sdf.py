@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-PARAMETER_LIMIT = 20  # the first numbers that shapes ask for are run-time parameters, the rest literals
+PARAMETER_LIMIT = 20  # the first numbers of shapes are run-time parameters, the rest are literals
 LEAVES = frozenset({"input", "parameter", "literal"})
 TRANSCENDENTAL = frozenset({"sin", "exp", "log", "tanh", "pow"})
 

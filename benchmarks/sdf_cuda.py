@@ -62,10 +62,10 @@ def program_of(kind: str) -> sdf.Program:
 
 
 def function_of(kind: str) -> Function:
-    """(coordinates, parameters) → what the kind asks for: distances, their gradients, or sums of those."""
+    """(coordinates, parameters) → the results of the kind: distances, their gradients, or sums of those."""
     task, wanted = program_of(kind), kind.partition("_")[2]
-    number = len(task.parameters)
-    types = [f32] * (3 + number)
+    parameter_count = len(task.parameters)
+    types = [f32] * (3 + parameter_count)
 
     def distance(*values: Node) -> Node:
         return sdf.evaluate(task, values[:3], values[3:], OPERATIONS, literal=lambda value: constant(value, f32))
@@ -73,24 +73,24 @@ def function_of(kind: str) -> Function:
     at_point = trace(distance, *types)
     axis = Tensor(f32, (Dimension.symbol("n"),))
     if wanted == "value":
-        return trace(lambda *values: ops.make_map(at_point, *values), *[axis] * 3, *[f32] * number)
-    places = range(3) if wanted == "by_point" else range(3, 3 + number)
+        return trace(lambda *values: ops.make_map(at_point, *values), *[axis] * 3, *[f32] * parameter_count)
+    argnums = range(3) if wanted == "by_point" else range(3, 3 + parameter_count)
 
     def gradient(*values: Node) -> tuple[Node, ...]:
         pulled = ops.bwd_diff(*values, constant(1.0, f32), function=at_point)
-        return tuple(ops.get(pulled, index=place) for place in places)
+        return tuple(ops.get(pulled, index=argnum) for argnum in argnums)
 
     each = trace(gradient, *types)
 
     def everywhere(*values: Node) -> tuple[Node, ...]:
-        result = ops.make_map(each, *values, summed=[wanted == "by_parameter"] * len(places))
-        return tuple(ops.get(result, index=index) for index in range(len(places)))
+        result = ops.make_map(each, *values, summed=[wanted == "by_parameter"] * len(argnums))
+        return tuple(ops.get(result, index=index) for index in range(len(argnums)))
 
-    return trace(everywhere, *[axis] * 3, *[f32] * number)
+    return trace(everywhere, *[axis] * 3, *[f32] * parameter_count)
 
 
 def livegrad_run(kind: str, coordinates: Sequence[Any], ieee: bool) -> tuple[Callable[[], Run], Wait, Run]:
-    """What makes a run anew, what waits for one, and one from code on disk."""
+    """A factory of runs, a function that waits for one, and a run from code on disk."""
     cuda = import_module("livegrad.runtime.cuda")
     driver = import_module("livegrad.runtime.cuda.driver")
     modules = import_module("livegrad.runtime.cuda.modules")
@@ -136,11 +136,11 @@ def jax_run(kind: str, coordinates: Sequence[Any]) -> tuple[Callable[[], Run], W
         def distance(x: Any, y: Any, z: Any, p: Any) -> Any:
             return sdf.evaluate(task, (x, y, z), [p[i] for i in range(len(task.parameters))], safe)
 
-        def total(*given: Any) -> Any:
-            return jnp.sum(distance(*given))
+        def total(*arguments: Any) -> Any:
+            return jnp.sum(distance(*arguments))
 
-        places = (0, 1, 2) if wanted == "by_point" else 3
-        jitted = jax.jit(distance if wanted == "value" else jax.grad(total, places))
+        argnums = (0, 1, 2) if wanted == "by_point" else 3
+        jitted = jax.jit(distance if wanted == "value" else jax.grad(total, argnums))
         return lambda: jitted(*held)
 
     return make, jax.block_until_ready
@@ -164,8 +164,8 @@ def torch_run(kind: str, coordinates: Sequence[Any]) -> tuple[Callable[[], Run],
         def distance(x: Any, y: Any, z: Any, p: Any) -> Any:
             return sdf.evaluate(task, (x, y, z), [p[i] for i in range(len(task.parameters))], safe, literal)
 
-        places = (0, 1, 2) if wanted == "by_point" else 3
-        gradient = torch.func.grad(lambda *given: distance(*given).sum(), places)
+        argnums = (0, 1, 2) if wanted == "by_point" else 3
+        gradient = torch.func.grad(lambda *arguments: distance(*arguments).sum(), argnums)
         compiled = torch.compile(distance if wanted == "value" else gradient)
         return lambda: compiled(*held)
 
@@ -198,18 +198,18 @@ def measure(contender: str, kind: str, coordinates: Sequence[Any], samples: int,
     run = make()
     results = run()
     wait(results)
-    found: dict[str, Any] = {"first": time.perf_counter() - start, "samples": []}
-    found["right"] = is_right(kind, results, coordinates)
+    times: dict[str, Any] = {"first": time.perf_counter() - start, "samples": []}
+    times["right"] = is_right(kind, results, coordinates)
     del results
     with gate:
         until = time.perf_counter() + WARM_UP
         while time.perf_counter() < until:
             _timed(run, wait)
         for _ in range(samples):
-            found["samples"].append(_timed(run, wait))
+            times["samples"].append(_timed(run, wait))
         if from_disk is not None:
-            found["from_disk"] = [_timed(from_disk, wait) for _ in range(3)]
-    return found
+            times["from_disk"] = [_timed(from_disk, wait) for _ in range(3)]
+    return times
 
 
 def _timed(run: Run, wait: Wait) -> float:
@@ -229,10 +229,10 @@ def alone(path: Path) -> Iterator[None]:
 def measure_here(contender: str, kind: str, folder: Path, samples: int) -> None:
     coordinates = [np.load(folder / f"{axis}.npy") for axis in "xyz"]
     try:
-        found = measure(contender, kind, coordinates, samples, alone(folder / "device"))
+        times = measure(contender, kind, coordinates, samples, alone(folder / "device"))
     except Exception as error:  # a contender that fails is a line of the table
-        found = {"reason": f"{type(error).__name__}: {str(error)[:200]}"}
-    print(json.dumps(found), flush=True)
+        times = {"reason": f"{type(error).__name__}: {str(error)[:200]}"}
+    print(json.dumps(times), flush=True)
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -240,16 +240,16 @@ def measure_here(contender: str, kind: str, folder: Path, samples: int) -> None:
 
 def measure_lane(pairs: Sequence[tuple[str, str]], folder: Path, samples: int) -> dict[tuple[str, str], dict[str, Any]]:
     """Contenders one after the other, each in a new process."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    results: dict[tuple[str, str], dict[str, Any]] = {}
     for contender, kind in pairs:
         command = [sys.executable, "-m", "benchmarks.sdf_cuda", "--one", contender, kind, str(folder), str(samples)]
         environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         lines = done.stdout.strip().splitlines()
         reason = {"reason": done.stderr.strip()[-200:]}
-        found[contender, kind] = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else reason
-        print(f"{kind:<30}{contender:<16}{summary(found[contender, kind])}", flush=True)
-    return found
+        results[contender, kind] = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else reason
+        print(f"{kind:<30}{contender:<16}{summary(results[contender, kind])}", flush=True)
+    return results
 
 
 def measure_all(count: int, samples: int, contenders: Sequence[str]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -257,30 +257,30 @@ def measure_all(count: int, samples: int, contenders: Sequence[str]) -> dict[tup
     folder = Path(tempfile.mkdtemp())
     for axis, array in zip("xyz", inputs(Problem(PREFIX + KINDS[0], count)), strict=True):
         np.save(folder / f"{axis}.npy", array)
-    own = [name for name in contenders if name.startswith("livegrad")]
-    peers = [name for name in contenders if name not in own]
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for names in (own, peers):
+    ours = [name for name in contenders if name.startswith("livegrad")]
+    peers = [name for name in contenders if name not in ours]
+    results: dict[tuple[str, str], dict[str, Any]] = {}
+    for names in (ours, peers):
         lanes = [[(name, k) for k in KINDS if k.startswith(variant)] for name in names for variant in VARIANTS]
         with ThreadPoolExecutor(max(1, len(lanes))) as pool:
             for part in pool.map(lambda lane: measure_lane(lane, folder, samples), lanes):
-                found |= part
-    return found
+                results |= part
+    return results
 
 
-def summary(own: dict[str, Any]) -> str:
+def summary(times: dict[str, Any]) -> str:
     """Best time / first call / from code on disk."""
-    if "reason" in own:
-        return own["reason"][:60]
-    disk = f" / {min(own['from_disk']) * 1e3:.1f} ms" if "from_disk" in own else ""
-    wrong = "" if own["right"] else " WRONG"
-    return f"{min(own['samples']) * 1e3:.3f} ms / {own['first']:.2f} s{disk}{wrong}"
+    if "reason" in times:
+        return times["reason"][:60]
+    disk = f" / {min(times['from_disk']) * 1e3:.1f} ms" if "from_disk" in times else ""
+    wrong = "" if times["right"] else " WRONG"
+    return f"{min(times['samples']) * 1e3:.3f} ms / {times['first']:.2f} s{disk}{wrong}"
 
 
-def table(found: dict[tuple[str, str], dict[str, Any]], contenders: Sequence[str]) -> str:
+def table(results: dict[tuple[str, str], dict[str, Any]], contenders: Sequence[str]) -> str:
     lines = ["best / first call / first call from code on disk", f"{'':<30}" + "".join(f"{n:>30}" for n in contenders)]
     for kind in KINDS:
-        lines.append(f"{kind:<30}" + "".join(summary(found[name, kind]).rjust(30) for name in contenders))
+        lines.append(f"{kind:<30}" + "".join(summary(results[name, kind]).rjust(30) for name in contenders))
     return "\n".join(lines)
 
 
@@ -308,7 +308,7 @@ def build(contender: str, problem: Problem) -> Run:
 
 
 class Part:
-    """Results on the device, which are copied to the host only when somebody looks at them."""
+    """Results on the device, which are copied to the host on demand."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         self.results = results
@@ -335,16 +335,16 @@ def main() -> None:
         return
     contenders = tuple(sys.argv[2:]) or CONTENDERS
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 26
-    found = measure_all(count, SAMPLES, contenders)
-    print(table(found, contenders))
-    print(f"wrote benchmarks/results/{write_json(found, count).name}")
+    results = measure_all(count, SAMPLES, contenders)
+    print(table(results, contenders))
+    print(f"wrote benchmarks/results/{write_json(results, count).name}")
 
 
-def write_json(found: dict[tuple[str, str], dict[str, Any]], count: int) -> Path:
+def write_json(results: dict[tuple[str, str], dict[str, Any]], count: int) -> Path:
     """Writes `results/<date>T<time>-engine-sdf.json`, with raw samples."""
     rows = {}
     for kind in KINDS:
-        seconds = {PEERS.get(name, name): _times(own) for (name, k), own in found.items() if k == kind}
+        seconds = {PEERS.get(name, name): _times(times) for (name, k), times in results.items() if k == kind}
         title = f"{kind.replace('_', ' ')} of the distance function, {count:,} points on a GPU"
         rows[PREFIX + kind] = {
             "title": title, "size": count, "calls": 1, "work": count / 1e6, "unit": "Mpoints/s",
@@ -354,24 +354,24 @@ def write_json(found: dict[tuple[str, str], dict[str, Any]], count: int) -> Path
     return write_record("engine-sdf", describe({}), rows, command=command, title=title)
 
 
-def _times(own: dict[str, Any]) -> dict[str, Any]:
-    if "reason" in own:
-        return {"reason": own["reason"]}
-    if not own["right"]:
+def _times(times: dict[str, Any]) -> dict[str, Any]:
+    if "reason" in times:
+        return {"reason": times["reason"]}
+    if not times["right"]:
         return {"reason": "its result is wrong"}
-    rest = {name: own[name] for name in ("first", "from_disk", "samples") if name in own}
-    return {"best": min(own["samples"]), "median": float(np.median(own["samples"])), **rest}
+    rest = {name: times[name] for name in ("first", "from_disk", "samples") if name in times}
+    return {"best": min(times["samples"]), "median": float(np.median(times["samples"])), **rest}
 
 
 def _required(kind: str, seconds: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Speed, the first result beside the peers' first, and the first from code on disk."""
-    measured = {name: own for name, own in seconds.items() if "best" in own}
-    mine, peers = measured.get("livegrad"), [own for name, own in measured.items() if name in PEERS.values()]
+    measured = {name: times for name, times in seconds.items() if "best" in times}
+    mine, peers = measured.get("livegrad"), [times for name, times in measured.items() if name in PEERS.values()]
     speed, sooner, disk = (f"required: {told}" for told in REQUIRED)
     if mine is None or len(peers) < len(PEERS):
         yield from (f"{told}: not measured" for told in (speed, sooner, disk))
         return
-    ratios = [min(own[name] for own in peers) / mine[name] for name in ("median", "first")]
+    ratios = [min(times[name] for times in peers) / mine[name] for name in ("median", "first")]
     for told, ratio, least in zip((speed, sooner), ratios, (1.0, 3.0), strict=True):
         yield f"{told}: {'met' if ratio >= least else 'MISSED'} ({ratio:.2f} ×)"
     seconds_from_disk = min(mine["from_disk"])

@@ -1,4 +1,4 @@
-"""What the gradients of the distance functions must be: reverse mode written out for NumPy, in float64.
+"""Expected gradients of the distance functions: handwritten reverse mode in NumPy, in float64.
 
 Independent of livegrad's differentiation; the rules are those of the fourteen operations in `sdf`."""
 
@@ -39,10 +39,10 @@ def gradients(
     by_parameter = np.zeros(len(task.parameters))
     for start in range(0, count, BLOCK):
         block = slice(start, start + BLOCK)
-        own = [axis[block].astype(np.float64) for axis in points]
-        # In a box, the root of zero has an infinite slope, which the choice around it leaves out.
+        block_points = [axis[block].astype(np.float64) for axis in points]
+        # Inside a box, the square root of zero has an infinite derivative, which the select around it discards.
         with np.errstate(divide="ignore", invalid="ignore"):
-            value[block], coordinates, parameters = _of_block(task, own, operations)
+            value[block], coordinates, parameters = _of_block(task, block_points, operations)
         for whole, part in zip(by_point, coordinates, strict=True):
             whole[block] = part
         by_parameter += parameters
@@ -63,16 +63,16 @@ def _of_block(
             values.append(operations[instruction.op](*(values[i] for i in instruction.operands)))
     cotangents: list[Any] = [0.0] * len(values)
     cotangents[-1] = np.ones_like(points[0])
-    for place in reversed(range(len(values))):
-        instruction = task.instructions[place]
+    for position in reversed(range(len(values))):
+        instruction = task.instructions[position]
         if instruction.op in sdf.LEAVES:
             continue
-        given = [values[i] for i in instruction.operands]
+        operands = [values[i] for i in instruction.operands]
         for operand, part in zip(
-            instruction.operands, RULES[instruction.op](cotangents[place], values[place], *given), strict=True
+            instruction.operands, RULES[instruction.op](cotangents[position], values[position], *operands), strict=True
         ):
             if task.instructions[operand].op != "literal":
                 cotangents[operand] = cotangents[operand] + part
-    found = {(i.op, int(i.value)): c for i, c in zip(task.instructions, cotangents, strict=True) if i.op in leaves}
-    parameters = [np.sum(found[("parameter", number)]) for number in range(len(task.parameters))]
-    return values[-1], [found[("input", axis)] for axis in range(3)], np.array(parameters)
+    by_leaf = {(i.op, int(i.value)): c for i, c in zip(task.instructions, cotangents, strict=True) if i.op in leaves}
+    parameters = [np.sum(by_leaf[("parameter", index)]) for index in range(len(task.parameters))]
+    return values[-1], [by_leaf[("input", axis)] for axis in range(3)], np.array(parameters)

@@ -62,13 +62,13 @@ extern "C" __global__ void add(const __grid_constant__ Arguments a)
 
 
 def kernel_call(symbol: str) -> Callable[..., None]:
-    """The same on a GPU, as another library would do it: a kernel that is launched on the stream that is captured."""
+    """The same on a GPU, like another library: launches a kernel on the captured stream."""
 
     def call(stream: int, x: Any, gain: Any, result: Any) -> None:
-        addresses = [own.__cuda_array_interface__["data"][0] for own in (x, result)]
-        words = np.array([*addresses, 0, np.prod(x.shape)], np.int64)
-        words[2:3].view(np.float64)[0] = gain
-        pointers = np.array([words.ctypes.data], np.uint64)
+        addresses = [array.__cuda_array_interface__["data"][0] for array in (x, result)]
+        slots = np.array([*addresses, 0, np.prod(x.shape)], np.int64)
+        slots[2:3].view(np.float64)[0] = gain
+        pointers = np.array([slots.ctypes.data], np.uint64)
         function = load_function(_KERNELS, "soak", symbol)
         check(driver_module.driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, pointers.ctypes.data, 0))
 
@@ -79,13 +79,13 @@ CALLS = {"cpu": [scale, add], "cuda": [kernel_call("scale"), kernel_call("add")]
 
 
 def calls_of(engine: Engine) -> list[Callable[..., None]]:
-    """Library calls that know the engine's memory."""
+    """Library calls on the engine's memory."""
     return CALLS[engine.executor.name]
 
 
 @dataclass
 class Described:
-    """One block of the description: what it is, which body it has, its numbers, and what feeds its other inputs."""
+    """One block of the description: its kind, its body, its numbers, and the sources of its other inputs."""
 
     kind: str  # mix, loop, gate, call, pair (of writers of one append buffer), loss
     body: int = 0
@@ -104,12 +104,12 @@ class DescribedGraph:
 # --- from a description to an engine -------------------------------------------------------------------------------
 
 
-def make_blocks(engine: Engine, name: str, own: Described) -> dict[str, Any]:
-    """The blocks that a described one stands for, by what they are to others."""
-    if own.kind == "call":
-        made = engine.add(captured_block(calls_of(engine)[own.body], outputs={"result": "same(0)"}, name=name))
-        return {"in": made, "out": made["result"], "inner": made}
-    if own.kind == "pair":
+def make_blocks(engine: Engine, name: str, described: Described) -> dict[str, Any]:
+    """Creates the blocks of a described block, by role."""
+    if described.kind == "call":
+        added = engine.add(captured_block(calls_of(engine)[described.body], outputs={"result": "same(0)"}, name=name))
+        return {"in": added, "out": added["result"], "inner": added}
+    if described.kind == "pair":
         writers = [
             engine.add(append_block(lambda x, limit=0.0: (x > limit, x), capacity=6, name=f"{name}_above")),
             engine.add(append_block(lambda x, limit=0.0: (x < limit, -x), capacity=6, name=f"{name}_below")),
@@ -118,41 +118,45 @@ def make_blocks(engine: Engine, name: str, own: Described) -> dict[str, Any]:
         for writer, pin in zip(writers, ("above", "below"), strict=True):
             engine.connect(writer["values"], pool[pin])
         return {"in": writers, "out": pool["values"], "inner": writers[0]}
-    if own.kind == "loss":
-        made = engine.add(block(lambda x, gain=1.0: lg.sum(x * x) * gain, name=name, inputs={"x": ROW}))
-        slope = engine.add(lg.grad(of=made, by=[made["x"], made["gain"]], name=f"{name}_slope"))
-        return {"in": made, "out": slope["x"], "inner": made, "also": slope}
-    inner = block(BODIES[own.kind][own.body], name=name if own.kind == "mix" else "inner", inputs={"x": ROW, "y": ROW})
-    if own.kind == "mix":
+    if described.kind == "loss":
+        added = engine.add(block(lambda x, gain=1.0: lg.sum(x * x) * gain, name=name, inputs={"x": ROW}))
+        slope = engine.add(lg.grad(of=added, by=[added["x"], added["gain"]], name=f"{name}_slope"))
+        return {"in": added, "out": slope["x"], "inner": added, "also": slope}
+    inner = block(
+        BODIES[described.kind][described.body],
+        name=name if described.kind == "mix" else "inner",
+        inputs={"x": ROW, "y": ROW},
+    )
+    if described.kind == "mix":
         engine.add(inner)
         return {"in": inner, "out": inner["result"], "inner": inner}
     body = Composite("body")
     body.graph.add(inner)
     for pin in (inner["x"], inner["y"], inner["result"]):
         body.expose(pin)
-    region = For(name, body, {"x": "result"}) if own.kind == "loop" else If(name, body)
+    region = For(name, body, {"x": "result"}) if described.kind == "loop" else If(name, body)
     engine.add(region)
     return {"in": region, "out": region["result"], "inner": inner}
 
 
-def set_number(engine: Engine, made: dict[str, Any], pin: str, value: Any) -> None:
-    inner = made["inner"]
-    target = made["in"] if pin in ("count", "condition") else inner
+def set_number(engine: Engine, blocks: dict[str, Any], pin: str, value: Any) -> None:
+    inner = blocks["inner"]
+    target = blocks["in"] if pin in ("count", "condition") else inner
     engine.graph_of(target).set(target[pin], value)
 
 
 def feed(
-    engine: Engine, made: dict[str, dict[str, Any]], states: dict[str, Any], name: str, pin: str, what: Any
+    engine: Engine, blocks: dict[str, dict[str, Any]], states: dict[str, Any], name: str, pin: str, what: Any
 ) -> None:
     """Connects, sets or binds one input."""
-    target = made[name]["in"]
-    for own in target if isinstance(target, list) else [target]:
+    target = blocks[name]["in"]
+    for each in target if isinstance(target, list) else [target]:
         if isinstance(what, ExternalBuffer):
-            engine.bind(own[pin], what)
+            engine.bind(each[pin], what)
         elif isinstance(what, np.ndarray):
-            engine.set(own[pin], what)
+            engine.set(each[pin], what)
         else:
-            engine.connect(states[what] if what in states else made[what]["out"], own[pin])
+            engine.connect(states[what] if what in states else blocks[what]["out"], each[pin])
 
 
 def realise(
@@ -162,12 +166,12 @@ def realise(
     engine = Engine(backend, reuse_memory=reuse_memory)
     engine.set_feature("animation_time", description.time)
     states = {name: engine.add(State(name, values[name])) for name in description.states}
-    made = {name: make_blocks(engine, name, own) for name, own in description.blocks.items()}
-    for name, own in description.blocks.items():
-        for pin, value in own.numbers.items():
-            set_number(engine, made[name], pin, value)
-        for pin, what in own.feeds.items():
-            feed(engine, made, states, name, pin, what)
+    blocks = {name: make_blocks(engine, name, described) for name, described in description.blocks.items()}
+    for name, described in description.blocks.items():
+        for pin, value in described.numbers.items():
+            set_number(engine, blocks[name], pin, value)
+        for pin, what in described.feeds.items():
+            feed(engine, blocks, states, name, pin, what)
     for name, following in description.states.items():
-        engine.connect(made[following]["out"], states[name]["next"])
-    return engine, made, states
+        engine.connect(blocks[following]["out"], states[name]["next"])
+    return engine, blocks, states

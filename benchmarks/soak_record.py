@@ -18,17 +18,17 @@ from benchmarks.record import write_record
 
 
 def start(seed: int, options: argparse.Namespace) -> subprocess.Popen[str]:
-    given = {
+    arguments = {
         "frames": options.frames // options.engines, "seed": seed, "backend": options.backend, "every": options.every,
         "seconds": options.seconds,
     }  # fmt: skip
     soak = [sys.executable, "-X", "faulthandler", "-m", "benchmarks.engine_soak"]
-    command = [*soak, *(f"--{name}={value}" for name, value in given.items())]
+    command = [*soak, *(f"--{name}={value}" for name, value in arguments.items())]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def record_of(seed: int, process: subprocess.Popen[str]) -> dict[str, Any] | None:
-    """The record that an engine ends with; None, with what it said, if it ended otherwise."""
+    """The final record of an engine; None, after printing its output, if it failed."""
     output, _ = process.communicate()
     lines = output.strip().splitlines()
     if process.returncode == 0 and lines and lines[-1].startswith("{"):
@@ -48,11 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     running = {seed: start(seed, options) for seed in range(options.engines)}
-    found = {seed: record_of(seed, process) for seed, process in running.items()}
-    records = [own for own in found.values() if own is not None]
+    results = {seed: record_of(seed, process) for seed, process in running.items()}
+    records = [record for record in results.values() if record is not None]
     command = f"python -m benchmarks.soak_record --backend {options.backend} --engines {options.engines}"
     path = write_record(f"soak-{options.backend}", machine.describe({}), {}, command=command, soak=records)
-    frames, compared = (sum(own[name] for own in records) for name in ("frames", "compared"))
+    frames, compared = (sum(record[name] for record in records) for name in ("frames", "compared"))
     print(f"{frames:,} frames, {compared:,} buffers equal; wrote benchmarks/results/{path.name}")
     return 0 if len(records) == options.engines else 1
 

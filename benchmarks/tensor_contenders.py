@@ -36,12 +36,12 @@ def build(problem: Problem) -> Run:
 
 
 def build_first(problem: Problem) -> Run:
-    """Each run traces and compiles the program anew, with nothing in a cache, neither in memory nor on disk.
+    """Each run traces and compiles the program with empty caches, in memory and on disk.
 
-    Emptying the caches is no part of a first call: for no contender is it timed."""
+    Emptying the caches is not part of a first call, and is not timed for any contender."""
     tensors = [lg.asarray(array) for array in inputs(problem)]
     set_default_cache(ObjectCache(CacheSettings(None)))
-    (lg.ones(3).execute() + 1.0).execute()  # the runtime itself is no part of a first call
+    (lg.ones(3).execute() + 1.0).execute()  # starting the runtime is not part of a first call
 
     def forget() -> None:
         forget_kernels()

@@ -21,15 +21,15 @@ def rows(quick: bool) -> list[Benchmark]:
         ("training_step_32", "training_step", "training step of three layers, batch 32", 32, DIFFERENTIATORS),
         ("training_step", "training_step", f"training step of three layers, batch {large}", large, DIFFERENTIATORS),
     ]
-    made = [Benchmark(name, title, Problem(kind, size), names) for name, kind, title, size, names in programs]
+    benchmarks = [Benchmark(name, title, Problem(kind, size), names) for name, kind, title, size, names in programs]
     firsts = [("first_chain", "chain", 8), ("first_attention_gradient", "attention gradient", 64)]
     firsts.append(("first_training_step", "training step", 32))
-    made += [
+    benchmarks += [
         Benchmark(name, f"first call of the {title}", Problem(name, size), ("livegrad", *COMPILERS))
         for name, title, size in firsts
     ]
     length, additions = (1_000, 10_000) if quick else (10_000, 1_000_000)
-    made += [
+    benchmarks += [
         Benchmark("build", f"building a chain of {length:,} additions", Problem("build", length), ("livegrad",)),
         Benchmark(
             "long_chain", f"a chain of {additions:,} additions, built, computed and freed",
@@ -40,4 +40,4 @@ def rows(quick: bool) -> list[Benchmark]:
             ("livegrad", *COMPILERS), calls=500,
         ),
     ]  # fmt: skip
-    return made
+    return benchmarks

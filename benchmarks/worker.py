@@ -1,4 +1,4 @@
-"""The parent's end of a peer's worker process: starts it, asks it for samples, and reports why it cannot give any."""
+"""The parent's side of a peer's worker process: starts it, requests samples, and reports why there are none."""
 
 import json
 import os

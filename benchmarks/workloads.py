@@ -1,4 +1,4 @@
-"""Tensor programs that every library runs: written once, against the few functions that a `Library` gives them.
+"""Tensor programs that every library runs: written once, against the interface of a `Library`.
 
 `inputs` makes the arrays, `expected` the results in float64 with NumPy, where gradients are written by hand."""
 
@@ -16,7 +16,7 @@ RATE = 0.01
 
 @dataclass(frozen=True)
 class Library:
-    """What a program needs of a library. Arrays have NumPy's operators."""
+    """The functions of a library that programs use. Arrays have NumPy's operators."""
 
     exp: Callable[[Any], Any]
     sin: Callable[[Any], Any]
@@ -65,11 +65,11 @@ def attention_gradient(lib: Library, q: Any, k: Any, v: Any) -> Any:
 def training_step(lib: Library, x: Any, y: Any, *parameters: Any) -> Any:
     """One step of gradient descent on a network of three layers: the new parameters."""
 
-    def loss(*given: Any) -> Any:
+    def loss(*weights: Any) -> Any:
         hidden = x
-        for index in range(0, len(given), 2):
-            hidden = hidden @ given[index] + given[index + 1]
-            if index + 2 < len(given):
+        for index in range(0, len(weights), 2):
+            hidden = hidden @ weights[index] + weights[index + 1]
+            if index + 2 < len(weights):
                 hidden = lib.relu(hidden)
         difference = hidden - y
         return lib.total(difference * difference, None) / (y.shape[0] * y.shape[1])
@@ -88,7 +88,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "training_step": training_step,
 }
 FIRST = tuple(f"first_{name}" for name in PROGRAMS)
-GRAPHS = ("build", "long_chain", "small_call")  # what a graph costs besides the arithmetic
+GRAPHS = ("build", "long_chain", "small_call")  # costs of a graph besides its arithmetic
 KINDS = (*PROGRAMS, *FIRST, *GRAPHS)
 
 
@@ -134,17 +134,17 @@ NUMPY = Library(
 
 def expected(kind: str, arrays: tuple[Array, ...]) -> Any:
     """The result in float64."""
-    given = [array.astype(np.float64) for array in arrays]
+    inputs = [array.astype(np.float64) for array in arrays]
     kind = kind.removeprefix("first_")
     if kind in ("build", "small_call"):
-        return given[0] * given[1] + given[0] if kind == "small_call" else given[0]
+        return inputs[0] * inputs[1] + inputs[0] if kind == "small_call" else inputs[0]
     if kind == "long_chain":
-        return given[0]  # the second array is added and taken away in turns
+        return inputs[0]  # the second array is added and taken away in turns
     if kind == "attention_gradient":
-        return _attention_gradient(*given)
+        return _attention_gradient(*inputs)
     if kind == "training_step":
-        return _training_step(*given)
-    return PROGRAMS[kind](NUMPY, *given)
+        return _training_step(*inputs)
+    return PROGRAMS[kind](NUMPY, *inputs)
 
 
 def _attention_gradient(q: Array, k: Array, v: Array) -> tuple[Array, ...]:

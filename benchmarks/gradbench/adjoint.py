@@ -1,4 +1,4 @@
-"""The gradient of GradBench's gmm derived by hand and written in livegrad's IR: what differentiation is measured by."""
+"""The gradient of GradBench's gmm, derived by hand in livegrad's IR: the baseline for differentiation."""
 
 from benchmarks.gradbench.inputs import arrays
 from benchmarks.gradbench.ir_arrays import log_sum_exp, shape_of, spread, swap, total, triangular
@@ -17,7 +17,7 @@ def gmm_adjoint(x: Node, alpha: Node, mu: Node, q: Node, below: Node) -> tuple[N
     centred = spread(swap(x), (k, d, n), 1, 2) - spread(mu, (k, d, n), 0, 1)
     moved = ops.matmul(factor, centred)
     beta = spread(alpha + total(q, 1), (k, n), 0) - total(moved * moved, 1) * 0.5
-    # How far each component is responsible for each observation.
+    # The responsibility of each component for each observation.
     share = ops.exp(beta - spread(log_sum_exp(beta), (k, n), 1))
     whole = total(share, 1)
     by_alpha = whole - ops.exp(alpha - spread(log_sum_exp(alpha), (k,))) * float(n)
@@ -26,20 +26,20 @@ def gmm_adjoint(x: Node, alpha: Node, mu: Node, q: Node, below: Node) -> tuple[N
     by_factor = ops.matmul(by_moved, swap(centred)) - factor
     row, column = places_below(k, d)
     batch = ops.index_along((k, d * (d - 1) // 2), 0)
-    own = [ops.index_along((k, d), axis) for axis in range(2)]
-    by_q = spread(whole, (k, d), 0) + ops.lookup(by_factor, own[0], own[1], own[1]) * ops.exp(q)
+    indices = [ops.index_along((k, d), axis) for axis in range(2)]
+    by_q = spread(whole, (k, d), 0) + ops.lookup(by_factor, indices[0], indices[1], indices[1]) * ops.exp(q)
     return by_alpha, by_mu, by_q, ops.lookup(by_factor, batch, row, column)
 
 
 def places_below(k: int, d: int) -> tuple[Node, Node]:
-    """The row and column of each number below the diagonal, which are counted column by column."""
+    """The row and column of each element below the diagonal, in column-major order."""
     length = d * (d - 1) // 2
-    place = ops.index_along((k, length), 1)
-    # From the end, columns begin at 0, 1, 3, 6 …: the triangular numbers, which a square root turns round.
-    behind = cast(length - 1 - place, type=f64)
+    position = ops.index_along((k, length), 1)
+    # From the end, columns start at the triangular numbers 0, 1, 3, 6 …, which a square root inverts.
+    behind = cast(length - 1 - position, type=f64)
     from_last = cast(ops.floor((ops.sqrt(behind * 8.0 + 1.0) - 1.0) * 0.5), type=i64)
     column = d - 2 - from_last
-    row = place - column * (2 * d - 1 - column) // 2 + column + 1
+    row = position - column * (2 * d - 1 - column) // 2 + column + 1
     return row, column
 
 

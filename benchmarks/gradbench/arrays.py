@@ -1,4 +1,4 @@
-"""What the programs ask of an array library: NumPy here, JAX and PyTorch in `peers`.
+"""The array-library interface of the programs: NumPy here, JAX and PyTorch in `peers`.
 
 A library that has these names can run every program in `programs`."""
 
@@ -37,7 +37,7 @@ class Arrays(Protocol):
 
 
 class NumpyArrays:
-    """NumPy, on real and on complex numbers: a step along the imaginary axis gives derivatives without rounding."""
+    """NumPy on real and complex numbers: a complex step gives derivatives without cancellation."""
 
     exp, log, sqrt, sin, cos = np.exp, np.log, np.sqrt, np.sin, np.cos
     where: Any = staticmethod(np.where)
@@ -51,7 +51,7 @@ class NumpyArrays:
     zeros_like: Any = staticmethod(np.zeros_like)
 
     def swap(self, x: Any) -> Any:
-        """The last two axes exchanged."""
+        """Swaps the last two axes."""
         return np.swapaxes(x, -1, -2)
 
     def fixed(self, x: Any) -> Any:
@@ -69,7 +69,7 @@ class NumpyArrays:
         return start
 
     def gradient(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Differences of fourth order: these nest within a step along the imaginary axis."""
+        """Fourth-order differences, which can be nested in a complex step."""
 
         def at(x: Any) -> Any:
             step = 1e-3

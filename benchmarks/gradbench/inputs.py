@@ -1,4 +1,4 @@
-"""Inputs by GradBench's description of each evaluation, made by our own generator: the same in every process.
+"""Inputs as GradBench describes them, from our own generator: the same in every process.
 
 `arrays(name, size)` gives the arguments of a program; what `size` counts is said beside each generator."""
 
@@ -20,9 +20,9 @@ def hello(size: int, random: np.random.Generator) -> tuple[Any, ...]:
 
 def llsq(size: int, random: np.random.Generator) -> tuple[Any, ...]:
     """`size` places, 128 coefficients: the powers of each place, and the sign that is fitted."""
-    places = -1 + np.arange(size) * 2 / (size - 1)
-    powers = np.cumprod(np.concatenate([np.ones((size, 1)), np.repeat(places[:, None], 127, 1)], 1), 1)
-    return random.uniform(size=128), powers, np.sign(places)
+    points = -1 + np.arange(size) * 2 / (size - 1)
+    powers = np.cumprod(np.concatenate([np.ones((size, 1)), np.repeat(points[:, None], 127, 1)], 1), 1)
+    return random.uniform(size=128), powers, np.sign(points)
 
 
 def lse(size: int, random: np.random.Generator) -> tuple[Any, ...]:

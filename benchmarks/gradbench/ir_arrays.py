@@ -12,7 +12,7 @@ from livegrad.ir.types import shape_of as sizes_of
 
 
 def shape_of(type: Any) -> tuple[int, ...]:
-    """A shape of which all sizes are known."""
+    """A shape without symbolic sizes."""
     return tuple(size for size in sizes_of(type) if isinstance(size, int))
 
 
@@ -25,7 +25,7 @@ def total(x: Node, *axes: int, kind: str = "sum") -> Node:
 
 
 def scalar(x: Node) -> Node:
-    """The one number of a tensor without dimensions."""
+    """The element of a tensor of rank 0."""
     return ops.lookup(x)
 
 
@@ -97,7 +97,7 @@ def triangular(q: Node, below: Node) -> Node:
 def gmm(x: Node, alpha: Node, mu: Node, q: Node, below: Node) -> Node:
     (n, d), (k,) = shape_of(x.type), shape_of(alpha.type)
     factor = triangular(q, below)
-    # Observations come last: they are many, and lie side by side in memory.
+    # Observations are the last axis, because they are many and contiguous in memory.
     centred = spread(swap(x), (k, d, n), 1, 2) - spread(mu, (k, d, n), 0, 1)
     moved = ops.matmul(factor, centred)
     beta = spread(alpha + total(q, 1), (k, n), 0) - total(moved * moved, 1) * 0.5
@@ -113,11 +113,11 @@ def kmeans(points: Node, centroids: Node) -> Node:
 
 def ht(theta: Node, relatives: Node, inverses: Node, vertices: Node, weights: Node, points: Node) -> Node:
     (n, _), bones = shape_of(points.type), 1 + FINGERS * JOINTS
-    own = ops.matmul(relatives, euler_rotations(finger_angles(theta)))
-    level = part(own, 0, 1)
+    local_transforms = ops.matmul(relatives, euler_rotations(finger_angles(theta)))
+    level = part(local_transforms, 0, 1)
     absolute = [level]
     for joint in range(JOINTS):
-        level = ops.matmul(level, part(own, 1 + joint * FINGERS, 1 + (joint + 1) * FINGERS))
+        level = ops.matmul(level, part(local_transforms, 1 + joint * FINGERS, 1 + (joint + 1) * FINGERS))
         absolute.append(level)
     transforms = ops.matmul(ops.concatenate(*absolute, axis=0), inverses)
     held = ops.reshape(

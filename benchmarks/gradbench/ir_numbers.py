@@ -121,9 +121,9 @@ def det(matrix: Node) -> Node:
         if len(columns) == 1:
             return entry[row][columns[0]]
         result: Node | None = None
-        for place, column in enumerate(columns):
-            term = entry[row][column] * minor(row + 1, columns[:place] + columns[place + 1 :])
-            result = term if result is None else (result - term if place % 2 else result + term)
+        for index, column in enumerate(columns):
+            term = entry[row][column] * minor(row + 1, columns[:index] + columns[index + 1 :])
+            result = term if result is None else (result - term if index % 2 else result + term)
         assert result is not None
         return result
 

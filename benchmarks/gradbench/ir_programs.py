@@ -1,4 +1,4 @@
-"""GradBench's functions in livegrad's IR: for each the function, its derivative, and how arguments are handed over."""
+"""GradBench's functions in livegrad's IR: each function, its derivative, and its argument conversion."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ class Task:
     arguments: tuple[Any, ...]
 
 
-def types_of(given: Sequence[Any]) -> list[Tensor]:
-    return [Tensor(f64, value.shape) for value in given]
+def types_of(inputs: Sequence[Any]) -> list[Tensor]:
+    return [Tensor(f64, value.shape) for value in inputs]
 
 
 # --- derivatives -----------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def newton_of(function: Function) -> Function:
 
 
 def column_of(function: Function) -> Function:
-    """How the result moves with the first argument: (arguments, a direction) → a column of the Jacobian."""
+    """The jvp with respect to the first argument: (arguments, a direction) → a column of the Jacobian."""
     types = function.parameter_types
     by_first = trace(lambda x, *others: ops.call(x, *map(ops.detach, others), function=function), *types)
 
@@ -72,38 +72,38 @@ def column_of(function: Function) -> Function:
 BA_TYPES = (Vector(f64, 11), Vector(f64, 3), f64, Vector(f64, 2))
 
 
-def over_observations(each: Function, given: Sequence[Any]) -> Function:
+def over_observations(each: Function, inputs: Sequence[Any]) -> Function:
     def mapped(*arguments: Node) -> tuple[Node, ...]:
         value = ops.make_map(each, *arguments)
         return tuple(ops.get(value, index=index) for index in range(len(each.results)))
 
-    return trace(mapped, *types_of(given))
+    return trace(mapped, *types_of(inputs))
 
 
 def ba_rows(*arguments: Node) -> tuple[Node, ...]:
     """The gradients of both components of the error by camera, point and weight."""
     function = trace(reprojection, *BA_TYPES)
-    found: list[Node] = []
+    gradients: list[Node] = []
     for one, other in ((1.0, 0.0), (0.0, 1.0)):
         pulled = ops.bwd_diff(*arguments, number(one), number(other), function=function)
-        found += [ops.get(pulled, index=index) for index in range(3)]
-    return tuple(found)
+        gradients += [ops.get(pulled, index=index) for index in range(3)]
+    return tuple(gradients)
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
 def of_arrays(name: str, size: int, program: Callable[..., Node], objective: Callable[..., Node] | None = None) -> Task:
-    given = arrays(name, size)
-    primal = trace(program, *types_of(given))
-    differentiated = primal if objective is None else trace(objective, *types_of(given))
-    return Task(primal, gradient_of(differentiated, PROGRAMS[name].active), given)
+    inputs = arrays(name, size)
+    primal = trace(program, *types_of(inputs))
+    differentiated = primal if objective is None else trace(objective, *types_of(inputs))
+    return Task(primal, gradient_of(differentiated, PROGRAMS[name].active), inputs)
 
 
 def of_numbers(name: str, size: int, program: Callable[..., Node]) -> Task:
-    given = tuple(float(value) for value in arrays(name, size)[0])
-    primal = trace(program, *[f64] * len(given))
-    return Task(primal, gradient_of(primal, range(len(given))), given)
+    inputs = tuple(float(value) for value in arrays(name, size)[0])
+    primal = trace(program, *[f64] * len(inputs))
+    return Task(primal, gradient_of(primal, range(len(inputs))), inputs)
 
 
 def make_kmeans(size: int) -> Task:
@@ -112,22 +112,22 @@ def make_kmeans(size: int) -> Task:
 
 
 def make_ba(size: int) -> Task:
-    given = arrays("ba", size)
+    inputs = arrays("ba", size)
     error, rows = trace(reprojection, *BA_TYPES), trace(ba_rows, *BA_TYPES)
-    return Task(over_observations(error, given), over_observations(rows, given), given)
+    return Task(over_observations(error, inputs), over_observations(rows, inputs), inputs)
 
 
 def make_ht(size: int) -> Task:
-    given = arrays("ht", size)
-    primal = trace(ht, *types_of(given))
-    columns = batch(column_of(primal), [None] * len(given) + [0], size=len(given[0]))
-    return Task(primal, columns, given)
+    inputs = arrays("ht", size)
+    primal = trace(ht, *types_of(inputs))
+    columns = batch(column_of(primal), [None] * len(inputs) + [0], size=len(inputs[0]))
+    return Task(primal, columns, inputs)
 
 
 def make_det(size: int) -> Task:
-    given = arrays("det", size)
+    inputs = arrays("det", size)
     primal = trace(det, Matrix(f64, size, size))
-    return Task(primal, gradient_of(primal, (0,)), given)
+    return Task(primal, gradient_of(primal, (0,)), inputs)
 
 
 TASKS: dict[str, Callable[[int], Task]] = {

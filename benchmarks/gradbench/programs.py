@@ -1,4 +1,4 @@
-"""GradBench's functions, written for any array library (see `arrays`), and what is differentiated of each."""
+"""GradBench's functions for any array library (see `arrays`), and how each is differentiated."""
 
 import itertools
 import math
@@ -58,7 +58,7 @@ def ode_last(xp: Arrays, x: Any) -> Any:
 
 
 def triangle_places(d: int) -> tuple[Any, Any]:
-    """For each place of a matrix the index of its number among q, then l (column by column), and whether it has one."""
+    """For each matrix element, its index in q followed by l (in column-major order), and whether it has one."""
     index, has = np.zeros((d, d), np.int64), np.zeros((d, d), bool)
     following = itertools.count(d)
     for column in range(d):
@@ -78,8 +78,8 @@ def gmm_constant(n: int, d: int, k: int) -> float:
 def gmm(xp: Arrays, x: Any, alpha: Any, mu: Any, q: Any, l: Any) -> Any:  # noqa: E741 - GradBench's name
     (n, d), k = x.shape, len(alpha)
     index, has = triangle_places(d)
-    given = xp.concatenate([xp.exp(q), l], 1)
-    factor = xp.where(xp.array(has), given[:, index], xp.zeros_like(q)[0, 0])
+    entries = xp.concatenate([xp.exp(q), l], 1)
+    factor = xp.where(xp.array(has), entries[:, index], xp.zeros_like(q)[0, 0])
     moved = factor @ (xp.swap(x)[None] - mu[:, :, None])
     beta = (alpha + xp.sum(q, 1))[:, None] - xp.sum(moved * moved, 1) / 2
     likelihood = xp.sum(log_sum_exp(xp, beta, 0)) - n * log_sum_exp(xp, alpha, 0)
@@ -107,13 +107,13 @@ def kmeans(xp: Arrays, points: Any, centroids: Any) -> Any:
 
 
 def ht(xp: Arrays, theta: Any, relatives: Any, inverses: Any, vertices: Any, weights: Any, points: Any) -> Any:
-    """Bones turned by theta, vertices moved with them, and how far they then are from the observed points."""
+    """Rotates bones by theta, moves the vertices with them, and returns their offsets from the observed points."""
     angles = finger_angles(xp, theta)
-    own = xp.array(relatives) @ euler_rotations(xp, angles)
-    absolute = [own[:1]]
-    level = own[:1]
+    local_transforms = xp.array(relatives) @ euler_rotations(xp, angles)
+    absolute = [local_transforms[:1]]
+    level = local_transforms[:1]
     for joint in range(JOINTS):
-        level = level @ own[1 + joint * FINGERS : 1 + (joint + 1) * FINGERS]
+        level = level @ local_transforms[1 + joint * FINGERS : 1 + (joint + 1) * FINGERS]
         absolute.append(level)
     transforms = xp.concatenate(absolute) @ xp.array(inverses)
     count, bones = weights.shape
@@ -224,16 +224,16 @@ def argmin(xp: Arrays, function: Callable[[Any], Any], start: Any) -> Any:
 
 def permutations(size: int) -> tuple[Any, Any]:
     """Every permutation, and its sign."""
-    places = np.array(list(itertools.permutations(range(size))))
-    swaps = [sum(a > b for i, a in enumerate(row) for b in row[i + 1 :]) for row in places.tolist()]
-    return places, np.where(np.array(swaps) % 2, -1.0, 1.0)
+    columns = np.array(list(itertools.permutations(range(size))))
+    swaps = [sum(a > b for i, a in enumerate(row) for b in row[i + 1 :]) for row in columns.tolist()]
+    return columns, np.where(np.array(swaps) % 2, -1.0, 1.0)
 
 
 def det(xp: Arrays, matrix: Any) -> Any:
     """All products at once: array libraries have no recursion, and GradBench allows this form for them."""
     size = matrix.shape[0]
-    places, signs = permutations(size)
-    return xp.sum(xp.array(signs) * xp.product(matrix[np.arange(size), places], 1))
+    columns, signs = permutations(size)
+    return xp.sum(xp.array(signs) * xp.product(matrix[np.arange(size), columns], 1))
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,8 @@ def bounce(xp: Any, loop: Any, spheres: Any, state: Any) -> Any:
     """Each ray goes to the nearest sphere and is reflected; one that meets none sees the sky."""
     origin, ray, light, throughput = state
 
-    def nearer(k: Any, found: Any) -> Any:
-        nearest, centre, bright = found
+    def nearer(k: Any, closest: Any) -> Any:
+        nearest, centre, bright = closest
         offset = origin - spheres[k, :3][:, None]
         half = xp.sum(offset * ray, axis=0)
         root = half * half - xp.sum(offset * offset, axis=0) + spheres[k, 3] ** 2

@@ -182,28 +182,28 @@ def unsorted(n: int) -> tuple[Array, ...]:
     return (normal(n),)
 
 
-def compare_with_partner(xp: Any, x: Any, places: Any, block: Any, distance: Any) -> Any:
+def compare_with_partner(xp: Any, x: Any, positions: Any, block: Any, distance: Any) -> Any:
     """One layer of the network: each element meets the one `distance` away; blocks alternate in direction."""
-    other = x[places ^ distance]
-    keeps_smaller = ((places & distance) == 0) == ((places & block) == 0)
+    other = x[positions ^ distance]
+    keeps_smaller = ((positions & distance) == 0) == ((positions & block) == 0)
     return xp.where(keeps_smaller, xp.minimum(x, other), xp.maximum(x, other))
 
 
 def sorting_network_numpy(x: Array) -> Array:
-    places, levels = np.arange(len(x)), len(x).bit_length() - 1
+    positions, levels = np.arange(len(x)), len(x).bit_length() - 1
     for level in range(levels):
         for layer in range(level, -1, -1):
-            x = compare_with_partner(np, x, places, 2 << level, 1 << layer)
+            x = compare_with_partner(np, x, positions, 2 << level, 1 << layer)
     return x
 
 
 def sorting_network_livegrad(x: Any) -> Any:
-    places, levels = lg.arange(x.shape[0]), x.shape[0].bit_length() - 1
+    positions, levels = lg.arange(x.shape[0]), x.shape[0].bit_length() - 1
     one = lg.asarray(1)
 
     def merge(level: Any, x: Any) -> Any:
         def layer(k: Any, x: Any) -> Any:
-            return compare_with_partner(lg, x, places, (one + 1) << level, one << (level - k))
+            return compare_with_partner(lg, x, positions, (one + 1) << level, one << (level - k))
 
         return lg.fori_loop(0, level + 1, layer, x)
 
@@ -211,11 +211,11 @@ def sorting_network_livegrad(x: Any) -> Any:
 
 
 def sorting_network_jax(x: Any) -> Any:
-    places, levels = jnp.arange(x.shape[0]), x.shape[0].bit_length() - 1
+    positions, levels = jnp.arange(x.shape[0]), x.shape[0].bit_length() - 1
 
     def merge(level: Any, x: Any) -> Any:
         def layer(k: Any, x: Any) -> Any:
-            return compare_with_partner(jnp, x, places, 2 << level, 1 << (level - k))
+            return compare_with_partner(jnp, x, positions, 2 << level, 1 << (level - k))
 
         return lax.fori_loop(0, level + 1, layer, x)
 

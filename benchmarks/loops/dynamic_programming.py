@@ -42,14 +42,14 @@ def edit_distance_livegrad(s: Any, t: Any) -> Any:
 
 
 def edit_distance_jax(s: Any, t: Any) -> Any:
-    places = jnp.arange(t.shape[0] + 1)
+    positions = jnp.arange(t.shape[0] + 1)
 
-    def row(before: Any, given: Any) -> Any:
-        i, letter = given
+    def row(before: Any, step: Any) -> Any:
+        i, letter = step
         after = jnp.minimum(before[1:] + 1, before[:-1] + (letter != t))
-        return lax.cummin(jnp.concatenate([i[None], after]) - places) + places, None
+        return lax.cummin(jnp.concatenate([i[None], after]) - positions) + positions, None
 
-    return lax.scan(row, places, (jnp.arange(1, s.shape[0] + 1), s))[0]
+    return lax.scan(row, positions, (jnp.arange(1, s.shape[0] + 1), s))[0]
 
 
 def edit_distance_numba(s: Array, t: Array) -> Array:
@@ -141,8 +141,8 @@ def knapsack_livegrad(weights: Any, values: Any, best: Any) -> Any:
 def knapsack_jax(weights: Any, values: Any, best: Any) -> Any:
     capacities = jnp.arange(best.shape[0])
 
-    def thing(best: Any, given: Any) -> Any:
-        weight, value = given
+    def thing(best: Any, item: Any) -> Any:
+        weight, value = item
         taken = jnp.where(capacities >= weight, jnp.roll(best, weight) + value, 0.0)
         return jnp.maximum(best, taken), None
 

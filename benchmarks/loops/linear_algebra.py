@@ -40,12 +40,12 @@ def lu_livegrad(a: Any) -> Any:
 
 def lu_jax(a: Any) -> Any:
     n = a.shape[0]
-    places = jnp.arange(n)
+    positions = jnp.arange(n)
 
     def eliminate(k: Any, a: Any) -> Any:
-        factors = jnp.where(places > k, a[:, k] / a[k, k], 0.0)
-        a = a - jnp.outer(factors, jnp.where(places > k, a[k], 0.0))
-        return a.at[:, k].set(jnp.where(places > k, factors, a[:, k]))
+        factors = jnp.where(positions > k, a[:, k] / a[k, k], 0.0)
+        a = a - jnp.outer(factors, jnp.where(positions > k, a[k], 0.0))
+        return a.at[:, k].set(jnp.where(positions > k, factors, a[:, k]))
 
     return lax.fori_loop(0, n - 1, eliminate, a)
 

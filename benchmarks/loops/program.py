@@ -17,7 +17,7 @@ PEERS = ("jax", "numba", "numba_parallel", "numpy")
 
 
 class Library:
-    """A module that is imported when it is first used: each process has only the library that it measures."""
+    """A lazily imported module, so that each process only loads the library that it measures."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -50,10 +50,10 @@ class Program:
     numba: Callable[..., Any]
     jax: Callable[..., Any]
     parallel: bool = False
-    interpreted: bool = False  # NumPy's port loops over elements in Python: too slow to take part
+    interpreted: bool = False  # NumPy's port loops over elements in Python, which is too slow to measure
     differing: float = 0.0  # the share of elements that rounding may change altogether, as in chaotic orbits
     tolerance: float = 1e-9
-    today: tuple[int, int, int] | None = None  # what is measured while one call of `sizes` takes livegrad minutes
+    today: tuple[int, int, int] | None = None  # smaller sizes, while one call of `sizes` takes livegrad minutes
 
     @property
     def kind(self) -> str:

@@ -213,9 +213,9 @@ def crc_inputs(n: int) -> tuple[Array, ...]:
 
 
 def crc_numpy(table: Array, data: Array) -> Array:
-    crc, words = 0xFFFFFFFF, table.tolist()
+    crc, entries = 0xFFFFFFFF, table.tolist()
     for byte in data.tolist():
-        crc = words[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+        crc = entries[(crc ^ byte) & 0xFF] ^ (crc >> 8)
     return np.array([crc ^ 0xFFFFFFFF], np.uint32)
 
 

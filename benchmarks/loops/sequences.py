@@ -170,12 +170,12 @@ def viterbi_numba(moves: Array, seen: Array) -> Array:
     origin, path = np.zeros((n, states), np.int64), np.zeros(n, np.int64)
     for t in range(1, n):
         for j in range(states):
-            best, place = score[0] + moves[0, j], 0
+            best, state = score[0] + moves[0, j], 0
             for i in range(1, states):
                 value = score[i] + moves[i, j]
                 if value > best:
-                    best, place = value, i
-            origin[t, j] = place
+                    best, state = value, i
+            origin[t, j] = state
             after[j] = best + seen[t, j]
         score, after = after, score
     path[n - 1] = np.argmax(score)

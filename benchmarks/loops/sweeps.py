@@ -46,16 +46,16 @@ def gauss_seidel_livegrad(u: Any) -> Any:
 
 
 def gauss_seidel_jax(u: Any) -> Any:
-    def row(above: Any, given: Any) -> Any:
-        own, below = given
-        rest = above[1:-1] + below[1:-1] + own[2:]
+    def row(above: Any, rows: Any) -> Any:
+        current, below = rows
+        rest = above[1:-1] + below[1:-1] + current[2:]
 
         def point(left: Any, rest: Any) -> Any:
             value = 0.25 * (left + rest)
             return value, value
 
-        own = own.at[1:-1].set(lax.scan(point, own[0], rest)[1])
-        return own, own
+        current = current.at[1:-1].set(lax.scan(point, current[0], rest)[1])
+        return current, current
 
     def sweep(_: Any, u: Any) -> Any:
         return u.at[1:-1].set(lax.scan(row, u[0], (u[1:-1], u[2:]))[1])

@@ -14,11 +14,11 @@ from benchmarks.gradbench.inputs import arrays
 from benchmarks.gradbench.programs import PROGRAMS, Program
 from benchmarks.problems import Problem, Run, gradbench_name, inputs, parameters, program
 
-WITH_LOOPS = ("particle", "saddle")  # JAX has no reverse mode through loops whose length is found as they run
+WITH_LOOPS = ("particle", "saddle")  # JAX has no reverse mode through loops of dynamic length
 
 
 class JaxArrays:
-    """What the programs ask for, in JAX."""
+    """The array interface of the programs, in JAX."""
 
     exp, log, sqrt, sin, cos = map(staticmethod, (jnp.exp, jnp.log, jnp.sqrt, jnp.sin, jnp.cos))
     where, array, sum, max, min, product, stack, concatenate, zeros_like = map(
@@ -47,31 +47,31 @@ XP = JaxArrays()
 def derivative(task: Program) -> Callable[..., Any]:
     """(arguments) → everything that a derivative run returns."""
 
-    def function(*given: Any) -> Any:
-        return task.differentiated(XP, *given)
+    def function(*arguments: Any) -> Any:
+        return task.differentiated(XP, *arguments)
 
-    def by_active(given: tuple[Any, ...]) -> tuple[Callable[..., Any], list[Any]]:
+    def by_active(arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], list[Any]]:
         def partial(*values: Any) -> Any:
-            return function(*(values[task.active.index(i)] if i in task.active else v for i, v in enumerate(given)))
+            return function(*(values[task.active.index(i)] if i in task.active else v for i, v in enumerate(arguments)))
 
-        return partial, [given[index] for index in task.active]
+        return partial, [arguments[index] for index in task.active]
 
     def newton(points: Any, centroids: Any) -> Any:
         first, second = jax.jvp(jax.grad(lambda c: function(points, c)), [centroids], [jnp.ones_like(centroids)])
         return (first / second,)
 
-    def rows(*given: Any) -> Any:
-        partial, values = by_active(given)
+    def rows(*arguments: Any) -> Any:
+        partial, values = by_active(arguments)
         errors, pull = jax.vjp(partial, *values)
         one, none = jnp.ones_like(errors[0]), jnp.zeros_like(errors[0])
         return (*pull((one, none)), *pull((none, one)))
 
-    def columns(*given: Any) -> Any:
-        partial, (theta,) = by_active(given)
+    def columns(*arguments: Any) -> Any:
+        partial, (theta,) = by_active(arguments)
         return (jax.vmap(lambda move: jax.jvp(partial, [theta], [move])[1])(jnp.eye(len(theta))),)
 
-    def gradient(*given: Any) -> Any:
-        partial, values = by_active(given)
+    def gradient(*arguments: Any) -> Any:
+        partial, values = by_active(arguments)
         how = jax.jacfwd if task.name in WITH_LOOPS else jax.grad
         return how(partial, tuple(range(len(values))))(*values)
 
@@ -82,13 +82,13 @@ def build_gradbench(problem: Problem) -> Run:
     jax.config.update("jax_enable_x64", True)
     name, is_primal = gradbench_name(problem)
     task = PROGRAMS[name]
-    given = [jnp.asarray(value) for value in arrays(name, problem.size)]
+    arguments = [jnp.asarray(value) for value in arrays(name, problem.size)]
     jitted = jax.jit((lambda *values: task.primal(XP, *values)) if is_primal else derivative(task))
-    return lambda: jax.block_until_ready(jitted(*given))
+    return lambda: jax.block_until_ready(jitted(*arguments))
 
 
 def distance_of(task: sdf.Program, operations: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
-    """The distance, with roots kept away from zero: else each point within a box has the gradient NaN in JAX."""
+    """The distance, with square roots kept away from zero; else each point inside a box has the gradient NaN in JAX."""
     safe = operations | {"sqrt": lambda x: jnp.sqrt(jnp.maximum(x, 1e-24))}
     return lambda x, y, z, p: sdf.evaluate(task, (x, y, z), p, safe)
 
@@ -96,17 +96,17 @@ def distance_of(task: sdf.Program, operations: dict[str, Callable[..., Any]]) ->
 def value_and_gradients(distance: Callable[..., Any]) -> Callable[..., Any]:
     """The value, by each point's coordinates, and by parameters, summed over all points."""
 
-    def both(*given: Any) -> Any:
-        value, pull = jax.vjp(distance, *given)
+    def both(*arguments: Any) -> Any:
+        value, pull = jax.vjp(distance, *arguments)
         return value, *pull(jnp.ones_like(value))
 
     return both
 
 
 def build_sdf_gradient(problem: Problem, operations: dict[str, Callable[..., Any]]) -> Run:
-    given = [jnp.asarray(array) for array in (*inputs(problem), parameters(problem))]
+    arguments = [jnp.asarray(array) for array in (*inputs(problem), parameters(problem))]
     jitted = jax.jit(value_and_gradients(distance_of(program(problem), operations)))
-    return lambda: jax.block_until_ready(jitted(*given))
+    return lambda: jax.block_until_ready(jitted(*arguments))
 
 
 def build_first_gradient(problem: Problem, operations: dict[str, Callable[..., Any]]) -> Run:

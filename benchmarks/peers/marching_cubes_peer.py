@@ -1,4 +1,4 @@
-"""Marching cubes of scikit-image over a grid that NumPy fills: what most people mesh an implicit part with."""
+"""Marching cubes of scikit-image over a grid that NumPy fills: the usual way to mesh an implicit part."""
 # pyright: reportMissingImports=false
 
 from typing import Any

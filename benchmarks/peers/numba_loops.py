@@ -14,8 +14,8 @@ from benchmarks.problems import Problem, Run, inputs
 def compiled(function: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
     """The port with Numba's own `prange`, which is `range` where it is not parallel."""
     assert isinstance(function, FunctionType)
-    own = FunctionType(function.__code__, function.__globals__ | {"prange": numba.prange}, function.__name__)
-    return numba.njit(parallel=parallel, fastmath=True)(own)
+    port = FunctionType(function.__code__, function.__globals__ | {"prange": numba.prange}, function.__name__)
+    return numba.njit(parallel=parallel, fastmath=True)(port)
 
 
 def build_with(parallel: bool) -> Callable[[Problem], Run]:

@@ -1,4 +1,4 @@
-"""The `sdf` package of Michael Fogleman: blocks that a distance rules out are skipped, the others are marched through.
+"""The `sdf` package of Michael Fogleman: it skips blocks that the distance excludes, and marches through the others.
 
 It is not on the package index (an `sdf` there is another one); measured where it is installed from its repository."""
 

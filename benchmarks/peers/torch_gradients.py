@@ -17,7 +17,7 @@ WITH_LOOPS = ("particle", "saddle")  # torch.func does not follow Python's contr
 
 
 class TorchArrays:
-    """What the programs ask for, in PyTorch."""
+    """The array interface of the programs, in PyTorch."""
 
     exp, log, sqrt, sin, cos, zeros_like = map(
         staticmethod, (torch.exp, torch.log, torch.sqrt, torch.sin, torch.cos, torch.zeros_like)
@@ -62,8 +62,8 @@ class TorchArrays:
     def gradient(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def at(x: Any) -> Any:
             with torch.enable_grad():
-                own = x if x.requires_grad else x.detach().requires_grad_()
-                return torch.autograd.grad(function(own), own, create_graph=True)[0]
+                leaf = x if x.requires_grad else x.detach().requires_grad_()
+                return torch.autograd.grad(function(leaf), leaf, create_graph=True)[0]
 
         return at
 
@@ -78,35 +78,35 @@ def derivative(task: Program) -> Callable[..., Any]:
     """(arguments) → everything that a derivative run returns."""
     func = torch.func
 
-    def by_active(given: tuple[Any, ...]) -> tuple[Callable[..., Any], list[Any]]:
+    def by_active(arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], list[Any]]:
         def partial(*values: Any) -> Any:
-            supply = [values[task.active.index(i)] if i in task.active else v for i, v in enumerate(given)]
+            supply = [values[task.active.index(i)] if i in task.active else v for i, v in enumerate(arguments)]
             return task.differentiated(XP, *supply)
 
-        return partial, [given[index] for index in task.active]
+        return partial, [arguments[index] for index in task.active]
 
     def newton(points: Any, centroids: Any) -> Any:
         gradient = func.grad(lambda c: task.primal(XP, points, c))
         first, second = func.jvp(gradient, (centroids,), (torch.ones_like(centroids),))
         return (first / second,)
 
-    def rows(*given: Any) -> Any:
-        partial, values = by_active(given)
+    def rows(*arguments: Any) -> Any:
+        partial, values = by_active(arguments)
         errors, pull = func.vjp(partial, *values)
         one, none = torch.ones_like(errors[0]), torch.zeros_like(errors[0])
         return (*pull((one, none)), *pull((none, one)))
 
-    def columns(*given: Any) -> Any:
-        partial, (theta,) = by_active(given)
+    def columns(*arguments: Any) -> Any:
+        partial, (theta,) = by_active(arguments)
         moves = torch.eye(len(theta), dtype=theta.dtype)
         return (func.vmap(lambda move: func.jvp(partial, (theta,), (move,))[1])(moves),)
 
-    def gradient(*given: Any) -> Any:
-        partial, values = by_active(given)
+    def gradient(*arguments: Any) -> Any:
+        partial, values = by_active(arguments)
         if task.name in WITH_LOOPS:
             with torch.enable_grad():
-                own = [value.detach().requires_grad_() for value in values]
-                return torch.autograd.grad(partial(*own), own)
+                leaves = [value.detach().requires_grad_() for value in values]
+                return torch.autograd.grad(partial(*leaves), leaves)
         return func.grad(partial, tuple(range(len(values))))(*values)
 
     return {"newton": newton, "rows": rows, "columns": columns, "gradient": gradient}[task.derivative]
@@ -115,22 +115,22 @@ def derivative(task: Program) -> Callable[..., Any]:
 def build_gradbench(problem: Problem) -> Run:
     name, is_primal = gradbench_name(problem)
     task = PROGRAMS[name]
-    given = [torch.from_numpy(value) for value in arrays(name, problem.size)]
+    arguments = [torch.from_numpy(value) for value in arrays(name, problem.size)]
     if is_primal:
-        return lambda: task.primal(XP, *given)
+        return lambda: task.primal(XP, *arguments)
     run = derivative(task)
-    return lambda: run(*given)
+    return lambda: run(*arguments)
 
 
 def value_and_gradients(distance: Callable[..., Any], points: Sequence[Any], values: Any) -> Run:
     """The value, by each point's coordinates, and by parameters, summed over all points."""
-    own = [tensor.detach().requires_grad_() for tensor in (*points, values)]
-    ones = torch.ones_like(own[0])
+    leaves = [tensor.detach().requires_grad_() for tensor in (*points, values)]
+    ones = torch.ones_like(leaves[0])
 
     def run() -> Any:
         with torch.enable_grad():
-            value = distance(*own)
-            return value.detach(), *torch.autograd.grad(value, own, ones)
+            value = distance(*leaves)
+            return value.detach(), *torch.autograd.grad(value, leaves, ones)
 
     return run
 

@@ -45,11 +45,11 @@ def compiled(kind: str) -> Callable[..., Any]:
     if kind.removeprefix("first_") not in ("attention_gradient", "training_step"):
         return torch.compile(lambda *arrays: program(LIBRARY, *arrays))
     library = workloads.Library(**{**LIBRARY.__dict__, "gradient": lambda f, count: gradient(torch.compile(f), count)})
-    made: dict[str, Any] = {}
+    cache: dict[str, Any] = {}
 
     def kept(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-        # The inner function is new at each call, and would be compiled at each call: the first one is kept.
-        return made.setdefault("derived", library.gradient(function, count))
+        # The inner function is new in each call and would be recompiled each time, so the first one is cached.
+        return cache.setdefault("derived", library.gradient(function, count))
 
     whole = workloads.Library(**{**LIBRARY.__dict__, "gradient": kept})
     return lambda *arrays: program(whole, *arrays)

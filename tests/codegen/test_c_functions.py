@@ -7,13 +7,13 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.codegen.c import CUDA, OPENCL, function_source, kernel_source
-from livegrad.codegen.c.identifiers import identifier
 from livegrad.diagnostics import CompileError
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.expression import add_expression
 from livegrad.implicit.nodes.node_types import ARITHMETIC
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import TriangleMesh
+from livegrad.implicit.nodes.to_ir import to_function
 from livegrad.ir.types import Tensor, Vector, f16, f32, f64, i8, i32, i64, u64
 from livegrad.runtime.cuda.nvrtc import compile_source, reason_for_no_compiler
 from tests.implicit.gradient_graphs import with_gradient
@@ -54,7 +54,6 @@ def test_what_an_assembly_gives_for_cuda_compiles() -> None:
     for number, text in enumerate(texts):
         # An unused device function is parsed and checked, and leaves nothing behind.
         assert compile_source(text, "sm_90", f"text{number}").startswith(b"\x7fELF")
-    assert "FunctionGradient" not in texts[0]
 
 
 def test_both_dialects_write_the_same_lines() -> None:
@@ -66,27 +65,7 @@ def test_both_dialects_write_the_same_lines() -> None:
 
 def test_a_method_of_assemblies_gives_cuda_text() -> None:
     made = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
-    assert made.to_cuda("ball").startswith("__device__ inline float ball(float3 p0)")
-
-
-@DIALECTS
-def test_a_function_may_have_any_name(dialect: Any) -> None:
-    """Names of the language, of the kernel around it and of values would hide what the text needs."""
-    words = ("v0", "p0", "i", "value", "evaluate", "float3", "make_float3", "sinf", "class", "template", "__x")
-    for number, name in enumerate(words):
-        # Functions of one meaning are one function, whatever they are called: each has a number of its own.
-        inner = lg.ir.trace(lambda x, number=number: x * (5000.0 + number), f32, name=name)
-        outer = lg.ir.trace(lambda x, inner=inner: ops.call(x, function=inner) + x, f32)
-        text = kernel_source(outer, (True,), dialect).text
-        assert f"float {identifier(name)}(float p0)" in text
-        assert identifier(name) != name
-
-
-@DIALECTS
-def test_vectors_of_any_width_are_structs_where_the_language_has_none(dialect: Any) -> None:
-    text = function_source(lg.ir.trace(lambda x: x + x, Vector(f32, 5)), dialect)
-    assert "typedef struct { float r0; float r1; float r2; float r3; float r4; } lg_tuple0;" in text
-    assert "(p0.r4 + p0.r4)" in text
+    assert made.to_cuda("ball") == function_source(to_function(made, "ball"), CUDA)
 
 
 @DIALECTS

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from livegrad.codegen.llvm.vector_math import MATH_FUNCTIONS, math_function_name, math_functions
 from livegrad.codegen.llvm.vector_math.accuracy import ACCURACY, accuracy_page, accuracy_table
 from livegrad.runtime.cpu.native.llvm_jit import host_target
+from tests.codegen.llvm_instructions import calls
 
 Array = NDArray[Any]
 
@@ -329,30 +330,42 @@ def test_cpu_without_fused_multiply_add_gives_the_same_bits(function: str, eleme
     assert_same_bits(plain, evaluate(function, element, arguments, lanes=8))
 
 
-# The text
+# The functions that are defined
+
+
+def library(*requests: tuple[str, str, int], avx512: bool = False) -> str:
+    """A module with these functions, which have an attribute of their caller."""
+    text = math_functions(requests, avx512)
+    return "\n".join([text.definitions, *sorted(text.declarations), 'attributes #1 = { "of-the-caller" }'])
 
 
 def test_shared_helper_is_defined_once() -> None:
-    text = math_functions([("sin", "f32", 8), ("sin", "f32", 16), ("sin", "f32", 8)])
-    assert text.definitions.count("define internal fastcc { float, i32 } @lg_large_angles_for_sin_f32x1(") == 1
-    assert text.definitions.count("@lg_sin_f32x8(") == 1
+    module = library(("sin", "f32", 8), ("sin", "f32", 16), ("sin", "f32", 8))  # LLVM refuses a second definition
+    defined = [function.name for function in llvm.parse_assembly(module).functions if not function.is_declaration]
+    assert sorted(defined) == [
+        *(f"lg_large_angles_for_sin_f32x{lanes}" for lanes in (1, 16, 8)),
+        *(f"lg_sin_f32x{lanes}" for lanes in (16, 8)),
+    ]
 
 
 def test_declarations_are_kept_apart_from_definitions() -> None:
     text = math_functions([("exp", "f32", 8)])
-    assert text.declarations == {"declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)"}
-    assert "declare" not in text.definitions
+    (declared,) = llvm.parse_assembly("\n".join(text.declarations)).functions
+    assert (declared.name, declared.is_declaration) == ("llvm.fma.v8f32", True)
+    llvm.parse_assembly(library(("exp", "f32", 8)))  # LLVM refuses a second declaration
 
 
 def test_instructions_of_avx_512_are_written_for_whole_registers_only() -> None:
-    assert "llvm.x86.avx512.mask.getexp.ps.512" in math_functions([("log", "f32", 32)], avx512=True).definitions
-    assert "x86" not in math_functions([("log", "f32", 8)], avx512=True).definitions
-    assert "x86" not in math_functions([("log", "f32", 32)]).definitions
+    assert calls(library(("log", "f32", 32), avx512=True), "llvm.x86.avx512.mask.getexp.ps.512")
+    assert not calls(library(("log", "f32", 8), avx512=True), "llvm.x86")
+    assert not calls(library(("log", "f32", 32)), "llvm.x86")
 
 
 def test_functions_are_outlined_and_take_their_attributes_from_the_caller() -> None:
-    text = math_functions([("exp", "f32", 1)])
-    assert "define internal fastcc float @lg_exp_f32x1(float %x) noinline nounwind #1 {" in text.definitions
+    (function,) = [f for f in llvm.parse_assembly(library(("exp", "f32", 1))).functions if not f.is_declaration]
+    attributes = b" ".join(function.attributes).split()
+    assert (function.name, function.linkage) == ("lg_exp_f32x1", llvm.Linkage.internal)
+    assert {b"noinline", b"nounwind", b'"of-the-caller"'} <= set(attributes)
 
 
 def test_unknown_function_is_refused_by_name() -> None:

@@ -7,46 +7,18 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.codegen.c.opencl import kernel_source, opencl_source
+from livegrad.codegen.c.opencl import opencl_source
 from livegrad.diagnostics import CompileError, KernelCheckError
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.node_types import ARITHMETIC, NODE_TYPES
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import BeamLattice, TriangleMesh
 from livegrad.implicit.nodes.to_ir import convert
-from livegrad.ir.types import Matrix, Scalar, Tensor, Vector, c64, f32, f64, i8, i32, i64, u16
+from livegrad.ir.types import Matrix, Scalar, Tensor, Vector, c64, f32, i8, i32, i64, u16
 from livegrad.runtime.opencl import compile_function
 from tests.implicit.test_node_types import ELEMENTWISE, FIXED, SHAPES, single_node
 
 V = Vector(f32, 3)
-
-
-def test_every_function_is_written_once_and_before_its_users() -> None:
-    inner = lg.ir.trace(lambda p: ops.length(p) * 210.0, V, name="size")  # equal to none with another name
-    outer = lg.ir.trace(lambda p: ops.call(p, function=inner) + ops.call(p * p, function=inner), V, name="both")
-    text = opencl_source(outer)
-    assert text.count("float size(float3 p0)") == 1
-    assert text.index("float size") < text.index("float both")
-    assert text.count("= size(") == 2
-
-
-def test_names_never_hide_what_opencl_has() -> None:
-    inner = lg.ir.trace(lambda x: x * 211.0, f32, name="mix")
-    text = opencl_source(lg.ir.trace(lambda x: ops.call(x, function=inner), f32, name="main"))
-    assert "float mix_(float p0)" in text
-    assert "float main_(float p0)" in text
-
-
-def test_functions_of_one_name_are_told_apart() -> None:
-    first, second = (lg.ir.trace(lambda x, k=k: x * k, f32, name="scaled") for k in (212.0, 213.0))
-    text = opencl_source(
-        lg.ir.trace(lambda x: ops.call(x, function=first) + ops.call(x, function=second), f32, name="sum")
-    )
-    assert "scaled_2(" in text
-
-
-def test_doubles_ask_for_their_extension() -> None:
-    assert opencl_source(lg.ir.trace(lambda x: x, f64)).startswith("#pragma OPENCL EXTENSION cl_khr_fp64")
 
 
 def test_what_opencl_has_not_is_refused_by_name() -> None:
@@ -56,12 +28,6 @@ def test_what_opencl_has_not_is_refused_by_name() -> None:
         opencl_source(lg.ir.trace(lambda x: x + x, Tensor(f32, (3,))))
     with pytest.raises(CompileError, match="`matmul` has no OpenCL C"):
         opencl_source(lg.ir.trace(lambda x: ops.matmul(x, x), Tensor(f32, (2, 2))))
-
-
-def test_kernels_guard_their_end() -> None:
-    text = kernel_source(lg.ir.trace(lambda p, r: ops.length(p) - r, V, f32), (True, False)).text
-    assert "if (i >= count) return;" in text
-    assert "a0[i * 3 + 2]" in text
 
 
 def run(function: lg.ir.Function, lifted: tuple[bool, ...], arguments: list[Any]) -> tuple[Any, Any]:

@@ -139,7 +139,8 @@ def test_summed_and_unsummed_results_of_a_map_are_one_kernel() -> None:
         value = make_map(both, x, k, summed=(True, False))
         return get(value, index=0), get(value, index=1)
 
-    assert str(plan_of(mapped, Tensor(f64, (1000,)), f64)).count("\n") == 1
+    plan = plan_of(mapped, Tensor(f64, (1000,)), f64)
+    assert (plan.kernels, len(plan.steps)) == (1, 1)
 
 
 def test_a_map_over_structs_is_one_kernel() -> None:

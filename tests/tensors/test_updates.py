@@ -214,7 +214,7 @@ def test_updates_at_computed_keys_under_jit_and_vmap() -> None:
     expected = [X.copy() for _ in range(3)]
     expected[0][3:5] *= 2.0
     np.maximum.at(expected[1], places, 0.5)
-    np.minimum.at(expected[2], (3, places), -0.5)
+    np.minimum.at(expected[2], (3, places), -0.5)  # pyright: ignore[reportArgumentType]
     for found, wanted in zip((windows, largest, smallest), expected, strict=True):
         np.testing.assert_array_equal(found.numpy(), wanted)
     batched = lg.vmap(lambda x, p: x.at[p].mul(3.0))(lg.asarray(X), lg.asarray(np.tile(places, (6, 1))))

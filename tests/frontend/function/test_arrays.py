@@ -144,6 +144,24 @@ def test_tuples_of_arrays():
     np.testing.assert_array_equal(x, random(3))
 
 
+def test_an_index_that_is_known_not_to_be_negative_is_used_as_it_is():
+    def selects(bounds: str, index: str) -> bool:
+        text = f"def f(a: lg.inout[LINE], k: int):\n    for i in range({bounds}):\n        a[{index}] = 1.0\n"
+        function = lg.function(lg.run_source(text, {"lg": lg, "LINE": LINE})["f"])
+        assert_like_python(function, random(4), 1)
+        (made,) = function._own.values()
+        return "select" in lg.ir.print_function(made.function)
+
+    assert not selects("n", "i")
+    assert not selects("1, n", "i - 1")
+    assert not selects("n - 1, -1, -1", "i")
+    assert not selects("n", "n - 1 - i")
+    assert not selects("n", "(i + k) % n")
+    assert selects("-n, n", "i")
+    assert selects("n", "i - 1")
+    assert selects("k, n", "i")
+
+
 # --- rows and slices --------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,37 +48,6 @@ def own_lines(text: KernelText) -> str:
     return text.text[text.text.index("typedef") :]
 
 
-def test_an_elementwise_kernel_is_one_loop_over_rows() -> None:
-    function = trace(lambda x: x * x + 1.0, Tensor(f32, (8,)))
-    (kernel,) = kernels(function)
-    assert (
-        own_lines(kernel)
-        == """\
-typedef int row_index;
-struct Arguments
-{
-    alignas(8) unsigned long long* status;
-    alignas(8) long long rows;
-    alignas(8) const float* read0;
-    alignas(8) float* output0;
-};
-static_assert(sizeof(Arguments) == 32, "a word for each argument");
-
-extern "C" __global__ void __launch_bounds__(256) kernel(const __grid_constant__ Arguments a)
-{
-    const row_index step = (row_index)gridDim.x * blockDim.x;
-    for (row_index row = ((row_index)blockIdx.x * blockDim.x + threadIdx.x); row < (row_index)a.rows; row += step) {
-        const row_index d0 = row;
-        const float v1 = a.read0[d0];
-        const float v2 = v1 * v1;
-        const float v3 = v2 + 0x1.0000000000000p+0f;
-        a.output0[d0] = v3;
-    }
-}
-"""
-    )
-
-
 def fold(shape: tuple[int, ...], axis: int, kind: str = "sum", element: Scalar = f32) -> Function:
     return trace(lambda x: ops.reduce(x, kind=kind, axes=(axis,)), Tensor(element, shape))
 
@@ -112,45 +83,13 @@ def test_blocks_share_a_row_only_with_memory_for_what_they_leave() -> None:
     assert (found.partial_bytes, found.counters) == (8 * 70 * blocks, 70)
 
 
-def test_a_row_reduction_is_folded_by_a_warp_and_stored_once() -> None:
-    (kernel,) = kernels(fold((4, 100), 1))
-    assert "lg_warp_fold(" in own_lines(kernel)
-    assert "if (threadIdx.x % 32 == 0) a.output0" in own_lines(kernel)
+def sum_of_long_tensors() -> Function:
+    return trace(lambda x, y: x + y, Tensor(f32, (1 << 20,)), Tensor(f32, (1 << 20,)))
 
 
-def test_threads_of_short_kernels_over_many_elements_read_ahead() -> None:
-    (kernel,) = kernels(trace(lambda x, y: x + y, Tensor(f32, (1 << 20,)), Tensor(f32, (1 << 20,))))
-    assert "float ahead0[4];" in own_lines(kernel)
-    assert own_lines(kernel).index("ahead1[k] = a.read1[d0];") < own_lines(kernel).index("= ahead0[k];")
-
-
-def test_sine_and_cosine_of_one_number_are_one_call() -> None:
-    (kernel,) = kernels(trace(lambda x: ops.sin(x) * ops.cos(x) + ops.cos(x + 1.0), Tensor(f32, (9,))))
-    text = own_lines(kernel)
-    assert (text.count("lg_sincos("), text.count("lg_cos("), text.count("lg_sin(")) == (1, 1, 0)
-
-
-def test_a_quotient_that_becomes_a_whole_number_is_rounded_by_the_standard() -> None:
-    (kernel,) = kernels(trace(lambda x, y: ops.floor(x / y) + y / x, Tensor(f32, (9,)), Tensor(f32, (9,))))
-    assert own_lines(kernel).count("lg_div(") == 1
-    assert "= v1 / v2;" in own_lines(kernel)
-
-
-@pytest.mark.parametrize(
-    ("function", "written"),
-    [
-        (lambda x: ops.max(x - 0.5, 0.0), "lg_max_or_nan("),
-        (lambda x: ops.max(x, 0.0), "?"),  # of -0 and 0 Python takes the first
-        (lambda x: ops.max(x, 0.5), "lg_max_or_nan("),
-        (lambda x: ops.min(x, 0.0), "lg_min_or_nan("),
-        (lambda x: ops.min(x, -0.0), "?"),
-        (lambda x: ops.max(constant(0.5, f32), x), "fmaxf("),
-        (lambda x: ops.max(x, x * 2.0), "?"),
-    ],
-)
-def test_a_choice_is_one_instruction_only_where_nan_and_zeros_allow_it(function: Any, written: str) -> None:
-    (kernel,) = kernels(map_over(trace(function, f32)))
-    assert written in own_lines(kernel).split("{")[-1]
+def over_points(*functions: Any) -> Function:
+    """Several functions of a number, at every point of an array."""
+    return map_over(trace(lambda x: tuple(function(x) for function in functions), f32))
 
 
 def choosing(*values: Any) -> Any:
@@ -161,19 +100,43 @@ def choosing(*values: Any) -> Any:
     return ops.sqrt(ops.abs(x)) + y
 
 
-def test_code_with_many_choices_is_written_quickly_and_again_for_nan_and_zero() -> None:
-    (kernel,) = kernels(map_over(trace(choosing, f32, f32)))
-    quick, exact = own_lines(kernel).split("if (!(fabsf(")
-    assert quick.count("lg_max_or_nan(") == 5
-    assert quick.count("?") == 0
-    assert exact.count("?") == 10
-    assert exact.count("lg_fresh(&a.read") == 2
+def choosing_before(last: Any) -> Function:
+    return map_over(trace(lambda x, y: last(choosing(x, y)), f32, f32))
 
 
-@pytest.mark.parametrize("last", [lambda x: ops.max(x, 0.0), lambda x: 1.0 / x + x, lambda x: ops.copysign(x, x) + x])
-def test_code_whose_results_are_often_zero_or_tell_zeros_apart_is_written_once(last: Any) -> None:
-    (kernel,) = kernels(map_over(trace(lambda x, y: last(choosing(x, y)), f32, f32)))
-    assert "if (!(fabsf(" not in own_lines(kernel)
+# Golden files: each `*.cu` is what a kernel has of its own, named by what it shows.
+GOLDEN = {
+    "an_elementwise_kernel_is_one_loop_over_rows": trace(lambda x: x * x + 1.0, Tensor(f32, (8,))),
+    "a_row_reduction_is_folded_by_a_warp_and_stored_once": fold((4, 100), 1),
+    "threads_of_short_kernels_over_many_elements_read_ahead": sum_of_long_tensors(),
+    "sine_and_cosine_of_one_number_are_one_call": trace(
+        lambda x: ops.sin(x) * ops.cos(x) + ops.cos(x + 1.0), Tensor(f32, (9,))
+    ),
+    "a_quotient_that_becomes_a_whole_number_is_rounded_by_the_standard": trace(
+        lambda x, y: ops.floor(x / y) + y / x, Tensor(f32, (9,)), Tensor(f32, (9,))
+    ),
+    "a_choice_is_one_instruction_where_nan_and_zeros_allow_it": over_points(
+        lambda x: ops.max(x - 0.5, 0.0),
+        lambda x: ops.max(x, 0.5),
+        lambda x: ops.min(x, 0.0),
+        lambda x: ops.max(constant(0.5, f32), x),
+    ),
+    "a_choice_is_a_comparison_where_nan_and_zeros_need_it": over_points(
+        lambda x: ops.max(x, 0.0),  # of -0 and 0 Python takes the first
+        lambda x: ops.min(x, -0.0),
+        lambda x: ops.max(x, x * 2.0),
+    ),
+    "code_with_many_choices_is_written_quickly_and_again_for_nan_and_zero": map_over(trace(choosing, f32, f32)),
+    "code_whose_result_is_often_zero_is_written_once": choosing_before(lambda x: ops.max(x, 0.0)),
+    "code_whose_quotient_tells_zeros_apart_is_written_once": choosing_before(lambda x: 1.0 / x + x),
+    "code_that_copies_a_sign_is_written_once": choosing_before(lambda x: ops.copysign(x, x) + x),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_kernels_have_the_expected_code(name: str, check_golden: Callable[[Path, str], None]) -> None:
+    (kernel,) = kernels(GOLDEN[name])
+    check_golden(Path(__file__).parent / f"{name}.cu", own_lines(kernel))
 
 
 @needs_nvrtc

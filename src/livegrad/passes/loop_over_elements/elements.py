@@ -14,6 +14,7 @@ from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Scalar, Tensor, i64
+from livegrad.ops.assignment import assign
 from livegrad.ops.comparison import bit_and, bit_not, bit_or, equal, greater, greater_equal, is_nan, less
 from livegrad.ops.control import check, make_for_loop
 from livegrad.ops.conversion import cast
@@ -35,6 +36,7 @@ from livegrad.ops.movement import (
 from livegrad.ops.reduction import arg_reduce, fold_start, reduce
 
 _MOST_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
+_PARTS, _SHORTEST_SPLIT = 8, 32  # how many results a long reduction has until its end
 _COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
 MOVEMENTS = frozenset({broadcast, concatenate, flip, pad, permute, reshape, slice_})
 Index = tuple[Node, ...]
@@ -49,7 +51,7 @@ class Read(NamedTuple):
 
     reader: Node
     tensor: Node
-    index: Index | None
+    place: Index | None
 
 
 def is_computed_by_element(node: Node) -> bool:
@@ -59,6 +61,17 @@ def is_computed_by_element(node: Node) -> bool:
     if node.op in (reduce, arg_reduce):
         return node.operands[0].type.element.name not in ("f16", "bf16")  # type: ignore[union-attr]
     return node.op.elementwise or node.op in MOVEMENTS or node.op in (iota, lookup, lookup_or, check)
+
+
+def reduces_rows(node: Node) -> bool:
+    """Whether a reduction keeps the last dimension, along which elements lie side by side."""
+    if node.op not in (reduce, arg_reduce) or not sizes(node):
+        return False
+    source = node.operands[0]
+    axes = node.attribute("axes") if node.op is reduce else (node.attribute("axis"),)
+    if node.op is arg_reduce and source.type.element.kind == "bool":  # type: ignore[union-attr]
+        return False
+    return bool(axes) and len(sizes(source)) - 1 not in axes
 
 
 def whole(number: int) -> Node:
@@ -253,7 +266,28 @@ class Elements:
         if not axes:
             return self.at(node, source, index)
         start = constant(fold_start(node.attribute("kind"), element), element)
+        if len(axes) == 1 and extents[0] >= _SHORTEST_SPLIT and element.kind == "float":
+            return self._reduced_in_parts(node, index, axes[0], start)
         return self._loops(extents, add_point, (start,))[0]
+
+    def _reduced_in_parts(self, node: Node, index: Index, axis: int, start: Node) -> Node:
+        """A long reduction with several results so far: an addition need not wait for the one before."""
+        source, extent = node.operands[0], sizes(node.operands[0])[axis]
+        combine = _COMBINE[node.attribute("kind")]
+
+        def value(position: Node) -> Node:
+            return self.at(node, source, _merged(index, (axis,), (position,)))
+
+        def add_points(inner: Index, totals: tuple[Node, ...]) -> tuple[Node, ...]:
+            return tuple([combine(t, value(shifted(inner[0], part, _PARTS))) for part, t in enumerate(totals)])
+
+        def add_rest(inner: Index, totals: tuple[Node, ...]) -> tuple[Node, ...]:
+            return (combine(totals[0], value(shifted(inner[0], extent - extent % _PARTS, 1))),)
+
+        totals = self._loops([extent // _PARTS], add_points, (start,) * _PARTS)
+        while len(totals) > 1:
+            totals = tuple([combine(a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)])
+        return self._loops([extent % _PARTS], add_rest, totals)[0]
 
     def _best(self, node: Node, index: Index, axis: int, extent: int) -> Node:
         """The first place of the greatest or least element; of NaNs the first."""
@@ -263,13 +297,38 @@ class Elements:
 
         def compare(inner: Index, best: tuple[Node, ...]) -> tuple[Node, ...]:
             value = self.at(node, source, _merged(index, (axis,), inner))
-            better = greater(value, best[0]) if largest else less(value, best[0])
-            if value.type.kind == "float":  # type: ignore[union-attr]
-                better = bit_or(better, bit_and(is_nan(value), bit_not(is_nan(best[0]))))
+            better = _is_better(value, best[0], largest)
             return select(better, value, best[0]), select(better, inner[0], best[1])
 
         first = self.at(node, source, _merged(index, (axis,), (whole(0),)))
         return self._loops([extent], compare, (first, whole(0)))[1]
+
+    def reduced_rows(self, node: Node, targets: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The tensors in memory after a reduction of leading dimensions: row by row, so that memory is read in order.
+
+        The first target gets the results so far; for the place of the greatest or least element, the second gets it.
+        """
+        source, kept = node.operands[0], sizes(node)
+        axes = node.attribute("axes") if node.op is reduce else (node.attribute("axis"),)
+        extents = [sizes(source)[axis] for axis in axes]
+        element: Scalar = source.type.element  # type: ignore[union-attr]
+
+        def begin(index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
+            if node.op is reduce:
+                return (assign(state[0], constant(fold_start(node.attribute("kind"), element), element), *index),)
+            first = self.at(node, source, _merged(index, axes, (whole(0),)))
+            return assign(state[0], first, *index), assign(state[1], whole(0), *index)
+
+        def add_point(place: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
+            inner, index = place[: len(axes)], place[len(axes) :]
+            value, before = self.at(node, source, _merged(index, axes, inner)), lookup(state[0], *index)
+            if node.op is reduce:
+                return (assign(state[0], _COMBINE[node.attribute("kind")](before, value), *index),)
+            better = _is_better(value, before, node.attribute("kind") == "argmax")
+            where = select(better, inner[0], lookup(state[1], *index))
+            return assign(state[0], select(better, value, before), *index), assign(state[1], where, *index)
+
+        return self._loops([*extents, *kept], add_point, self._loops(kept, begin, targets))
 
     def _loops(self, extents: Sequence[int], body: object, start: tuple[Node, ...]) -> tuple[Node, ...]:
         self._inside += 1
@@ -284,6 +343,14 @@ def _merged(index: Index, axes: Sequence[int], inner: Index) -> Index:
     kept, reduced = iter(index), dict(zip(axes, inner, strict=True))
     rank = len(index) + len(axes)
     return tuple([reduced[axis] if axis in reduced else next(kept) for axis in range(rank)])
+
+
+def _is_better(value: Node, best: Node, largest: bool) -> Node:
+    """Whether a value is the first that comes before all earlier ones; a NaN comes before everything."""
+    better = greater(value, best) if largest else less(value, best)
+    if value.type.kind == "float":  # type: ignore[union-attr]
+        better = bit_or(better, bit_and(is_nan(value), bit_not(is_nan(best))))
+    return better
 
 
 def _checked(place: Node, size: int, axis: int) -> Node:

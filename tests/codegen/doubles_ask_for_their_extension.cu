@@ -1,0 +1,4 @@
+__device__ inline double shifted(double p0)
+{
+    return (p0 + 215.0);
+}

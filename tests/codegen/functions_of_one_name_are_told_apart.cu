@@ -1,0 +1,16 @@
+__device__ inline float scaled(float p0)
+{
+    return (p0 * 213.0f);
+}
+
+__device__ inline float scaled_2(float p0)
+{
+    return (p0 * 212.0f);
+}
+
+__device__ inline float sum(float p0)
+{
+    const float v0 = scaled_2(p0);
+    const float v1 = scaled(p0);
+    return (v0 + v1);
+}

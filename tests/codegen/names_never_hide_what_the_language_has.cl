@@ -1,0 +1,103 @@
+#pragma OPENCL FP_CONTRACT OFF
+float main_(float p0)
+{
+    return (p0 * 5012.0f);
+}
+
+float mix_(float p0)
+{
+    return (p0 * 5011.0f);
+}
+
+float __x_(float p0)
+{
+    return (p0 * 5010.0f);
+}
+
+float template_(float p0)
+{
+    return (p0 * 5009.0f);
+}
+
+float class_(float p0)
+{
+    return (p0 * 5008.0f);
+}
+
+float sinf_(float p0)
+{
+    return (p0 * 5007.0f);
+}
+
+float make_float3_(float p0)
+{
+    return (p0 * 5006.0f);
+}
+
+float float3_(float p0)
+{
+    return (p0 * 5005.0f);
+}
+
+float evaluate_(float p0)
+{
+    return (p0 * 5004.0f);
+}
+
+float value_(float p0)
+{
+    return (p0 * 5003.0f);
+}
+
+float i_(float p0)
+{
+    return (p0 * 5002.0f);
+}
+
+float p0_(float p0)
+{
+    return (p0 * 5001.0f);
+}
+
+float v0_(float p0)
+{
+    return (p0 * 5000.0f);
+}
+
+float main__2(float p0)
+{
+    const float v0 = v0_(p0);
+    const float v1 = (p0 + v0);
+    const float v2 = p0_(v1);
+    const float v3 = (v1 + v2);
+    const float v4 = i_(v3);
+    const float v5 = (v3 + v4);
+    const float v6 = value_(v5);
+    const float v7 = (v5 + v6);
+    const float v8 = evaluate_(v7);
+    const float v9 = (v7 + v8);
+    const float v10 = float3_(v9);
+    const float v11 = (v9 + v10);
+    const float v12 = make_float3_(v11);
+    const float v13 = (v11 + v12);
+    const float v14 = sinf_(v13);
+    const float v15 = (v13 + v14);
+    const float v16 = class_(v15);
+    const float v17 = (v15 + v16);
+    const float v18 = template_(v17);
+    const float v19 = (v17 + v18);
+    const float v20 = __x_(v19);
+    const float v21 = (v19 + v20);
+    const float v22 = mix_(v21);
+    const float v23 = (v21 + v22);
+    const float v24 = main_(v23);
+    return (v23 + v24);
+}
+
+__kernel void evaluate(const long count, __global const float* a0, __global float* y0)
+{
+    const long i = get_global_id(0);
+    if (i >= count) return;
+    const float value = main__2(a0[i]);
+    y0[i] = value;
+}

@@ -1,0 +1,95 @@
+"""Golden files: each `*.cl` and `*.cu` is the OpenCL C or CUDA C of a function or of a kernel, named by what it shows.
+
+Equal functions are one object, under the name that was first: constants here are used nowhere else.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import livegrad as lg
+from livegrad import ops
+from livegrad.codegen.c import CUDA, OPENCL, function_source, kernel_source
+from livegrad.codegen.c.dialect import Dialect
+from livegrad.codegen.c.identifiers import identifier
+from livegrad.ir.types import Vector, f32, f64
+
+HERE = Path(__file__).parent
+V = Vector(f32, 3)
+SUFFIXES = {OPENCL: "cl", CUDA: "cu"}
+DIALECTS = pytest.mark.parametrize("dialect", SUFFIXES, ids=lambda dialect: dialect.name)
+# Names of the language, of the kernel around a function and of values would hide what its code needs.
+NAMES = (
+    "v0",
+    "p0",
+    "i",
+    "value",
+    "evaluate",
+    "float3",
+    "make_float3",
+    "sinf",
+    "class",
+    "template",
+    "__x",
+    "mix",
+    "main",
+)
+
+
+def calling_twice() -> lg.ir.Function:
+    inner = lg.ir.trace(lambda p: ops.length(p) * 210.0, V, name="size")
+    return lg.ir.trace(lambda p: ops.call(p, function=inner) + ops.call(p * p, function=inner), V, name="both")
+
+
+def calling_namesakes() -> lg.ir.Function:
+    first, second = (lg.ir.trace(lambda x, k=k: x * k, f32, name="scaled") for k in (212.0, 213.0))
+    return lg.ir.trace(lambda x: ops.call(x, function=first) + ops.call(x, function=second), f32, name="sum")
+
+
+def calling_any_names() -> lg.ir.Function:
+    inner = [lg.ir.trace(lambda x, k=k: x * (5000.0 + k), f32, name=name) for k, name in enumerate(NAMES)]
+
+    def outer(x: lg.ir.Node) -> lg.ir.Node:
+        for function in inner:
+            x = x + ops.call(x, function=function)
+        return x
+
+    return lg.ir.trace(outer, f32, name="main")
+
+
+FUNCTIONS: dict[str, Callable[[], lg.ir.Function]] = {
+    "a_function_is_written_once_and_before_its_users": calling_twice,
+    "functions_of_one_name_are_told_apart": calling_namesakes,
+    "doubles_ask_for_their_extension": lambda: lg.ir.trace(lambda x: x + 215.0, f64, name="shifted"),
+    "vectors_of_any_width_are_structs": lambda: lg.ir.trace(lambda x: x * x + 216.0, Vector(f32, 5), name="squares"),
+}
+KERNELS: dict[str, tuple[Callable[[], lg.ir.Function], tuple[bool, ...]]] = {
+    "kernels_guard_their_end": (
+        lambda: lg.ir.trace(lambda p, r: ops.length(p) * 217.0 - r, V, f32, name="ball"),
+        (True, False),
+    ),
+    "names_never_hide_what_the_language_has": (calling_any_names, (True,)),
+}
+
+
+@DIALECTS
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_have_the_expected_source(
+    name: str, dialect: Dialect, check_golden: Callable[[Path, str], None]
+) -> None:
+    check_golden(HERE / f"{name}.{SUFFIXES[dialect]}", function_source(FUNCTIONS[name](), dialect))
+
+
+@DIALECTS
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_have_the_expected_source(
+    name: str, dialect: Dialect, check_golden: Callable[[Path, str], None]
+) -> None:
+    function, lifted = KERNELS[name]
+    check_golden(HERE / f"{name}.{SUFFIXES[dialect]}", kernel_source(function(), lifted, dialect).text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_would_hide_something_are_changed(name: str) -> None:
+    assert identifier(name) != name
