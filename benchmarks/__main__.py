@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from benchmarks import context, engine, foundation, gradients, machine, page, parts, passes, report, tensors
+from benchmarks import context, eager, engine, foundation, gradients, machine, page, parts, passes, report, tensors
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads
 from benchmarks.loops import rows as loops
 from benchmarks.processes import measure_in_processes, measure_rows
@@ -12,6 +12,7 @@ from livegrad.runtime.cuda import reason_for_no_cuda
 
 SUITES = {
     "context": context.rows,
+    "eager": eager.rows,
     "engine": engine.rows,
     "engine-gpu": engine.gpu_rows,
     "foundation": foundation.rows,

@@ -13,6 +13,7 @@ from typing import Protocol
 from benchmarks import (
     contenders,
     context_contenders,
+    eager_contenders,
     engine_cpu_contenders,
     engine_cuda_contenders,
     gradient_contenders,
@@ -34,6 +35,7 @@ LOCAL = {
     | gradient_contenders.BUILDERS
     | tensor_contenders.BUILDERS
     | loop_contenders.BUILDERS
+    | eager_contenders.BUILDERS
     | context_contenders.BUILDERS["livegrad"]
     | engine_cpu_contenders.BUILDERS
     | engine_cuda_contenders.BUILDERS

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks import (
     context_document,
+    eager_programs,
     parts_expected,
     pass_programs,
     problems_engine,
@@ -92,6 +93,8 @@ def inputs(problem: Problem) -> tuple[Array, ...]:
         return ()  # contexts, not arrays
     if problem.kind in parts_expected.KINDS or problem.kind in problems_engine.KINDS:
         return ()  # each contender makes its own
+    if problem.kind in eager_programs.KINDS:
+        return eager_programs.inputs()
     if problem.kind in workloads.KINDS:
         return workloads.inputs(problem.kind, problem.size)
     if problem.kind in pass_programs.KINDS:
@@ -171,6 +174,8 @@ def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
         return parts_expected.drawn_at(problem.size, probe_indices(problem.size**2))
     if problem.kind in parts_expected.KINDS:
         return probe(parts_expected.expected(problem.kind, problem.size))
+    if problem.kind in eager_programs.KINDS:
+        return probe(eager_programs.expected(problem.kind, problem.size))
     if problem.kind in workloads.KINDS:
         return probe(workloads.expected(problem.kind, tuple(arrays)))
     if problem.kind in pass_programs.KINDS:

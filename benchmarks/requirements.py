@@ -118,6 +118,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *[AtLeast(f"first_{name}", 10.0, DIFFERENTIATORS) for name in ("chain", "attention_gradient", "training_step")],
     AtMost("build", 0.1),  # ten thousand additions
     AtMost("small_call", 20e-6),
+    AtMost("eager_node", 1.5e-6),
+    AtMost("eager_element", 2e-6),
+    AtMost("eager_array", 10e-6),
+    AtMost("eager_sum", 10e-6),
+    AtMost("eager_scalars", 3e-6),
+    AtLeast("eager_loop", 0.1, ("numpy",)),
     AtLeast("sdf_algebraic", 1.6, COMPILERS),
     AtLeast("sdf_algebraic", 0.9, ("handwritten",)),
     AtLeast("sdf_transcendental", 2.5, COMPILERS),

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks import workloads
+from benchmarks import eager_programs, workloads
 from benchmarks.problems import Problem, Run, inputs, preceded
 
 LIBRARY = workloads.Library(
@@ -46,8 +46,14 @@ def build_small_call(problem: Problem) -> Run:
     return lambda: function(first, second).block_until_ready()
 
 
+def build_scalars(problem: Problem) -> Run:
+    function = jax.jit(eager_programs.scalars)
+    return lambda: function(*eager_programs.NUMBERS)
+
+
 BUILDERS = {
     "small_call": build_small_call,
+    "eager_scalars": build_scalars,
     **dict.fromkeys(workloads.PROGRAMS, build),
     **dict.fromkeys(workloads.FIRST, build_first),
 }

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks import sdf, workloads
+from benchmarks import eager_programs, sdf, workloads
 from benchmarks.loops import catalogue as loops
 from benchmarks.problems import NUMPY_OPERATIONS, Array, Problem, Run, inputs, parameters, program
 
@@ -65,7 +65,12 @@ def build_loops(problem: Problem) -> Run:
     return lambda: program(*arrays)
 
 
+def build_eager(problem: Problem) -> Run:
+    return eager_programs.run_of(problem.kind, problem.size, *inputs(problem), np.maximum)
+
+
 BUILDERS = {
+    **dict.fromkeys(eager_programs.PROGRAMS, build_eager),
     **dict.fromkeys(loops.KINDS, build_loops),
     **dict.fromkeys(("chain", "reductions", "softmax_tensors", "layer_norm", "attention"), build_workload),
     "sdf_algebraic": build_sdf,

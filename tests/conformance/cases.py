@@ -32,6 +32,7 @@ from tests.conformance.cases_library import (
 )
 from tests.conformance.cases_tensor import (
     arg_reduce_cases,
+    box_cases,
     cumulative_cases,
     indexing_cases,
     iota_cases,
@@ -60,6 +61,7 @@ _SOURCES = (
     arg_reduce_cases,
     cumulative_cases,
     recurrence_cases,
+    box_cases,
     indexing_cases,
     matmul_cases,
     parameter_cases,

@@ -14,6 +14,7 @@ from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, concatenate, flip, iota, pad, permute, reshape, slice_
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
+from livegrad.ops.rules import filled
 from tests.conformance.case import Case, accepts, make_case
 from tests.conformance.tolerance import ANY_ZERO, EXACT, Tolerance
 from tests.conformance.values import Draw, draw_any, draw_between, special_values
@@ -329,6 +330,41 @@ def _indexing_pair(scalar: Scalar, shape: tuple[int, ...], at: tuple[int, ...] |
         types = (source, updates, *indices)
         draws = (draw_any, draw_any, *below)
         yield make_case(scatter_add, scatter_add, *types, note=note, draws=draws, tolerance=tolerance)
+
+
+def box_cases() -> Iterator[Case]:
+    """Assignments to slices: starts and steps are known, so that kernels write part of a buffer."""
+    boxes: tuple[tuple[tuple[int, ...], tuple[tuple[int, int | None, int], ...]], ...] = (
+        ((37,), ((3, 20, 1),)),
+        ((500,), ((3, 20, 1),)),
+        ((500,), ((1, 160, 3),)),
+        ((7, 90), ((1, 5, 1), (1, 88, 1))),
+        ((7, 90), ((2, None, 1), (0, 90, 1))),
+        ((7, 90), ((0, 4, 2), (89, None, 1))),
+        ((4, 3, 40), ((0, 4, 1), (1, None, 1), (5, 7, 4))),
+    )
+    for scalar in SCALARS.values():
+        for shape, spans in boxes if scalar in (f32, f64) else boxes[1::3]:
+            points = tuple(count for _, count, _ in spans if count is not None)
+            axes = iter(range(len(points)))
+            places = [
+                filled(start, Tensor(i64, points))
+                if count is None
+                else iota(shape=points, axis=next(axes), type=i64) * step + start
+                for start, count, step in spans
+            ]
+            types = Tensor(scalar, shape), Tensor(scalar, points)
+
+            def once(base: Node, new: Node, places: list[Node] = places) -> Node:
+                return assign(base, new, *places)
+
+            def twice(base: Node, new: Node, places: list[Node] = places) -> Node:
+                # The second write is in place, and reads what it replaces.
+                first = assign(base, new, *places)
+                return assign(first, lookup(first, *places[:-1], flip(places[-1], axes=(0,))), *places)
+
+            yield make_case(assign, once, *types, note="slice")
+            yield make_case(assign, twice, *types, note="slice twice")
 
 
 def matmul_cases() -> Iterator[Case]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -224,7 +224,7 @@ def run_one(seed: int) -> Mapping[str, int]:
     writer = Writer(random, smooth=bool(seed % 2))
     text = writer.program()
     decorate = lg.differentiable if writer.smooth else lg.function
-    names = lg.run_source(text, {"lg": lg, "np": np, "decorate": decorate, "K": lg.array[int, "n"]})
+    names = lg.run_source(text, {"lg": lg, "np": np, "decorate": decorate, "K": lg.array[int, Literal["n"]]})
     a, g = (random.integers(-16, 16, shape) / 8.0 for shape in ((ROWS,), (ROWS, COLUMNS)))
     given = (a, g, 0.75, random.integers(0, 5, ROWS))
     try:

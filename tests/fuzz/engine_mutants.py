@@ -58,18 +58,18 @@ def _disconnected_number_stays() -> Iterator[Any]:
 
 @mutant("a loop's start may not change its kind")
 def _start_keeps_its_kind() -> Iterator[Any]:
-    give = block_graph.Graph._give
+    give = block_graph.Graph._set_value
 
     def forgetful(self: Any, target: Any, value: Any) -> None:
         entries = len(self.journal.entries)
         before = self.sources.get(target)
         give(self, target, value)
         now = self.sources.get(target)
-        was, given = getattr(before, "given", None), getattr(now, "given", None)
+        was, given = getattr(before, "input_type", None), getattr(now, "input_type", None)
         if target.name in getattr(target.block, "carried", ()) and was is not None and was != given:
             del self.journal.entries[entries:]
 
-    with mock.patch.object(block_graph.Graph, "_give", forgetful):
+    with mock.patch.object(block_graph.Graph, "_set_value", forgetful):
         yield
 
 
@@ -122,7 +122,7 @@ def _colliding_names() -> Iterator[Any]:
 
 @mutant("a loop that begins with a Python float is float64")
 def _float64() -> Iterator[Any]:
-    with mock.patch.object(propagate, "_type_of_start", lambda ref, shapes: propagate.given_of(ref, shapes).type):
+    with mock.patch.object(propagate, "_type_of_start", lambda ref, shapes: propagate.input_type_of(ref, shapes).type):
         yield
 
 

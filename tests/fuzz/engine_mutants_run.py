@@ -20,8 +20,8 @@ compile_code = builtins.compile
 
 @mutant("a posted number is noted after it is taken")
 def _posted_too_late() -> Iterator[Any]:
-    note = 'self.entries.append(Entry("value", pin, (known, value)))'
-    take = "box.sources[pin] = Setting(value, before.given, before.line)"
+    note = 'self.entries.append(Entry("value", pin, (previous, value)))'
+    take = "box.sources[pin] = Setting(value, before.input_type, before.line)"
     deliver = rewritten(journal.Journal.deliver, (note, "pass"), (take, f"{take}\n            {note}"))
     with mock.patch.object(journal.Journal, "deliver", deliver):
         yield
@@ -32,13 +32,13 @@ def _posted_too_late() -> Iterator[Any]:
 
 @mutant("reading blames the first failure of a frame")
 def _first_failure() -> Iterator[Any]:
-    keep_stale = runtime.Runtime._keep_stale
+    keep_stale = runtime.Runtime._keep_failed_stale
 
     def careless(self: Any, reasons: Any, report: Any) -> None:
         keep_stale(self, reasons, report)
         self.failed = dict.fromkeys(self.failed, next(iter(self.failed.values())))
 
-    with mock.patch.object(runtime.Runtime, "_keep_stale", careless):
+    with mock.patch.object(runtime.Runtime, "_keep_failed_stale", careless):
         yield
 
 
@@ -101,15 +101,15 @@ def _states_go_on() -> Iterator[Any]:
 
 @mutant("memory that its owner has resized is read")
 def _resized_is_read() -> Iterator[Any]:
-    with mock.patch.object(cpu_calls.Calls, "_guarded", lambda self, step, call: call):
+    with mock.patch.object(cpu_calls.Calls, "_guard_bound_memory", lambda self, step, call: call):
         yield
 
 
 @mutant("memory that its owner has resized in its place is read")
 def _only_the_address() -> Iterator[Any]:
-    careless = "if place_of(array) != place:", "if place_of(array)[0] != place[0]:"
-    guarded = rewritten(cpu_calls.Calls._guarded, careless)
-    with mock.patch.object(cpu_calls.Calls, "_guarded", guarded):
+    careless = "if layout_of(array) != layout:", "if layout_of(array)[0] != layout[0]:"
+    guarded = rewritten(cpu_calls.Calls._guard_bound_memory, careless)
+    with mock.patch.object(cpu_calls.Calls, "_guard_bound_memory", guarded):
         yield
 
 

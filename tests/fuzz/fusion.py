@@ -21,7 +21,12 @@ from livegrad.schedule.materialise import is_storable
 from livegrad.schedule.plan import Plan
 from livegrad.tensors.handle import wrap
 from livegrad.tensors.tracing import close, placeholders
-from tests.fuzz import operations, operations_folding, operations_fusing  # noqa: F401  register what programs are made of
+from tests.fuzz import (  # noqa: F401  register what programs are made of
+    operations,
+    operations_folding,
+    operations_fusing,
+    operations_updates,
+)
 from tests.fuzz.programs import Livegrad, Program, random_program
 from tests.fuzz.reference import Reference, must_fail
 

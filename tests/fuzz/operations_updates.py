@@ -96,9 +96,31 @@ def _(m: Maker) -> None:
     elif kind == "while":
         m.add(f"xp.loop_by_test({trips}, lambda i, y: {put}, {x.name}, {trips})")
     elif kind == "scan":
-        m.add(
-            f"xp.scan(lambda y, i: ({put}, xp.sum(y)), {x.name}, xp.asarray(np.arange({trips})))[{m.random.choice([0, 1])}]"
-        )
+        which = m.random.choice([0, 1])
+        m.add(f"xp.scan(lambda y, i: ({put}, xp.sum(y)), {x.name}, xp.asarray(np.arange({trips})))[{which}]")
     else:
         i = m.draw("i", 0, 0).name
         m.add(f"xp.cond({i} % 2 == 0, lambda y, i: {put}, lambda y, i: y * 0.5, {x.name}, {i} % {trips})")
+
+
+@operation("slices written in turn", 2.0, fusing=True)
+def _(m: Maker) -> None:
+    """Writes that may happen in place, of values that are computed from what they replace, or read afterwards."""
+    x = m.draw("f", 1, 2)
+    if 0 in x.shape:
+        return
+    rows = 300 // x.shape[0] + 1
+    value = m.add(f"xp.tile({x.name}, ({rows}, {', '.join('1' for _ in x.shape[1:])})) * 0.5")
+    size = value.shape[0]
+    for _ in range(m.random.randint(1, 4)):
+        start, step = m.random.randrange(size // 2), m.random.choice([1, 1, 2, 3])
+        count = m.random.randint(1, (size - start - 1) // step)
+        end = start + count * step
+        shift = m.random.randint(0, size - end)
+        same, moved = f"{value.name}[{start}:{end}:{step}]", f"{value.name}[{start + shift}:{end + shift}:{step}]"
+        new = m.random.choice(["0.25", f"xp.sin({same})", f"{same} + {moved}", f"xp.flip({moved}, axis=0) * 0.9"])
+        if m.random.random() < 0.2:
+            m.add(f"xp.sum({value.name}[{start}:{end}])")
+        value = m.add(f"xp.put({value.name}, np.index_exp[{start}:{end}:{step}], {new})")
+    if m.random.random() < 0.5:
+        m.add(f"xp.sum({value.name} * {value.name})")

@@ -46,7 +46,7 @@ def guarded_descriptions() -> Iterator[None]:
         blocks.graph = sources.graph = self
         start(self, *arguments)
         self.blocks, self.sources = blocks, sources
-        self._postbox = Postbox(sources, self._give_posted, self)
+        self._postbox = Postbox(sources, self._set_posted, self)
 
     with mock.patch.object(Graph, "__init__", start_guarded):
         yield

@@ -181,7 +181,7 @@ def test_bodies_that_expose_different_outputs_later_are_a_problem_until_they_agr
     engine = lg.Engine(executor_name)
     bodies, blocks = zip(*(body_of(lambda x, by=by: (x * by, x), outputs=("a", "b")) for by in (2.0, 3.0)), strict=True)
     for one in bodies:
-        one.inner_outputs.pop("b"), one._follow_inside()
+        one.inner_outputs.pop("b"), one._update_pins()
     region = engine.add(lg.IfElse("r", *bodies))
     engine.set(region["condition"], 1)
     engine.set(region["x"], 2.0)

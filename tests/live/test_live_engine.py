@@ -20,7 +20,7 @@ from livegrad.live.engine import Engine
 from livegrad.live.graph.block import State
 from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If, IfElse, Switch
-from livegrad.live.graph.sources import ExternalBuffer, Given
+from livegrad.live.graph.sources import ExternalBuffer, InputType
 from livegrad.live.update.diff_plans import Level
 from livegrad.ops.context import context
 from livegrad.ops.movement import broadcast_to
@@ -577,7 +577,7 @@ def test_a_graph_that_is_too_large_is_an_error_of_the_block_and_the_old_one_runs
 def test_the_same_code_that_reads_a_feature_is_compiled_once():
     """Where its numbers were cast elsewhere too, those places are no part of it."""
     moving = lambda x, gain=1.0: x + gain * lg.contexts.context_tensor("animation_time")  # noqa: E731
-    given = (Given(Tensor(f32, (4,))), Given(Tensor(f64, ()), weak=True))
+    given = (InputType(Tensor(f32, (4,))), InputType(Tensor(f64, ()), weak=True))
     first = block(moving, name="first").body.specialize(given).function
     other = block(lambda x, gain=1.0: x * gain, name="other").body.specialize(given).function
     again = block(moving, name="again").body.specialize(given).function

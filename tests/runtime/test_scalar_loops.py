@@ -167,6 +167,35 @@ def shifted_by_data(lib: Any, values: Any, shifts: Any) -> Any:
     return repeat(lib, 0, shifts.shape[0], thing, values + 0.0)
 
 
+def sieve(lib: Any, prime: Any) -> Any:
+    """The stride of what is written is the index of the loop around."""
+    size = prime.shape[0]
+
+    def strike_multiples(i: Any, prime: Any) -> Any:
+        def strike(k: Any, prime: Any) -> Any:
+            prime[i * k] = 0
+            return prime
+
+        return repeat(lib, i, lib.where(prime[i] == 1, (size - 1) // i + 1, i), strike, prime)
+
+    return repeat(lib, 2, int(size**0.5) + 1, strike_multiples, prime + 0)
+
+
+def strided_by_data(lib: Any, values: Any, strides: Any) -> Any:
+    """Also backwards, beyond the start: then indices count from the end."""
+
+    def thing(t: Any, values: Any) -> Any:
+        stride = strides[t]
+
+        def element(k: Any, values: Any) -> Any:
+            values[k * stride] = values[k * stride] * 0.5 + values[k]
+            return values
+
+        return repeat(lib, 0, 10, element, values)
+
+    return repeat(lib, 0, strides.shape[0], thing, values + 0.0)
+
+
 def counted(lib: Any, values: Any, counts: Any) -> Any:
     """A histogram: an index from data is in range because it is a remainder."""
 
@@ -195,6 +224,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Arrays]] = {
     "dot products": (dot_products, (GRID, OTHER, np.zeros(N))),
     "conditional swaps": (conditional_swaps, (LINE[:63],)),
     "shifts by data": (shifted_by_data, (LINE, np.array([1, 2, 3, 7, 64, 200]))),
+    "sieve": (sieve, (np.ones(500, np.int8),)),
+    "strides by data": (strided_by_data, (LINE, np.array([0, 1, 7, -3, 50, -50]))),
     "counted": (counted, (GENERATOR.integers(-50, 50, 300), np.zeros(10, np.int64))),
 }
 

@@ -1,18 +1,20 @@
 """Writes by computed index: kernels that change memory in place, or choices inside expressions; counted, not timed."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
-from livegrad.ir.types import Tensor, f32, i64
+from livegrad.ir.types import Tensor, f32, i64, shape_of
 from livegrad.ops.assignment import assign
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.movement import broadcast, index_along, pad, slice_
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.sorting import searchsorted, take_along_axis
+from livegrad.ops.transcendental import exp
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.schedule.indexed_writes import place_of
 from livegrad.schedule.plan import KernelStep, Plan
@@ -141,3 +143,68 @@ def test_places_along_an_axis_are_told_from_computed_ones() -> None:
     assert place_of(broadcast(index_along((4,), 0), shape=(3, 4), axes=(1,))) == Affine(1, 0, 1)
     assert place_of(filled(7, Tensor(i64, (3, 4)))) == Affine(None, 7, 0)
     assert place_of(along % 2) is None
+
+
+# --- assignments to slices -------------------------------------------------------------------------------------------
+
+LONG = Tensor(f32, (100_000,))
+
+
+def put(base: Node, start: int, values: Node, step: int = 1) -> Node:
+    (count,) = shape_of(values.type)
+    return assign(base, values, index_along((count,), 0) * step + start)
+
+
+def bytes_written(plan: Plan) -> int:
+    return sum(prod((*step.domain, *step.inner)) for step in plan.steps if isinstance(step, KernelStep)) * 4
+
+
+def in_turn(x: Node, v: Node) -> Node:
+    for start in range(0, 1000, 20):
+        x = put(x, start, v)
+    return x
+
+
+def test_slices_that_are_written_in_turn_cost_what_they_write() -> None:
+    plan = plan_of(lambda x, v: in_turn(exp(x), v), LONG, Tensor(f32, (10,)))
+    assert host_ops(plan) == []
+    assert bytes_written(plan) <= (100_000 + 50 * 10) * 4
+    assert plan.arena_bytes == 0
+
+
+def test_a_slice_that_is_changed_by_itself_is_changed_in_place() -> None:
+    def add_in_turn(x: Node, v: Node) -> Node:
+        x = exp(x)
+        for start in range(0, 200, 20):
+            x = put(x, start, slice_(x, start=(start,), size=(10,), step=(1,)) + v)
+        return x
+
+    plan = plan_of(add_in_turn, LONG, Tensor(f32, (10,)))
+    assert bytes_written(plan) <= (100_000 + 2 * 10 * 10) * 4
+
+
+def test_a_version_that_is_read_later_is_copied() -> None:
+    def both(x: Node, v: Node) -> tuple[Node, Node]:
+        before = put(put(exp(x), 3, v), 40, v)
+        after = put(before, 20, v)
+        return after, exp(before)
+
+    plan = plan_of(both, LONG, Tensor(f32, (10,)))
+    assert bytes_written(plan) >= 3 * 100_000 * 4
+
+
+def test_most_of_a_tensor_is_written_without_a_copy_of_what_it_replaces() -> None:
+    plan = plan_of(lambda x, v: put(x, 1, exp(v)), LONG, Tensor(f32, (99_998,)))
+    assert bytes_written(plan) == 100_000 * 4
+
+
+def test_devices_write_slices_in_kernels() -> None:
+    plan = plan_of(in_turn, LONG, Tensor(f32, (10,)), target=CUDA)
+    assert host_ops(plan) == []
+    assert bytes_written(plan) <= (100_000 + 50 * 10) * 4
+
+
+def test_the_gradient_of_a_slice_that_is_written_reads_it() -> None:
+    plan = gradient_plan(lambda x, v: put(x, 7, v), LONG, Tensor(f32, (10,)))
+    assert host_ops(plan) == []
+    assert writing_kernels(plan) == []

@@ -120,6 +120,22 @@ def test_such_a_loop_by_backward_is_flat():
     assert losses[-1] < 0.2 * losses[0]
 
 
+@pytest.mark.own_process
+def test_forty_variables_updated_in_place_keep_a_bounded_number_of_nodes():
+    variables = [lg.asarray(np.full(3, 1.0 + index, np.float32)).requires_grad_() for index in range(40)]
+    counted: list[int] = []
+    for step in range(120):
+        loss = lg.sum(lg.stack([lg.sum(variable * variable) for variable in variables]))
+        loss.backward()
+        for variable in variables:
+            variable -= 0.1 * lg.asarray(variable.grad)
+            variable.grad = None
+        float(loss)
+        if step >= 40 and step % 8 == 0:
+            counted.append(settled_node_count())
+    assert counted[-1] < 1.2 * max(counted[:3])
+
+
 def test_what_was_built_on_a_value_before_it_was_known_keeps_its_value_and_its_companions():
     """Moved onto the data that its operand has become: the same numbers as without, and each computed once."""
     x = lg.asarray(np.ones(3, np.float32))

@@ -216,6 +216,38 @@ def test_explain_tells_the_plan_of_a_function(file, capsys):
     assert facts["bytes_moved"] == 8000
 
 
+LOOPS = """
+import livegrad as lg
+
+def sweep(x):
+    def body(i, y):
+        y[i] = y[i - 1] * 0.5 + y[i]
+        return y
+    return lg.fori_loop(1, 100, body, x)
+
+@lg.jit
+def both(x):
+    y = lg.cumulative_sum(x)
+    return y, y.at[lg.asarray([1, 2])].add(1.0)
+
+def rotate(x):
+    return lg.fori_loop(0, 10, lambda i, y: lg.linalg.qr(y)[0], x)
+"""
+
+
+def test_explain_says_of_each_update_whether_it_is_in_place_and_of_each_loop_how_it_runs(tmp_path, capsys):
+    path = tmp_path / "loops.py"
+    path.write_text(LOOPS)
+    out = run(capsys, "explain", f"{path}:sweep", "--types", "f64[100]")[1]
+    assert "-> b1:result0  # copied, because the caller keeps it" in out
+    assert "-> b1:result0  # native loop, in place" in out
+    out = run(capsys, "explain", f"{path}:both", "--types", "f64[100]")[1]
+    assert "# copied, because its old value is used again" in out
+    assert "kernel scatter_add [1 over 2](b1:argument1) -> b3:result1  # in place" in out
+    assert "each iteration runs" in (out := run(capsys, "explain", f"{path}:rotate", "--types", "f64[4, 4]")[1])
+    assert "calls qr" in out
+
+
 def test_explain_runs_a_frame_of_an_engine(file, capsys):
     facts = json.loads(run(capsys, "explain", f"{file}:make_engine()", "--json")[1])
     assert facts == {"level": "cold", "ran": ["double", "show"], "problems": []}
@@ -386,4 +418,4 @@ def test_explain_tells_the_kernels_of_a_tensor_and_of_a_compiled_function(file, 
 def test_a_compiled_function_that_was_never_called_says_so(file, capsys):
     code, _, error = run(capsys, "passes", f"{file}:idle")
     assert code == 1
-    assert "expected one signature, found 0; call it with arguments of one signature" in error
+    assert "expected one signature, found 0; name the types of its parameters" in error

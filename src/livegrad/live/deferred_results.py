@@ -12,28 +12,28 @@ from livegrad.live.graph.sources import Numbers
 
 
 class Times:
-    """The times of a run, or how often it called each function, as a reading."""
+    """A mapping of a run, such as times or call counts by step, as a reading."""
 
     def __init__(self, seconds: Mapping[str, float]) -> None:
         self._seconds = seconds
 
     def ready(self) -> bool:
-        """Whether they are known."""
+        """Whether the mapping is available without waiting."""
         return getattr(self._seconds, "ready", lambda: True)()
 
     def result(self) -> Any:
-        """The times by step."""
+        """The mapping."""
         return self._seconds
 
 
 class Readings:
-    """Several readings as one."""
+    """Several readings combined into one."""
 
     def __init__(self, readings: Sequence[Reading]) -> None:
         self._readings = readings
 
     def ready(self) -> bool:
-        """Whether all values are there."""
+        """Whether all values are available."""
         return all(reading.ready() for reading in self._readings)
 
     def result(self) -> Any:
@@ -42,7 +42,7 @@ class Readings:
 
 
 def notify_times(frame: Frame, debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
-    """What to do with times when they are known."""
+    """A function that passes the times of a run to the frame and to blocks."""
 
     def notify(seconds: Mapping[str, float]) -> None:
         frame.seconds = seconds
@@ -53,7 +53,7 @@ def notify_times(frame: Frame, debugs: Mapping[str, Debug]) -> Callable[[Any], N
 
 
 def notify_calls(debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
-    """What to do with the calls of a run when they are known: blocks inside of regions count theirs."""
+    """A function that adds the calls of a run to the counts of blocks inside regions."""
 
     def notify(calls: Mapping[str, int]) -> None:
         for key, times in calls.items():
@@ -64,7 +64,7 @@ def notify_calls(debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
 
 
 def notify_limits(frame: Frame, blocks: Sequence[tuple[str, Debug, int]]) -> Callable[[Any], None]:
-    """What to do with counters when they are known: each has its step, its block, and the most it may be."""
+    """A function that warns of counters above their limits. `blocks` has the step, block and limit of each."""
 
     def notify(values: Sequence[Numbers]) -> None:
         for (key, debug, most), value in zip(blocks, values, strict=True):

@@ -210,7 +210,7 @@ class Engine(GradientSource):
             try:
                 if runtime.requests:
                     runtime.answer_requests()
-                if runtime.unsettled is not None or runtime.is_advancing or runtime.readings:
+                if runtime.unfinished is not None or runtime.is_advancing or runtime.readings:
                     runtime.settle()
                 for prepare in self.before_frame:
                     prepare()

@@ -19,14 +19,14 @@ from livegrad.ops.context import FeatureLevel
 
 @dataclass(frozen=True)
 class Failure:
-    """A step that could not finish. What depends on it was not run."""
+    """A step that failed. Its dependents did not run."""
 
     step: str
     error: LivegradError
 
 
 class StepError(LivegradError):
-    """What went wrong with one step while a plan was put in place: a capture, a module that does not load."""
+    """An error of one step while a plan was installed, such as a failed capture or a module that does not load."""
 
     code = "step"
 
@@ -35,49 +35,49 @@ class StepError(LivegradError):
         super().__init__(str(error))
 
 
-@dataclass(eq=False, slots=True)  # not frozen: one is made in every frame, and that takes three times as long
+@dataclass(eq=False, slots=True)  # not frozen, which would triple the cost of creating one in every frame
 class RunReport:
-    """What one run did: the steps that ran, how often each block's function was called, what failed, and times."""
+    """The result of one run: the steps that ran, the calls of each block's function, failures, and times."""
 
     ran: tuple[str, ...]
     calls: Mapping[str, int]
     failures: tuple[Failure, ...] = ()
-    seconds: Mapping[str, float] | None = None  # by step, when asked for
-    started: Mapping[str, float] | None = None  # when, on a clock of the executor's own
-    # Not None: the run may still fail. The report that counts comes from here, when all of it has ended.
+    seconds: Mapping[str, float] | None = None  # by step, when profiling
+    started: Mapping[str, float] | None = None  # start times, on the executor's clock
+    # Not None: the run may still fail. The final report comes from here, after the run has ended.
     later: Callable[[], RunReport] | None = None
-    spared: tuple[str, ...] = ()  # steps that did not run because nothing that they read has changed
-    unneeded: tuple[str, ...] = ()  # steps that did not run because nothing that ran needs their results
+    spared: tuple[str, ...] = ()  # steps that did not run because their operands did not change
+    unneeded: tuple[str, ...] = ()  # steps that did not run because no step that ran reads their results
 
 
 Profile = Literal[False, "block", "step"]
 
 
 class Reading(Protocol):
-    """A value that was asked for: whether it is there, and itself. It is that of the runs before it was asked for."""
+    """A requested value, as of the runs before the request."""
 
     def ready(self) -> bool:
-        """Whether `result` would return at once."""
+        """Whether `result` returns without waiting."""
         ...
 
     def result(self) -> Numbers:
-        """The value, once it is there."""
+        """Waits for the value and returns it."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """A value that is there already.
+class ImmediateReading:
+    """A reading whose value is available already.
 
     >>> import numpy as np
-    >>> Known(np.ones(2)).ready()
+    >>> ImmediateReading(np.ones(2)).ready()
     True
     """
 
     value: Numbers
 
     def ready(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     def result(self) -> Numbers:
@@ -92,53 +92,53 @@ class Executable(Protocol):
 
     @property
     def waiting(self) -> Collection[str]:
-        """Steps that have no value yet, because nobody has needed it; an executor may run all of them instead."""
+        """Steps without a value, because nothing has needed it. An executor may run all steps instead."""
         ...
 
     def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> Collection[str]:
-        """Says which steps are needed even if no step reads them that runs; gives those that have waited so far.
+        """Declares which steps are needed even if no running step reads them. Returns those that were waiting.
 
-        `wanted` are those that were not needed when this was last called.
+        `wanted` are the steps that became needed since the last call.
         """
         ...
 
     def catch_up(self, step: str, failed: Mapping[str, LivegradError]) -> RunReport:
-        """Runs a step that waits, and what it waits for, with what the last run would have read.
+        """Runs a waiting step and the waiting steps that it reads, on the values of the last run.
 
-        `failed` has the errors of steps that have no value.
+        `failed` has the errors of steps without a value.
         """
         ...
 
     def put_off(self, steps: Iterable[str]) -> None:
-        """Has steps that caught up wait again: their results are not to be used."""
+        """Makes steps that caught up wait again: their results must not be used."""
 
     def set_parameter(self, key: str, value: Any) -> None:
-        """Hot: a number that steps take by value."""
+        """Hot: sets a number that steps take by value."""
 
     def setter(self, key: str) -> Callable[[Any], None]:
-        """What `set_parameter` does for one number, for as long as the plan is the same."""
+        """A function that sets one number, valid as long as the plan stays the same."""
         ...
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
-        """Hot: a feature that steps take by value."""
+        """Hot: sets a feature that steps take by value."""
 
     def write(self, buffer: str, contents: Numbers) -> None:
-        """New contents for a buffer, of the same type and shape."""
+        """Writes new contents of the same type and shape to a buffer."""
 
     def update(self, plan: LivePlan, codes: Mapping[str, Any], steps: Sequence[str]) -> None:
-        """Warm and code: the steps named have new sizes, memory or functions in `plan`, which has the same structure.
+        """Warm and code: the named steps have new sizes, memory or functions in `plan`, which has the same structure.
 
-        Where the executor edits in place, also cold: steps and states named may have come, gone, or have other edges.
-        `codes` has what `prepare` made for each of their block steps. Buffers whose spec is unchanged keep their
-        contents. Steps with captured calls are captured anew. Fails as a whole or not at all, with a `LivegradError`;
-        one that is about a step is a `StepError`.
+        If the executor edits in place, also cold: named steps and states may be added, removed, or have other edges.
+        `codes` has the results of `prepare` for their block steps. Buffers with an unchanged spec keep their contents.
+        Steps with captured calls are captured again. The update is atomic: it raises a `LivegradError` and changes
+        nothing, or succeeds. An error of one step is a `StepError`.
         """
 
     def swap(self, step: BlockStep, code: Any) -> None:
-        """Code: a step of the plan has another function, on the same memory. Fails like `update`."""
+        """Code: replaces the function of a step, on the same memory. Fails like `update`."""
 
     def make_ready(self, steps: Sequence[str]) -> None:
-        """Makes what a run of these steps needs, so that nothing of it can fail later. Fails like `update`."""
+        """Prepares a run of these steps, so that it cannot fail for lack of resources later. Fails like `update`."""
 
     def run(
         self,
@@ -147,48 +147,48 @@ class Executable(Protocol):
         forced: Collection[str] | None = None,
         touched: Collection[object] = (),
     ) -> RunReport:
-        """Runs these steps, which are given in the plan's order. `profile` measures them, or those in regions too.
+        """Runs these steps, in the order of the plan. `profile` measures them, and with "step" also those in regions.
 
-        Where `forced` is given, the other steps need not run if what they read came out as it was; regions among them
-        read what is `touched` (keys of numbers, features and buffers) besides. An executor may run them all the same.
+        If `forced` is passed, the other steps may be skipped if their operands did not change. Regions among them also
+        depend on `touched` (keys of numbers, features and buffers). An executor may run all steps nevertheless.
         """
         ...
 
     def operands_read(self, step: str) -> Iterable[Operand]:
-        """What a step read in its last run, as far as that is known; else all that it may read."""
+        """The operands that a step read in its last run if that is known, otherwise all that it may read."""
         ...
 
     def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:
-        """Starts these steps as `run` does, without a look at what cannot have changed since they last ran.
+        """A function that starts these steps like `run`, without checking what cannot have changed since.
 
-        None: only `run` can. The starter may say so later too, by giving None, and then has started nothing.
+        None if only `run` can do so. The function itself may return None later; then it has started nothing.
         """
         ...
 
     def stage(self) -> Collection[str] | None:
-        """Makes sure that all states can take their next values at once: one may be another's next.
+        """Prepares all states to take their next values at once: the value of one may be the next of another.
 
-        Gives the keys of the states whose value will be another one; None where that is not known.
+        Returns the keys of the states whose value will change; None if that is not known.
         """
         ...
 
     def advance(self) -> None:
-        """All states take their next values, which were staged. A second time, before the next run, changes nothing."""
+        """Gives all states their staged values. Calling it again before the next run changes nothing."""
 
     def read(self, buffer: str) -> Numbers:
-        """A copy of a buffer's contents, after all runs so far."""
+        """A copy of the contents of a buffer, after all runs so far."""
         ...
 
     def read_operand(self, buffer: str) -> Numbers:
-        """The contents of a buffer as steps of the last run read them: states may have another value since."""
+        """The contents of a buffer as the last run read them: states may have advanced since."""
         ...
 
     def read_later(self, buffer: str) -> Reading:
-        """The same, without waiting; later runs do not change what it gives."""
+        """Like `read`, without waiting. Later runs do not change its result."""
         ...
 
     def close(self) -> None:
-        """Gives back memory; nothing may be called after."""
+        """Releases all memory. Nothing may be called afterwards."""
 
 
 class Executor(Protocol):
@@ -199,17 +199,16 @@ class Executor(Protocol):
 
     @property
     def edits_in_place(self) -> bool:
-        """Whether `update` also takes other steps, edges and states; else they need another executable."""
+        """Whether `update` accepts other steps, edges and states; otherwise they need a new executable."""
         ...
 
     def prepare(self, step: BlockStep) -> Any:
-        """Compiles a step. Raises a `LivegradError` that names the user's line; has no other effect."""
+        """Compiles a step. Raises a `LivegradError` with the user's line; has no other effect."""
 
     def build(
         self, plan: LivePlan, codes: Mapping[str, Any], features: Mapping[FeatureLevel, Any], previous: Any
     ) -> Executable:
-        """Cold: an executable of the plan. Buffers that `previous` has under the same spec are taken over with their
-        contents; `previous` can run on until this returns, and is closed by the engine afterwards. `codes` has what
-        `prepare` made for each block step that is not in the plan of `previous` as it is. Fails like `update`, and has
-        then changed nothing."""
+        """Cold: builds an executable of the plan. Buffers of `previous` with the same spec are reused with their
+        contents. `previous` remains usable until this returns; the engine closes it afterwards. `codes` has the results
+        of `prepare` for each block step that differs from the plan of `previous`. Fails like `update`."""
         ...

@@ -7,7 +7,7 @@ from typing import Any
 
 from livegrad.live.compile.live_plan import LivePlan, RegionStep
 from livegrad.live.executor import RunReport
-from livegrad.live.graph.journal import words_of
+from livegrad.live.graph.journal import describe_detail
 from livegrad.live.graph.problems import GraphError, Problem
 from livegrad.live.update.diff_plans import Change, Level
 
@@ -39,8 +39,8 @@ def _counted(problems: Sequence[Problem]) -> str:
 class Frame:
     """The result of a frame: changes by step, why each step ran, how often each block was called, and failures.
 
-    Where steps run while the host goes on, a reader of their outcome waits until it is known. Most frames
-    are never looked at: what follows from a report or from a hot update is put together when someone asks.
+    If steps run asynchronously, reading their outcome waits for it. Most frames are never inspected, so fields that
+    follow from a report or from a hot update are computed on access.
 
     >>> import livegrad as lg
     >>> engine = lg.Engine()
@@ -58,19 +58,19 @@ class Frame:
     seconds: Mapping[str, float] | None  # by step, when profiling is on
     started: Mapping[str, float] | None
     prepared: int = 0  # how many functions had to be compiled
-    failed: frozenset[str]  # steps that did not finish, and those that wait for them
+    failed: frozenset[str]  # steps that failed, and their dependents
     warnings: tuple[str, ...]
-    spared: tuple[str, ...] = ()  # steps behind others that ran, whose operands came out as they were
-    unneeded: tuple[str, ...] = ()  # stale steps whose results only branches read that were not taken
+    spared: tuple[str, ...] = ()  # dependents of steps that ran, whose operands did not change
+    unneeded: tuple[str, ...] = ()  # stale steps whose results only untaken branches read
     report: RunReport | None = None
-    later: Callable[[], None] | None = None  # fills in what is not known yet
-    because: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})  # reasons of other frames too, and its own
-    hot_update: tuple[str, Sequence[str], object] | None = None  # the only change: a number, its readers, its words
+    later: Callable[[], None] | None = None  # waits for the run and fills in its outcome
+    because: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})  # reasons shared between frames, and its own
+    hot_update: tuple[str, Sequence[str], object] | None = None  # the only change: a number, its readers, its detail
 
-    def __init__(self, number: int, **known: Any) -> None:
+    def __init__(self, number: int, **fields: Any) -> None:
         self.number = number
-        if known:
-            self.__dict__.update(known)
+        if fields:
+            self.__dict__.update(fields)
 
     @property
     def ok(self) -> bool:
@@ -84,7 +84,7 @@ class Frame:
 
 
 class _Derived:
-    """A field of a frame that is made when someone first looks, and then is the frame's own."""
+    """A field of a frame that is computed on first access and then stored in the frame."""
 
     def __init__(self, name: str, make: Callable[[Frame], Any]) -> None:
         self._name, self._make = name, make
@@ -92,16 +92,16 @@ class _Derived:
     def __get__(self, frame: Frame | None, owner: type) -> Any:
         if frame is None:
             raise AttributeError(self._name)
-        made = frame.__dict__[self._name] = self._make(frame)
-        return made
+        value = frame.__dict__[self._name] = self._make(frame)
+        return value
 
 
 def _outcome(name: str, empty: Callable[[], Any]) -> Callable[[Frame], Any]:
-    """What became of a run, from its report or from a later `settle`: a reader waits."""
+    """A field of the outcome of a run, from its report. Reading it waits until the run has ended."""
 
     def make(frame: Frame) -> Any:
         while (later := frame.later) is not None:
-            later()  # of two threads one waits for the other here, and finds that there is nothing left to do
+            later()  # a second thread waits here for the first, and then has nothing left to do
             if frame.later is later:
                 frame.later = None
         return frame.__dict__[name] if name in frame.__dict__ else getattr(frame.report, name, empty())
@@ -113,18 +113,18 @@ def _make_changes(frame: Frame) -> dict[str, Change]:
     if frame.hot_update is None:
         return {}
     key, readers, detail = frame.hot_update
-    return {reader: Change(reader, Level.HOT, f"{key}: {words_of(detail)}") for reader in readers}
+    return {reader: Change(reader, Level.HOT, f"{key}: {describe_detail(detail)}") for reader in readers}
 
 
 def _make_reasons(frame: Frame) -> dict[str, str]:
-    """Reasons of its own count more than those that other frames have too; a hot update's is its change."""
-    shared, own = frame.because
-    found = {**shared, **{key: reason or frame.changes[key].cause for key, reason in own.items()}}
+    """The reason of each step. Its own reasons override shared ones; that of a hot update is its change."""
+    shared, specific = frame.because
+    reasons = {**shared, **{key: reason or frame.changes[key].cause for key, reason in specific.items()}}
     for key in (*frame.spared, *frame.unneeded):
-        found.pop(key, None)
+        reasons.pop(key, None)
     for key in frame.__dict__.get("ran", ()):
-        found.setdefault(key, "a branch reads it that was taken")
-    return found
+        reasons.setdefault(key, "a branch reads it that was taken")
+    return reasons
 
 
 _OUTCOMES: dict[str, Callable[[], Any]] = {
@@ -138,16 +138,16 @@ Frame.reasons = _Derived("reasons", _make_reasons)  # type: ignore[assignment]
 
 
 def postpone(frame: Frame, settle: Callable[[], None], names: Iterable[str] = _OUTCOMES) -> None:
-    """Makes readers of these fields of a frame wait for `settle`, which fills them in."""
+    """Makes reading these fields of a frame call `settle`, which fills them in."""
     for name in names:
         frame.__dict__.pop(name, None)
     frame.later = settle
 
 
 def _inside(frame: Frame, prefix: str) -> list[str]:
-    """The steps inside of a region, when they were measured one by one."""
-    found = [(key, own) for key, own in (frame.seconds or {}).items() if key.startswith(prefix)]
-    return [f"    {key}: ran {frame.calls.get(key, 1)} times, {1e6 * own:.1f} µs" for key, own in found]
+    """Describes the steps inside a region, if they were measured individually."""
+    steps = [(key, seconds) for key, seconds in (frame.seconds or {}).items() if key.startswith(prefix)]
+    return [f"    {key}: ran {frame.calls.get(key, 1)} times, {1e6 * seconds:.1f} µs" for key, seconds in steps]
 
 
 def describe_frame(frame: Frame, plan: LivePlan | None) -> str:

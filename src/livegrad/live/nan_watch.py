@@ -24,9 +24,9 @@ from livegrad.ops.context import FeatureLevel
 
 
 def find_nans(executable: Executable, report: RunReport, features: Mapping[FeatureLevel, Any]) -> RunReport:
-    """The report of a run in which steps with NaN among their results have failed, and what depends on them is lost."""
+    """The report of a run, in which steps with NaN results count as failed and their dependents as lost."""
     plan, ran, lost, failures = executable.plan, set(report.ran), set[str](), list(report.failures)
-    # What was spared is lost too: its operands came out as they were, but only beside a NaN.
+    # Spared steps are lost too if they depend on a NaN.
     for key in sorted((*report.ran, *report.spared), key=plan.position.__getitem__):
         if _depends_on(executable, key, lost):
             lost.add(key)
@@ -42,7 +42,7 @@ def find_nans(executable: Executable, report: RunReport, features: Mapping[Featu
 
 
 def _depends_on(executable: Executable, step: str, lost: set[str]) -> bool:
-    """Whether a step read what is lost; a region that took another body did not."""
+    """Whether a step read a lost result. A region reads only what its taken bodies read."""
     if not lost:
         return False
     producer = executable.plan.producer
@@ -53,7 +53,7 @@ def _first_error(
     executable: Executable, step: Step, report: RunReport, features: Mapping[FeatureLevel, Any]
 ) -> LivegradError | None:
     for leaf in step.leaf_steps():
-        # What was not called inside of a region has old values.
+        # Steps inside a region that were not called have old values.
         if report.calls.get(leaf.key, 0) and any(has_wrong_numbers(executable.read(key)) for key in leaf.results):
             return _explain(executable, leaf, features)
     if any(has_wrong_numbers(executable.read(key)) for key in step.results):
@@ -62,33 +62,33 @@ def _first_error(
 
 
 def _explain(executable: Executable, leaf: LeafStep, features: Mapping[FeatureLevel, Any]) -> LivegradError:
-    """Runs a function once more, operation by operation, to name the one that gave the first NaN."""
+    """Evaluates a function again, operation by operation, to find the one that produced the first NaN."""
     plain = KernelCheckError(f"`{leaf.key}` gave a NaN or an infinity")
     if not isinstance(leaf, BlockStep) or not isinstance(leaf.function, Function) or leaf.sizes:
         return plain
     parameters = leaf.function.parameters
     if not all(isinstance(one.type, Tensor | Scalar) for one in parameters):
         return plain
-    known: dict[Node, Any] = {}
+    values: dict[Node, Any] = {}
     for parameter, operand in zip(parameters, leaf.operands, strict=True):
         if isinstance(operand, BufferOperand):
             value = executable.read_operand(operand.key)
         else:
-            given = features[operand.feature] if isinstance(operand, FeatureOperand) else None
-            number = executable.plan.parameters[operand.key] if given is None else given  # type: ignore[union-attr]
+            feature_value = features[operand.feature] if isinstance(operand, FeatureOperand) else None
+            number = executable.plan.parameters[operand.key] if feature_value is None else feature_value  # type: ignore[union-attr]
             element = scalar_of(parameter.type)
             value = np.asarray(number, dtype=None if element is None else element.dtype)
         if has_wrong_numbers(value):
             return KernelCheckError(f"`{operand_key(operand)}`, which `{leaf.key}` reads, has a NaN or an infinity")
-        known[parameter] = value[()] if isinstance(parameter.type, Scalar) else value
+        values[parameter] = value[()] if isinstance(parameter.type, Scalar) else value
     try:
         function = leaf.function
-        run_by_node(_inner_nodes(function), known, function.results, require_numbers, function.origins_of)
+        run_by_node(_inner_nodes(function), values, function.results, require_numbers, function.origins_of)
     except KernelCheckError as error:
         return error
     return plain
 
 
 def _inner_nodes(function: Function) -> Sequence[Node]:
-    own = set(function.parameters)
-    return [node for node in nodes_of(function) if node not in own]
+    parameters = set(function.parameters)
+    return [node for node in nodes_of(function) if node not in parameters]

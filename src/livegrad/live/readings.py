@@ -15,58 +15,58 @@ from livegrad.live.executor import Reading
 from livegrad.live.graph.sources import Numbers
 
 Result = TypeVar("Result")
-_LOOK_AGAIN = 0.001  # seconds: the lock may have been another reader's, and then no frame comes
+_RETRY_SECONDS = 0.001  # another reader may have held the lock, and then no frame answers the request
 
 
 class Attempts:
-    """Does things under a lock if that is free, without waiting for it."""
+    """Calls functions under a lock if it is free, without waiting for it."""
 
     def __init__(self, lock: Any) -> None:
         self.lock = lock
 
     def attempt(self, action: Callable[[], Result]) -> tuple[Result] | None:
-        """What the action gives; None if another thread has the lock."""
+        """The result of the action; None if another thread holds the lock."""
         lock, taken = self.lock, False
         owned = lock._is_owned()
         try:
             taken = lock.acquire(blocking=False)
             return (action(),) if taken else None
         finally:
-            # An interrupt may come before `taken` is known.
+            # An interrupt may come between acquiring the lock and assigning `taken`.
             if taken or (not owned and lock._is_owned()):
                 lock.release()
 
 
 class RequestedReading(Attempts):
-    """A reading that is made between frames; until then it is not ready, and `result` waits."""
+    """A reading that is performed between frames. Until then it is not ready, and `result` waits."""
 
     def __init__(self, lock: Any, make: Callable[[], Reading]) -> None:
         super().__init__(lock)
         self._make = make
-        self._made: Reading | LivegradError | None = None
-        self._is_made = Event()
+        self._outcome: Reading | LivegradError | None = None
+        self._is_done = Event()
 
     def fill(self) -> None:
-        """Makes the reading. Called with the lock held."""
-        if self._made is None:
+        """Performs the reading. Called with the lock held."""
+        if self._outcome is None:
             try:
-                self._made = self._make()
+                self._outcome = self._make()
             except LivegradError as error:
-                self._made = error  # raised to the reader of the result
-            self._is_made.set()
+                self._outcome = error  # raised by `result`
+            self._is_done.set()
 
     def ready(self) -> bool:
-        """Whether `result` would return at once."""
-        if self._made is None:
+        """Whether `result` returns without waiting."""
+        if self._outcome is None:
             self.attempt(self.fill)
-        made = self._made
-        return made is not None and (isinstance(made, LivegradError) or made.ready())
+        outcome = self._outcome
+        return outcome is not None and (isinstance(outcome, LivegradError) or outcome.ready())
 
     def result(self) -> Numbers:
-        """The value, once it is there."""
-        while self._made is None and self.attempt(self.fill) is None:
-            self._is_made.wait(_LOOK_AGAIN)
-        if isinstance(self._made, LivegradError):
-            raise self._made
-        assert self._made is not None
-        return self._made.result()
+        """Waits for the value and returns it."""
+        while self._outcome is None and self.attempt(self.fill) is None:
+            self._is_done.wait(_RETRY_SECONDS)
+        if isinstance(self._outcome, LivegradError):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome.result()

@@ -31,10 +31,10 @@ from livegrad.ops.context import FeatureLevel
 
 
 class Runtime(Attempts):
-    """The executable that runs, and everything that is known of its values.
+    """The running executable and the state of its values.
 
-    Frames and readings hold `lock`, so that a reading is of a whole frame. Who holds it may take the journal's lock,
-    never the other way round.
+    Frames and readings hold `lock`, so that a reading comes from one complete frame. A thread that holds it may acquire
+    the lock of the journal, never the other way round.
     """
 
     def __init__(self) -> None:
@@ -44,42 +44,42 @@ class Runtime(Attempts):
         self.profiling: Literal["off", "block", "step"] = "off"
         self.executable: Executable | None = None
         self.compilation: Compilation | None = None
-        self.problems: tuple[Problem, ...] = ()  # all that keeps the graph from running as it is described
-        self.stale: dict[str, str] = {}  # steps that are not up to date, with the reason
-        self.touched: dict[str, set[object]] = {}  # regions among them that are stale only by what they may read
-        self.spares = True  # what came out as it was makes nothing stale; tests compare with an engine that runs all
+        self.problems: tuple[Problem, ...] = ()  # why the graph cannot run as described
+        self.stale: dict[str, str] = {}  # steps that must run, with the reason
+        self.touched: dict[str, set[object]] = {}  # stale regions that must run only if they read one of these
+        self.spares = True  # early cutoff; tests compare with an engine that runs all stale steps
         self.failed: dict[str, LivegradError] = {}
-        self.requires_anew = True  # what somebody reads has changed, or the plan has
-        self._wanted: set[str] = set()  # steps that somebody has begun to read
-        self.features: Mapping[FeatureLevel, Any] = {}  # of the context, as they run
-        self.versions: dict[str, int | None] = {}  # of external buffers, when their readers last ran
-        self.notified = 0  # counts what may have changed the state of blocks
-        self._overwritten: dict[int, str] = {}  # slot → the buffer whose contents it has
+        self.requires_anew = True  # the set of read outputs, or the plan, has changed
+        self._wanted: set[str] = set()  # steps whose results were read for the first time
+        self.features: Mapping[FeatureLevel, Any] = {}  # of the context of the running plan
+        self.versions: dict[str, int | None] = {}  # of external buffers, as of the last run of their readers
+        self.notified = 0  # incremented by events that may change the state of blocks
+        self._overwritten: dict[int, str] = {}  # slot → the buffer whose contents it holds
         self._sets = StaleSets()
-        self.unsettled: Callable[[], None] | None = None  # the last frame, while its steps may still fail
-        self.readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # results that blocks are notified of later
-        self.is_advancing = False  # states are to take the values that were staged
-        self._moving: Collection[str] = ()  # those of them that will have another value
-        self.still: set[str] = set()  # states that have their next value, which was not computed again since
-        self.is_quiet = False  # nothing is stale by itself, wrong or measured: one hot number is all of a frame's work
+        self.unfinished: Callable[[], None] | None = None  # concludes the last frame, whose steps may still fail
+        self.readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # deferred results, and their receivers
+        self.is_advancing = False  # states must take their staged values
+        self._moving: Collection[str] = ()  # the states whose value will change
+        self.still: set[str] = set()  # states that hold their next value, which was not recomputed since
+        self.is_quiet = False  # without edits a frame has no work, and for one hot number only that of its readers
 
     def answer_requests(self) -> None:
-        """Gives other threads the values that they asked for while a frame ran, before another one changes them."""
+        """Performs the readings that other threads requested during a frame, before the next one changes values."""
         count = len(self.requests)
         for reading in self.requests[:count]:
             reading.fill()
         del self.requests[:count]
 
     def settle(self) -> None:
-        """Waits for a frame whose steps may still fail, draws the consequences, and lets states take their values.
+        """Concludes the last frame: waits for steps that may still fail, and advances states.
 
-        Whatever is interrupted here is done again the next time, and may be done twice.
+        After an interrupt, the next call does it again; all of it may be done twice.
         """
-        with self.lock:  # also called by readers of a frame
+        with self.lock:  # reading a frame also calls this
             if not self.transaction.is_open:
-                if self.unsettled is not None:
-                    self.unsettled()
-                    self.unsettled = None
+                if self.unfinished is not None:
+                    self.unfinished()
+                    self.unfinished = None
                 if self.is_advancing:
                     self._advance()
                     self.is_advancing = False
@@ -87,13 +87,13 @@ class Runtime(Attempts):
             if self.readings:
                 self.take_readings(wait=False)
 
-    def start_over(self) -> None:
-        """Takes back a frame that was interrupted. Executables may be half of this and half of that: they go.
+    def roll_back(self) -> None:
+        """Rolls back an interrupted frame. Executables may be half updated, so they are closed.
 
-        What states held is kept in the transaction, the plan that ran is that of `compilation` again.
+        The transaction keeps the values of states, and `compilation` has the plan that ran before the frame.
         """
         transaction, in_part = self.transaction, self.executable
-        self.unsettled, self.is_advancing, self.is_quiet, self.readings = None, False, False, []
+        self.unfinished, self.is_advancing, self.is_quiet, self.readings = None, False, False, []
         transaction.undo()
         before = self.executable
         if before is not None and self.compilation is not None and self.compilation.plan is not None:
@@ -107,7 +107,7 @@ class Runtime(Attempts):
             executable.close()
 
     def resume(self, executable: Executable) -> None:
-        """Goes on with an executable that was made anew: nothing but its states has a value."""
+        """Continues with a rebuilt executable, in which only states have values."""
         plan = executable.plan
         for state in plan.states:
             if state.value in self.transaction.states:
@@ -120,7 +120,7 @@ class Runtime(Attempts):
         self.executable = executable
 
     def make_stale(self, key: str, reason: str, values: Iterable[object] = ()) -> None:
-        """Says that a step must run; a region only if it reads one of these values, where they are all that changed."""
+        """Marks a step as stale. If only `values` changed, a region runs only if it reads one of them."""
         assert self.executable is not None
         changed = set(values) if self.executable.plan.steps[key].__class__ is RegionStep else None
         if not changed:
@@ -130,13 +130,13 @@ class Runtime(Attempts):
         self.stale[key] = reason
 
     def touch(self, operand: object, reason: str) -> None:
-        """Says that a number, a feature or the contents of a buffer have changed: its readers must run."""
+        """Marks the readers of a number, a feature or a buffer as stale."""
         assert self.executable is not None
         for key in self.executable.plan.readers.get(operand, ()):  # type: ignore[call-overload]
             self.make_stale(key, reason, (operand,))
 
     def mark_memory_from_outside(self) -> None:
-        """External memory without a version may have changed; with one, it has when the version has."""
+        """Marks the readers of external memory as stale, unless its version is unchanged."""
         assert self.executable is not None
         plan = self.executable.plan
         if not plan.bindings:
@@ -147,24 +147,24 @@ class Runtime(Attempts):
                 self.touch(key, f"{key} may have changed" if external.version is None else f"{key} was touched")
 
     def expect(self, plan: LivePlan, seeds: Mapping[str, str]) -> tuple[str, ...]:
-        """The steps that a plan will run first, if nothing but these is stale."""
+        """The steps of the first run of a plan in which these steps are stale."""
         return self._sets.expect(plan, seeds)
 
     def forget_contents(self, plan: LivePlan) -> None:
-        """Memory is shared anew: no step has a value that could be relied on."""
+        """Marks all steps as stale after memory was assigned anew."""
         self.stale |= dict.fromkeys(plan.steps, "the graph was built anew")
         self.touched.clear()
         self._overwritten.clear()
 
     def want(self, step: str) -> None:
-        """Says that somebody reads the results of a step: from now on it runs whenever it is stale."""
+        """Marks a step as read: from now on it runs whenever it is stale."""
         block = self.block_of(step)
         if not block.is_read:
             block.is_read = self.requires_anew = True
             self._wanted.add(step)
 
     def catch_up(self, step: str) -> None:
-        """Computes a result that nobody has needed until now."""
+        """Runs a step that was put off because nothing needed its results."""
         assert self.executable is not None
         report = self.executable.catch_up(step, self.failed)
         if watch.active:
@@ -177,13 +177,13 @@ class Runtime(Attempts):
             raise report.failures[0].error
 
     def _require(self, running: Executable) -> None:
-        """Tells the executable what is needed; a step that has waited, and is needed now, must run."""
+        """Tells the executable which steps are needed, and marks waiting steps that became needed as stale."""
         for key in running.require(lambda step: self.block_of(step).is_read, self._wanted):
             self.make_stale(key, "it is needed now")
         self.requires_anew, self._wanted = False, set()
 
     def run(self, frame: Frame) -> StaleSet:
-        """Runs what is stale, and says what that was."""
+        """Runs the stale steps and returns their set."""
         running = self.executable
         assert running is not None
         if self.requires_anew:
@@ -197,23 +197,23 @@ class Runtime(Attempts):
             self._conclude(frame, report, stale)
             return stale
         later = report.later
-        self.unsettled = lambda: self._conclude(frame, later(), stale)
+        self.unfinished = lambda: self._conclude(frame, later(), stale)
         postpone(frame, self.settle)
         return stale
 
     def _causes(self, plan: LivePlan) -> tuple[Collection[str] | None, Collection[object]]:
-        """The steps that must run whatever their operands are, and the operands that regions may or may not have read.
+        """The steps that must run regardless of their operands, and the changed operands that regions may have read.
 
-        Where memory is shared, all must run: what one of them leaves out, another may have overwritten.
+        If buffers share memory, all must run: another step may have overwritten the result of a skipped one.
         """
-        if not self.spares or plan.places:
+        if not self.spares or plan.slot_of:
             return None, ()
         if not self.touched:
             return self.stale, ()
         return self.stale.keys() - self.touched.keys(), set().union(*self.touched.values())
 
     def run_hot_update(self, frame: Frame, parameter: HotParameter) -> None:
-        """Runs what is stale because of one hot number, in a plan that is quiet otherwise."""
+        """Runs the steps that one hot number makes stale, if nothing else is stale."""
         stale, start = parameter.stale, parameter.start
         if start is not None and stale is not None and stale.notified == self.notified and not watch.active:
             report = start()
@@ -228,7 +228,7 @@ class Runtime(Attempts):
 
     @property
     def _nodes(self) -> Mapping[str, NetworkNode]:
-        """What the steps of the plan were made from."""
+        """The network nodes of the running plan."""
         return {} if self.compilation is None else self.compilation.network.nodes
 
     def block_of(self, key: str) -> Block:
@@ -236,27 +236,27 @@ class Runtime(Attempts):
         return self._nodes[key].block
 
     def _conclude(self, frame: Frame, report: RunReport, stale: StaleSet) -> None:
-        """What follows from a run that has ended, or that cannot fail."""
+        """Processes the report of a run that has ended or cannot fail."""
         assert self.executable is not None
         plan = self.executable.plan
         frame.later = None
-        self.stale, self.touched = {}, {}  # what was stale is in the set, and in the frame's reasons
+        self.stale, self.touched = {}, {}  # the frame keeps the reasons
         frame.spared, frame.unneeded = report.spared, report.unneeded
         if self.failed:
-            for key in (*report.ran, *report.unneeded):  # what is not needed any more has not failed
+            for key in (*report.ran, *report.unneeded):  # a step that is no longer needed has not failed
                 self.failed.pop(key, None)
         if self.still:
             ran = set(report.ran)
             self.still -= {state.key for state in plan.states if plan.producer.get(state.next) in ran}
-        if plan.places:
+        if plan.slot_of:
             self._remember_contents(plan, report)
         if report.failures:
-            self._keep_stale(frame.reasons, report)
+            self._keep_failed_stale(frame.reasons, report)
         frame.ran, frame.calls = report.ran, report.calls
         frame.seconds, frame.started = report.seconds, report.started
         frame.failed = frozenset(self.failed)
         frame.warnings = ()
-        self._tell_blocks(report, stale, frame)
+        self._notify_blocks(report, stale, frame)
         if plan.states and not report.failures:
             moving = self.executable.stage()
             if moving is None or not self.spares:
@@ -264,66 +264,66 @@ class Runtime(Attempts):
             self._moving = moving
             self.is_advancing = True
         uneventful = not (self.stale or self.failed or self.problems or self.profiling != "off")
-        self.is_quiet = uneventful and not (plan.bindings or plan.states or plan.places)
+        self.is_quiet = uneventful and not (plan.bindings or plan.states or plan.slot_of)
 
-    def _keep_stale(self, reasons: Mapping[str, str], report: RunReport) -> None:
-        """Steps that did not run, and should have, stay stale, and have no value to be read."""
+    def _keep_failed_stale(self, reasons: Mapping[str, str], report: RunReport) -> None:
+        """Keeps steps stale that failed or depend on a failure. Their results cannot be read."""
         done = {*report.ran, *report.spared, *report.unneeded}
         failed = dict.fromkeys((failure.step for failure in report.failures), "it failed")
         self.stale = {key: reason for key, reason in (failed | reasons).items() if key not in done}  # type: ignore[operator]
         assert self.executable is not None
         plan, errors = self.executable.plan, {failure.step: failure.error for failure in report.failures}
-        for key in sorted(self.stale, key=plan.position.__getitem__):  # a waiting step has the error it waits behind
+        for key in sorted(self.stale, key=plan.position.__getitem__):  # dependents get the error of their source
             step = plan.steps[key]
             sources = (plan.producer.get(str(operand_key(operand))) for operand in step.all_operands())
-            found = next((errors[source] for source in sources if source in errors), None)
-            if key not in errors or (found is not None and step.__class__ is not RegionStep):
-                # On a device, a step that reads what failed has run nevertheless: its own error means nothing.
-                errors[key] = found or report.failures[0].error
+            source_error = next((errors[source] for source in sources if source in errors), None)
+            if key not in errors or (source_error is not None and step.__class__ is not RegionStep):
+                # A device also runs steps that read failed results, so their own errors are meaningless.
+                errors[key] = source_error or report.failures[0].error
             self.failed[key] = errors[key]
 
     def _remember_contents(self, plan: LivePlan, report: RunReport) -> None:
-        """Which buffer each piece of shared memory now holds; after a failure, which may have left half of it, none."""
+        """Records which buffer each slot holds now. After a failure, a slot may be half written and holds none."""
         for key in report.ran:
-            self._overwritten |= {plan.places[b]: b for b in plan.steps[key].results if b in plan.places}
+            self._overwritten |= {plan.slot_of[b]: b for b in plan.steps[key].results if b in plan.slot_of}
         for failure in report.failures:
             for buffer in plan.steps[failure.step].results:
-                self._overwritten.pop(plan.places.get(buffer, -1), None)
+                self._overwritten.pop(plan.slot_of.get(buffer, -1), None)
 
     def _advance(self) -> None:
-        """Lets states take the values that were staged; doing it again changes nothing."""
+        """Gives states their staged values. Doing it again changes nothing."""
         assert self.executable is not None
         self.executable.advance()
         plan = self.executable.plan
         for state in plan.states:
             if state.key in self._moving:
                 self.touch(state.value, f"reads the state {state.key}")
-        self.still = {state.key for state in plan.states if state.next in plan.producer}  # else it is another state's
+        self.still = {state.key for state in plan.states if state.next in plan.producer}  # not those that read a state
 
     def restore(self, key: str) -> None:
-        """Computes a result anew if its bytes were used again."""
+        """Recomputes a result whose memory was overwritten."""
         assert self.executable is not None
         plan = self.executable.plan
-        place, target = plan.places.get(key), plan.producer.get(key)
-        if place is None or target is None or self._overwritten.get(place) == key:
+        slot, target = plan.slot_of.get(key), plan.producer.get(key)
+        if slot is None or target is None or self._overwritten.get(slot) == key:
             return
         steps = steps_to_restore(plan, target, self._overwritten)
-        for written in steps:  # before they run: an interrupt may leave half of it
+        for written in steps:  # before they run: an interrupt may leave them half written
             for buffer in plan.steps[written].results:
-                self._overwritten.pop(plan.places.get(buffer, -1), None)
+                self._overwritten.pop(plan.slot_of.get(buffer, -1), None)
         report = self.executable.run(steps)
         if report.later is not None:
             report = report.later()
-        if plan.places:
+        if plan.slot_of:
             self._remember_contents(plan, report)
         if report.failures:
             raise report.failures[0].error
 
     # --- notifying blocks ---
 
-    def _tell_blocks(self, report: RunReport, stale: StaleSet, frame: Frame) -> None:
-        """Counts the run, and says of blocks that they run or why they do not; most frames have nothing to say."""
-        if stale.inner is None or stale.notified != self.notified:  # what is inside of a region may be edited
+    def _notify_blocks(self, report: RunReport, stale: StaleSet, frame: Frame) -> None:
+        """Counts the run, and updates the state and errors of blocks if they may have changed."""
+        if stale.inner is None or stale.notified != self.notified:  # the inside of a region may have been edited
             inside = (inner for key in stale.steps for body in self._nodes[key].bodies for inner in body.all_nodes())
             stale.inner = {inner.key: inner.block.debug for inner in inside if not inner.bodies}
         if stale.inner:
@@ -348,7 +348,7 @@ class Runtime(Attempts):
             self._expect_readings(report, stale, frame)
 
     def _expect_readings(self, report: RunReport, stale: StaleSet, frame: Frame) -> None:
-        """Counters of append buffers and times: some executors know them later."""
+        """Registers readings of append counters and times, which some executors deliver later."""
         assert self.executable is not None
         names = []
         if report.seconds is not None:
@@ -359,7 +359,7 @@ class Runtime(Attempts):
             self.readings.append((Times(report.seconds), notify_times(frame, debugs)))
         limited = set(stale.limited).intersection(report.ran)
         nodes = self._nodes
-        # What did not run inside of a region has an old value in its counter.
+        # The counter of an inner step that did not run has an old value.
         limits = [one for key in limited for one in limits_of(nodes[key]) if report.calls.get(one.node.key, 0)]
         if limits:
             names.append("warnings")
@@ -371,7 +371,7 @@ class Runtime(Attempts):
             postpone(frame, lambda: self.take_readings(wait=True), names)
 
     def take_readings(self, wait: bool) -> None:
-        """Tells blocks what has arrived since."""
+        """Passes deferred results that have arrived to their receivers."""
         with self.lock:
             waiting, self.readings = self.readings, []
             for reading, notify in waiting:

@@ -10,11 +10,11 @@ from heapq import heapify, heappop, heappush
 
 from livegrad.live.compile.live_plan import LivePlan, operand_key
 
-Contents = Mapping[int, str]  # slot → the buffer whose contents it has
+Contents = Mapping[int, str]  # slot → the buffer whose contents it holds
 
 
 def stale_steps(plan: LivePlan, seeds: Mapping[str, str], contents: Contents) -> dict[str, str]:
-    """The seeds, everything below them, and producers whose results were overwritten; in order, with reasons."""
+    """The seeds, all their dependents, and producers whose results were overwritten; in order, with reasons."""
     reasons = dict(seeds)
     position = plan.position
     waiting = [(position[key], key) for key in reasons]
@@ -33,34 +33,34 @@ def stale_steps(plan: LivePlan, seeds: Mapping[str, str], contents: Contents) ->
             if consumer not in reasons:
                 reasons[consumer] = f"reads {key}, which ran"
                 heappush(waiting, (position[consumer], consumer))
-    if plan.places:  # a producer may have been found after its reader
+    if plan.slot_of:  # a producer may come after its reader in `ordered`
         return {key: reasons[key] for key in sorted(ordered, key=position.__getitem__)}
     return ordered
 
 
 def _lost_producers(plan: LivePlan, key: str, contents: Contents) -> Iterable[str]:
-    """The steps whose results this one reads, and which are no longer there because memory is shared."""
-    if not plan.places:
+    """The steps whose results this one reads, and whose memory was overwritten."""
+    if not plan.slot_of:
         return
     for operand in plan.steps[key].all_operands():
         name = str(operand_key(operand))
-        place = plan.places.get(name)
-        if place is not None and contents.get(place) != name:
+        slot = plan.slot_of.get(name)
+        if slot is not None and contents.get(slot) != name:
             yield plan.producer[name]
 
 
 def steps_to_restore(plan: LivePlan, target: str, contents: Contents) -> list[str]:
-    """What must run so that a step's results are in memory again: it, and what it needs that is gone too."""
+    """The steps that restore the results of a step: the step itself, and producers whose results are overwritten."""
     needed = {target}
     grown = True
     while grown:
-        written = {plan.places[b]: b for key in needed for b in plan.steps[key].results if b in plan.places}
+        written = {plan.slot_of[b]: b for key in needed for b in plan.steps[key].results if b in plan.slot_of}
         reads = {str(operand_key(o)) for key in needed for o in plan.steps[key].all_operands()}
         lost = {
             plan.producer[name]
-            for name in reads & plan.places.keys()
-            # Gone already, or about to be overwritten by another of those that run now.
-            if contents.get(plan.places[name]) != name or written.get(plan.places[name], name) != name
+            for name in reads & plan.slot_of.keys()
+            # Overwritten already, or about to be by another step of this run.
+            if contents.get(plan.slot_of[name]) != name or written.get(plan.slot_of[name], name) != name
         }
         grown = not lost <= needed
         needed |= lost

@@ -17,7 +17,7 @@ _NOTHING = object()
 
 
 class Transaction:
-    """What the frame that is under way has changed.
+    """The changes of the current frame.
 
     >>> numbers = {"x": 1.0}
     >>> frame = Transaction()
@@ -29,30 +29,30 @@ class Transaction:
     """
 
     def __init__(self) -> None:
-        self.is_open = False  # a frame has begun and has not ended
-        self.changed: list[tuple[MutableMapping[Any, Any], Any, Any]] = []  # in order, with what was there before
-        self.states: dict[str, Numbers] = {}  # what states held before the frame, by buffer, where it wrote to them
+        self.is_open = False  # a frame has begun and is not committed
+        self.changed: list[tuple[MutableMapping[Any, Any], Any, Any]] = []  # in order, with the previous values
+        self.states: dict[str, Numbers] = {}  # the previous values of states that the frame wrote, by buffer
         self.replaced: list[Executable] = []  # executables that ran before: needed to roll the frame back
 
     def close(self) -> None:
-        """Forgets a frame that has ended: it cannot be taken back any more."""
+        """Forgets the changes of a committed frame, which can no longer be rolled back."""
         self.changed.clear()
         self.states.clear()
         while self.replaced:
             self.replaced.pop().close()
 
     def put(self, mapping: MutableMapping[Any, Any], key: Any, value: Any) -> None:
-        """Changes an entry of a mapping, for as long as the frame is not taken back."""
+        """Sets an entry of a mapping; a rollback restores the previous value."""
         self.changed.append((mapping, key, mapping.get(key, _NOTHING)))
         mapping[key] = value
 
     def drop(self, mapping: MutableMapping[Any, Any], key: Any) -> None:
-        """Removes an entry in the same way; there may be none."""
+        """Removes an entry if there is one; a rollback restores it."""
         self.changed.append((mapping, key, mapping.get(key, _NOTHING)))
         mapping.pop(key, None)
 
     def undo(self) -> None:
-        """Takes back what was put. Executables are not what they were: the caller makes them anew."""
+        """Restores the previous values. It does not restore executables: the caller rebuilds them."""
         for mapping, key, before in reversed(self.changed):
             if before is _NOTHING:
                 mapping.pop(key, None)

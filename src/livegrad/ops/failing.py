@@ -72,7 +72,8 @@ def write_can_fail(operands: Operands, attributes: Attributes) -> bool:
     """An index into a tensor that is not proved to be in range may fail."""
     if not operands or not isinstance(operands[0].type, Tensor):
         return True
-    return len(dict(attributes).get("in_range", ())) < len(operands[0].type.shape)
+    proven = dict(attributes).get("in_range")
+    return proven is None or len(proven) < len(operands[0].type.shape)
 
 
 def loop_can_fail(operands: Operands, attributes: Attributes) -> bool:

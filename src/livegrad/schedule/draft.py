@@ -30,6 +30,7 @@ class Draft:
     target: Target
     buffers: list[Buffer] = field(default_factory=list)
     stored: dict[Node, Buffer] = field(default_factory=dict)
+    why_copied: dict[Buffer, str] = field(default_factory=dict)  # by the buffer of a write that starts from a copy
     objects: dict[Node, ObjectSlot] = field(default_factory=dict)
     arguments: list[Slot] = field(default_factory=list)
     results: list[Slot] = field(default_factory=list)

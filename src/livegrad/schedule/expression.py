@@ -412,10 +412,10 @@ def _written_place(node: Node, choice: Choice, index: tuple[Index, ...]) -> tupl
     updates = node.operands[1]
     uniform = is_uniform(updates)
     for dimension, start, extent in zip(choice.moved_by, choice.starts, shape_of(updates.type), strict=True):
-        if dimension is None or uniform:
-            places.append(FIXED_ZERO)
-        elif extent == shape_of(node.type)[dimension]:
+        if dimension is not None and extent == shape_of(node.type)[dimension]:
             places.append(index[dimension])
+        elif dimension is None or uniform:
+            places.append(FIXED_ZERO)
         else:
             place = shifted(index[dimension], -start, 1)
             if not isinstance(place, Affine):

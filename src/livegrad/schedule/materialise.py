@@ -183,7 +183,7 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     if node.op is slice_ and node.operands[0].op is pad and node.attribute("step")[-1] > 1:
         # With a border in memory, several slices together are whole rows; else each number is read by itself.
         return node.operands
-    if node.op is assign and kind in (None, "place"):
+    if node.op is assign and kind in (None, "fused", "place"):
         return _stored_for_box(node, kind)
     if kind == "write":
         # The results of a map are computed together, not again for each operand.
@@ -203,7 +203,7 @@ def _stored_for_box(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     if box is None:
         return ()
     base, updates = node.operands[:2]
-    if kind is None:
+    if kind != "place":
         return () if is_uniform(updates) or _is_cheap(updates) else (updates,)
     little = 2 * prod(box.size) <= prod(sizes(node))
     in_turn = [base] if assigned_box(base) is not None else []

@@ -108,6 +108,7 @@ class KernelStep:
     # Inner elements of a chunk, where the first domain dimension numbers chunks of the first inner one; 0: unsplit.
     chunk: int = 0
     vector_axis: Axis = "domain"  # lanes run across the last domain dimension, or along the last inner one
+    note: str = field(default="", compare=False)  # for people: why there is such a step
 
     inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
     results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
@@ -169,7 +170,15 @@ class RowLoop:
     def lines(self) -> list[str]:
         state, fixed = (", ".join(map(str, leaves)) or "none" for leaves in (self.state, self.fixed))
         body = print_function(self.body).rstrip() if self.plan is None else str(self.plan)
-        return [f"state: {state}; invariant: {fixed}", *map(str, self.rows), *body.splitlines()]
+        return [*self._how_it_runs(), f"state: {state}; invariant: {fixed}", *map(str, self.rows), *body.splitlines()]
+
+    def _how_it_runs(self) -> list[str]:
+        """A line for people: what an iteration consists of."""
+        if self.plan is None:
+            return []
+        called = dict.fromkeys(step.op.name for step in self.plan.steps if isinstance(step, HostStep))
+        calls = f" and calls {', '.join(called)}" if called else ""
+        return [f"each iteration runs {_counted(self.plan.kernels, 'kernel')}{calls}"]
 
 
 @dataclass(frozen=True)
@@ -268,7 +277,8 @@ def step_lines(steps: Sequence[Step], chains: Sequence[RowChain] = ()) -> list[s
         if chain is not None and step is chain.steps[0]:
             lines.append(f"  by tiles of {chain.tile} of {prod(chain.rows)} rows:")
         reads, writes = ", ".join(map(str, reads_of(step))), ", ".join(map(str, writes_of(step)))
-        lines.append(f"{'  ' if chain is None else '    '}{number}: {_describe(step)}({reads}) -> {writes}")
+        note = f"  # {step.note}" if isinstance(step, KernelStep) and step.note else ""
+        lines.append(f"{'  ' if chain is None else '    '}{number}: {_describe(step)}({reads}) -> {writes}{note}")
         if isinstance(step, HostStep) and step.loop is not None:
             lines += [f"      {line}" for line in step.loop.lines()]
     return lines

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from livegrad.diagnostics import VerifyError
 from livegrad.ir.function import make_function
-from livegrad.ir.leaves import input_node
+from livegrad.ir.leaves import input_node, parameter_op
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Tensor
 from livegrad.ir.verify import verify_function
@@ -38,7 +38,7 @@ from livegrad.schedule.materialise import (
     seen_operand,
 )
 from livegrad.schedule.order_for_memory import in_memory_order
-from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowChain, Step
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, RowChain, Step
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.tile_row_chains import row_chains
 from livegrad.schedule.verify import verify_order, verify_sharing, verify_views
@@ -122,10 +122,21 @@ def write_in_place(draft: Draft) -> None:
     readers = _readers(draft)
     for root, kind in reversed(roots.items()):
         base = _changed_by(root, kind)
-        if base is None or roots.get(base) not in ("fused", "scan", "place", "write", "loop"):
+        if base is None:
             continue
-        if uses[base] == 1 or (kind == "place" and _reads_last(draft, root, base, readers)):
+        if roots.get(base) not in ("fused", "scan", "place", "write", "loop"):
+            draft.why_copied[draft.stored[root]] = _owner_of(base, roots.get(base))
+        elif uses[base] == 1 or (kind == "place" and _reads_last(draft, root, base, readers)):
             draft.stored[base] = draft.stored[root]
+        else:
+            draft.why_copied[draft.stored[root]] = "its old value is used again"
+
+
+def _owner_of(base: Node, kind: GroupKind | None) -> str:
+    """Why a value cannot be overwritten, though nothing else may use it; nothing if it has no memory of its own."""
+    if base.op is parameter_op:
+        return "the caller keeps it"
+    return {"host": "the host computed it", "view": "it is a view"}.get(kind or "", "")
 
 
 def _readers(draft: Draft) -> dict[Node, list[tuple[int, Node]]]:
@@ -190,11 +201,12 @@ def _steps_of(draft: Draft, group: Group, wanted: set[Node]) -> list[Step]:
         case "scan":
             return [build_scan(root, stored, new_buffer) for root in group.roots]
         case "place":
-            return [step for root in group.roots for step in build_placements(root, stored, new_buffer)]
+            return [step for root in group.roots for step in _placements(draft, root)]
         case "write":
-            return [step for root in group.roots for step in build_writes(root, stored, new_buffer)]
+            built = [(build_writes(root, stored, new_buffer), count_chunks(root)) for root in group.roots]
+            return [s for steps, chunks in built for s in _with_notes(draft, steps, "in place" if chunks == 1 else "")]
         case "loop":
-            return [*build_loop(group.roots, stored, new_buffer)]
+            return [*_with_notes(draft, build_loop(group.roots, stored, new_buffer), "native loop, in place")]
         case "view":
             # A reshape of stored memory, or the same after other steps: the same bytes under another shape or name.
             for root in group.roots:
@@ -203,6 +215,18 @@ def _steps_of(draft: Draft, group: Group, wanted: set[Node]) -> list[Step]:
             return []
         case "host":
             return [_host_step(draft, root) for root in group.roots]
+
+
+def _placements(draft: Draft, root: Node) -> list[KernelStep]:
+    steps = build_placements(root, draft.stored, draft.new_buffer)
+    return _with_notes(draft, steps, "in place") if root.op is assign else steps
+
+
+def _with_notes(draft: Draft, steps: Sequence[KernelStep], how: str) -> list[KernelStep]:
+    """Copies, and the step that writes into them, with what people want to know of each."""
+    reasons = [draft.why_copied.get(step.results[0]) for step in steps[:-1]]
+    notes = [f"copied, because {why}" if why else "" for why in reasons]
+    return [replace(step, note=note) for step, note in zip(steps, [*notes, how], strict=True)]
 
 
 def _host_step(draft: Draft, root: Node) -> HostStep:

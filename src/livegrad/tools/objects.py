@@ -20,9 +20,8 @@ from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.shapes import Shape
 from livegrad.implicit.nodes.assembly import Assembly
-from livegrad.ir.function import trace
 from livegrad.ir.node import Function
-from livegrad.ir.text import parse_function, parse_type
+from livegrad.ir.text import parse_function
 from livegrad.ir.types import Type
 from livegrad.live.engine import Engine
 from livegrad.live.graph.problems import raised_at
@@ -30,6 +29,7 @@ from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.tensors.handle import Tensor
 from livegrad.tensors.jit import Jitted
 from livegrad.tensors.tensor_graph import Graph
+from livegrad.tools.tensor_functions import parse_shaped_type, trace_python_function
 
 _SHOWN = (Function, CapturedFunction, Part, Shape, Assembly, Program, Engine, Tensor, Graph, Jitted, CpuFunction)
 
@@ -99,10 +99,10 @@ def _run_user_code(source: str, done: str, run: Callable[[], Any]) -> Any:
 def parse_types(text: str | None) -> tuple[Type, ...]:
     """Types as the IR writes them, with semicolons between them.
 
-    >>> parse_types("f32; tensor<f32, [4, 5]>")
-    (f32, tensor<f32, [4, 5]>)
+    >>> parse_types("f32; f32[4, 5]; vec<f32, 3>")
+    (f32, tensor<f32, [4, 5]>, vec<f32, 3>)
     """
-    return tuple(parse_type(word.strip()) for word in text.split(";") if word.strip()) if text else ()
+    return tuple(parse_shaped_type(word.strip()) for word in text.split(";") if word.strip()) if text else ()
 
 
 def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
@@ -116,15 +116,15 @@ def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
     if isinstance(value, Tensor):
         return value.graph.function()
     if isinstance(value, Jitted):
-        return _only_signature(value)
+        return trace_python_function(value.function, types) if types else _only_signature(value)
     if callable(getattr(value, "ir", None)):  # captured functions and their derivatives
         return parse_function(value.ir(*types))
     if callable(value) and types:
-        return trace(value, *types)
+        return trace_python_function(value, types)
     raise UsageError(
         f"there is no function of the value IR in an object of type `{type(value).__name__}`",
         expected="a traced, captured or compiled function, a derivative, a tensor, a part",
-        help="a Python function on nodes needs the types of its parameters: --types 'f32; vec<f32, 3>'"
+        help="a Python function needs the types of its parameters: --types 'f64[100, 3]; f32; vec<f32, 3>'"
         if callable(value)
         else None,
     )
@@ -139,5 +139,5 @@ def _only_signature(jitted: Jitted) -> Function:
         "a jitted function has one function of the value IR per signature",
         expected="one signature",
         found=str(len(traced)),
-        help="call it with arguments of one signature in the program first",
+        help="name the types of its parameters, --types 'f64[100, 3]; f32', or call it once in the program",
     )

@@ -1,7 +1,7 @@
 """Captured functions over whole arrays: they read, slice, write and return them like CPython on NumPy arrays."""
 
 # ruff: noqa: F821  (names of sizes are variables of a captured function)
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportIndexIssue=false
+# pyright: reportUndefinedVariable=false, reportReturnType=false, reportInvalidTypeForm=false
 
 import math
 from typing import Any
@@ -106,8 +106,8 @@ def test_local_arrays_of_all_kinds():
     @lg.function
     def count(a: WHOLE, w: lg.array[lg.f32, "m"]):
         ones = np.ones((n, 2), dtype=np.int32)
-        seen = lg.zeros(n, bool)
-        weights = lg.full(m, 2.5, lg.f32)
+        seen = lg.zeros(n, dtype=bool)
+        weights = lg.full(m, 2.5, dtype=lg.f32)
         twice = lg.zeros_like(a)
         for i in range(n):
             seen[i] = a[i] % 2 == 0
@@ -122,7 +122,7 @@ def test_local_arrays_of_all_kinds():
 def test_complex_arrays():
     @lg.function
     def square(a: lg.array[complex, "n"]):
-        b = lg.empty(n, complex)
+        b = lg.empty(n, dtype=complex)
         for i in range(n):
             b[i] = a[i] * a[i] + 1.0
         return b

@@ -15,10 +15,10 @@ from livegrad.diagnostics import CompileError, UsageError
 from livegrad.ir.function import trace
 from livegrad.ir.types import Tensor, f32, f64
 from livegrad.live.blocks import cuda_block
-from livegrad.live.cuda.control_kernels import APPEND_WORDS, CONTROL_WORDS, engine_sources
+from livegrad.live.cuda.control_kernels import APPEND_SLOTS, CONTROL_SLOTS, engine_sources
 from livegrad.live.cuda.source_code import machine_code
 from livegrad.live.graph.problems import PinError
-from livegrad.live.graph.sources import Given
+from livegrad.live.graph.sources import InputType
 from livegrad.live.graph.user_kernel import CudaKernel
 from livegrad.runtime.cuda.nvrtc import compile_source, reason_for_no_compiler
 from livegrad.schedule.plan import KernelStep
@@ -72,7 +72,7 @@ def test_a_kernel_takes_one_struct_of_as_many_words_as_are_packed(architecture):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_kernels_of_the_engine_itself_compile_and_take_what_is_packed(architecture):
-    words = {"begin_if": CONTROL_WORDS, "next_for": CONTROL_WORDS, "append_rows": APPEND_WORDS, "time_stop": ("slot",)}
+    words = {"begin_if": CONTROL_SLOTS, "next_for": CONTROL_SLOTS, "append_rows": APPEND_SLOTS, "time_stop": ("slot",)}
     seen = set()
     for name, source in engine_sources().items():
         if architecture != "sm_90" and name not in ("control_f32", "append", "time"):
@@ -88,7 +88,7 @@ def test_the_kernels_of_the_engine_itself_compile_and_take_what_is_packed(archit
 
 def specialized(source: str = SHIFT, **options) -> CudaKernel:
     made = cuda_block(source, outputs={"result": "same(0)"}, sizes={"n": "result"}, **options)
-    function = made.body.specialize((Given(Tensor(f32, (5,))), Given(Tensor(f64, ()), weak=True))).function
+    function = made.body.specialize((InputType(Tensor(f32, (5,))), InputType(Tensor(f64, ()), weak=True))).function
     assert isinstance(function, CudaKernel)
     return function
 
@@ -118,7 +118,7 @@ def test_a_source_that_is_written_out_in_a_file_is_found_there():
 """,
         outputs={"y": "same(0)"},
     )
-    kernel = made.body.specialize((Given(Tensor(f32, (5,))),)).function
+    kernel = made.body.specialize((InputType(Tensor(f32, (5,))),)).function
     assert isinstance(kernel, CudaKernel)
     with pytest.raises(CompileError) as caught:
         machine_code(kernel, "sm_90")
@@ -137,5 +137,5 @@ def test_what_a_kernel_cannot_take_is_refused_by_name():
         cuda_block(SHIFT, outputs={"result": "same(0)"}, sizes={"m": "result"})
     with pytest.raises(PinError, match="`x` does not fit"):
         cuda_block(SHIFT, outputs={"result": "same"}, sizes={"n": "x"}).body.specialize(
-            (Given(Tensor(f64, (5,))), Given(Tensor(f64, ()), weak=True))
+            (InputType(Tensor(f64, (5,))), InputType(Tensor(f64, ()), weak=True))
         )

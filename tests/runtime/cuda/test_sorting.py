@@ -16,7 +16,7 @@ from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If
 from livegrad.ops.sorting import argsort, searchsorted, sort
 from livegrad.runtime.cuda.cuda_function import CudaFunction
-from livegrad.runtime.cuda.libraries.device_sorting import WORDS, source_of
+from livegrad.runtime.cuda.libraries.device_sorting import SLOTS, source_of
 from livegrad.runtime.cuda.nvrtc import compile_source
 from tests.runtime.cuda.simulate import COMPILER, simulated
 from tests.runtime.cuda.simulated_driver import SimulatedDriver
@@ -146,4 +146,4 @@ def test_neighbours_are_found_without_the_host(driver):
 def test_the_kernels_compile_and_take_what_is_packed(architecture):
     for element in (f32, i32, bf16, SCALARS["bool"]) if architecture == "sm_90" else (f32,):
         cubin = compile_source(source_of(element, descending=True), architecture, "sort")
-        assert parameters_of(cubin, "merge") == parameters_of(cubin, "search") == [(0, 8 * len(WORDS))]
+        assert parameters_of(cubin, "merge") == parameters_of(cubin, "search") == [(0, 8 * len(SLOTS))]

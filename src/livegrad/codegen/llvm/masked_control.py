@@ -286,9 +286,15 @@ def _counted(
     builder.branch(_poll(builder, again) if polls else again, loop.body, loop.done)
     builder.begin(loop.body)
     results = iteration(loop.count, loop.state)
-    flags = builder.metadata.keep_rolled() if stop.literal and int(stop.text) >= _VECTOR_LOOP else ""
+    keeps_rolled = stop.literal and int(stop.text) >= _VECTOR_LOOP and not _carries_floats(start)
+    flags = builder.metadata.keep_rolled() if keeps_rolled else ""
     loop.close(builder.apply("add nuw nsw", i64, loop.count, builder.constant(1, i64)), results, flags)
     return loop.state
+
+
+def _carries_floats(values: list[NodeValue]) -> bool:
+    """Whether a loop is a sum or the like, which is not vectorised. Unrolled, it leaves that to the loop around it."""
+    return any(register.type.kind == "float" for register in _all_registers(values))
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ Values of vectors, matrices and arrays are open: their components and arithmetic
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from typing import Annotated, Any, Generic, TypeVar, TypeVarTuple
 
 from livegrad.frontend.function.vectors import ShapedConstructor
 from livegrad.ir.types import Scalar
@@ -99,7 +99,8 @@ class tensor(Open, Generic[Value, *Sizes]):
 
 class vec(Open, Generic[Value, Columns]): ...
 class mat(Open, Generic[Value, Rows, Columns]): ...
-class inout(Open, Generic[Value]): ...
+
+inout = Annotated[Value, "written"]
 
 class no_diff(Open, Generic[Value]):
     def __new__(cls, value: Value) -> Value: ...

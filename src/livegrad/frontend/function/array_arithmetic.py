@@ -120,4 +120,5 @@ def array_result(context: Context, tensor: Tensor, inputs: list[Value], at: ast.
     assert isinstance(type, ir.Tensor)
     if not type.shape:
         return context.result(type.element, lookup(tensor.node), inputs, at)
-    return context.result(TensorType(type.element, tuple(type.shape)), tensor.node, inputs, at)
+    shape = tuple(size for size in type.shape if isinstance(size, int))  # sizes of captured functions are known
+    return context.result(TensorType(type.element, shape), tensor.node, inputs, at)

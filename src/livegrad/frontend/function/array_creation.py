@@ -15,7 +15,6 @@ from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, as_scalar_type, name_of
 from livegrad.frontend.function.function_types import TensorType
 from livegrad.frontend.function.intrinsics import SPECIAL
-from livegrad.frontend.function.type_reading import plain_type
 from livegrad.ir import types as ir
 from livegrad.ops.movement import broadcast_to
 from livegrad.ops.rules import filled, zero
@@ -25,9 +24,10 @@ def _arguments(context: Context, node: ast.Call, name: str, names: Sequence[str]
     """The arguments of a function by the names of its parameters."""
     given = dict(zip(names, map(context.evaluate, node.args), strict=False))
     for keyword in node.keywords:
-        if keyword.arg not in names or keyword.arg in given:
-            raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"`{keyword.arg}`")
-        given[keyword.arg] = context.evaluate(keyword.value)
+        own = keyword.arg
+        if own is None or own not in names or own in given:
+            raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"`{own}`")
+        given[own] = context.evaluate(keyword.value)
     if len(node.args) > len(names) or names[0] not in given:
         raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"{len(node.args)} arguments")
     return given
@@ -48,20 +48,15 @@ def _shape(context: Context, value: Value, at: ast.AST) -> tuple[int, ...]:
 
 def scalar_type(context: Context, value: Value | None, default: ir.Scalar, at: ast.AST) -> ir.Scalar:
     """The type of elements that a `dtype` argument names."""
-    named = None if value is None else value.static
+    named: Any = None if value is None else value.static
     if named is None:
         return default
+    if isinstance(named, ir.Scalar):
+        return named
     try:
-        found = plain_type(named) if isinstance(named, type | ir.Scalar) and not _is_numpy(named) else None
-        if isinstance(found, ir.Scalar):
-            return found
         return ir.scalar_of_dtype(np.dtype(named))
     except (TypeError, KeyError, ValueError):
         raise context.error("LG202", "this is no type of numbers", at, found=repr(named)) from None
-
-
-def _is_numpy(named: Any) -> bool:
-    return isinstance(named, type) and issubclass(named, np.generic)
 
 
 def _new(context: Context, shape: tuple[int, ...], element: ir.Scalar, fill: Any, at: ast.AST) -> Value:

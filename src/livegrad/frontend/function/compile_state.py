@@ -40,11 +40,13 @@ from livegrad.frontend.function.function_types import (
     differential_type,
     mutable_depth,
 )
+from livegrad.frontend.function.index_ranges import known_range
 from livegrad.frontend.function.python_source import MISSING, Source
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.source_lines import originating_from
+from livegrad.passes.integer_ranges import Range
 
 Environment = dict[str, Value]
 
@@ -79,6 +81,7 @@ class Context:
         self.loops: list[frozenset[str]] = []  # for each loop around, the variables that it began with
         self.returned_names: set[str] = set()  # variables that a result is read from when the function ends
         self.returned_inouts: set[str] | None = None  # those that every result contains
+        self.ranges: dict[Node, Range] = {}  # what is known of integers
         self.sizes: dict[str, int] = {}  # what the names of sizes in annotations stand for
         self.exited = False  # no way leads from here to the next statement
         self.after_loop: dict[Any, frozenset[str]] = {}
@@ -203,7 +206,12 @@ class Context:
     def inner_environment(self) -> tuple[Environment, dict[Node, Node]]:
         """The variables as a region of control flow sees them, and which input stands for which node."""
         inputs: dict[Node, Node] = {}
-        return {name: _inside(value, name, inputs) for name, value in self.environment.items()}, inputs
+        inner = {name: _inside(value, name, inputs) for name, value in self.environment.items()}
+        for outside, inside in inputs.items():
+            known = known_range(outside, self.ranges) if outside.type is ir.i64 else None
+            if known is not None:
+                self.ranges[inside] = known
+        return inner, inputs
 
 
 def _inside(value: Value, name: str, inputs: dict[Node, Node]) -> Value:

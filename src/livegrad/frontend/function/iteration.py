@@ -14,15 +14,17 @@ from livegrad.frontend.function.array_arithmetic import array_result
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, aliased, name_of, node_of, runtime, static, tuple_value
 from livegrad.frontend.function.function_types import ArrayType, TensorType
+from livegrad.frontend.function.index_ranges import range_of_loop
 from livegrad.frontend.function.lvalues import ITERATED
 from livegrad.frontend.function.operators import expect_int
 from livegrad.ir import types as ir
-from livegrad.ir.leaves import constant
+from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Node
 from livegrad.ops import comparison, elementwise
 from livegrad.ops.aggregate import get_at, member
 from livegrad.ops.control import check
 from livegrad.ops.indexing import lookup
+from livegrad.passes.integer_ranges import Range
 from livegrad.tensors.handle import wrap
 
 _INTEGERS = 1 << 63  # below this and from minus this on
@@ -143,7 +145,8 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
         count = max(0, -((known[0] - known[1]) // known[2]))  # `len` of a range has a limit
         if not all(-_INTEGERS <= number < _INTEGERS for number in (*known, count)):
             raise context.error("LG107", "a range beyond 64 bits", at)
-        return Steps(constant(count, ir.i64), _linear(context, start, step, at), static_iterations=count)
+        values = _linear(context, start, step, at, _bounds(context, start, stop, step, at))
+        return Steps(constant(count, ir.i64), values, static_iterations=count)
     first, last, stride = (expect_int(context, value, at, "a bound of range") for value in (start, stop, step))
     if isinstance(step.static, int):
         if step.static == 0:
@@ -157,14 +160,23 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
         name = "range's step must not be zero"
         stride = check(stride, comparison.not_equal(stride, 0), message=name)
         iterations = elementwise.floor_div(last - first + stride - elementwise.sign(stride), stride)
-    return Steps(iterations, _linear(context, _held(context, start, first), _held(context, step, stride), at))
+    known = _bounds(context, start, stop, step, at)
+    return Steps(iterations, _linear(context, _held(context, start, first), _held(context, step, stride), at, known))
+
+
+def _bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Range | None:
+    """What is known of the values of a range."""
+    if not isinstance(step.static, int):
+        return None
+    first, last = (expect_int(context, value, at, "a bound of range") for value in (start, stop))
+    return range_of_loop(first, last, step.static, context.ranges)
 
 
 def _held(context: Context, value: Value, node: Node) -> Value:
     return value if value.is_static else runtime(ir.i64, node)
 
 
-def _linear(context: Context, start: Value, step: Value, at: ast.AST) -> Callable[[Node], Value]:
+def _linear(context: Context, start: Value, step: Value, at: ast.AST, known: Range | None) -> Callable[[Node], Value]:
     """start + index * step, with what is not known now held in variables that the body can see."""
     names = [context.temporary("start"), context.temporary("step")]
     for name, held in zip(names, (start, step), strict=True):
@@ -173,7 +185,10 @@ def _linear(context: Context, start: Value, step: Value, at: ast.AST) -> Callabl
     def value(index: Node) -> Value:
         first, stride = (node_of(context.environment[name], context.span(at)) for name in names)
         scaled = index if step.static == 1 else index * stride
-        return runtime(ir.i64, scaled if start.static == 0 else scaled + first)
+        made = scaled if start.static == 0 else scaled + first
+        if known is not None and made.op is not constant_op:
+            context.ranges[made] = known
+        return runtime(ir.i64, made)
 
     return value
 

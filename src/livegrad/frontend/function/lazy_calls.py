@@ -143,6 +143,9 @@ def abstract_lazily(value: Any, expected: Pattern | None, fitting: bool = False)
         pairs = zip_longest(value, own_types[: len(value)])
         return Value(TupleType(tuple(abstract_lazily(item, own).type or NONE for item, own in pairs)))
     if isinstance(expected, TensorPattern) and isinstance(value, Tensor):
+        if not all(isinstance(size, int) for size in value.shape):
+            what = "a captured function takes whole arrays of known sizes"
+            raise UsageError(what, where=caller_origin(), found=f"shape {value.shape}")
         return Value(TensorType(value.dtype, tuple(value.shape)))
     if not isinstance(value, Tensor):
         return Value(value.__livegrad_type__)

@@ -91,16 +91,16 @@ class _Noting(ast.NodeTransformer):
         self.source = source
         self.spans: list[Span] = []
 
-    def visit_For(self, loop: ast.For) -> ast.For:
-        self.generic_visit(loop)
-        if isinstance(loop.iter, ast.Call):
-            call = ast.Call(ast.Name("__iterate__", ast.Load()), [deepcopy(loop.iter.func), loop.iter], [])
-            loop.iter = ast.copy_location(call, loop.iter)
-        return loop
+    def visit_For(self, node: ast.For) -> ast.For:
+        self.generic_visit(node)
+        if isinstance(node.iter, ast.Call):
+            call = ast.Call(ast.Name("__iterate__", ast.Load()), [deepcopy(node.iter.func), node.iter], [])
+            node.iter = ast.copy_location(call, node.iter)
+        return node
 
-    def visit_Assign(self, statement: ast.Assign) -> list[ast.stmt]:
-        written = [target for target in statement.targets if isinstance(target, ast.Subscript)]
-        return [*map(self._note, written), statement]
+    def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
+        written = [target for target in node.targets if isinstance(target, ast.Subscript)]
+        return [*map(self._note, written), node]
 
     def _note(self, target: ast.Subscript) -> ast.stmt:
         self.spans.append(self.source.span(target))

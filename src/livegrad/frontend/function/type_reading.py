@@ -91,16 +91,16 @@ def _read_brackets(family: str, parameters: Any) -> tuple[FrontType, list[int]]:
 
 
 def _whole_array(family: str, parameters: Any) -> TensorPattern | None:
-    """A whole array with sizes, as in `array[float, "n", 3]`; None for brackets with one number."""
+    """A whole array with sizes, as in `array[float, "n", 3]`; None for brackets with one number, or none."""
     element, *rest = parameters if isinstance(parameters, tuple) else (parameters,)
     sizes = [*map(_size, rest)]
-    if len(sizes) == 1 and not isinstance(sizes[0], str):
+    if len(sizes) < 2 and not any(isinstance(size, str) for size in sizes):
         return None
     try:
         inner = plain_type(element)
     except TypeError:
         inner = NONE
-    if not sizes or not isinstance(inner, ir.Scalar) or not all(map(_is_size, sizes)):
+    if not isinstance(inner, ir.Scalar) or not all(map(_is_size, sizes)):
         raise CallError(
             f"a whole `{family}` takes a type of numbers and a size for each dimension in brackets",
             where=caller_origin(),

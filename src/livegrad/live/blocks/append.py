@@ -61,8 +61,8 @@ def _body(function: Callable[..., Any], capacity: int, name: str) -> TracedBody:
             )
         if emit.shape[0] == 0:
             return xp.zeros((capacity, *value.shape[1:]), dtype=value.dtype), whole(0), whole(0)
-        places, total = pack(emit, capacity)
-        chosen = take_rows(value, places)
+        indices, total = pack(emit, capacity)
+        chosen = take_rows(value, indices)
         valid = xp.reshape(xp.arange(capacity, dtype=xp.int64) < total, (capacity,) + (1,) * (value.ndim - 1))
         return xp.where(valid, chosen, xp.zeros_like(chosen)), xp.minimum(total, whole(capacity)), total
 

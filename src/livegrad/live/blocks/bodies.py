@@ -25,7 +25,7 @@ from livegrad.live.blocks.captured_block import CapturedBody
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Body, InputSpec, Specialized, pin_names
 from livegrad.live.graph.problems import GraphError, PinError, raised_at
-from livegrad.live.graph.sources import Given, setting_of
+from livegrad.live.graph.sources import InputType, setting_of
 from livegrad.ops.context import FeatureKey, feature_leaves, feature_of
 from livegrad.passes.flatten_signature import flatten_signature
 from livegrad.runtime.arguments import learn_sizes
@@ -87,19 +87,19 @@ def body_of(
     name: str | None = None,
 ) -> Body:
     """The body for whatever computes."""
-    own_outputs = pin_names(outputs, "outputs")
+    output_names = pin_names(outputs, "outputs")
     by_name = list(inputs) if isinstance(inputs, Mapping) else inputs
-    own_inputs = None if by_name is None else pin_names(by_name, "inputs")
+    input_names = None if by_name is None else pin_names(by_name, "inputs")
     if isinstance(what, Function):
-        return FunctionBody(what, own_inputs, own_outputs, name)
+        return FunctionBody(what, input_names, output_names, name)
     if not callable(what):
         raise UsageError("a block wraps a function", where=caller_origin(), found=type(what).__name__)
     types = inputs if isinstance(inputs, Mapping) else {}
-    for input, own in types.items():
-        if own is not None and not isinstance(own, Type):
+    for input, declared in types.items():
+        if declared is not None and not isinstance(declared, Type):
             expected = "a type such as lg.f32, or None for any"
-            raise UsageError(f"no type for `{input}`", where=caller_origin(), expected=expected, found=shown(own))
-    return TracedBody(what, types, own_outputs, name)
+            raise UsageError(f"no type for `{input}`", where=caller_origin(), expected=expected, found=shown(declared))
+    return TracedBody(what, types, output_names, name)
 
 
 def edit(engine: Engine, target: Block, what: Function | Callable[..., Any]) -> None:
@@ -142,45 +142,49 @@ class FunctionBody:
         leaves = feature_leaves(flat.results)
         self._features = tuple(map(feature_of, leaves))
         self._types = flat.parameter_types
-        names = inputs or tuple(f"input{number}" for number in range(len(self._types)))
+        names = inputs or tuple(f"input{index}" for index in range(len(self._types)))
         if len(names) != len(self._types):
             raise UsageError(
                 f"`{self.name}` has {len(self._types)} inputs", where=caller_origin(), found=", ".join(names)
             )
         if outputs == ("result",) and len(flat.results) > 1:
-            outputs = tuple(f"result{number}" for number in range(len(flat.results)))
-        self.inputs = tuple(InputSpec(own, type) for own, type in zip(names, self._types, strict=True))
+            outputs = tuple(f"result{index}" for index in range(len(flat.results)))
+        self.inputs = tuple(InputSpec(pin_name, type) for pin_name, type in zip(names, self._types, strict=True))
         self.outputs = outputs
         self._function = make_function(self.name, (*flat.parameters, *leaves), flat.results) if leaves else flat
 
-    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+    def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """The function, once every input is found to fit."""
         tensors = []
-        for spec, own in zip(self.inputs, given, strict=True):
+        for spec, input_type in zip(self.inputs, input_types, strict=True):
             assert spec.type is not None
-            _require_fit(own, spec.type, spec.name)
+            _require_fit(input_type, spec.type, spec.name)
             if isinstance(spec.type, Tensor):
-                tensors.append((spec.type, own.type.shape, f"input `{spec.name}` of `{self.name}`"))
+                tensors.append((spec.type, input_type.type.shape, f"input `{spec.name}` of `{self.name}`"))
         sizes = learn_sizes(tensors)
         return Specialized(self._function, self._features, (), tuple(sorted(sizes.items())))
 
 
-def _require_fit(given: Given, wanted: Type, pin: str) -> None:
-    element = scalar_of(wanted)
+def _require_fit(input_type: InputType, parameter_type: Type, pin: str) -> None:
+    element = scalar_of(parameter_type)
     shape: tuple[Any, ...] | None = ()
-    if isinstance(wanted, Tensor):
-        shape = None if len(wanted.shape) == len(given.type.shape) else wanted.shape
-    elif isinstance(wanted, Vector):
-        shape = (wanted.size,)
-    elif isinstance(wanted, Matrix):
-        shape = (wanted.rows, wanted.columns)
-    elif not isinstance(wanted, Scalar):
-        raise PinError(pin, "a number, vector, matrix or tensor", str(wanted))
+    if isinstance(parameter_type, Tensor):
+        shape = None if len(parameter_type.shape) == len(input_type.type.shape) else parameter_type.shape
+    elif isinstance(parameter_type, Vector):
+        shape = (parameter_type.size,)
+    elif isinstance(parameter_type, Matrix):
+        shape = (parameter_type.rows, parameter_type.columns)
+    elif not isinstance(parameter_type, Scalar):
+        raise PinError(pin, "a number, vector, matrix or tensor", str(parameter_type))
     assert element is not None
-    same = given.type.element is element
-    weakly = given.weak and _KINDS[given.type.element.kind] <= _KINDS[element.kind]
-    if not (same or weakly) or (shape is not None and given.type.shape != shape):
-        raise PinError(pin, str(wanted), f"a Python {given.type.element.kind}" if given.weak else str(given.type))
+    same = input_type.type.element is element
+    weakly = input_type.weak and _KINDS[input_type.type.element.kind] <= _KINDS[element.kind]
+    if not (same or weakly) or (shape is not None and input_type.type.shape != shape):
+        raise PinError(
+            pin,
+            str(parameter_type),
+            f"a Python {input_type.type.element.kind}" if input_type.weak else str(input_type.type),
+        )
 
 
 class TracedBody:
@@ -204,50 +208,54 @@ class TracedBody:
             self._by_position += parameter.kind is parameter.POSITIONAL_ONLY
         self.inputs = tuple(specs)
         self.outputs = outputs
-        self._made: dict[tuple[tuple[Type, ...], tuple[bool, ...]], Specialized] = {}
-        self._known: dict[tuple[Given, ...], Specialized] = {}  # the same by what was given, sizes and all
+        self._by_types: dict[tuple[tuple[Type, ...], tuple[bool, ...]], Specialized] = {}
+        self._by_inputs: dict[tuple[InputType, ...], Specialized] = {}  # the same by what was given, sizes and all
         self.traces = 0  # how often the function was called, for tests of what an edit costs
 
-    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+    def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """The function that a call with tensors of these types builds."""
-        known = self._known.get(given)
-        if known is None:
-            known = self._specialize(given)
-            if len(self._known) >= _MOST_KEPT:
-                self._known.clear()
-            self._known[given] = known
-        return known
+        specialized = self._by_inputs.get(input_types)
+        if specialized is None:
+            specialized = self._specialize(input_types)
+            if len(self._by_inputs) >= _MOST_KEPT:
+                self._by_inputs.clear()
+            self._by_inputs[input_types] = specialized
+        return specialized
 
-    def _specialize(self, given: tuple[Given, ...]) -> Specialized:
+    def _specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         tensors = []
-        for spec, own in zip(self.inputs, given, strict=True):
+        for spec, input_type in zip(self.inputs, input_types, strict=True):
             if spec.type is not None:
-                _require_fit(own, spec.type, spec.name)
+                _require_fit(input_type, spec.type, spec.name)
                 if isinstance(spec.type, Tensor):
-                    tensors.append((spec.type, own.type.shape, f"input `{spec.name}` of `{self.name}`"))
+                    tensors.append((spec.type, input_type.type.shape, f"input `{spec.name}` of `{self.name}`"))
         sizes = tuple(sorted(learn_sizes(tensors).items()))
-        types = tuple(_parameter_type(spec, own) for spec, own in zip(self.inputs, given, strict=True))
-        weak = tuple(own.weak and spec.type is None for spec, own in zip(self.inputs, given, strict=True))
-        found = self._made.get((types, weak))
-        if found is None:
-            found = self._trace(types, weak)
-            if len(self._made) >= _MOST_KEPT:
-                self._made.clear()
-            self._made[types, weak] = found
-        return replace(found, sizes=sizes) if sizes else found
+        types = tuple(
+            _parameter_type(spec, input_type) for spec, input_type in zip(self.inputs, input_types, strict=True)
+        )
+        weak = tuple(
+            input_type.weak and spec.type is None for spec, input_type in zip(self.inputs, input_types, strict=True)
+        )
+        specialized = self._by_types.get((types, weak))
+        if specialized is None:
+            specialized = self._trace(types, weak)
+            if len(self._by_types) >= _MOST_KEPT:
+                self._by_types.clear()
+            self._by_types[types, weak] = specialized
+        return replace(specialized, sizes=sizes) if sizes else specialized
 
     def _trace(self, types: tuple[Type, ...], weak: tuple[bool, ...]) -> Specialized:
         self.traces += 1
         nodes = placeholders(types)
         names = [spec.name for spec in self.inputs]
-        with weak_numbers(node for own, node in zip(weak, nodes, strict=True) if own):
+        with weak_numbers(node for is_weak, node in zip(weak, nodes, strict=True) if is_weak):
             result = self._call(dict(zip(names, map(wrap, nodes), strict=True)))
             if isinstance(result, Mapping):
                 result = self._results_of(result)
             # Numbers that met nothing with a type of its own are float32 from here on.
             results = tuple(result_node(leaf, self.name) for leaf in flatten(result)[0])
         del result  # whoever still holds a tensor that was read is not this function
-        return _close_over(results, nodes, self.name)
+        return _make_closed_function(results, nodes, self.name)
 
     def _results_of(self, result: Mapping[str, Any]) -> tuple[Any, ...]:
         """Results that were given by name, in the order of the pins."""
@@ -291,21 +299,21 @@ def _require_numbers(default: Any, parameter: str, function: str) -> None:
         ) from None
 
 
-def _parameter_type(spec: InputSpec, given: Given) -> Type:
+def _parameter_type(spec: InputSpec, input_type: InputType) -> Type:
     """What the function is called with: sizes that were declared by a symbol stay symbols."""
     if spec.type is None:
-        return given.type
+        return input_type.type
     if isinstance(spec.type, Tensor):
         return spec.type
     element = scalar_of(spec.type)
     assert element is not None
-    return Tensor(element, given.type.shape)
+    return Tensor(element, input_type.type.shape)
 
 
-def _close_over(results: tuple[Node, ...], inputs: Sequence[Node], name: str) -> Specialized:
+def _make_closed_function(results: tuple[Node, ...], inputs: Sequence[Node], name: str) -> Specialized:
     """Features become operands of their own, tensors that were made inside become constants."""
-    own = set(inputs)
-    leaves = [node for node in toposort(results) if node.op is input_op and node not in own]
+    parameters = set(inputs)
+    leaves = [node for node in toposort(results) if node.op is input_op and node not in parameters]
     features = [leaf for leaf in leaves if isinstance(leaf.attribute("key"), FeatureKey)]
     data = [leaf for leaf in leaves if leaf not in features]
     for leaf in data:

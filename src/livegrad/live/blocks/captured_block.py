@@ -14,7 +14,7 @@ from livegrad.ir.types import Scalar, Tensor
 from livegrad.live.graph.block import Block, InputSpec, Specialized
 from livegrad.live.graph.captured_call import CapturedCall
 from livegrad.live.graph.shape_rules import apply_shape_rule
-from livegrad.live.graph.sources import Given
+from livegrad.live.graph.sources import InputType
 
 OutputRule = str | tuple[str, Scalar]  # a shape rule, and the type of the elements (else that of the first input)
 
@@ -69,9 +69,9 @@ class CapturedBody:
                 expected=", ".join(["stream", *(p.name for p in inputs), *outputs]),
                 found=", ".join(inspect.signature(call).parameters),
             )
-        strangers = [own for own in in_memory if own not in names or own in outputs]
-        if strangers:
-            raise UsageError(f"`{self.name}` has no input {', '.join(strangers)}", where=caller_origin())
+        unknown = [input for input in in_memory if input not in names or input in outputs]
+        if unknown:
+            raise UsageError(f"`{self.name}` has no input {', '.join(unknown)}", where=caller_origin())
         self.inputs = tuple(InputSpec(p.name, None, None if p.default is p.empty else p.default) for p in inputs)
         self.outputs = tuple(outputs)
         self._call, self._rules = call, dict(outputs)
@@ -79,17 +79,17 @@ class CapturedBody:
 
     def with_call(self, call: Callable[..., None]) -> CapturedBody:
         """Another call for the same outputs."""
-        names = [spec.name for spec, own in zip(self.inputs, self._in_memory, strict=True) if own]
+        names = [spec.name for spec, is_in_memory in zip(self.inputs, self._in_memory, strict=True) if is_in_memory]
         return CapturedBody(call, self._rules, names, self.name)
 
-    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+    def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """The call for inputs of these types."""
-        shapes = [own.type.shape for own in given]
+        shapes = [input_type.type.shape for input_type in input_types]
         results = []
         for rule in self._rules.values():
             text, element = rule if isinstance(rule, tuple) else (rule, None)
-            if element is None and not given:
+            if element is None and not input_types:
                 raise UsageError(f"`{self.name}` has no inputs", help='give the type: outputs={"name": (rule, f32)}')
-            results.append(Tensor(element or given[0].type.element, apply_shape_rule(text, shapes)))  # type: ignore[arg-type]
-        types = tuple(own.type for own in given)
+            results.append(Tensor(element or input_types[0].type.element, apply_shape_rule(text, shapes)))  # type: ignore[arg-type]
+        types = tuple(input_type.type for input_type in input_types)
         return Specialized(CapturedCall(self.name, self._call, types, tuple(results), self._in_memory))

@@ -22,7 +22,7 @@ from livegrad.live.graph.captured_call import CapturedCall
 from livegrad.live.graph.keys import carry_key, pin_key
 from livegrad.live.graph.problems import GraphError
 from livegrad.live.graph.regions import Region
-from livegrad.live.graph.sources import Given, Numbers
+from livegrad.live.graph.sources import InputType, Numbers
 from livegrad.live.graph.user_kernel import CudaKernel
 from livegrad.ops.aggregate import member
 from livegrad.ops.comparison import not_equal
@@ -58,14 +58,16 @@ def _total_of(ref: Ref | None) -> Ref | None:
 def _free_inputs(region: NetworkNode, inside: frozenset[str]) -> Iterator[tuple[str, Ref | None]]:
     """What nodes of a region's bodies read from outside of it."""
     for body in region.bodies:
-        known = inside | body.nodes.keys()
+        inner_nodes = inside | body.nodes.keys()
         for inner in body.nodes.values():
             for name, ref in inputs_of(inner).items() if not inner.bodies else inner.feeds.items():
-                if not (isinstance(ref, OutputRef) and ref.node in known) and not _is_carried(ref, region, known):
+                if not (isinstance(ref, OutputRef) and ref.node in inner_nodes) and not _is_carried(
+                    ref, region, inner_nodes
+                ):
                     yield pin_key(inner.key, name), ref
             if inner.bodies:
-                for name, ref in _free_inputs(inner, known):
-                    if not _is_carried(ref, region, known):
+                for name, ref in _free_inputs(inner, inner_nodes):
+                    if not _is_carried(ref, region, inner_nodes):
                         yield name, ref
 
 
@@ -82,18 +84,18 @@ def results_of(node: NetworkNode) -> tuple[str, ...]:
     return tuple(node.bodies[0].outputs) if node.bodies else node.outputs
 
 
-def function_of(node: NetworkNode, given: Sequence[Given]) -> Specialized:
+def function_of(node: NetworkNode, input_types: Sequence[InputType]) -> Specialized:
     """What a node computes from its `inputs_of`, as one function."""
     if not node.bodies and not isinstance(node.block, AppendBuffer):
-        return node.body.specialize(tuple(given))
+        return node.body.specialize(tuple(input_types))
     names = list(inputs_of(node))
     composition = _Composition()
-    own = placeholders([one.type for one in given])
-    values = dict(zip(names, own, strict=True))
-    weak = {name: one for name, one in zip(names, given, strict=True) if one.weak}
+    parameters = placeholders([input_type.type for input_type in input_types])
+    values = dict(zip(names, parameters, strict=True))
+    weak = {name: input_type for name, input_type in zip(names, input_types, strict=True) if input_type.weak}
     results = composition.evaluate(node, values, weak)
     features, constants = composition.features, composition.constants
-    inputs = (*own, *features.values(), *(place for place, _ in constants))
+    inputs = (*parameters, *features.values(), *(placeholder for placeholder, _ in constants))
     function = make_function(node.key, inputs, [results[name] for name in results_of(node)])
     return Specialized(function, tuple(features), tuple(array for _, array in constants))
 
@@ -105,26 +107,26 @@ class _Composition:
         self.features: dict[FeatureLevel, Node] = {}
         self.constants: list[tuple[Node, Numbers]] = []
 
-    def evaluate(self, node: NetworkNode, values: Values, weak: Mapping[str, Given]) -> dict[str, Node]:
+    def evaluate(self, node: NetworkNode, values: Values, weak: Mapping[str, InputType]) -> dict[str, Node]:
         """The results of one node by name."""
         if isinstance(node.block, Region):
             return _RegionCall(self, node, node.block, values, weak).evaluate()
         if isinstance(node.block, AppendBuffer):
             return _append(node, node.block.capacity, values)
-        given = tuple(weak.get(name) or Given(_tensor(value.type)) for name, value in values.items())
-        made = node.body.specialize(given)
-        if isinstance(made.function, CapturedCall):
+        input_types = tuple(weak.get(name) or InputType(_tensor(value.type)) for name, value in values.items())
+        specialized = node.body.specialize(input_types)
+        if isinstance(specialized.function, CapturedCall):
             raise GraphError(f"`{node.key}` calls a library, which has no derivative", help="write a block for it")
-        if isinstance(made.function, CudaKernel):
+        if isinstance(specialized.function, CudaKernel):
             raise GraphError(f"`{node.key}` is code for CUDA, which has no derivative", help="write a block for it")
-        if made.sizes:
+        if specialized.sizes:
             raise GraphError(f"`{node.key}` has symbolic sizes", help="a region is differentiated at known sizes")
-        types = made.function.parameter_types
-        of_features = zip(made.features, types[len(values) :], strict=False)
+        types = specialized.function.parameter_types
+        of_features = zip(specialized.features, types[len(values) :], strict=False)
         arguments = [*values.values(), *(self._feature(feature, type) for feature, type in of_features)]
-        arguments += [self._constant(array) for array in made.constants]
-        found = inline(made.function, [_as(value, type) for value, type in zip(arguments, types, strict=True)])
-        return {name: _as_tensor(value) for name, value in zip(node.outputs, found, strict=True)}
+        arguments += [self._constant(array) for array in specialized.constants]
+        results = inline(specialized.function, [_as(value, type) for value, type in zip(arguments, types, strict=True)])
+        return {name: _as_tensor(value) for name, value in zip(node.outputs, results, strict=True)}
 
     def _feature(self, feature: FeatureLevel, type: Type) -> Node:
         if feature not in self.features:
@@ -132,12 +134,12 @@ class _Composition:
         return self.features[feature]
 
     def _constant(self, array: Numbers) -> Node:
-        for place, known in self.constants:  # several blocks may share one
-            if known is array:
-                return place
-        (place,) = placeholders([tensor_of(array)])
-        self.constants.append((place, array))
-        return place
+        for placeholder, shared in self.constants:  # several blocks may share one
+            if shared is array:
+                return placeholder
+        (placeholder,) = placeholders([tensor_of(array)])
+        self.constants.append((placeholder, array))
+        return placeholder
 
 
 class _RegionCall:
@@ -148,7 +150,12 @@ class _RegionCall:
     """
 
     def __init__(
-        self, composition: _Composition, node: NetworkNode, region: Region, values: Values, weak: Mapping[str, Given]
+        self,
+        composition: _Composition,
+        node: NetworkNode,
+        region: Region,
+        values: Values,
+        weak: Mapping[str, InputType],
     ) -> None:
         self.composition, self.node, self.region = composition, node, region
         self.values, self.weak = values, weak
@@ -159,44 +166,44 @@ class _RegionCall:
         """Its results by name."""
         control = lookup(self.values[self.region.control_name])
         if self.region.kind in ("while", "for"):
-            found = self._loop(control)
+            results = self._loop(control)
         else:
-            found = self._branch(control)
-        return dict(zip(self.names, found, strict=True))
+            results = self._branch(control)
+        return dict(zip(self.names, results, strict=True))
 
     def _body(self, body: Network, carried: Mapping[str, Node]) -> tuple[Node, ...]:
-        known = dict(carried)
+        computed = dict(carried)
         for key, _ in sort_nodes(body)[0]:
             inner = body.nodes[key]
             values, weak = {}, {}
             for name, ref in inputs_of(inner).items():
                 # Names of what a region inside reads are whole keys already.
-                place = name if inner.bodies and name not in inner.feeds else pin_key(key, name)
-                if place in self.inside:
-                    values[name] = self.inside[place]
-                    if place in self.weak:
-                        weak[name] = self.weak[place]
+                input_key = name if inner.bodies and name not in inner.feeds else pin_key(key, name)
+                if input_key in self.inside:
+                    values[name] = self.inside[input_key]
+                    if input_key in self.weak:
+                        weak[name] = self.weak[input_key]
                 else:
                     assert ref is not None
-                    values[name] = known[ref.key]
+                    values[name] = computed[ref.key]
             for name, value in self.composition.evaluate(inner, values, weak).items():
-                known[pin_key(key, name)] = value
-        return tuple(known[body.outputs[name].key] for name in self.names)
+                computed[pin_key(key, name)] = value
+        return tuple(computed[body.outputs[name].key] for name in self.names)
 
     def _branch(self, control: Node) -> Sequence[Node]:
         bodies = [self._body(body, {}) for body in self.node.bodies]
         if self.region.kind == "switch" or len(bodies) == 1:
             bodies.append(tuple(zero(value.type) for value in bodies[0]))
-        own = tuple(self.inside.values())
-        captures = _inputs_besides(own, [value for results in bodies for value in results])
-        inputs = (*own, *captures)
+        parameters = tuple(self.inside.values())
+        captures = _inputs_besides(parameters, [value for results in bodies for value in results])
+        inputs = (*parameters, *captures)
         functions = tuple([make_function(self.node.key, inputs, results) for results in bodies])
         operands = (*self.values.values(), *captures)
         if self.region.kind == "switch":
-            number = cast(control, type=i64) if control.type is not i64 else control
+            index = cast(control, type=i64) if control.type is not i64 else control
             count = constant(len(self.node.bodies), i64)
-            is_body = (number >= constant(0, i64)) & (number < count)
-            result = switch(_choose(is_body, number, count), *operands, branches=functions)
+            is_body = (index >= constant(0, i64)) & (index < count)
+            result = switch(_choose(is_body, index, count), *operands, branches=functions)
         else:
             result = cond(_truth(control), *operands, then=functions[0], otherwise=functions[1])
         return result_nodes(result, len(self.names))
@@ -207,8 +214,10 @@ class _RegionCall:
         carried = {carry_key(key, entering): self.values[entering] for entering in region.carried}
         index, *state = placeholders([i64, *(value.type for value in carried.values())])
         index_key = carry_key(key, region.index_name or "")
-        made = self._body(self.node.bodies[0], {**dict(zip(carried, state, strict=True)), index_key: _as_tensor(index)})
-        by_name = dict(zip(self.names, made, strict=True))
+        body_results = self._body(
+            self.node.bodies[0], {**dict(zip(carried, state, strict=True)), index_key: _as_tensor(index)}
+        )
+        by_name = dict(zip(self.names, body_results, strict=True))
         leaving = dict(zip(region.carried.values(), carried.values(), strict=True))
         first = {name: leaving.get(name, zero(value.type)) for name, value in by_name.items()}
         if region.kind == "while":
@@ -217,24 +226,24 @@ class _RegionCall:
             by_name["condition"] = broadcast(_truth(lookup(by_name["condition"])), shape=(), axes=())
         results = (*(by_name[name] for name in region.carried.values()), *by_name.values())
         previous = placeholders([value.type for value in first.values()])
-        own = (*state, *previous, *self.inside.values())
-        captures = _inputs_besides((index, *own), results)
-        inputs = (*own, *captures)
+        parameters = (*state, *previous, *self.inside.values())
+        captures = _inputs_besides((index, *parameters), results)
+        inputs = (*parameters, *captures)
         operands = (*carried.values(), *first.values(), *self.values.values(), *captures)
-        number = len(carried) + len(first)
+        carried_count = len(carried) + len(first)
         body = make_function(key, (index, *inputs), results)
         if region.kind == "for":
             count = cast(control, type=i64) if control.type is not i64 else control
-            loop = for_loop(count, *operands, body=body, carried=number, reverse=False)
+            loop = for_loop(count, *operands, body=body, carried=carried_count, reverse=False)
         else:
             test = make_function(key, inputs, [lookup(previous[self.names.index("condition")])])
-            loop = while_loop(*operands, condition=test, body=body, carried=number, limit=None)
-        return [member(loop, place) for place in range(len(carried), number)]
+            loop = while_loop(*operands, condition=test, body=body, carried=carried_count, limit=None)
+        return [member(loop, position) for position in range(len(carried), carried_count)]
 
 
-def _inputs_besides(own: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
+def _inputs_besides(parameters: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
     """What results are made from beside a body's own inputs: features and constants."""
-    return tuple(node for node in toposort(results) if node.op is input_op and node not in own)
+    return tuple(node for node in toposort(results) if node.op is input_op and node not in parameters)
 
 
 def _append(node: NetworkNode, capacity: int, values: Values) -> dict[str, Node]:
@@ -244,13 +253,13 @@ def _append(node: NetworkNode, capacity: int, values: Values) -> dict[str, Node]
     start = total = _number(0)
     kept = None
     for rows, emitted in rows_of:
-        number = xp.minimum(emitted, _number(rows.shape[0]))
-        own = index - start
-        here = xp.reshape((own >= 0) & (own < number), (capacity,) + (1,) * (rows.ndim - 1))
-        chosen = xp.take(rows, xp.clip(own, 0, rows.shape[0] - 1), axis=0)
+        row_count = xp.minimum(emitted, _number(rows.shape[0]))
+        row_index = index - start
+        here = xp.reshape((row_index >= 0) & (row_index < row_count), (capacity,) + (1,) * (rows.ndim - 1))
+        chosen = xp.take(rows, xp.clip(row_index, 0, rows.shape[0] - 1), axis=0)
         chosen = xp.where(here, chosen, xp.zeros_like(chosen))
         kept = chosen if kept is None else xp.where(here, chosen, kept)
-        start, total = start + number, total + emitted
+        start, total = start + row_count, total + emitted
     assert kept is not None
     count = xp.minimum(start, _number(capacity))
     return {"values": kept.node, "count": count.node, "total": total.node}
@@ -293,13 +302,14 @@ def _tensor(type: Type) -> Tensor:
     return type
 
 
-def differentiable_function(made: Specialized) -> Function:
+def differentiable_function(specialized: Specialized) -> Function:
     """The function of a specialised body; a library call has none to differentiate."""
-    if isinstance(made.function, CapturedCall):
+    if isinstance(specialized.function, CapturedCall):
         raise GraphError(
-            f"`{made.function.name}` calls a library, which has no derivative", help="write a block for its gradient"
+            f"`{specialized.function.name}` calls a library, which has no derivative",
+            help="write a block for its gradient",
         )
-    if isinstance(made.function, CudaKernel):
-        what = f"`{made.function.name}` is code for CUDA, which has no derivative"
+    if isinstance(specialized.function, CudaKernel):
+        what = f"`{specialized.function.name}` is code for CUDA, which has no derivative"
         raise GraphError(what, help="write a block for its gradient")
-    return made.function
+    return specialized.function

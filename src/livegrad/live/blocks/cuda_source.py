@@ -23,7 +23,7 @@ from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, InputSpec, Specialized
 from livegrad.live.graph.problems import GraphError, PinError
 from livegrad.live.graph.shape_rules import apply_shape_rule
-from livegrad.live.graph.sources import Given
+from livegrad.live.graph.sources import InputType
 from livegrad.live.graph.user_kernel import CudaKernel, KernelArgument, Language
 
 _C_TYPES = {
@@ -122,10 +122,10 @@ def watch_cuda(engine: Engine, path: str | Path, *, name: str | None = None) -> 
     <block twice(x) -> result>
     """
     file = Path(path)
-    files = {own: stamp_of(own) for own in (file, file.with_suffix(".json"))}
-    made = load_cuda_block(file, name=name)
-    follow(made, lambda: files, lambda: load_body(file, name))
-    return engine.add(made)
+    files = {path: stamp_of(path) for path in (file, file.with_suffix(".json"))}
+    block = load_cuda_block(file, name=name)
+    follow(block, lambda: files, lambda: load_body(file, name))
+    return engine.add(block)
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,11 @@ class CudaBody:
     ) -> None:
         self.name = name
         self.code, self._parameters, self._threads = code, tuple(parameters), threads
-        given = [p for p in self._parameters if p.kind in ("input", "number")]
-        self.inputs = tuple(InputSpec(p.name, None, p.default) for p in given)
+        inputs = [p for p in self._parameters if p.kind in ("input", "number")]
+        self.inputs = tuple(InputSpec(p.name, None, p.default) for p in inputs)
         self._written = [p for p in self._parameters if p.kind == "output"]
         self.outputs = tuple(p.name for p in self._written)
-        self._given = given
+        self._given = inputs
         if not self._written:
             raise UsageError(f"`{name}` writes nothing", where=_at(code), help="say which parameters are outputs")
         if not 1 <= threads <= 1024:
@@ -163,22 +163,22 @@ class CudaBody:
                 f"`{name}` cannot have {threads} threads in a block", where=_at(code), expected="1 to 1024"
             )
         self._points = points or self.outputs[0]
-        named = {p.name for p in [*given, *self._written]}
+        named = {p.name for p in [*inputs, *self._written]}
         for wanted in (self._points, *(p.of for p in self._parameters if p.kind == "size")):
             if wanted not in named:
                 raise UsageError(f"`{name}` has no buffer `{wanted}`", where=_at(code), expected=", ".join(named))
 
-    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+    def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """The kernel for inputs of these types."""
         types: list[Type] = []
-        for parameter, own in zip(self._given, given, strict=True):
+        for parameter, input_type in zip(self._given, input_types, strict=True):
             if parameter.kind == "number":
                 types.append(parameter.element)
                 continue
-            if own.type.element is not parameter.element:
-                raise PinError(parameter.name, str(parameter.element), str(own.type.element))
-            types.append(own.type)
-        shapes = [own.type.shape for own in given]
+            if input_type.type.element is not parameter.element:
+                raise PinError(parameter.name, str(parameter.element), str(input_type.type.element))
+            types.append(input_type.type)
+        shapes = [input_type.type.shape for input_type in input_types]
         results = [Tensor(p.element, apply_shape_rule(p.shape or "same(0)", shapes)) for p in self._written]  # type: ignore[arg-type]
         sized = dict(zip((*(p.name for p in self._given), *self.outputs), (*types, *results), strict=True))
         counted = sized[self._points]
@@ -192,18 +192,18 @@ class CudaBody:
 
     def _arguments(self) -> tuple[KernelArgument, ...]:
         inputs = {p.name: n for n, p in enumerate(self._given)}
-        found = []
+        arguments = []
         for p in self._parameters:
             if p.kind == "size":
                 assert p.of is not None
                 side = "input_size" if p.of in inputs else "output_size"
-                number = inputs[p.of] if p.of in inputs else self.outputs.index(p.of)
-                found.append(KernelArgument(side, number, p.element, p.axis))
+                index = inputs[p.of] if p.of in inputs else self.outputs.index(p.of)
+                arguments.append(KernelArgument(side, index, p.element, p.axis))
             elif p.kind == "output":
-                found.append(KernelArgument("output", self.outputs.index(p.name), p.element))
+                arguments.append(KernelArgument("output", self.outputs.index(p.name), p.element))
             else:
-                found.append(KernelArgument("input" if p.kind == "input" else "number", inputs[p.name], p.element))
-        return tuple(found)
+                arguments.append(KernelArgument("input" if p.kind == "input" else "number", inputs[p.name], p.element))
+        return tuple(arguments)
 
 
 def _at(code: KernelCode) -> TextOrigin | None:
@@ -225,10 +225,10 @@ def read_head(
     >>> read_head('extern "C" __global__ void f(const float* x, float* y)', {"y": "same"}, {}, {})[1][1].kind
     'output'
     """
-    plain = re.sub(r"//[^\\n]*|/\\*.*?\\*/", " ", source, flags=re.DOTALL)
-    heads = [match for match in _HEAD.finditer(plain) if kernel in (None, match[1])]
+    code = re.sub(r"//[^\\n]*|/\\*.*?\\*/", " ", source, flags=re.DOTALL)
+    heads = [match for match in _HEAD.finditer(code) if kernel in (None, match[1])]
     if len(heads) != 1:
-        found = ", ".join(match[1] for match in _HEAD.finditer(plain)) or "none"
+        found = ", ".join(match[1] for match in _HEAD.finditer(code)) or "none"
         raise UsageError(
             f"there is no kernel `{kernel}`" if kernel else "the source must contain exactly one kernel", found=found,
             where=caller_origin(), help='name it: cuda_block(..., kernel="name")',
@@ -236,21 +236,21 @@ def read_head(
     symbol, inside = heads[0][1], heads[0][2]
     parts = [part.strip() for part in inside.split(",") if part.strip()]
     parameters = [_parameter(part, outputs, sizes, defaults) for part in parts]
-    strangers = {*outputs, *sizes, *defaults} - {p.name for p in parameters}
-    if strangers:
-        raise UsageError(f"`{symbol}` has no parameter {', '.join(sorted(strangers))}", where=caller_origin())
+    unknown = {*outputs, *sizes, *defaults} - {p.name for p in parameters}
+    if unknown:
+        raise UsageError(f"`{symbol}` has no parameter {', '.join(sorted(unknown))}", where=caller_origin())
     return symbol, parameters
 
 
 def _parameter(
     text: str, outputs: Mapping[str, str], sizes: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> KernelParameter:
-    words = re.sub(r"\b(const|__restrict__|restrict|volatile)\b", " ", text.replace("*", " * ")).split()
-    name, c_type = words[-1], " ".join(word for word in words[:-1] if word != "*")
-    if c_type not in _C_TYPES or words.count("*") > 1:
+    tokens = re.sub(r"\b(const|__restrict__|restrict|volatile)\b", " ", text.replace("*", " * ")).split()
+    name, c_type = tokens[-1], " ".join(token for token in tokens[:-1] if token != "*")
+    if c_type not in _C_TYPES or tokens.count("*") > 1:
         raise UsageError(f"a kernel parameter cannot be `{text}`", where=caller_origin(), expected=", ".join(_C_TYPES))
     element = SCALARS[_C_TYPES[c_type]]
-    if "*" in words:
+    if "*" in tokens:
         if name in outputs:
             return KernelParameter(name, "output", element, shape=outputs[name])
         if not re.search(r"\bconst\b", text):

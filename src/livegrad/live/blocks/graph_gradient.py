@@ -18,13 +18,13 @@ from livegrad.ir.function import inline, make_function
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, differential_of, is_differentiable, scalar_of, shape_of
 from livegrad.live.blocks.compose import differentiable_function, function_of, inputs_of, results_of
-from livegrad.live.compile.flatten import DerivedBlock, Places
+from livegrad.live.compile.flatten import DerivedBlock, PinResolver
 from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Debug, InputSpec, Pin, Specialized, State, only_output
 from livegrad.live.graph.problems import GraphError, PinError
-from livegrad.live.graph.sources import Given
+from livegrad.live.graph.sources import InputType
 from livegrad.ops.rules import add_values, zero
 from livegrad.passes.differentiate.lower import with_derivatives_written
 from livegrad.passes.differentiate.reverse import pull_back
@@ -43,10 +43,14 @@ def gradient_block(
     source = _pin(owner, of) if isinstance(of, str) else of
     if not isinstance(source, Pin | Block):
         raise UsageError("a gradient needs an output: pass of=...", where=caller_origin(), found=repr(of))
-    given = {"": by} if isinstance(by, Pin | str) else by
-    pins = given.values() if isinstance(given, Mapping) else given
+    pins_by_name = {"": by} if isinstance(by, Pin | str) else by
+    pins = pins_by_name.values() if isinstance(pins_by_name, Mapping) else pins_by_name
     chosen = [_pin(owner, pin) if isinstance(pin, str) else pin for pin in pins]
-    names = list(given) if isinstance(given, Mapping) and "" not in given else [pin.name for pin in chosen]
+    names = (
+        list(pins_by_name)
+        if isinstance(pins_by_name, Mapping) and "" not in pins_by_name
+        else [pin.name for pin in chosen]
+    )
     return GradientBlock(name, only_output(source), dict(zip(names, chosen, strict=True)), len(chosen))
 
 
@@ -83,15 +87,17 @@ class GradientBlock(DerivedBlock):
     def default_of(self, name: str) -> Any:
         return 1.0
 
-    def needs(self, places: Places) -> OutputRef | None:
-        return places.output(self.of)
+    def needs(self, resolver: PinResolver) -> OutputRef | None:
+        return resolver.output(self.of)
 
-    def expand(self, key: str, feeds: dict[str, Ref | None], network: Network, places: Places) -> list[NetworkNode]:
+    def expand(
+        self, key: str, feeds: dict[str, Ref | None], network: Network, resolver: PinResolver
+    ) -> list[NetworkNode]:
         """Returns a node for each block of the backward pass, and one that sums the cotangents of each pin."""
         try:
-            return _WayBack(self, key, feeds["seed"], network, places).nodes()
+            return _BackwardPass(self, key, feeds["seed"], network, resolver).nodes()
         except GraphError as error:
-            return [NetworkNode(key, self, {}, own_body=_Impossible(key, tuple(self.by), error))]
+            return [NetworkNode(key, self, {}, derived_body=_FailingBody(key, tuple(self.by), error))]
 
 
 def _require_pin(pin: Pin) -> None:
@@ -105,40 +111,42 @@ def _require_pin(pin: Pin) -> None:
         )
 
 
-class _WayBack:
+class _BackwardPass:
     """Finds the nodes between the pins, and what cotangents reach each."""
 
-    def __init__(self, block: GradientBlock, key: str, seed: Ref | None, network: Network, places: Places) -> None:
+    def __init__(
+        self, block: GradientBlock, key: str, seed: Ref | None, network: Network, resolver: PinResolver
+    ) -> None:
         self.block, self.key, self.network = block, key, network
         for pin in (block.of, *block.by.values()):
             _require_pin(pin)
-        of = places.output(block.of)
-        self.of = self._inside(of, block.of)
+        of = resolver.output(block.of)
+        self.of = self._require_inside(of, block.of)
         self.inputs: dict[str, list[tuple[str, str]]] = {}  # of nodes, for each output of the gradient
         self.outputs: dict[str, OutputRef] = {}
         for name, pin in block.by.items():
             if pin.direction == "output":
-                self.outputs[name] = self._inside(places.output(pin), pin)
+                self.outputs[name] = self._require_inside(resolver.output(pin), pin)
             else:
-                found = places.inputs(pin)
-                if found is None or any(node not in network.nodes for node, _ in found):
+                inputs = resolver.inputs(pin)
+                if inputs is None or any(node not in network.nodes for node, _ in inputs):
                     raise self._not_here(pin)
-                self.inputs[name] = [*found, *self._derived_readers(found)]
+                self.inputs[name] = [*inputs, *self._derived_readers(inputs)]
         # What arrives at each output of a node: cotangents, to be summed.
         self.arriving: dict[OutputRef, list[Ref | None]] = {self.of: [seed]}
 
-    def _derived_readers(self, places: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    def _derived_readers(self, inputs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """Derivatives of a block read what the block reads: derivatives of those go through there too."""
-        found: list[tuple[str, str]] = []
-        waiting = list(places)
+        derived: list[tuple[str, str]] = []
+        waiting = list(inputs)
         while waiting:
             node, name = waiting.pop()
             readers = [(key, name) for key in self.network.followers.get(node, ())]
-            found += readers
+            derived += readers
             waiting += readers
-        return found
+        return derived
 
-    def _inside(self, ref: OutputRef | None, pin: Pin) -> OutputRef:
+    def _require_inside(self, ref: OutputRef | None, pin: Pin) -> OutputRef:
         if ref is None or ref.node not in self.network.nodes:
             raise self._not_here(pin)
         return ref
@@ -149,27 +157,27 @@ class _WayBack:
 
     def nodes(self) -> list[NetworkNode]:
         """All derived nodes, the gathering one last."""
-        active = self._active()
+        active = self._find_active_inputs()
         back = [node for node in reversed(self._order()) if node.key in active]
-        before = self._ancestors()
-        asked = {node for places in self.inputs.values() for node, _ in places}
-        made = []
+        before = self._find_ancestors()
+        requested = {node for inputs in self.inputs.values() for node, _ in inputs}
+        derived = []
         for primal in back:
-            if primal.key in before or primal.key in asked:
-                made.append(self._derived(primal, active[primal.key]))
-        return [*made, self._gathering()]
+            if primal.key in before or primal.key in requested:
+                derived.append(self._derive_node(primal, active[primal.key]))
+        return [*derived, self._gather_node()]
 
     def _order(self) -> list[NetworkNode]:
         return [self.network.nodes[key] for key, _ in sort_nodes(self.network)[0]]
 
-    def _active(self) -> dict[str, tuple[str, ...]]:
+    def _find_active_inputs(self) -> dict[str, tuple[str, ...]]:
         """For each node that depends on what is differentiated by: the inputs that say so."""
         direct: dict[str, set[str]] = {}
-        for places in self.inputs.values():
-            for node, name in places:
+        for inputs in self.inputs.values():
+            for node, name in inputs:
                 direct.setdefault(node, set()).add(name)
         chosen = set(self.outputs.values())
-        found: dict[str, tuple[str, ...]] = {}
+        active: dict[str, tuple[str, ...]] = {}
         for node in self._order():
             if isinstance(node.block, State):
                 continue
@@ -177,40 +185,40 @@ class _WayBack:
                 name
                 for name, ref in inputs_of(node).items()
                 if name in direct.get(node.key, ())
-                or (isinstance(ref, OutputRef) and (ref.node in found or ref in chosen))
+                or (isinstance(ref, OutputRef) and (ref.node in active or ref in chosen))
             ]
             if names:
-                found[node.key] = tuple(names)
-        return found
+                active[node.key] = tuple(names)
+        return active
 
-    def _ancestors(self) -> set[str]:
+    def _find_ancestors(self) -> set[str]:
         """The nodes that the output depends on, its own included."""
-        found: set[str] = set()
+        ancestors: set[str] = set()
         waiting = [self.of.node]
         while waiting:
             key = waiting.pop()
-            if key not in found and key in self.network.nodes:
-                found.add(key)
+            if key not in ancestors and key in self.network.nodes:
+                ancestors.add(key)
                 waiting += [source for _, source in self.network.nodes[key].dependencies()]
-        return found
+        return ancestors
 
-    def _derived(self, primal: NetworkNode, names: tuple[str, ...]) -> NetworkNode:
+    def _derive_node(self, primal: NetworkNode, names: tuple[str, ...]) -> NetworkNode:
         """The node that pulls cotangents back through another; it leaves its own with the nodes before."""
         key = f"{self.key}/{primal.key}"
         feeds: dict[str, Ref | None] = dict(inputs_of(primal))
         counts = []
         for output in results_of(primal):
             arriving = self.arriving.get(OutputRef(primal.key, output), [])
-            feeds |= {f"{output}←{number}": ref for number, ref in enumerate(arriving)}
+            feeds |= {f"{output}←{index}": ref for index, ref in enumerate(arriving)}
             counts.append(len(arriving))
         for name in names:
             ref = feeds[name]
             if isinstance(ref, OutputRef):
                 self.arriving.setdefault(ref, []).append(OutputRef(key, f"{name}'"))
-        body = _PulledBack(key, primal, tuple(feeds), names, tuple(counts))
-        return NetworkNode(key, self.block, feeds, own_body=body, follows=primal.key)
+        body = _PullbackBody(key, primal, tuple(feeds), names, tuple(counts))
+        return NetworkNode(key, self.block, feeds, derived_body=body, follows=primal.key)
 
-    def _gathering(self) -> NetworkNode:
+    def _gather_node(self) -> NetworkNode:
         feeds: dict[str, Ref | None] = {}
         counts = []
         for name in self.block.by:
@@ -219,16 +227,16 @@ class _WayBack:
                 arriving = self.arriving.get(ref, [])
                 feeds[f"{name}"] = ref  # for its type, when nothing arrives
             else:
-                places = self.inputs[name]
-                arriving = [OutputRef(f"{self.key}/{node}", f"{pin}'") for node, pin in places]
-            feeds |= {f"{name}'{number}": ref for number, ref in enumerate(arriving)}
+                inputs = self.inputs[name]
+                arriving = [OutputRef(f"{self.key}/{node}", f"{pin}'") for node, pin in inputs]
+            feeds |= {f"{name}'{index}": ref for index, ref in enumerate(arriving)}
             counts.append((name in self.outputs, len(arriving)))
-        body = _Gathered(self.key, tuple(self.block.by), tuple(feeds), tuple(counts))
-        return NetworkNode(self.key, self.block, feeds, own_body=body)
+        body = _SumBody(self.key, tuple(self.block.by), tuple(feeds), tuple(counts))
+        return NetworkNode(self.key, self.block, feeds, derived_body=body)
 
 
 @dataclass(frozen=True)
-class _Impossible:
+class _FailingBody:
     """A body for what cannot be: says why when it is asked."""
 
     name: str
@@ -236,11 +244,11 @@ class _Impossible:
     error: GraphError
     inputs: tuple[InputSpec, ...] = ()
 
-    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+    def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         raise self.error
 
 
-class _PulledBack:
+class _PullbackBody:
     """(inputs of a node, cotangents of its results) → cotangents of some of its inputs."""
 
     def __init__(
@@ -252,37 +260,37 @@ class _PulledBack:
         self._primal = primal
         self._number = len(feeds) - sum(counts)
 
-    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+    def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """The derivative of the current function of the node."""
-        own, arriving = given[: self._number], given[self._number :]
-        made = function_of(self._primal, own)
-        function = differentiable_function(made)
-        results = _counted(function.result_types, self.counts)
+        primal_types, arriving = input_types[: self._number], input_types[self._number :]
+        specialized = function_of(self._primal, primal_types)
+        function = differentiable_function(specialized)
+        results = _repeat_by_count(function.result_types, self.counts)
         for spec, cotangent, type in zip(self.inputs[self._number :], arriving, results, strict=True):
-            _require_cotangent(cotangent, type, dict(made.sizes), spec.name)
+            _require_cotangent(cotangent, type, dict(specialized.sizes), spec.name)
         positions = [index for index, spec in enumerate(self.inputs[: self._number]) if spec.name in self.wanted]
-        useful = tuple(one.weak or is_differentiable(one.type) for one in arriving)
-        derived = _pulled_back(function, self._number, tuple(positions), self.counts, useful)
-        return Specialized(derived, made.features, made.constants, made.sizes)
+        useful = tuple(cotangent.weak or is_differentiable(cotangent.type) for cotangent in arriving)
+        derived = _make_pullback(function, self._number, tuple(positions), self.counts, useful)
+        return Specialized(derived, specialized.features, specialized.constants, specialized.sizes)
 
 
-def _counted(types: Sequence[Type], counts: Sequence[int]) -> list[Type]:
+def _repeat_by_count(types: Sequence[Type], counts: Sequence[int]) -> list[Type]:
     return [type for type, count in zip(types, counts, strict=True) for _ in range(count)]
 
 
-def _require_cotangent(given: Given, type: Type, sizes: Mapping[str, int], pin: str) -> None:
-    if not is_differentiable(type) or not (given.weak or is_differentiable(given.type)):
+def _require_cotangent(cotangent: InputType, type: Type, sizes: Mapping[str, int], pin: str) -> None:
+    if not is_differentiable(type) or not (cotangent.weak or is_differentiable(cotangent.type)):
         return
-    wanted = tuple(sizes.get(str(size), size) for size in shape_of(type))
-    if given.type.shape != wanted or not (given.weak or given.type.element is scalar_of(type)):
-        found = "one number" if given.weak else str(given.type)
+    shape = tuple(sizes.get(str(size), size) for size in shape_of(type))
+    if cotangent.type.shape != shape or not (cotangent.weak or cotangent.type.element is scalar_of(type)):
+        found = "one number" if cotangent.weak else str(cotangent.type)
         raise PinError(pin, f"a cotangent of {type}: differentiate one real number, or feed `seed`", found)
 
 
 @lru_cache(maxsize=1024)
-def _pulled_back(
+def _make_pullback(
     function: Function,
-    number: int,
+    input_count: int,
     positions: tuple[int, ...],
     counts: tuple[int, ...],
     useful: tuple[bool, ...],
@@ -293,26 +301,28 @@ def _pulled_back(
     """
     types = function.parameter_types
     active = tuple(index in positions and is_differentiable(type) for index, type in enumerate(types))
-    cotangents = [differential_of(type) for type in _counted(function.result_types, counts)]
+    cotangents = [differential_of(type) for type in _repeat_by_count(function.result_types, counts)]
     # A cotangent of what has none (an index, a condition) is there as a buffer, and read by nobody.
     kinds = [
-        own if flag and is_differentiable(type) else type
-        for own, type, flag in zip(cotangents, _counted(function.result_types, counts), useful, strict=True)
+        differential if flag and is_differentiable(type) else type
+        for differential, type, flag in zip(
+            cotangents, _repeat_by_count(function.result_types, counts), useful, strict=True
+        )
     ]
-    inputs = placeholders([*types[:number], *kinds, *types[number:]])
-    arguments = [*inputs[:number], *inputs[number + len(kinds) :]]
-    supply = iter(zip(inputs[number : number + len(kinds)], useful, strict=True))
+    inputs = placeholders([*types[:input_count], *kinds, *types[input_count:]])
+    arguments = [*inputs[:input_count], *inputs[input_count + len(kinds) :]]
+    supply = iter(zip(inputs[input_count : input_count + len(kinds)], useful, strict=True))
     sums = []
     for type, count in zip(function.result_types, counts, strict=True):
         arriving = [next(supply) for _ in range(count)]
         nodes = [node for node, flag in arriving if flag and is_differentiable(type)]
         sums.append(_sum(nodes) if nodes else zero(differential_of(type)))
-    found: Iterable[Node] = ()
+    gradients: Iterable[Node] = ()
     if any(active):
-        found = inline(pull_back(with_derivatives_written(function), active), [*arguments, *sums])
-    supply_of = iter(found)
-    slopes = {index: next(supply_of) for index, flag in enumerate(active) if flag}
-    results = [slopes.get(position, zero(types[position])) for position in positions]
+        gradients = inline(pull_back(with_derivatives_written(function), active), [*arguments, *sums])
+    remaining = iter(gradients)
+    gradient_of = {index: next(remaining) for index, flag in enumerate(active) if flag}
+    results = [gradient_of.get(position, zero(types[position])) for position in positions]
     return make_function(f"{function.name}.back", inputs, results)
 
 
@@ -323,7 +333,7 @@ def _sum(nodes: Sequence[Node]) -> Node:
     return total
 
 
-class _Gathered:
+class _SumBody:
     """The sum of what arrives at each pin."""
 
     def __init__(
@@ -332,24 +342,24 @@ class _Gathered:
         self.name, self.outputs, self.counts = name, outputs, counts
         self.inputs = tuple(map(InputSpec, feeds))
 
-    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+    def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """Sums; zeros where nothing arrives."""
         inputs: list[Node] = []
         results = []
         sizes: dict[str, int] = {}
-        supply = iter(given)
+        supply = iter(input_types)
         for output, (has_value, count) in zip(self.outputs, self.counts, strict=True):
-            own = [next(supply) for _ in range(has_value + count)]
-            kind = own[0].type
-            if not is_differentiable(kind):
-                raise GraphError(f"there is no derivative by `{output}`", expected="real numbers", found=str(kind))
-            for one in own[has_value:]:
-                _require_cotangent(one, kind, {}, output)
+            terms = [next(supply) for _ in range(has_value + count)]
+            type = terms[0].type
+            if not is_differentiable(type):
+                raise GraphError(f"there is no derivative by `{output}`", expected="real numbers", found=str(type))
+            for term in terms[has_value:]:
+                _require_cotangent(term, type, {}, output)
             # Sizes are symbols, so that other sizes need no other code. A number takes the type of the value: the
             # seed, where an output is differentiated by itself.
-            symbols = tuple(Dimension.symbol(f"{output}{axis}") for axis in range(len(kind.shape)))
-            sizes |= {str(symbol): int(size) for symbol, size in zip(symbols, kind.shape, strict=True)}  # type: ignore[arg-type]
-            nodes = placeholders([Tensor(kind.element if one.weak else one.type.element, symbols) for one in own])
+            symbols = tuple(Dimension.symbol(f"{output}{axis}") for axis in range(len(type.shape)))
+            sizes |= {str(symbol): int(size) for symbol, size in zip(symbols, type.shape, strict=True)}  # type: ignore[arg-type]
+            nodes = placeholders([Tensor(type.element if term.weak else term.type.element, symbols) for term in terms])
             inputs += nodes
             arriving = [node for node in nodes[has_value:] if is_differentiable(node.type)]
             results.append(_sum(arriving) if arriving else zero(nodes[0].type))

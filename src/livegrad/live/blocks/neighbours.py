@@ -57,21 +57,23 @@ def neighbours(positions: Tensor, radius: Any, *, capacity: int) -> tuple[Tensor
     order = xp.argsort(key, stable=True)
     rows = list(product((-1, 0, 1), repeat=axes - 1))
     shifts = [whole(sum(shift * stride for shift, stride in zip(row, strides[1:], strict=True))) for row in rows]
-    own = xp.arange(points, dtype=xp.int64)
+    indices = xp.arange(points, dtype=xp.int64)
     # Three cells along the first axis are one run of the sorted order: a point looks at one run for each row of cells.
     runs = xp.reshape(xp.stack([key + shift for shift in shifts], axis=1), (-1,))
-    of_runs = xp.reshape(xp.stack([own] * len(rows), axis=1), (-1,))
+    of_runs = xp.reshape(xp.stack([indices] * len(rows), axis=1), (-1,))
     flat = xp.reshape(positions, (-1,))
     reach = xp.astype(xp.zeros_like(flat[0]) + radius * radius, positions.dtype)
     shared = (xp.sort(key), order, flat, reach)
-    starts, hits = _mapped(_count_in_run, [runs, of_runs], shared, axes)
+    starts, hits = _map_elements(_count_in_run, [runs, of_runs], shared, axes)
     before = xp.cumulative_sum(xp.reshape(hits, (points, len(rows))), axis=1)
     total = before[:, -1]
     slots = xp.broadcast_to(xp.reshape(xp.arange(capacity, dtype=xp.int64), (1, capacity)), (points, capacity))
-    of_slots = xp.broadcast_to(xp.reshape(own, (points, 1)), (points, capacity))
+    of_slots = xp.broadcast_to(xp.reshape(indices, (points, 1)), (points, capacity))
     lifted = [xp.reshape(slots, (-1,)), xp.reshape(of_slots, (-1,))]
-    (found,) = _mapped(_find_in_runs, lifted, (*shared[1:], starts, xp.reshape(before, (-1,))), axes, len(rows))
-    return xp.reshape(found, (points, capacity)), xp.minimum(total, whole(capacity)), total
+    (neighbour_of_slot,) = _map_elements(
+        _find_in_runs, lifted, (*shared[1:], starts, xp.reshape(before, (-1,))), axes, len(rows)
+    )
+    return xp.reshape(neighbour_of_slot, (points, capacity)), xp.minimum(total, whole(capacity)), total
 
 
 def _require_points(positions: Tensor, capacity: int) -> None:
@@ -102,44 +104,46 @@ def _cell_keys(positions: Tensor, radius: Any, axes: int) -> tuple[Tensor, list[
 # --- one element -----------------------------------------------------------------------------------------------------
 
 
-def _mapped(
+def _map_elements(
     function: Callable[..., Any], lifted: Sequence[Tensor], shared: Sequence[Tensor], *options: int
 ) -> list[Tensor]:
     """A function of numbers and of whole tensors at every element, as one native loop."""
     types = tuple(tensor.node.type for tensor in shared)
-    made = _traced(function, types, options)
-    value = make_map(made, *(tensor.node for tensor in (*lifted, *shared)))
-    return [wrap(node) for node in result_nodes(value, len(made.results))]
+    mapped = _trace_element_function(function, types, options)
+    value = make_map(mapped, *(tensor.node for tensor in (*lifted, *shared)))
+    return [wrap(node) for node in result_nodes(value, len(mapped.results))]
 
 
 @lru_cache(maxsize=256)
-def _traced(function: Callable[..., Any], types: tuple[Type, ...], options: tuple[int, ...]) -> Function:
+def _trace_element_function(
+    function: Callable[..., Any], types: tuple[Type, ...], options: tuple[int, ...]
+) -> Function:
     return trace(lambda first, own, *shared: function(first, own, *shared, *options), i64, i64, *types)
 
 
-def _near_to(own: Node, positions: Node, reach: Node, axes: int) -> Callable[[Node], Node]:
+def _make_distance_test(point: Node, positions: Node, reach: Node, axes: int) -> Callable[[Node], Node]:
     """Whether another point is near to this one, which is looked up once for all others."""
     limit = lookup(reach)
-    place = [lookup(positions, own * number(axes) + number(axis)) for axis in range(axes)]
+    position = [lookup(positions, point * number(axes) + number(axis)) for axis in range(axes)]
 
     def is_near(other: Node) -> Node:
         squared = None
         for axis in range(axes):
-            apart = place[axis] - lookup(positions, other * number(axes) + number(axis))
+            apart = position[axis] - lookup(positions, other * number(axes) + number(axis))
             squared = apart * apart if squared is None else squared + apart * apart
         assert squared is not None
-        return (squared <= limit) & not_equal(other, own)
+        return (squared <= limit) & not_equal(other, point)
 
     return is_near
 
 
 def _count_in_run(
-    key: Node, own: Node, rising: Node, order: Node, positions: Node, reach: Node, axes: int
+    key: Node, point: Node, rising: Node, order: Node, positions: Node, reach: Node, axes: int
 ) -> tuple[Node, Node]:
     """Where the points of three cells begin in the sorted order, and how many of them are near."""
     start = search(rising, key - number(1))
     end = search(rising, key + number(2))
-    is_near = _near_to(own, positions, reach, axes)
+    is_near = _make_distance_test(point, positions, reach, axes)
 
     def look(index: Node, count: Node) -> Node:
         near = is_near(lookup(order, start + index))
@@ -149,10 +153,10 @@ def _count_in_run(
 
 
 def _find_in_runs(
-    slot: Node, own: Node, order: Node, positions: Node, reach: Node, starts: Node, before: Node, axes: int, runs: int
+    slot: Node, point: Node, order: Node, positions: Node, reach: Node, starts: Node, before: Node, axes: int, runs: int
 ) -> Node:
     """The neighbour for a slot: its run is known from how many there are up to each; there they are counted off."""
-    first = own * number(runs)
+    first = point * number(runs)
     run = number(0)
     skipped = number(0)
     for index in range(runs):
@@ -164,21 +168,21 @@ def _find_in_runs(
     start = lookup(starts, first + select(exists, run, number(0)))
 
     points = order.type.shape[0]  # type: ignore[attr-defined]
-    is_near = _near_to(own, positions, reach, axes)
+    is_near = _make_distance_test(point, positions, reach, axes)
 
-    def going(place: Node, left: Node) -> Node:
+    def going(rank: Node, left: Node) -> Node:
         # The bound is for two kernels that round a distance otherwise: one counts a neighbour, the other sees none.
-        return (left >= number(0)) & (place < number(points))
+        return (left >= number(0)) & (rank < number(points))
 
-    def look(index: Node, place: Node, left: Node) -> tuple[Node, Node]:
-        near = is_near(lookup(order, place))
+    def look(index: Node, rank: Node, left: Node) -> tuple[Node, Node]:
+        near = is_near(lookup(order, rank))
         left = select(near, left - number(1), left)
-        return select(left < number(0), place, place + number(1)), left
+        return select(left < number(0), rank, rank + number(1)), left
 
     wanted = select(exists, slot - skipped, number(-1))
-    place, left = make_while_loop(going, look, start, wanted)
-    found = exists & (left < number(0))
-    return select(found, lookup(order, select(found, place, number(0))), own)
+    rank, left = make_while_loop(going, look, start, wanted)
+    is_found = exists & (left < number(0))
+    return select(is_found, lookup(order, select(is_found, rank, number(0))), point)
 
 
 def fold_neighbours(function: Callable[..., Tensor], indices: Tensor, count: Tensor, *values: Tensor) -> Tensor:
@@ -198,10 +202,10 @@ def fold_neighbours(function: Callable[..., Tensor], indices: Tensor, count: Ten
     points, capacity = indices.shape
     own = [xp.expand_dims(value, axis=1) for value in values]
     other = [take_rows(value, indices) for value in values]
-    found = function(*own, *other)
-    there = xp.reshape(xp.arange(capacity, dtype=xp.int64), (1, capacity)) < xp.reshape(count, (points, 1))
-    there = xp.reshape(there, (points, capacity) + (1,) * (found.ndim - 2))
-    return xp.sum(xp.where(there, found, xp.zeros_like(found)), axis=1)
+    contributions = function(*own, *other)
+    is_neighbour = xp.reshape(xp.arange(capacity, dtype=xp.int64), (1, capacity)) < xp.reshape(count, (points, 1))
+    is_neighbour = xp.reshape(is_neighbour, (points, capacity) + (1,) * (contributions.ndim - 2))
+    return xp.sum(xp.where(is_neighbour, contributions, xp.zeros_like(contributions)), axis=1)
 
 
 class NeighbourBlock(Block):

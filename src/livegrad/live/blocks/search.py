@@ -37,11 +37,11 @@ def search(rising: Node, value: Node) -> Node:
     size = _size(rising)
     rounds = size.bit_length()
 
-    def probe(index: Node, found: Node) -> Node:
-        further = found + shift_left(number(1), number(rounds - 1) - index)
+    def probe(index: Node, count: Node) -> Node:
+        further = count + shift_left(number(1), number(rounds - 1) - index)
         inside = further <= number(size)
-        place = select(inside, further, number(size)) - number(1)
-        return select(inside & (lookup(rising, place) < value), further, found)
+        candidate = select(inside, further, number(size)) - number(1)
+        return select(inside & (lookup(rising, candidate) < value), further, count)
 
     return make_for_loop(number(rounds), probe, number(0))[0]
 
@@ -52,8 +52,8 @@ def _size(tensor: Node) -> int:
 
 
 @lru_cache(maxsize=256)
-def _searching(rising: TensorType) -> Function:
-    return trace(lambda value, numbers: search(numbers, value), i64, rising, name="lower_bound")
+def _trace_search(rising: TensorType) -> Function:
+    return trace(lambda value, rising_values: search(rising_values, value), i64, rising, name="lower_bound")
 
 
 def lower_bound(rising: Tensor, values: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def lower_bound(rising: Tensor, values: Tensor) -> Tensor:
     Tensor([0, 1, 4], dtype=int64)
     """
     assert isinstance(rising.node.type, TensorType)
-    return wrap(make_map(_searching(rising.node.type), values.node, rising.node))
+    return wrap(make_map(_trace_search(rising.node.type), values.node, rising.node))
 
 
 def take_rows(tensor: Tensor, index: Tensor) -> Tensor:
@@ -81,5 +81,5 @@ def pack(emit: Tensor, capacity: int) -> tuple[Tensor, Tensor]:
     (Tensor([1, 3, 3], dtype=int64), Tensor(2, dtype=int64))
     """
     counted: Any = xp.cumulative_sum(xp.astype(emit, xp.int64), axis=0)
-    places = lower_bound(counted, xp.arange(1, capacity + 1, dtype=xp.int64))
-    return xp.minimum(places, whole(emit.shape[0] - 1)), counted[-1]
+    indices = lower_bound(counted, xp.arange(1, capacity + 1, dtype=xp.int64))
+    return xp.minimum(indices, whole(emit.shape[0] - 1)), counted[-1]

@@ -40,10 +40,10 @@ _NOT_THE_USERS = tuple(
 def stamp_of(path: Path) -> Stamp | None:
     """What changes when a file is saved; None where there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class SourceFile:
         """The function `name` of the file, run anew; modules whose files changed are run anew first."""
         names: dict[str, Any] = {"__name__": self.path.stem, "__file__": str(self.path)}
         self._stamp, load = stamp_of(self.path), next(_loads)  # before it is read: it may be saved again meanwhile
-        with _importable(self.path.parent) as found:
+        with _importable(self.path.parent) as imported:
             # Of the file as it is now: it may import a module again that was saved while the file did not.
             needed, _ = _helpers_of(_parse(self.path), "")
             # If one of them does not run, its next save is waited for.
@@ -92,16 +92,16 @@ class SourceFile:
                     runs = self._run_changed(needed, load)
                     self._helpers, self._unloaded = _helpers_of(_run(self.path, names), "")
             finally:
-                self._found = {path: stamp for path, stamp in found.values() if _is_users(path)}
+                self._found = {path: stamp for path, stamp in imported.values() if _is_users(path)}
             _runs.update(runs)
             for helper in self._helpers:
                 module = sys.modules[helper]
                 if module not in _runs:  # imported first by this load
-                    stamp = found[helper][1] if helper in found else stamp_of(Path(str(module.__file__)))
+                    stamp = imported[helper][1] if helper in imported else stamp_of(Path(str(module.__file__)))
                     _runs[module] = _Run(stamp, load)
         if not callable(names.get(name)):
-            own = [key for key, value in names.items() if callable(value) and not key.startswith("_")]
-            what, expected = f"`{self.path.name}` has no function `{name}`", ", ".join(own) or None
+            functions = [key for key, value in names.items() if callable(value) and not key.startswith("_")]
+            what, expected = f"`{self.path.name}` has no function `{name}`", ", ".join(functions) or None
             raise GraphError(what, expected=None if expected is None else f"one of {expected}", help=RUNS_ON)
         return names[name]
 
@@ -117,16 +117,16 @@ class SourceFile:
             file = _file_of(module)
             if module is None or file is None:
                 continue
-            known, stamp = _runs.get(module), stamp_of(file)
-            if known is None and helper not in self._unloaded:  # imported by others, as it is
-                known = runs[module] = _Run(stamp, load)
+            last_run, stamp = _runs.get(module), stamp_of(file)
+            if last_run is None and helper not in self._unloaded:  # imported by others, as it is
+                last_run = runs[module] = _Run(stamp, load)
             else:
                 imported = map(sys.modules.get, _imports(_parse(file), module.__package__ or ""))
-                newest = max((before[one] for one in imported if one in before), default=-1)
-                if known is None or stamp != known.stamp or newest > known.load:
+                newest = max((before[dependency] for dependency in imported if dependency in before), default=-1)
+                if last_run is None or stamp != last_run.stamp or newest > last_run.load:
                     _run(file, module.__dict__)  # in place: other modules that imported it see the new code
-                    known = runs[module] = _Run(stamp, load)
-            before[module] = known.load
+                    last_run = runs[module] = _Run(stamp, load)
+            before[module] = last_run.load
         return runs
 
 
@@ -191,7 +191,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 
 def _helpers_of(tree: ast.Module, package: str) -> tuple[list[str], set[str]]:
     """The user's modules that a file imports, directly or not, each after those that it imports; and unloaded ones."""
-    found: dict[str, None] = {}
+    helpers: dict[str, None] = {}
     entered: set[str] = set()
 
     def visit(tree: ast.Module, package: str) -> None:
@@ -202,10 +202,10 @@ def _helpers_of(tree: ast.Module, package: str) -> tuple[list[str], set[str]]:
                 entered.add(name)
                 if module is not None and file is not None:
                     visit(_parse(file), module.__package__ or "")
-                    found[name] = None
+                    helpers[name] = None
 
     visit(tree, package)
-    return list(found), {name for name in entered if name not in sys.modules}
+    return list(helpers), {name for name in entered if name not in sys.modules}
 
 
 class _ImportNotes:
@@ -230,7 +230,7 @@ def _importable(folder: Path) -> Iterator[dict[str, tuple[Path, Stamp | None]]]:
         yield notes.files
     finally:
         # By identity: the file may have edited them, and an equal entry is another's.
-        sys.path[:] = [place for place in sys.path if place is not entry]
+        sys.path[:] = [item for item in sys.path if item is not entry]
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not notes]
 
 

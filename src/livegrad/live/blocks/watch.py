@@ -45,9 +45,9 @@ def watch(
             help='write lg.live.watch(engine, "shade.py", "shade")',
         )
     source = SourceFile(Path(path))
-    made = block(_first_load(source, function), name=name or function, outputs=outputs)
-    follow(made, source.files, lambda: _next_body(made, source.load(function)))
-    return engine.add(made)
+    target = block(_first_load(source, function), name=name or function, outputs=outputs)
+    follow(target, source.files, lambda: _next_body(target, source.load(function)))
+    return engine.add(target)
 
 
 def _first_load(source: SourceFile, function: str) -> Callable[..., Any]:

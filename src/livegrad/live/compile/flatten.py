@@ -19,43 +19,45 @@ from livegrad.live.graph.regions import Region
 
 
 class DerivedBlock(Block):
-    """A block whose work follows from other blocks: it is expanded into nodes whenever a graph is flattened."""
+    """A block whose work is derived from other blocks. It is expanded into nodes whenever a graph is flattened."""
 
-    def needs(self, places: Places) -> OutputRef | None:
+    def needs(self, resolver: PinResolver) -> OutputRef | None:
         """The output that it is derived from."""
         raise NotImplementedError
 
-    def expand(self, key: str, feeds: dict[str, Ref | None], network: Network, places: Places) -> list[NetworkNode]:
-        """Its nodes; the one with the block's own key has the block's outputs."""
+    def expand(
+        self, key: str, feeds: dict[str, Ref | None], network: Network, resolver: PinResolver
+    ) -> list[NetworkNode]:
+        """The nodes of the block. The one with the key of the block has its outputs."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """A derived block in its place."""
+    """A derived block, what feeds its inputs, and how it finds pins in its graph."""
 
     block: DerivedBlock
     feeds: dict[str, Ref | None]
-    places: Places
+    resolver: PinResolver
 
 
-class Places:
-    """Finds what a pin stands for among the nodes of a network."""
+class PinResolver:
+    """Resolves the pins of one graph to outputs and inputs of network nodes."""
 
     def __init__(self, graph: Graph, prefix: str) -> None:
         self._graph, self._prefix = graph, prefix
 
     def output(self, pin: Pin) -> OutputRef | None:
-        """The node's output behind an output pin; None if the block is not in this graph, or more than once."""
+        """The node output behind an output pin; None if the block is not in this graph, or several times."""
         keys = output_keys(self._graph, pin, self._prefix)
         return keys[0] if len(keys) == 1 else None
 
     def inputs(self, pin: Pin) -> list[tuple[str, str]] | None:
-        """The inputs of nodes behind an input pin, as (node, name); a region's may be inputs of nodes inside it."""
-        found = find_keys(self._graph, pin.block, self._prefix)
-        if len(found) != 1:
+        """The node inputs behind an input pin, as (node, name). Those of a region may be inputs of inner nodes."""
+        keys = find_keys(self._graph, pin.block, self._prefix)
+        if len(keys) != 1:
             return None
-        block, key = pin.block, found[0]
+        block, key = pin.block, keys[0]
         if not isinstance(block, Composite):
             return [(key, pin.name)]
         if isinstance(block, Region):
@@ -63,36 +65,40 @@ class Places:
                 return [(key, pin.name)]
             around = key.removesuffix(path_part(block.name))
             inner = [
-                name if name.startswith(f"{place}/") else pin_key(place, name)  # else a whole key
+                name if name.startswith(f"{node}/") else pin_key(node, name)  # inner regions give whole keys
                 for label, body in block.bodies.items()
-                for place, name in _behind(body, pin.name, _inner_prefix(around, block, label))
+                for node, name in _behind(body, pin.name, _inner_prefix(around, block, label))
             ]
             return [(key, name) for name in inner]
         return list(_behind(block, pin.name, f"{key}/"))
 
 
 def _behind(composite: Composite, name: str, prefix: str) -> Iterator[tuple[str, str]]:
-    """The inputs of nodes that an exposed input feeds."""
+    """The node inputs that an exposed input feeds."""
     for pin in composite.inner_inputs.get(name, ()):
-        if composite.graph.sources.get(pin) is None:  # else it is fed from inside
-            yield from Places(composite.graph, prefix).inputs(pin) or ()
+        if composite.graph.sources.get(pin) is None:  # otherwise it has a source inside
+            yield from PinResolver(composite.graph, prefix).inputs(pin) or ()
 
 
 def expand_derived(network: Network, derived: Mapping[str, Derivation]) -> None:
-    """Puts the nodes of derived blocks in; one that derives from another waits for it."""
+    """Adds the nodes of derived blocks, each after the derived blocks that it depends on."""
     waiting = dict(derived)
     while waiting:
-        ready = [key for key, one in waiting.items() if not _reaches(network, one.block.needs(one.places), waiting)]
-        for key in ready or list(waiting):  # those that wait for each other are on a cycle, which is reported as one
-            one = waiting.pop(key)
-            for node in one.block.expand(key, one.feeds, network, one.places):
+        ready = [
+            key
+            for key, derivation in waiting.items()
+            if not _reaches(network, derivation.block.needs(derivation.resolver), waiting)
+        ]
+        for key in ready or list(waiting):  # none is ready on a cycle, which `sort_nodes` reports
+            derivation = waiting.pop(key)
+            for node in derivation.block.expand(key, derivation.feeds, network, derivation.resolver):
                 network.nodes[node.key] = node
                 if node.follows is not None:
                     network.followers.setdefault(node.follows, []).append(node.key)
 
 
 def _reaches(network: Network, start: OutputRef | None, waiting: Collection[str]) -> bool:
-    """Whether what an output depends on is derived and not there yet."""
+    """Whether an output depends on a derived block that is not expanded yet."""
     seen: set[str] = set()
     open_nodes = [] if start is None else [start.node]
     while open_nodes:
@@ -106,22 +112,22 @@ def _reaches(network: Network, start: OutputRef | None, waiting: Collection[str]
 
 
 def find_keys(graph: Graph, block: Block, prefix: str = "") -> list[str]:
-    """The keys of a block in the network of a graph: as many as there are uses of the composites that it is in."""
-    found: list[str] = []
+    """The keys of a block in the network of a graph: one for each use of the composites around it."""
+    keys: list[str] = []
     waiting = [(block.home, path_part(block.name))]
-    while waiting:  # up to the graph asked for; the way is as long as blocks are deep
+    while waiting:  # upwards to `graph`: the cost is the nesting depth
         inner, path = waiting.pop()
         if inner is graph:
-            found.append(prefix + path)
+            keys.append(prefix + path)
         elif inner is not None:
             waiting += [(around.home, _inner_prefix("", around, label) + path) for around, label in inner.uses]
-    return found
+    return keys
 
 
 def output_keys(graph: Graph, pin: Pin, prefix: str = "", running: Network | None = None) -> list[OutputRef]:
-    """The outputs of nodes behind an output pin: a composite's is that of a block inside.
+    """The node outputs behind an output pin. That of a composite is the output of an inner block.
 
-    `running` has nodes that may be there still when they are no more in the graph.
+    With `running`, looks for nodes of the running network, which may no longer be in the graph.
     """
     inside = ""
     bases = find_keys(graph, pin.block, prefix)
@@ -145,10 +151,10 @@ def _inner_prefix(prefix: str, block: Block, label: str) -> str:
     return f"{around}{label}/" if several else around
 
 
-def flatten_graph(graph: Graph, known: Network | None = None) -> Network:
-    """The network of a whole graph; nodes that are as in one that is known are taken from there."""
+def flatten_graph(graph: Graph, previous: Network | None = None) -> Network:
+    """The network of a whole graph. Unchanged nodes are taken from the previous network."""
     network = Network()
-    derived = _Flattening(graph, "").fill(network, {} if known is None else known.nodes)
+    derived = _Flattening(graph, "").fill(network, {} if previous is None else previous.nodes)
     expand_derived(network, derived)
     for key, node in network.nodes.items():
         network.keys[node.block] = (*network.keys.get(node.block, ()), key)
@@ -158,26 +164,26 @@ def flatten_graph(graph: Graph, known: Network | None = None) -> Network:
 
 
 def _nodes_behind(network: Network, blocks: Iterable[str]) -> frozenset[str]:
-    """The nodes of derived blocks, and those that they read or follow, directly or not."""
-    found: set[str] = set()
+    """The nodes of derived blocks, and all nodes that they read or are derived from, directly or indirectly."""
+    keys: set[str] = set()
     waiting = [key for key, node in network.nodes.items() if node.follows is not None or key in blocks]
     while waiting:
         key = waiting.pop()
-        if key not in found and key in network.nodes:
-            found.add(key)
+        if key not in keys and key in network.nodes:
+            keys.add(key)
             node = network.nodes[key]
             waiting += [*node.sources, *(() if node.follows is None else (node.follows,))]
-    return frozenset(found)
+    return frozenset(keys)
 
 
-class SeveralPlaces(Exception):
-    """A block is at several places of a graph at once."""
+class SeveralUses(Exception):
+    """A block has several nodes: a composite around it is used more than once."""
 
 
 def flatten_block(graph: Graph, block: Block) -> NetworkNode | None:
-    """The node of a block of a graph, or of a composite inside; None if it is not there, or derived.
+    """The node of a block in a graph or in a composite inside; None if it is not there, or derived.
 
-    Raises `SeveralPlaces` if it has several nodes: a composite around it is used more than once.
+    Raises `SeveralUses` if it has several nodes.
     """
     home = block.home
     flattening = None if home is None or home.blocks.get(block.name) is not block else _flattening_of(graph, home)
@@ -187,31 +193,31 @@ def flatten_block(graph: Graph, block: Block) -> NetworkNode | None:
 
 
 def _flattening_of(graph: Graph, inner: Graph) -> _Flattening | None:
-    """How a graph inside of composites is flattened; None if there is a region around it, or no way to it."""
-    way: list[Composite] = []
+    """The flattening of a graph inside composites; None if a region is around it, or if it is not inside."""
+    composites: list[Composite] = []
     while inner is not graph:
         if len(inner.uses) > 1:
-            raise SeveralPlaces
+            raise SeveralUses
         around = inner.uses[0][0] if inner.uses else None
         if not isinstance(around, Composite) or isinstance(around, Region) or around.home is None:
             return None
-        way.append(around)
+        composites.append(around)
         inner = around.home
-    found = _Flattening(graph, "")
-    for composite in reversed(way):
-        found = found.inside(composite)
-    return found
+    flattening = _Flattening(graph, "")
+    for composite in reversed(composites):
+        flattening = flattening.inside(composite)
+    return flattening
 
 
 def _leaves_composite(source: Source | None) -> bool:
     return source.__class__ is Edge and source.source.block.__class__ is Composite  # type: ignore[union-attr]
 
 
-MOST_NESTED = 64  # regions in regions: each of them is a call in a call when it is compiled, and when it runs
+MOST_NESTED = 64  # nested regions: each level is a nested call when it is compiled and when it runs
 
 
 class _Flattening:
-    """One graph in its place: the prefix of its names, and the body around it with what of it is exposed."""
+    """One graph of the hierarchy: the prefix of its keys, the composite around it, and the exposed inputs."""
 
     def __init__(
         self,
@@ -224,7 +230,7 @@ class _Flattening:
         self.graph, self.prefix, self.outer, self.around = graph, prefix, outer, around
         self._depth: int = (0 if outer is None else outer._depth) + isinstance(around, Region)  # regions around it
         exposed = {} if body is None else body.inner_inputs
-        # By block and name: a pin that an edit took away and another brought back is the same.
+        # By block and name: an edit may remove a pin, and another may add it again as a new object.
         self._exposed = {(pin.block, pin.name): name for name, pins in exposed.items() for pin in pins}
         self._inside: dict[Composite, _Flattening] = {}
 
@@ -232,15 +238,17 @@ class _Flattening:
         return self.prefix + path_part(block.name)
 
     def inside(self, block: Composite) -> _Flattening:
-        """The graph inside of a composite."""
-        found = self._inside.get(block)
-        if found is None:
+        """The flattening of the graph inside a composite."""
+        inner = self._inside.get(block)
+        if inner is None:
             prefix = _inner_prefix(self.prefix, block, "")
-            found = self._inside[block] = _Flattening(block.graph, prefix, self, block, block)
-        return found
+            inner = self._inside[block] = _Flattening(block.graph, prefix, self, block, block)
+        return inner
 
-    def fill(self, network: Network, known: Mapping[str, NetworkNode] = MappingProxyType({})) -> dict[str, Derivation]:
-        """Adds the nodes of this graph and of composites inside, in order; gives the derived blocks among them."""
+    def fill(
+        self, network: Network, previous_nodes: Mapping[str, NetworkNode] = MappingProxyType({})
+    ) -> dict[str, Derivation]:
+        """Adds the nodes of this graph and of inner composites, in order. Returns the derived blocks."""
         derived: dict[str, Derivation] = {}
         open_graphs: list[tuple[_Flattening, Iterator[Block]]] = [(self, iter(self.graph.blocks.values()))]
         while open_graphs:
@@ -255,28 +263,29 @@ class _Flattening:
                 derived[level.key_of(block)] = level.derivation(block)
             else:
                 key = level.key_of(block)
-                network.nodes[key] = level.node(block, known.get(key))
+                network.nodes[key] = level.node(block, previous_nodes.get(key))
         return derived
 
     def derivation(self, block: DerivedBlock) -> Derivation:
-        """A derived block in this place."""
+        """A derived block of this graph."""
         feeds = {name: self.feed(pin) for name, pin in block.inputs.items()}
-        return Derivation(block, feeds, Places(self.graph, self.prefix))
+        return Derivation(block, feeds, PinResolver(self.graph, self.prefix))
 
-    def node(self, block: Block, known: NetworkNode | None = None) -> NetworkNode:
-        """The node of a block: the one that is known, if the block and what was given to its pins are the same."""
+    def node(self, block: Block, previous: NetworkNode | None = None) -> NetworkNode:
+        """The node of a block: the previous one if the block and the sources of its pins are unchanged."""
         key = self.key_of(block)
         if isinstance(block, Region):
             return self._region(key, block)
         sources = self.graph.sources
-        given = [sources.get(pin) for pin in block.inputs.values()]
+        pin_sources = [sources.get(pin) for pin in block.inputs.values()]
         body = getattr(block, "body", None)  # states and append buffers have none
-        if known is not None and known.block is block and known.given_to is body and known.given == given:
-            return known
+        is_unchanged = previous is not None and previous.block is block and previous.flattened_body is body
+        if previous is not None and is_unchanged and previous.pin_sources == pin_sources:
+            return previous
         node = self._with_feeds(NetworkNode(key, block, {}), block.inputs)
-        # Else it depends on what feeds the block around, or on what is inside of a composite.
-        if (self.around is None or None not in given) and not any(map(_leaves_composite, given)):
-            node.given, node.given_to = given, body
+        # Otherwise the node also depends on the sources of the composite around it, or on the inside of another one.
+        if (self.around is None or None not in pin_sources) and not any(map(_leaves_composite, pin_sources)):
+            node.pin_sources, node.flattened_body = pin_sources, body
         return node
 
     def _with_feeds(self, node: NetworkNode, pins: Mapping[str, Pin]) -> NetworkNode:
@@ -287,7 +296,7 @@ class _Flattening:
         return node
 
     def _source(self, pin: Pin) -> tuple[_Flattening, Pin, Source | CarryRef | None]:
-        """Where an input is given something, in its own graph or in one around: the graph, the pin there, and what."""
+        """The source of an input, from its own graph or one around it: that graph, the pin there, and the source."""
         level = self
         while (source := level.graph.sources.get(pin)) is None:
             name = level._exposed.get((pin.block, pin.name))
@@ -299,21 +308,21 @@ class _Flattening:
         return level, pin, source
 
     def feed(self, pin: Pin) -> Ref | None:
-        """What reaches an input; None if nothing does, or what is not there."""
-        level, given, source = self._source(pin)
+        """What feeds an input; None if nothing does, or if it no longer exists."""
+        level, root_pin, source = self._source(pin)
         if isinstance(source, Edge):
             return level.output(source.source)
         if isinstance(source, CarryRef):
             return source
         if source is None:
-            level, given = self, pin  # a default is that of the pin inside
+            level, root_pin = self, pin  # the default of the inner pin
             source = self.graph.source_of(pin)
             if source is None or isinstance(source, Edge):
                 return None
-        return RootRef(pin_key(level.key_of(given.block), given.name), source, given)
+        return RootRef(pin_key(level.key_of(root_pin.block), root_pin.name), source, root_pin)
 
     def output(self, pin: Pin) -> OutputRef | None:
-        """The node's output behind an output pin; None if it is not there."""
+        """The node output behind an output pin; None if it does not exist."""
         level = self
         while level.graph.blocks.get(pin.block.name) is pin.block:
             if not isinstance(pin.block, Composite) or isinstance(pin.block, Region):
@@ -325,7 +334,7 @@ class _Flattening:
         return None
 
     def _region(self, key: str, region: Region) -> NetworkNode:
-        """A region with its bodies; without any if it is too deep, which `validate` reports."""
+        """The node of a region with its bodies. One that is nested too deeply has none, which `validate` reports."""
         bodies = []
         for label, body in region.bodies.items() if self._depth < MOST_NESTED else ():
             network = Network()

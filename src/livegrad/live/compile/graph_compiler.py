@@ -1,11 +1,11 @@
 """The graph compiler: turns a description into a plan, in phases that can be called and printed separately.
 
-    flatten_graph     composites dissolve                                              (engine.flatten)
-    validate          every input is fed, every block may stand where it does          (here)
-    sort_nodes        one order over all steps, with levels; cycles are reported       (engine.sort)
-    propagate_shapes  bodies are specialised; every type and shape is known            (engine.propagate)
-    wire              operands, buffers, initial contents                              (engine.wire)
-    share_memory      which buffers may share bytes                                    (engine.share)
+    flatten_graph     composites dissolve                                              (flatten.py)
+    validate          every input has a source, every block is allowed where it is      (here)
+    sort_nodes        one order over all steps, with levels; cycles are reported       (topological_sort.py)
+    propagate_shapes  bodies are specialised; every type and shape is known            (propagate.py)
+    wire              operands, buffers, initial contents                              (wire.py)
+    share_memory      which buffers may share bytes                                    (share_memory.py)
 
 A phase reports all its problems, each at its pin. `Applier` calls `compile_graph` for the first plan, and `replan` for
 edits.
@@ -23,7 +23,7 @@ from livegrad.live.compile.network import Network, NetworkNode, OutputRef, with_
 from livegrad.live.compile.propagate import Before, Shapes, propagate_shapes
 from livegrad.live.compile.share_memory import share_memory
 from livegrad.live.compile.topological_sort import sort_nodes
-from livegrad.live.compile.wire import KnownWork, wire
+from livegrad.live.compile.wire import PreviousWiring, wire
 from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import State
 from livegrad.live.graph.block_graph import Graph
@@ -40,26 +40,26 @@ class Compilation:
     shapes: Shapes = field(default_factory=lambda: Shapes())
     plan: LivePlan | None = None
     problems: list[Problem] = field(default_factory=list)
-    same: set[str] = field(default_factory=set)  # steps that are as they were in the compilation before
+    same: set[str] = field(default_factory=set)  # steps that equal those of the previous compilation
 
 
 def compile_graph(
-    graph: Graph, reuse_memory: bool = False, kept: frozenset[str] = frozenset(), known: Compilation | None = None
+    graph: Graph, reuse_memory: bool = False, kept: frozenset[str] = frozenset(), previous: Compilation | None = None
 ) -> Compilation:
     """Compiles a graph to a plan, or lists all problems; unchanged parts are reused from a previous compilation."""
-    compilation = Compilation(flatten_graph(graph, None if known is None else known.network))
+    compilation = Compilation(flatten_graph(graph, None if previous is None else previous.network))
     network, problems = compilation.network, compilation.problems
     problems += validate(network)
     compilation.order, cycles = sort_nodes(network)
     problems += cycles
     broken = {problem.node for problem in problems}
-    before = None if known is None else Before(known.network.nodes, known.shapes)
-    compilation.shapes, more = propagate_shapes(network, compilation.order, broken, before)
-    problems += more
+    before = None if previous is None else Before(previous.network.nodes, previous.shapes)
+    compilation.shapes, type_problems = propagate_shapes(network, compilation.order, broken, before)
+    problems += type_problems
     if not problems:
         work = None
-        if known is not None and known.plan is not None:
-            work = KnownWork(known.network, known.shapes, known.plan, compilation.same)
+        if previous is not None and previous.plan is not None:
+            work = PreviousWiring(previous.network, previous.shapes, previous.plan, compilation.same)
         plan = wire(network, compilation.order, compilation.shapes, work)
         compilation.plan = share_memory(plan, kept) if reuse_memory else plan
     return compilation
@@ -69,18 +69,18 @@ def compile_graph(
 
 
 def validate(network: Network, nodes: Iterable[NetworkNode] | None = None) -> list[Problem]:
-    """Inputs that nothing feeds, and blocks that stand where they cannot; among some nodes, or (None) all."""
+    """Reports inputs without a source and blocks that are not allowed where they are; for some nodes or all."""
     problems = []
-    own = {node.key: node for node in (network.all_nodes() if nodes is None else with_inner_nodes(nodes))}
-    known = ChainMap(own, network.nodes)  # type: ignore[arg-type]
-    for node in own.values():
+    checked = {node.key: node for node in (network.all_nodes() if nodes is None else with_inner_nodes(nodes))}
+    all_nodes = ChainMap(checked, network.nodes)  # type: ignore[arg-type]
+    for node in checked.values():
         for name, ref in node.feeds.items():
             if ref is None:
                 help = f"connect or set `{node.block.name}.{name}`"
                 what = node.missing.get(name, "this input is not connected")
                 problems.append(problem(node, name, GraphError(what, help=help)))
         if isinstance(node.block, AppendBuffer):
-            problems += _validate_writers(node, known)
+            problems += _validate_writers(node, all_nodes)
         problems += _validate_bodies(node)
         for body in node.bodies:
             for inner in body.nodes.values():
@@ -91,26 +91,26 @@ def validate(network: Network, nodes: Iterable[NetworkNode] | None = None) -> li
 
 
 def _validate_bodies(node: NetworkNode) -> list[Problem]:
-    """Every body has the same outputs, and each of them is there."""
+    """Reports bodies with different outputs, and outputs that no longer exist."""
     problems = []
     if isinstance(node.block, Region) and not node.bodies:
         help = "use lg.cond, lg.fori_loop or lg.while_loop inside of a block instead of the inner ones"
         error = GraphError("regions are nested too deeply", expected=f"at most {MOST_NESTED} levels", help=help)
         problems.append(problem(node, None, error))
     names = [{*body.outputs, *body.missing} for body in node.bodies]
-    if any(own != names[0] for own in names):
-        found = " and ".join(", ".join(sorted(own)) or "nothing" for own in names)
+    if any(outputs != names[0] for outputs in names):
+        found = " and ".join(", ".join(sorted(outputs)) or "nothing" for outputs in names)
         problems.append(problem(node, None, GraphError("the bodies must expose the same outputs", found=found)))
     for body in node.bodies:
         problems += [problem(node, name, GraphError(what)) for name, what in body.missing.items()]
     return problems
 
 
-def _validate_writers(node: NetworkNode, known: Mapping[str, NetworkNode]) -> list[Problem]:
-    """What an append buffer is fed with is the rows that an append block emits."""
+def _validate_writers(node: NetworkNode, nodes: Mapping[str, NetworkNode]) -> list[Problem]:
+    """Reports inputs of an append buffer that are not the rows of an append block."""
     problems = []
     for name, ref in node.feeds.items():
-        source = known.get(ref.node) if isinstance(ref, OutputRef) else None
+        source = nodes.get(ref.node) if isinstance(ref, OutputRef) else None
         fits = source is not None and source.block.appends and isinstance(ref, OutputRef) and ref.pin == "values"
         if ref is not None and not fits:
             found = f"`{ref.key}`, a buffer or a value"

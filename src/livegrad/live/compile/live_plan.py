@@ -1,8 +1,8 @@
 """The plan of a live graph: ordered steps over named buffers. Built by the graph compiler, run by executors.
 
 A step is one block's function (`BlockStep`), a call of a library (`CapturedStep`), an append buffer with the memset of
-its counter (`AppendStep`), or control flow around further steps (`RegionStep`). Names are stable: the same block has
-the same step and the same buffers in every plan, which is what plans are compared by.
+its counter (`AppendStep`), or control flow around further steps (`RegionStep`). Keys are stable: a block has the same
+step and buffer keys in every plan, and plans are compared by them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BufferLifetime = Literal["external", "graph", "region"]
 
 @dataclass(frozen=True)
 class BufferSpec:
-    """A buffer: its name, what it holds, and whose it is."""
+    """A buffer: its key, element type, shape, and owner."""
 
     key: str
     element: Scalar
@@ -69,14 +69,14 @@ Operand = ParameterOperand | FeatureOperand | BufferOperand
 
 
 class _Leaf:
-    """What a step that is no region says of itself."""
+    """The methods shared by all steps other than regions."""
 
     def leaf_steps(self) -> Iterator[LeafStep]:
-        """Itself; a region gives the steps inside."""
+        """The step itself; of a region, the steps inside."""
         yield self  # type: ignore[misc]
 
     def block_steps(self) -> Iterator[BlockStep]:
-        """What has to be compiled: nothing but the function of a block."""
+        """The steps with a function to compile: none."""
         return iter(())
 
 
@@ -84,7 +84,7 @@ class _Leaf:
 class BlockStep(_Leaf):
     """One call of a function: operands in the order of its parameters, a buffer for each result.
 
-    `body` is what the function was specialised from, for the types that reach it.
+    `body` is what the function was specialised from.
     """
 
     key: str
@@ -99,15 +99,15 @@ class BlockStep(_Leaf):
         return iter(self.operands)
 
     def block_steps(self) -> Iterator[BlockStep]:
-        """What has to be compiled: itself."""
+        """The steps with a function to compile: this one."""
         yield self
 
 
 @dataclass(frozen=True)
 class CapturedStep(_Leaf):
-    """A call of a library, with the operands that it was captured with. Other operands mean another capture.
+    """A library call with the operands that it was captured with. Other operands require another capture.
 
-    Numbers that the call wants in memory are buffers here: writing one needs no capture.
+    Numbers that the call reads from memory are buffers here; writing one requires no capture.
     """
 
     key: str
@@ -122,10 +122,10 @@ class CapturedStep(_Leaf):
 
 @dataclass(frozen=True)
 class AppendStep(_Leaf):
-    """An append buffer: its counter `total` is set to zero (a memset), then each writer's rows follow one another.
+    """An append buffer: a memset of the counter `total`, then the rows of each writer in order.
 
-    A writer is a buffer of rows and a number of how many it emitted, which may be more than it has rows. What is beyond
-    `capacity` is counted and not kept; rows after the last are zeros; `count` is the number of rows that are there.
+    A writer is a buffer of rows and the number of emitted rows, which may exceed the rows of the buffer. Rows beyond
+    `capacity` are counted but not stored; unused rows are zeros; `count` is the number of stored rows.
     """
 
     key: str
@@ -143,7 +143,7 @@ LeafStep = BlockStep | CapturedStep | AppendStep
 
 @dataclass(frozen=True)
 class Carried:
-    """A loop's variable: `carry := initial` before the loop, `carry := result` after each iteration."""
+    """A loop variable: `carry := initial` before the loop, `carry := result` after each iteration."""
 
     initial: Operand
     carry: str
@@ -157,9 +157,9 @@ RegionKind = Literal["if", "if_else", "switch", "while", "for"]
 class RegionStep:
     """Control flow over nested steps.
 
-    `control` is the condition (if, if_else, while: not zero), the number of the body (switch) or the number of
-    iterations (for). Before anything runs, `results` are filled with zeros, or with the initial values of what is
-    carried. A while loop goes on while `condition`, one of the results, is not zero. `index` holds the iteration.
+    `control` is the condition (if, if_else, while: not zero), the index of the body (switch) or the number of
+    iterations (for). First, `results` are filled with zeros, or with the initial values of carried variables. A while
+    loop continues while `condition`, one of the results, is not zero. `index` holds the iteration index.
     """
 
     key: str
@@ -172,7 +172,7 @@ class RegionStep:
     index: str | None
 
     def all_operands(self) -> Iterator[Operand]:
-        """Everything that it reads from outside."""
+        """Everything that it reads from outside of the region."""
         inside = {key for step in self.inner_steps() for key in step.results}
         inside |= {carried.carry for carried in self.carried} | {self.index or ""}
         yield self.control
@@ -183,11 +183,11 @@ class RegionStep:
                     yield operand
 
     def operands_of_taken(self, taken: Collection[tuple[str, int]]) -> Iterator[Operand]:
-        """What it read in a run that took these bodies, its own and those of regions inside, as (region, number)."""
+        """What it read in a run that took these bodies, including those of inner regions, as (region, index)."""
         yield self.control
         yield from (carried.initial for carried in self.carried)
-        for number, body in enumerate(self.bodies):
-            if (self.key, number) in taken:
+        for index, body in enumerate(self.bodies):
+            if (self.key, index) in taken:
                 for step in body:
                     yield from step.operands_of_taken(taken) if isinstance(step, RegionStep) else step.all_operands()
 
@@ -196,12 +196,12 @@ class RegionStep:
         return (step for body in self.bodies for step in body)
 
     def leaf_steps(self) -> Iterator[LeafStep]:
-        """The calls inside, of regions inside too."""
+        """The leaf steps of its bodies, including those of inner regions."""
         for step in self.inner_steps():
             yield from step.leaf_steps()
 
     def block_steps(self) -> Iterator[BlockStep]:
-        """Those of them that have to be compiled."""
+        """The leaf steps with a function to compile."""
         return (step for step in self.leaf_steps() if isinstance(step, BlockStep))
 
 
@@ -210,9 +210,9 @@ Step = LeafStep | RegionStep
 
 @dataclass(frozen=True)
 class StateSpec:
-    """What lasts: after a frame `value := next`. `initial` is its content in the first.
+    """A state: after each frame `value := next`; `initial` is its value in the first frame.
 
-    `owner` is whose it is: a state that takes the name of another begins anew.
+    `owner` is its block. A new state that takes the name of another starts from its own initial value.
     """
 
     key: str
@@ -224,11 +224,11 @@ class StateSpec:
 
 @dataclass(frozen=True)
 class LivePlan:
-    """Steps with an order in which they can be run, the buffers they use, and what is in those from the start.
+    """Ordered steps, the buffers they use, and the initial contents of buffers.
 
-    The order is that of `position`; the steps of a plan that edits have changed lie in any. The mappings are the
-    engine's: it puts numbers, contents and steps into the plan that runs. `slots` and `places` say which buffers share
-    memory: a place is the number of a slot, a slot a number of bytes. Buffers without a place have memory of their own.
+    `position` has the order; after edits, `steps` itself may be in any order. The engine updates the mappings of the
+    running plan in place: numbers, contents and steps. `slots` has the sizes in bytes of shared memory, and `slot_of`
+    the index of a buffer's slot. Buffers without a slot have their own memory.
     """
 
     steps: MutableMapping[str, Step]
@@ -237,44 +237,44 @@ class LivePlan:
     parameters: MutableMapping[str, Any] = field(default_factory=dict)
     contents: MutableMapping[str, Numbers] = field(default_factory=dict)  # of arrays that were set, and of constants
     bindings: MutableMapping[str, ExternalBuffer] = field(default_factory=dict)
-    places: Mapping[str, int] = field(default_factory=dict)
+    slot_of: Mapping[str, int] = field(default_factory=dict)
     slots: tuple[int, ...] = ()
-    reuses_memory: bool = False  # whether buffers may share memory, even if none of this plan's do
+    reuses_memory: bool = False  # whether buffers may share memory, even if none in this plan do
 
     def __repr__(self) -> str:
         return f"<live {self._summary()}; print it>"
 
     def _summary(self) -> str:
         counts = ((len(self.steps), "step"), (len(self.buffers), "buffer"))
-        return "plan: " + ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts)
+        return "plan: " + ", ".join(f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts)
 
     @cached_property
     def position(self) -> MutableMapping[str, int]:
-        """Numbers that put the steps in order: one that reads what another writes has the higher one."""
+        """The position of each step: a step that reads a result comes after the step that writes it."""
         return {key: index for index, key in enumerate(self.steps)}
 
     @cached_property
     def end(self) -> int:
-        """A number that is higher than any position."""
+        """An upper bound of all positions."""
         return len(self.steps)
 
     @cached_property
     def connections(self) -> object:
-        """The same object for as long as what reads what, and in which order, is the same."""
+        """An object that stays the same as long as the dependencies and the order of steps do."""
         return object()
 
     def in_order(self) -> list[str]:
-        """The steps' keys in an order that can be run."""
+        """The keys of the steps in execution order."""
         return sorted(self.steps, key=self.position.__getitem__)
 
     @cached_property
     def levels(self) -> Mapping[str, int]:
-        """For each step one more than the highest level among those that it reads from."""
-        found: dict[str, int] = {}
+        """For each step, one more than the highest level among the steps that it reads from."""
+        levels: dict[str, int] = {}
         for key in self.in_order():
-            sources = (self.producer.get(str(operand_key(one))) for one in self.steps[key].all_operands())
-            found[key] = 1 + max((found[source] for source in sources if source is not None), default=-1)
-        return found
+            sources = (self.producer.get(str(operand_key(operand))) for operand in self.steps[key].all_operands())
+            levels[key] = 1 + max((levels[source] for source in sources if source is not None), default=-1)
+        return levels
 
     @cached_property
     def producer(self) -> MutableMapping[str, str]:
@@ -283,23 +283,23 @@ class LivePlan:
 
     @cached_property
     def readers(self) -> MutableMapping[str | FeatureLevel, tuple[str, ...]]:
-        """The steps that read each parameter, feature or buffer, by its key: a step's needs, inverted."""
-        found: dict[str | FeatureLevel, list[str]] = {}
+        """The steps that read each parameter, feature or buffer, by its key."""
+        readers: dict[str | FeatureLevel, list[str]] = {}
         for key, step in self.steps.items():
             for operand in step.operands if isinstance(step, BlockStep) else step.all_operands():
                 root = operand.feature if isinstance(operand, FeatureOperand) else operand.key
-                known = found.get(root)
-                if known is None:
-                    found[root] = [key]
-                elif known[-1] is not key:
-                    known.append(key)
-        return {root: tuple(keys) for root, keys in found.items()}
+                steps = readers.get(root)
+                if steps is None:
+                    readers[root] = [key]
+                elif steps[-1] is not key:
+                    steps.append(key)
+        return {root: tuple(keys) for root, keys in readers.items()}
 
     @cached_property
     def captured(self) -> MutableMapping[str, frozenset[object]]:
-        """The parameters and buffers that library calls were captured with, by step."""
-        found = {key: captured_keys(step) for key, step in self.steps.items()}
-        return {key: keys for key, keys in found.items() if keys}
+        """The parameters and buffers that the library calls of a step were captured with, by step."""
+        captured = {key: captured_keys(step) for key, step in self.steps.items()}
+        return {key: keys for key, keys in captured.items() if keys}
 
     def is_captured(self, key: str) -> bool:
         """Whether a library call was captured with this parameter or buffer."""
@@ -316,16 +316,16 @@ class LivePlan:
         return {}
 
     def types_of_number(self, key: str | FeatureLevel) -> tuple[Type, ...]:
-        """As what its readers take a number; remembered, for it is asked in every frame that changes one."""
-        found = self._types_of_numbers.get(key)
-        if found is None:
+        """The types as which steps read a number. Cached, because every frame that changes one asks for them."""
+        types = self._types_of_numbers.get(key)
+        if types is None:
             operands = (operand for reader in self.readers[key] for operand in self.steps[reader].all_operands())
-            found = tuple(dict.fromkeys(operand.type for operand in operands if operand_key(operand) == key))
-            self._types_of_numbers[key] = found
-        return found
+            types = tuple(dict.fromkeys(operand.type for operand in operands if operand_key(operand) == key))
+            self._types_of_numbers[key] = types
+        return types
 
     def forget_types(self) -> None:
-        """Steps have changed in place, and may take their numbers as other types."""
+        """Clears the cache of `types_of_number` after steps were replaced in place."""
         self.__dict__.pop("_types_of_numbers", None)
 
     def __str__(self) -> str:
@@ -345,7 +345,7 @@ class LivePlan:
         return f"{level}: memset {step.results[2]} := 0\n  {line}" if isinstance(step, AppendStep) else line
 
 
-# Of a plan, from its connections alone.
+# The properties of a plan that depend only on its connections.
 DERIVED = ("position", "end", "connections", "producer", "readers", "captured", "consumers", "levels")
 
 _KINDS: dict[type, str] = {BlockStep: "", CapturedStep: "captured ", AppendStep: "append "}
@@ -364,13 +364,13 @@ def consumers_of(step: Step, readers: Mapping[str | FeatureLevel, tuple[str, ...
 
 
 def buffers_around(step: Step) -> Iterator[str]:
-    """Every buffer that a step, or a step inside it, touches."""
+    """Every buffer that a step, or a step inside it, reads or writes."""
     yield from (operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand))
     yield from buffers_written(step)
 
 
 def buffers_written(step: Step) -> Iterator[str]:
-    """The buffers that are there because of a step: what it, or a step inside it, writes."""
+    """The buffers that a step, or a step inside it, writes."""
     yield from step.results
     if isinstance(step, RegionStep):
         yield from (carried.carry for carried in step.carried)
@@ -381,17 +381,17 @@ def buffers_written(step: Step) -> Iterator[str]:
 
 
 def renewed_buffers(before: LivePlan, plan: LivePlan) -> set[str]:
-    """Buffers that begin with other contents than those which a plan before has there, though they may look the same.
+    """Buffers whose initial contents differ from those of the previous plan, though their specs may be equal.
 
-    They get memory of their own, so that the plan before can still run.
+    They get new memory, so that the previous plan can still run.
     """
-    old, new = ({(state.value, state.owner) for state in own.states} for own in (before, plan))
+    old, new = ({(state.value, state.owner) for state in version.states} for version in (before, plan))
     changed = {key for key, contents in plan.contents.items() if before.contents.get(key) is not contents}
     return changed | {value for value, _ in old ^ new}
 
 
 def captured_keys(step: Step) -> frozenset[object]:
-    """The parameters and buffers that library calls in a step were captured with."""
+    """The parameters and buffers that the library calls in a step were captured with."""
     if isinstance(step, BlockStep):
         return frozenset()
     calls = [leaf for leaf in step.leaf_steps() if isinstance(leaf, CapturedStep)]
@@ -401,16 +401,16 @@ def captured_keys(step: Step) -> frozenset[object]:
 
 
 def reads_the_same(one: Step, other: Step) -> bool:
-    """Whether two steps have the same kinds of operands under the same names, in the same order."""
-    mine, theirs = list(one.all_operands()), list(other.all_operands())
-    if len(mine) != len(theirs):
+    """Whether two steps have operands of the same kinds and keys, in the same order."""
+    operands, other_operands = list(one.all_operands()), list(other.all_operands())
+    if len(operands) != len(other_operands):
         return False
-    for own, their in zip(mine, theirs, strict=True):
-        if own.__class__ is not their.__class__ or operand_key(own) != operand_key(their):
+    for operand, other_operand in zip(operands, other_operands, strict=True):
+        if operand.__class__ is not other_operand.__class__ or operand_key(operand) != operand_key(other_operand):
             return False
     return True
 
 
 def operand_key(operand: Operand) -> str | FeatureLevel:
-    """What an operand is called among the needs of a step."""
+    """The key of an operand: a feature, a parameter or a buffer."""
     return operand.feature if isinstance(operand, FeatureOperand) else operand.key

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from livegrad.live.graph.block import Block, Body, Pin, State
 from livegrad.live.graph.block_graph import Source
-from livegrad.live.graph.keys import own_key, pin_key
+from livegrad.live.graph.keys import item_key, pin_key
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding, Setting
 
@@ -30,7 +30,7 @@ class OutputRef:
 
 @dataclass(frozen=True, eq=False)
 class RootRef:
-    """A value from outside, under the key of the input that it was given to."""
+    """A value or memory that a user set, under the key of the input."""
 
     key: str
     source: Setting | Binding
@@ -39,7 +39,7 @@ class RootRef:
 
 @dataclass(frozen=True)
 class CarryRef:
-    """A variable of the loop around."""
+    """A carried variable of the surrounding loop."""
 
     key: str
 
@@ -49,30 +49,30 @@ Ref = OutputRef | RootRef | CarryRef
 
 @dataclass
 class NetworkNode:
-    """A block in its place: `feeds` has what reaches each input (None: nothing does).
+    """A block in the network: `feeds` has what feeds each input (None: nothing).
 
-    A node that was derived has a body of its own; `follows` is the node that it was derived from.
+    A derived node has a `derived_body`; `follows` is the node that it was derived from.
     """
 
     key: str
     block: Block
     feeds: dict[str, Ref | None]
     bodies: tuple[Network, ...] = ()
-    own_body: Body | None = None
+    derived_body: Body | None = None
     follows: str | None = None
-    given: list[Source | None] | None = None  # what its pins were fed with in the graph, when that alone makes the node
-    given_to: Body | None = None  # and the body that it was fed to, which has the defaults
-    missing: dict[str, str] = field(default_factory=dict)  # what to say of inputs that something lost would feed
+    pin_sources: list[Source | None] | None = None  # of its pins, if the node depends on nothing else
+    flattened_body: Body | None = None  # the block's body at that time, which has the defaults
+    missing: dict[str, str] = field(default_factory=dict)  # messages for inputs whose source no longer exists
 
     @property
     def body(self) -> Body:
-        """What it computes."""
-        return self.block.body if self.own_body is None else self.own_body
+        """The body to specialise."""
+        return self.block.body if self.derived_body is None else self.derived_body
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of its results."""
-        return tuple(self.block.outputs) if self.own_body is None else self.own_body.outputs
+        """The names of the results."""
+        return tuple(self.block.outputs) if self.derived_body is None else self.derived_body.outputs
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
@@ -81,22 +81,22 @@ class NetworkNode:
 
     @cached_property
     def read_keys(self) -> tuple[str, ...]:
-        """The buffers among what feeds it that other nodes write."""
+        """The keys of the buffers among its inputs that other nodes write."""
         return tuple([ref.key for ref in self.feeds.values() if isinstance(ref, OutputRef | CarryRef)])
 
     @cached_property
     def output_keys(self) -> tuple[str, ...]:
-        """The buffers of its results."""
+        """The keys of the buffers of its results."""
         return tuple([self.result_key(name) for name in self.outputs])
 
     def result_key(self, name: str) -> str:
-        """The buffer of one of its results. A loop's own condition is none of its pins: one of these has that name."""
+        """The key of a result's buffer. The condition of a while loop is not a pin: its input has that name."""
         if name == "condition" and isinstance(self.block, Region) and self.block.kind == "while":
-            return own_key(self.key, name)
+            return item_key(self.key, name)
         return pin_key(self.key, name)
 
     def dependencies(self) -> Iterator[tuple[str, str]]:
-        """The nodes that must run before, each with the input that says so. A state's `next` waits for nothing."""
+        """The nodes that must run before, each with the input that reads it. The `next` of a state waits for none."""
         if isinstance(self.block, State):
             return
         for name, ref in self.feeds.items():
@@ -111,21 +111,21 @@ class NetworkNode:
 
 @dataclass
 class Network:
-    """Nodes by key, and (for the body of a region) what its outputs are."""
+    """Nodes by key and, for the body of a region, its outputs."""
 
     nodes: MutableMapping[str, NetworkNode] = field(default_factory=dict)
     outputs: dict[str, OutputRef] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)  # outputs that are not there, and what to say of them
-    followers: dict[str, list[str]] = field(default_factory=dict)  # the nodes that were derived from a node
-    order: list[tuple[str, int]] = field(default_factory=list)  # of a body's nodes, with levels, once they are sorted
-    keys: MutableMapping[Block, tuple[str, ...]] = field(default_factory=dict)  # of a whole graph's nodes, by block
-    derivation: frozenset[str] = frozenset()  # the nodes that derived blocks follow from, and their own
+    missing: dict[str, str] = field(default_factory=dict)  # messages for outputs that no longer exist
+    followers: dict[str, list[str]] = field(default_factory=dict)  # the nodes derived from a node
+    order: list[tuple[str, int]] = field(default_factory=list)  # the sorted nodes of a body, with levels
+    keys: MutableMapping[Block, tuple[str, ...]] = field(default_factory=dict)  # of nodes, by block; whole graphs only
+    derivation: frozenset[str] = frozenset()  # the nodes of derived blocks, and those they are derived from
 
     def is_given_by(self, step: str, key: str, pin: Pin, now: Setting) -> bool:
-        """Whether a value for a pin continues what a step reads under a key.
+        """Whether a value of a pin replaces the value that a step reads under a key.
 
-        Else another block has the name by now, or the pin was fed by something else in between: that is an edit of the
-        structure, which brings the value with it.
+        Otherwise another block has taken the name, or the pin had another source in between. Those are structural
+        edits, which bring the value with them.
         """
         waiting = [self.nodes[step]]
         while waiting:
@@ -137,12 +137,12 @@ class Network:
         return False
 
     def all_nodes(self) -> Iterator[NetworkNode]:
-        """The nodes, those inside of regions included."""
+        """The nodes, including those inside regions."""
         return with_inner_nodes(self.nodes.values())
 
 
 def with_inner_nodes(nodes: Iterable[NetworkNode]) -> Iterator[NetworkNode]:
-    """Nodes, each followed by those inside of it."""
+    """Nodes, each followed by the nodes inside it."""
     for node in nodes:
         yield node
         for body in node.bodies:
@@ -151,7 +151,7 @@ def with_inner_nodes(nodes: Iterable[NetworkNode]) -> Iterator[NetworkNode]:
 
 @dataclass(frozen=True)
 class Limit:
-    """A counter that has a largest value: the buffer it is in, the node it belongs to, and the value."""
+    """A counter with a limit: its buffer, its node, and the limit."""
 
     buffer: str
     node: NetworkNode
@@ -159,7 +159,7 @@ class Limit:
 
 
 def limits_of(node: NetworkNode) -> Iterator[Limit]:
-    """The counters of a node and of those inside it. One that leaves a region is in the region's own buffer."""
+    """The counters of a node and of the nodes inside it. A counter that leaves a region is in the region's buffer."""
     if not node.bodies:
         for name, most in node.block.limits.items():
             yield Limit(pin_key(node.key, name), node, most)

@@ -15,10 +15,10 @@ Value = TypeVar("Value")
 
 
 class Overlay(MutableMapping[Key, Value]):
-    """Reads see the changes, the dictionary underneath does not until `commit`; afterwards both are the same.
+    """Reads see the changes. The base dictionary gets them with `commit`; afterwards both are equal.
 
     >>> numbers = {"a": 1, "b": 2}
-    >>> changed = Overlay(numbers, {"a": 10}, gone={"b"})
+    >>> changed = Overlay(numbers, {"a": 10}, removed={"b"})
     >>> changed["c"] = 30
     >>> dict(changed), numbers
     ({'a': 10, 'c': 30}, {'a': 1, 'b': 2})
@@ -27,62 +27,62 @@ class Overlay(MutableMapping[Key, Value]):
     {'a': 10, 'c': 30}
     """
 
-    __slots__ = ("_base", "_gone", "_own")
+    __slots__ = ("_base", "_changed", "_removed")
 
     def __init__(
-        self, base: MutableMapping[Key, Value], own: dict[Key, Value] | None = None, gone: set[Key] | None = None
+        self, base: MutableMapping[Key, Value], changed: dict[Key, Value] | None = None, removed: set[Key] | None = None
     ) -> None:
-        self._base, self._own, self._gone = base, {} if own is None else own, gone or set()
+        self._base, self._changed, self._removed = base, {} if changed is None else changed, removed or set()
 
     def __getitem__(self, key: Key) -> Value:
-        if key in self._own:
-            return self._own[key]
-        if key in self._gone:
+        if key in self._changed:
+            return self._changed[key]
+        if key in self._removed:
             raise KeyError(key)
         return self._base[key]
 
     def get(self, key: Key, default: Any = None) -> Any:
-        """What is there, or else the default."""
-        if key in self._own:
-            return self._own[key]
-        return default if key in self._gone else self._base.get(key, default)
+        """The value of a key, or the default."""
+        if key in self._changed:
+            return self._changed[key]
+        return default if key in self._removed else self._base.get(key, default)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._own or (key in self._base and key not in self._gone)
+        return key in self._changed or (key in self._base and key not in self._removed)
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        self._own[key] = value
+        self._changed[key] = value
 
     def __delitem__(self, key: Key) -> None:
         if key not in self:
             raise KeyError(key)
-        self._own.pop(key, None)
-        self._gone.add(key)
+        self._changed.pop(key, None)
+        self._removed.add(key)
 
     def __iter__(self) -> Iterator[Key]:
-        yield from (key for key in self._base if key in self._own or key not in self._gone)
-        yield from (key for key in self._own if key not in self._base)
+        yield from (key for key in self._base if key in self._changed or key not in self._removed)
+        yield from (key for key in self._changed if key not in self._base)
 
     def __len__(self) -> int:
-        gone = sum(key in self._base and key not in self._own for key in self._gone)
-        return len(self._base) - gone + sum(key not in self._base for key in self._own)
+        removed = sum(key in self._base and key not in self._changed for key in self._removed)
+        return len(self._base) - removed + sum(key not in self._base for key in self._changed)
 
     def __bool__(self) -> bool:
-        return bool(self._own) or bool(self._base and (not self._gone or len(self)))
+        return bool(self._changed) or bool(self._base and (not self._removed or len(self)))
 
     def __repr__(self) -> str:
         return repr(dict(self))
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything was written here."""
-        return bool(self._own or self._gone)
+        """Whether there are pending changes."""
+        return bool(self._changed or self._removed)
 
     def commit(self, frame: Transaction) -> None:
-        """Puts the changes into the dictionary underneath, for as long as the frame is not taken back."""
-        for key in self._gone:
-            if key not in self._own:
+        """Writes the changes to the base dictionary through the frame's transaction, which can roll them back."""
+        for key in self._removed:
+            if key not in self._changed:
                 frame.drop(self._base, key)
-        for key, value in self._own.items():
+        for key, value in self._changed.items():
             frame.put(self._base, key, value)
-        self._own, self._gone = {}, set()
+        self._changed, self._removed = {}, set()

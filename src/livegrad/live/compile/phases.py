@@ -11,50 +11,50 @@ from livegrad.live.compile.graph_compiler import Compilation
 from livegrad.live.compile.live_plan import AppendStep, BlockStep, CapturedStep, LivePlan
 
 
-def describe_phases(made: Compilation) -> str:
+def describe_phases(compilation: Compilation) -> str:
     """Every phase of a compilation: the network, validation, order, shapes, buffers, wiring."""
     sections = [
-        ("flatten", list(_network(made))),
-        ("validate", [str(problem) for problem in made.problems] or ["nothing is wrong"]),
-        ("sort", list(_levels(made))),
-        ("propagate shapes", [f"{key}: {type}" for key, type in made.shapes.types.items()]),
+        ("flatten", list(_network(compilation))),
+        ("validate", [str(problem) for problem in compilation.problems] or ["nothing is wrong"]),
+        ("sort", list(_levels(compilation))),
+        ("propagate shapes", [f"{key}: {type}" for key, type in compilation.shapes.types.items()]),
     ]
-    if made.plan is None:
+    if compilation.plan is None:
         sections.append(("allocate and wire", ["not reached: there are problems"]))
     else:
-        sections.append(("allocate", list(_buffers(made.plan))))
-        sections.append(("wire", str(made.plan).splitlines()))
-        sections.append(("build", list(_work(made.plan))))
+        sections.append(("allocate", list(_buffers(compilation.plan))))
+        sections.append(("wire", str(compilation.plan).splitlines()))
+        sections.append(("build", list(_work(compilation.plan))))
     return "\n".join(f"{name}\n" + "\n".join(f"  {line}" for line in lines) for name, lines in sections)
 
 
-def _network(made: Compilation) -> Iterator[str]:
-    for node in made.network.all_nodes():
+def _network(compilation: Compilation) -> Iterator[str]:
+    for node in compilation.network.all_nodes():
         feeds = ", ".join(f"{name} ← {'nothing' if ref is None else ref.key}" for name, ref in node.feeds.items())
         yield f"{node.key}({feeds})"
 
 
-def _levels(made: Compilation) -> Iterator[str]:
+def _levels(compilation: Compilation) -> Iterator[str]:
     levels: dict[int, list[str]] = {}
-    for key, level in made.order:
+    for key, level in compilation.order:
         levels.setdefault(level, []).append(key)
     for level in sorted(levels):
         yield f"level {level}: {', '.join(levels[level])}"
-    left = [key for key in made.network.nodes if key not in dict(made.order)]
-    if left:
-        yield f"on a cycle, or behind one: {', '.join(left)}"
+    unsorted = [key for key in compilation.network.nodes if key not in dict(compilation.order)]
+    if unsorted:
+        yield f"on a cycle, or behind one: {', '.join(unsorted)}"
 
 
 def _buffers(plan: LivePlan) -> Iterator[str]:
-    """Each buffer: whose it is, how large, and from which step to which it is needed."""
+    """Each buffer: its type, owner, size, and the steps between which it is live."""
     for key, spec in plan.buffers.items():
-        place = f", shares memory {plan.places[key]}" if key in plan.places else ""
-        yield f"{key}: {spec.type}, {spec.lifetime}, {spec.bytes} bytes{place}{_life(plan, key)}"
-    own = sum(
-        spec.bytes for key, spec in plan.buffers.items() if key not in plan.places and spec.lifetime != "external"
+        slot = f", shares memory {plan.slot_of[key]}" if key in plan.slot_of else ""
+        yield f"{key}: {spec.type}, {spec.lifetime}, {spec.bytes} bytes{slot}{_life(plan, key)}"
+    unshared = sum(
+        spec.bytes for key, spec in plan.buffers.items() if key not in plan.slot_of and spec.lifetime != "external"
     )
     shared = sum(plan.slots)
-    yield f"{own + shared} bytes in all" + (f", {shared} of them shared" if shared else "")
+    yield f"{unshared + shared} bytes in all" + (f", {shared} of them shared" if shared else "")
 
 
 def _life(plan: LivePlan, key: str) -> str:

@@ -24,27 +24,27 @@ from livegrad.live.graph.keys import carry_key, pin_key
 from livegrad.live.graph.problems import GraphError, PinError, Problem, problem
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.shape_rules import apply_shape_rule
-from livegrad.live.graph.sources import Given, Setting
+from livegrad.live.graph.sources import InputType, Setting
 from livegrad.live.graph.user_kernel import CudaKernel
 from livegrad.passes.bind_sizes import bind_type
 from livegrad.runtime.arguments import scalar_argument
 
-_SURE = 1e38  # floats up to this fit every type that is asked for most
+_LARGEST_SAFE = 1e38  # floats up to this fit in f32 and f64
 
 
 @dataclass
 class Shapes:
-    """What each node was specialised to, and the type of each buffer by its key."""
+    """The specialised body of each node, and the type of each buffer by its key."""
 
     bodies: MutableMapping[str, Specialized] = field(default_factory=dict)
     types: MutableMapping[str, Tensor] = field(default_factory=dict)
-    inputs: MutableMapping[str, Inputs] = field(default_factory=dict)  # what each node was specialised for
-    before: Before | None = None  # what was found in another compilation, while this one goes on
+    inputs: MutableMapping[str, Inputs] = field(default_factory=dict)  # of each node's specialisation
+    before: Before | None = None  # the previous compilation, during propagation only
 
 
 @dataclass(frozen=True, eq=False)
 class Before:
-    """Another compilation: its nodes, and what it found for them."""
+    """The previous compilation: its nodes, and their shapes."""
 
     nodes: Mapping[str, NetworkNode]
     shapes: Shapes
@@ -52,22 +52,22 @@ class Before:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a node was specialised for, and the types that came out: the same again gives the same again."""
+    """The inputs of a specialisation and its result types: equal inputs give equal results."""
 
     body: Body
-    given: tuple[Given, ...]
-    sources: tuple[Any, ...]  # the settings among what feeds it: their numbers were found to fit
+    input_types: tuple[InputType, ...]
+    sources: tuple[Any, ...]  # the settings among its inputs, whose numbers were checked
     results: tuple[Tensor, ...]
 
 
 def propagate_shapes(
-    network: Network, order: Iterable[tuple[str, int]], broken: set[str], known: Before | None = None
+    network: Network, order: Iterable[tuple[str, int]], broken: set[str], previous: Before | None = None
 ) -> tuple[Shapes, list[Problem]]:
-    """Specialises each body for what reaches it. Whatever hangs on a broken node is left out, not reported again.
+    """Specialises each body for the types of its inputs. Dependents of a broken node are skipped and not reported.
 
-    `known` has what was found before: where a body and what reaches it are the same, it is taken from there.
+    Results of the previous compilation are reused where a body and its input types are unchanged.
     """
-    shapes, problems, broken = Shapes(before=known), [], set(broken)
+    shapes, problems, broken = Shapes(before=previous), [], set(broken)
     for node in network.nodes.values():
         if isinstance(node.block, State):
             note_state(node, shapes)
@@ -95,7 +95,7 @@ def _propagate(
 
 
 def specialize(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
-    """Finds the types of one node, and of those inside; a node that has problems is broken."""
+    """Specialises one node and the nodes inside it. A node with problems is added to `broken`."""
     before = len(problems)
     if isinstance(node.block, Region):
         specialize_region(node, shapes, problems, broken)
@@ -109,58 +109,58 @@ def specialize(node: NetworkNode, shapes: Shapes, problems: list[Problem], broke
 
 
 def _is_known(node: NetworkNode, shapes: Shapes, before: Before) -> bool:
-    """Takes what is known of a node that is the same, if what it reads has the types that it had."""
-    known = before.shapes.inputs.get(node.key)
-    if known is None or before.nodes.get(node.key) is not node:
+    """Reuses the previous result of an unchanged node if the types of its inputs are unchanged too."""
+    inputs = before.shapes.inputs.get(node.key)
+    if inputs is None or before.nodes.get(node.key) is not node:
         return False
     types, types_before = shapes.types, before.shapes.types
     for key in node.read_keys:
         if key not in types or types[key] is not types_before.get(key):
             return False
-    shapes.inputs[node.key], shapes.bodies[node.key] = known, before.shapes.bodies[node.key]
-    for key, type in zip(node.output_keys, known.results, strict=True):
+    shapes.inputs[node.key], shapes.bodies[node.key] = inputs, before.shapes.bodies[node.key]
+    for key, type in zip(node.output_keys, inputs.results, strict=True):
         types[key] = type
     return True
 
 
 def pin_of(error: LivegradError, node: NetworkNode) -> str | None:
-    """The input that an error is about, if it says so."""
+    """The input that an error names, or None."""
     name = getattr(error, "pin", None)
     return name if name in node.feeds else None
 
 
-def given_of(ref: Ref, shapes: Shapes) -> Given:
-    """What reaches an input."""
+def input_type_of(ref: Ref, shapes: Shapes) -> InputType:
+    """The type that reaches an input."""
     if isinstance(ref, RootRef):
         if isinstance(ref.source, Setting):
-            return ref.source.given
-        return Given(tensor_of(ref.source.external.array))
-    return _given(shapes.types[ref.key])
+            return ref.source.input_type
+        return InputType(tensor_of(ref.source.external.array))
+    return _strong_type(shapes.types[ref.key])
 
 
 @lru_cache(maxsize=4096)
-def _given(type: Tensor) -> Given:
-    return Given(type)
+def _strong_type(type: Tensor) -> InputType:
+    return InputType(type)
 
 
 def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
-    """Specialises one block, and says whether the types of its outputs changed."""
+    """Specialises one block. Returns whether the types of its outputs changed."""
     block = node.block
     if isinstance(block, AppendBuffer):
         return _specialize_append(node, block, shapes)
-    given = tuple([given_of(ref, shapes) for ref in node.feeds.values() if ref is not None])
+    input_types = tuple([input_type_of(ref, shapes) for ref in node.feeds.values() if ref is not None])
     body = node.body
     sources = tuple([ref.source for ref in node.feeds.values() if isinstance(ref, RootRef)])
-    known = None if shapes.before is None else shapes.before.shapes.inputs.get(node.key)
-    if known is not None and known.body is body and known.given == given and known.sources == sources:
+    inputs = None if shapes.before is None else shapes.before.shapes.inputs.get(node.key)
+    if inputs is not None and inputs.body is body and inputs.input_types == input_types and inputs.sources == sources:
         assert shapes.before is not None
-        shapes.inputs[node.key], shapes.bodies[node.key] = known, shapes.before.shapes.bodies[node.key]
-        return _note_types(node, known.results, shapes)
-    made = body.specialize(given)
-    _require_numbers_to_fit(node, made.function)
-    types = made.function.result_types
-    if made.sizes:
-        types = [bind_type(type, dict(made.sizes)) for type in types]
+        shapes.inputs[node.key], shapes.bodies[node.key] = inputs, shapes.before.shapes.bodies[node.key]
+        return _note_types(node, inputs.results, shapes)
+    specialized = body.specialize(input_types)
+    _require_numbers_to_fit(node, specialized.function)
+    types = specialized.function.result_types
+    if specialized.sizes:
+        types = [bind_type(type, dict(specialized.sizes)) for type in types]
     results = [_as_tensor(type) for type in types]
     if len(results) != len(node.outputs):
         raise GraphError(
@@ -169,15 +169,15 @@ def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
         )
     for name, rule in block.shapes.items():
         position = list(block.outputs).index(name)
-        wanted = apply_shape_rule(rule, [one.type.shape for one in given])  # type: ignore[arg-type]
-        if wanted != results[position].shape:
+        shape = apply_shape_rule(rule, [input_type.type.shape for input_type in input_types])  # type: ignore[arg-type]
+        if shape != results[position].shape:
             raise GraphError(
                 f"output `{name}` breaks its shape rule `{rule}`",
-                expected=str(wanted),
+                expected=str(shape),
                 found=str(results[position].shape),
             )
-    shapes.bodies[node.key] = made
-    shapes.inputs[node.key] = Inputs(body, given, sources, tuple(results))
+    shapes.bodies[node.key] = specialized
+    shapes.inputs[node.key] = Inputs(body, input_types, sources, tuple(results))
     return _note_types(node, results, shapes)
 
 
@@ -191,34 +191,39 @@ def _note_types(node: NetworkNode, results: Iterable[Tensor], shapes: Shapes) ->
 
 
 def _specialize_append(node: NetworkNode, block: AppendBuffer, shapes: Shapes) -> bool:
-    """An append buffer has the rows of its writers, which agree on them."""
+    """The types of an append buffer, whose writers must have rows of one type."""
     rows: Tensor | None = None
     for name, ref in node.feeds.items():
         assert ref is not None
-        own = given_of(ref, shapes).type
-        row = Tensor(own.element, own.shape[1:])
+        type = input_type_of(ref, shapes).type
+        row = Tensor(type.element, type.shape[1:])
         rows = rows or row
         if row is not rows:
             raise PinError(name, f"rows of {rows}, like the first writer", f"rows of {row}")
     assert rows is not None
-    number = Tensor(i64, ())
-    return _note_types(node, (Tensor(rows.element, (block.capacity, *rows.shape)), number, number), shapes)
+    scalar = Tensor(i64, ())
+    return _note_types(node, (Tensor(rows.element, (block.capacity, *rows.shape)), scalar, scalar), shapes)
 
 
-def parameter_value(value: Any, type: Type, place: str) -> Any:
-    """A number as the type that a function takes it as."""
+def parameter_value(value: Any, type: Type, label: str) -> Any:
+    """A number converted to the type of a parameter."""
     scalar = scalar_of(type)
     if scalar is None or not isinstance(type, Scalar | Tensor):
-        raise UsageError(f"`{place}` takes {type}", found=repr(value))
-    return scalar(scalar_argument(value, scalar, f"`{place}`"))
+        raise UsageError(f"`{label}` takes {type}", found=repr(value))
+    return scalar(scalar_argument(value, scalar, f"`{label}`"))
 
 
-def require_number(value: Any, type: Type, place: str) -> None:
-    """Refuses a number that a function cannot take as this type."""
+def require_number(value: Any, type: Type, label: str) -> None:
+    """Raises if a number does not fit the type of a parameter."""
     is_number = isinstance(type, Scalar | Tensor)
-    if is_number and value.__class__ is float and -_SURE <= value <= _SURE and scalar_of(type) in (f32, f64):
+    if (
+        is_number
+        and value.__class__ is float
+        and -_LARGEST_SAFE <= value <= _LARGEST_SAFE
+        and scalar_of(type) in (f32, f64)
+    ):
         return
-    parameter_value(value, type, place)
+    parameter_value(value, type, label)
 
 
 def _require_numbers_to_fit(node: NetworkNode, function: Function | CapturedCall | CudaKernel) -> None:
@@ -231,20 +236,20 @@ def _require_numbers_to_fit(node: NetworkNode, function: Function | CapturedCall
 
 
 def _type_of_start(ref: Ref | None, shapes: Shapes) -> Tensor:
-    """What a variable of a loop begins as: a Python float is float32 until the body says otherwise."""
+    """The initial type of a loop variable. A Python float is float32 unless the body produces float64."""
     assert ref is not None
-    given = given_of(ref, shapes)
-    return Tensor(f32, ()) if given.weak and given.type.element is f64 else given.type
+    input_type = input_type_of(ref, shapes)
+    return Tensor(f32, ()) if input_type.weak and input_type.type.element is f64 else input_type.type
 
 
 def _adopt_types(node: NetworkNode, region: Region, shapes: Shapes, outputs: Mapping[str, Tensor]) -> bool:
-    """Lets variables that begin as Python floats become float64 with the body; says whether one did."""
+    """Turns variables that start as Python floats into float64 if the body does. Returns whether any changed."""
     changed = False
     for entering, leaving in region.carried.items():
         key, ref = carry_key(node.key, entering), node.feeds[entering]
         first, later = shapes.types[key], outputs[leaving]
         assert ref is not None
-        if given_of(ref, shapes).weak and first == Tensor(f32, ()) and later == Tensor(f64, ()):
+        if input_type_of(ref, shapes).weak and first == Tensor(f32, ()) and later == Tensor(f64, ()):
             shapes.types[key] = later
             changed = True
     return changed
@@ -253,7 +258,7 @@ def _adopt_types(node: NetworkNode, region: Region, shapes: Shapes, outputs: Map
 def _propagate_bodies(
     node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]
 ) -> dict[str, Tensor]:
-    """The types of a region's outputs, on which its bodies agree."""
+    """The types of a region's outputs, which must agree between its bodies."""
     outputs: dict[str, Tensor] = {}
     before = len(problems)
     for body in node.bodies:
@@ -262,7 +267,7 @@ def _propagate_bodies(
         problems += cycles
         _propagate(body, body.order, shapes, problems, broken)
         if not broken.isdisjoint(body.nodes):
-            broken.add(node.key)  # what is wrong inside was reported there
+            broken.add(node.key)  # the inner problems are reported already
         if node.key in broken or len(problems) > before:
             continue
         for name, ref in body.outputs.items():
@@ -277,7 +282,7 @@ def _propagate_bodies(
 
 
 def specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
-    """Specialises what is inside of a region; its key is among the broken ones if something of that is wrong."""
+    """Specialises the inside of a region. Its key is added to `broken` if anything inside is broken."""
     region = node.block
     assert isinstance(region, Region)
     for name in region.carried:
@@ -295,12 +300,12 @@ def specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem]
         problems.append(problem(node, None, GraphError("a region is controlled by one number", found=found)))
     control = node.feeds[region.control_name]
     assert control is not None
-    steering = given_of(control, shapes).type
-    if steering.shape != ():
-        error = GraphError("a region is controlled by one number", found=str(steering))
+    control_type = input_type_of(control, shapes).type
+    if control_type.shape != ():
+        error = GraphError("a region is controlled by one number", found=str(control_type))
         problems.append(problem(node, region.control_name, error))
-    elif region.kind in ("for", "switch") and steering.element.kind in ("float", "complex"):
-        error = GraphError(f"`{region.control_name}` is an integer", expected="an integer", found=str(steering))
+    elif region.kind in ("for", "switch") and control_type.element.kind in ("float", "complex"):
+        error = GraphError(f"`{region.control_name}` is an integer", expected="an integer", found=str(control_type))
         problems.append(problem(node, region.control_name, error))
     for entering, leaving in region.carried.items():
         first, later = shapes.types[carry_key(node.key, entering)], outputs[leaving]
@@ -310,7 +315,7 @@ def specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem]
 
 
 def validate_outputs(node: NetworkNode, body: Network) -> list[Problem]:
-    """An output of a body's block is one output of the region."""
+    """Reports outputs that a body exposes twice or does not compute."""
     seen: dict[OutputRef, str] = {}
     problems = []
     for name, ref in body.outputs.items():
@@ -322,24 +327,24 @@ def validate_outputs(node: NetworkNode, body: Network) -> list[Problem]:
 
 
 def note_state(node: NetworkNode, shapes: Shapes) -> None:
-    """A state has the type of its initial value."""
+    """Records the type of a state, which is that of its initial value."""
     assert isinstance(node.block, State)
     shapes.types[pin_key(node.key, "value")] = tensor_of(node.block.initial)
 
 
 def check_state(node: NetworkNode, shapes: Shapes, broken: set[str]) -> list[Problem]:
-    """Whether what comes next can take the place of a state's value."""
+    """Reports a `next` whose type is not that of the state."""
     ref = node.feeds["next"]
-    # What a broken node gives has no type, whatever was noted of it on the way.
+    # The outputs of a broken node have no type, even if one was recorded before it failed.
     if ref is None or (isinstance(ref, OutputRef) and (ref.node in broken or ref.key not in shapes.types)):
         return []
     if isinstance(ref, RootRef):
         error = GraphError("a state's `next` is computed", help="connect it to an output")
         return [problem(node, "next", error)]
-    found, wanted = shapes.types[ref.key], shapes.types[pin_key(node.key, "value")]
-    if found is wanted:
+    next_type, state_type = shapes.types[ref.key], shapes.types[pin_key(node.key, "value")]
+    if next_type is state_type:
         return []
-    return [problem(node, "next", GraphError("a state keeps its type", expected=str(wanted), found=str(found)))]
+    return [problem(node, "next", GraphError("a state keeps its type", expected=str(state_type), found=str(next_type)))]
 
 
 def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
@@ -347,7 +352,7 @@ def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def _as_tensor(type: Type) -> Tensor:
-    """A result as the memory that it takes."""
+    """The tensor type of a result in memory."""
     match type:
         case Tensor():
             return type

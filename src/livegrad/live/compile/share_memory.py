@@ -15,15 +15,15 @@ from livegrad.live.compile.live_plan import LivePlan, operand_key
 @dataclass
 class _Slot:
     bytes: int
-    last: str  # the buffer that used it last
+    last: str  # the buffer that uses it last
 
 
 def share_memory(plan: LivePlan, kept: frozenset[str] = frozenset()) -> LivePlan:
-    """The plan with places for the buffers that share memory."""
+    """The plan with memory slots for the buffers that share memory."""
     ancestors, classes = _ancestors(plan), staleness_classes(plan)
     fixed = {state.next for state in plan.states} | kept
     slots: list[_Slot] = []
-    places: dict[str, int] = {}
+    slot_of: dict[str, int] = {}
     for key, step in plan.steps.items():
         for buffer in step.results:
             readers = plan.readers.get(buffer, ())
@@ -32,20 +32,20 @@ def share_memory(plan: LivePlan, kept: frozenset[str] = frozenset()) -> LivePlan
             if any(classes[reader] != classes[key] for reader in readers):
                 continue
             size = plan.buffers[buffer].bytes
-            number = next(
+            index = next(
                 (
-                    n
-                    for n, slot in enumerate(slots)
+                    index
+                    for index, slot in enumerate(slots)
                     if slot.bytes >= size and _may_follow(plan, slot.last, key, ancestors, classes)
                 ),
                 None,
             )
-            if number is None:
-                number = len(slots)
+            if index is None:
+                index = len(slots)
                 slots.append(_Slot(size, buffer))
-            slots[number].last = buffer
-            places[buffer] = number
-    return replace(plan, places=places, slots=tuple(slot.bytes for slot in slots), reuses_memory=True)
+            slots[index].last = buffer
+            slot_of[buffer] = index
+    return replace(plan, slot_of=slot_of, slots=tuple(slot.bytes for slot in slots), reuses_memory=True)
 
 
 def _may_follow(plan: LivePlan, first: str, writer: str, ancestors: dict[str, int], classes: dict[str, int]) -> bool:
@@ -57,27 +57,27 @@ def _may_follow(plan: LivePlan, first: str, writer: str, ancestors: dict[str, in
 
 
 def _ancestors(plan: LivePlan) -> dict[str, int]:
-    """The steps that come before each by dependency, as bits."""
-    found: dict[str, int] = {}
+    """The ancestors of each step, as a bit mask of positions."""
+    ancestors: dict[str, int] = {}
     for key, step in plan.steps.items():
         mask = 0
         for operand in step.all_operands():
             source = plan.producer.get(str(operand_key(operand)))
             if source is not None:
-                mask |= found[source] | 1 << plan.position[source]
-        found[key] = mask
-    return found
+                mask |= ancestors[source] | 1 << plan.position[source]
+        ancestors[key] = mask
+    return ancestors
 
 
 def staleness_classes(plan: LivePlan) -> dict[str, int]:
-    """For each step the roots (parameters, features, memory, states) that it depends on, as bits."""
+    """For each step, a bit mask of the roots (parameters, features, memory, states) that it depends on."""
     bits: dict[object, int] = {}
-    found: dict[str, int] = {}
+    classes: dict[str, int] = {}
     for key, step in plan.steps.items():
         mask = 0
         for operand in step.all_operands():
             name = operand_key(operand)
             source = plan.producer.get(name) if isinstance(name, str) else None
-            mask |= found[source] if source is not None else 1 << bits.setdefault(name, len(bits))
-        found[key] = mask
-    return found
+            mask |= classes[source] if source is not None else 1 << bits.setdefault(name, len(bits))
+        classes[key] = mask
+    return classes

@@ -10,7 +10,7 @@ from livegrad.live.graph.problems import GraphError, Problem, problem
 
 
 def sort_nodes(network: Network) -> tuple[list[tuple[str, int]], list[Problem]]:
-    """The nodes in an order that can be run, each with its level: one more than the highest that it depends on."""
+    """The nodes in execution order, each with its level: one more than the highest level among its sources."""
     waiting: dict[str, int] = {}
     followers: dict[str, list[str]] = {}
     for key, node in network.nodes.items():
@@ -34,7 +34,7 @@ def sort_nodes(network: Network) -> tuple[list[tuple[str, int]], list[Problem]]:
 
 
 def _cycle_problems(network: Network, left: set[str], followers: Mapping[str, list[str]]) -> list[Problem]:
-    """What is left is on a cycle or behind one: behind is taken away, the rest reported."""
+    """The nodes left over are on a cycle or depend on one. Reports those on a cycle."""
     shrinking = True
     while shrinking:
         ends = {key for key in left if not left.intersection(followers.get(key, ()))}

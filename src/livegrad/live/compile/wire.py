@@ -25,11 +25,11 @@ from livegrad.live.compile.live_plan import (
     Step,
 )
 from livegrad.live.compile.network import CarryRef, Network, NetworkNode, OutputRef, Ref, RootRef
-from livegrad.live.compile.propagate import Shapes, given_of, tensor_of
+from livegrad.live.compile.propagate import Shapes, input_type_of, tensor_of
 from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import State
 from livegrad.live.graph.captured_call import CapturedCall
-from livegrad.live.graph.keys import carry_key, own_key, pin_key
+from livegrad.live.graph.keys import carry_key, item_key, pin_key
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding, Numbers, Setting, same_value
 
@@ -44,13 +44,13 @@ class Wiring:
     parameters: dict[str, Any] = field(default_factory=dict)
     contents: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     bindings: dict[str, Any] = field(default_factory=dict)
-    renamed: dict[str, str] = field(default_factory=dict)  # a body's buffer that is a region's result
-    known: Mapping[str, BufferSpec] = field(default_factory=dict)  # of a plan before: what is the same stays the same
+    renamed: dict[str, str] = field(default_factory=dict)  # buffers of a body that are results of its region
+    previous_buffers: Mapping[str, BufferSpec] = field(default_factory=dict)  # equal specs are reused
 
     def buffer(self, key: str, type: Tensor, lifetime: Any = "graph") -> str:
         key = self.renamed.get(key, key)
         if key not in self.buffers:
-            spec = self.known.get(key)
+            spec = self.previous_buffers.get(key)
             if spec is None or (spec.element, spec.shape, spec.lifetime) != (type.element, type.shape, lifetime):
                 spec = BufferSpec(key, type.element, type.shape, lifetime)  # type: ignore[arg-type]
             self.buffers[key] = spec
@@ -58,24 +58,24 @@ class Wiring:
 
 
 def wire(
-    network: Network, order: Iterable[tuple[str, int]], shapes: Shapes, known: KnownWork | None = None
+    network: Network, order: Iterable[tuple[str, int]], shapes: Shapes, previous: PreviousWiring | None = None
 ) -> LivePlan:
-    """Steps with their operands and buffers; those that are as in a plan that is known are taken from there."""
-    wiring = Wiring(shapes, known={} if known is None else known.plan.buffers)
+    """Builds the plan. Unchanged steps are taken from the previous plan."""
+    wiring = Wiring(shapes, previous_buffers={} if previous is None else previous.plan.buffers)
     states = []
     for key, _ in order:
         node = network.nodes[key]
         if isinstance(node.block, State):
             states.append(wire_state(node, wiring))
         else:
-            same = known is not None and known.has(node, shapes)
-            wiring.steps[key] = _wire_again(node, known.plan, wiring) if same else wire_node(node, wiring)  # type: ignore[union-attr]
+            same = previous is not None and previous.has(node, shapes)
+            wiring.steps[key] = _wire_again(node, previous.plan, wiring) if same else wire_node(node, wiring)  # type: ignore[union-attr]
     return LivePlan(wiring.steps, wiring.buffers, tuple(states), wiring.parameters, wiring.contents, wiring.bindings)
 
 
 @dataclass
-class KnownWork:
-    """What was wired before, and which of its steps were found to be the same."""
+class PreviousWiring:
+    """The previous network, shapes and plan, and the steps that are unchanged."""
 
     network: Network
     shapes: Shapes
@@ -83,18 +83,18 @@ class KnownWork:
     same: set[str] = field(default_factory=set)
 
     def has(self, node: NetworkNode, shapes: Shapes) -> bool:
-        """Whether a node's step is as it was: specialised for the same, and fed by the same."""
+        """Whether the step of a node is unchanged: specialised for the same types, with the same sources."""
         key = node.key
         inputs, step = shapes.inputs.get(key), self.plan.steps.get(key)
         if inputs is None or inputs is not self.shapes.inputs.get(key) or step is None:
             return False
-        known = self.network.nodes[key]
-        if known is not node:
-            # What inputs were set or bound to was compared when the node was specialised; now for their connections.
-            before, now = ([ref and ref.key for ref in own.feeds.values()] for own in (known, node))
+        previous_node = self.network.nodes[key]
+        if previous_node is not node:
+            # Specialisation compared the values and bindings of inputs; this compares their connections.
+            before, now = ([ref and ref.key for ref in version.feeds.values()] for version in (previous_node, node))
             if before != now:
                 return False
-        # What was set to another number since, and then to what it was, has that other number in the plan.
+        # A number that was changed and changed back may still have the other value in the plan.
         if not all(_holds(self.plan, ref) for ref in node.feeds.values() if ref.__class__ is RootRef):
             return False
         self.same.add(key)
@@ -102,7 +102,7 @@ class KnownWork:
 
 
 def _holds(plan: LivePlan, ref: Any) -> bool:
-    """Whether a plan has the value, or the memory, that a pin was given."""
+    """Whether a plan holds the value or binding of a pin."""
     key, source = ref.key, ref.source
     if isinstance(source, Binding):
         return plan.bindings.get(key) is source.external
@@ -117,7 +117,7 @@ def _holds(plan: LivePlan, ref: Any) -> bool:
 
 
 def _wire_again(node: NetworkNode, plan: LivePlan, wiring: Wiring) -> Step:
-    """A step as it was, with what it leaves in the plan."""
+    """The unchanged step of a node; copies its parameters, contents and buffers to the new plan."""
     step = plan.steps[node.key]
     for operand in step.all_operands():
         if isinstance(operand, ParameterOperand):
@@ -136,7 +136,7 @@ def _wire_again(node: NetworkNode, plan: LivePlan, wiring: Wiring) -> Step:
 
 
 def wire_state(node: NetworkNode, wiring: Wiring) -> StateSpec:
-    """What lasts from frame to frame of a state's node."""
+    """The state of a node."""
     following, value = node.feeds["next"], pin_key(node.key, "value")
     assert isinstance(node.block, State)
     assert isinstance(following, OutputRef)
@@ -150,21 +150,21 @@ def wire_node(node: NetworkNode, wiring: Wiring, inside: bool = False) -> Step:
         return _wire_region(node, node.block, wiring, inside)
     if isinstance(node.block, AppendBuffer):
         return _wire_append(node, node.block, wiring, inside)
-    made = wiring.shapes.bodies[node.key]
-    if isinstance(made.function, CapturedCall):
-        return _wire_captured(node, made.function, wiring, inside)
-    types = made.function.parameter_types
+    specialized = wiring.shapes.bodies[node.key]
+    if isinstance(specialized.function, CapturedCall):
+        return _wire_captured(node, specialized.function, wiring, inside)
+    types = specialized.function.parameter_types
     refs = [ref for ref in node.feeds.values() if ref is not None]
     operands: list[Operand] = [operand_of(ref, type, wiring) for ref, type in zip(refs, types, strict=False)]
     rest = types[len(operands) :]
-    operands += [FeatureOperand(feature, type) for feature, type in zip(made.features, rest, strict=False)]
-    for number, array in enumerate(made.constants):
-        key = own_key(node.key, number)
+    operands += [FeatureOperand(feature, type) for feature, type in zip(specialized.features, rest, strict=False)]
+    for index, array in enumerate(specialized.constants):
+        key = item_key(node.key, index)
         wiring.buffer(key, tensor_of(array))
         wiring.contents[key] = array
         operands.append(BufferOperand(key, types[len(operands)]))
     results = _results_of(node, wiring, inside)
-    return BlockStep(node.key, made.function, made.sizes, tuple(operands), results, node.body)
+    return BlockStep(node.key, specialized.function, specialized.sizes, tuple(operands), results, node.body)
 
 
 def _results_of(node: NetworkNode, wiring: Wiring, inside: bool) -> tuple[str, ...]:
@@ -203,7 +203,7 @@ def _wire_append(node: NetworkNode, block: AppendBuffer, wiring: Wiring, inside:
 
 
 def operand_of(ref: Ref, type: Type, wiring: Wiring) -> Operand:
-    """How a step reads what feeds it; roots leave their value or memory in the plan."""
+    """The operand for a source. The value or memory of a root is added to the plan."""
     if isinstance(ref, OutputRef | CarryRef):
         return BufferOperand(wiring.renamed.get(ref.key, ref.key), type)
     source = ref.source
@@ -214,14 +214,14 @@ def operand_of(ref: Ref, type: Type, wiring: Wiring) -> Operand:
     if source.is_number:
         wiring.parameters[ref.key] = source.value
         return ParameterOperand(ref.key, type)
-    wiring.buffer(ref.key, source.given.type)
+    wiring.buffer(ref.key, source.input_type.type)
     wiring.contents[ref.key] = source.value
     return BufferOperand(ref.key, type)
 
 
 def _wire_region(node: NetworkNode, region: Region, wiring: Wiring, inside: bool) -> RegionStep:
     shapes, key, lifetime = wiring.shapes, node.key, "region" if inside else "graph"
-    # A region that is itself an output of the region around it writes into that one's buffers.
+    # A region that is an output of the region around it writes to the buffers of that region.
     keys = {name: node.result_key(name) for name in node.bodies[0].outputs}
     results = {name: wiring.buffer(result, shapes.types[result], lifetime) for name, result in keys.items()}
     for body in node.bodies:
@@ -241,11 +241,11 @@ def _wire_region(node: NetworkNode, region: Region, wiring: Wiring, inside: bool
     bodies = tuple(
         tuple(wire_node(body.nodes[inner], wiring, inside=True) for inner, _ in body.order) for body in node.bodies
     )
-    own = given_of(control, shapes).type
+    control_type = input_type_of(control, shapes).type
     return RegionStep(
         key,
         region.kind,
-        operand_of(control, own, wiring),
+        operand_of(control, control_type, wiring),
         bodies,
         tuple(results.values()),
         tuple(carried),

@@ -59,12 +59,12 @@ class Calls:
         self._measuring = False
         # For each number: for each step the argument lists that hold it and the positions there.
         self._cells: dict[Any, dict[str, list[tuple[list[Any], int, Type]]]] = {}
-        self.exchanged: dict[str, str] = {}  # which buffers stand for each other in the call that is being made
+        self.swapped: dict[str, str] = {}  # which buffers stand for each other in the call that is being made
 
     def put(self, key: str | FeatureLevel, value: Any) -> None:
         """A number into every argument list that has it."""
-        for places in self._cells.get(key, {}).values():
-            for arguments, position, type in places:
+        for cells in self._cells.get(key, {}).values():
+            for arguments, position, type in cells:
                 arguments[position] = _number(value, type)
 
     def measure(self, inside: bool) -> None:
@@ -82,36 +82,36 @@ class Calls:
 
     def make(self, step: Step, owner: str) -> Call:
         """What runs a step; `owner` is the step of the plan that it is part of."""
-        made: Call
+        call: Call
         if isinstance(step, RegionStep):
-            made = self._region_call(step, owner)
+            call = self._region_call(step, owner)
         elif isinstance(step, AppendStep):
-            made = self._append_call(step, owner)
+            call = self._append_call(step, owner)
         elif isinstance(step, CapturedStep):
-            made = self._captured_call(step, owner)
+            call = self._captured_call(step, owner)
         else:
-            made = self._block_call(step, owner)
-        return self._guarded(step, made) if self.bound and step.key == owner else made
+            call = self._block_call(step, owner)
+        return self._guard_bound_memory(step, call) if self.bound and step.key == owner else call
 
-    def _guarded(self, step: Step, call: Call) -> Call:
-        """A call on memory of others, which must still be where it was: code has its address."""
+    def _guard_bound_memory(self, step: Step, call: Call) -> Call:
+        """Wraps a call on external memory: it fails if the array has moved, because the code holds its address."""
         keys = {operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand)}
         arrays = {key: self.memory[key] for key in keys if key in self.bound}
-        bound = [(key, array, _place_when_bound(array, self.bound[key])) for key, array in arrays.items()]
+        bound = [(key, array, _layout_when_bound(array, self.bound[key])) for key, array in arrays.items()]
 
-        def guarded() -> None:
-            for key, array, place in bound:
-                if place_of(array) != place:
+        def check_and_call() -> None:
+            for key, array, layout in bound:
+                if layout_of(array) != layout:
                     what = f"the array bound to `{key}` was resized by its owner, or given another type"
                     raise GraphError(what, help="bind it again")
             call()
 
-        return guarded if bound else call
+        return check_and_call if bound else call
 
     # --- operands ---
 
     def _array(self, key: str) -> Numbers:
-        return self.memory[self.exchanged.get(key, key)]
+        return self.memory[self.swapped.get(key, key)]
 
     def _argument(self, operand: Operand) -> Any:
         if isinstance(operand, BufferOperand):
@@ -125,18 +125,18 @@ class Calls:
         arguments = [self._argument(operand) for operand in operands]
         for position, operand in enumerate(operands):
             if not isinstance(operand, BufferOperand):
-                places = self._cells.setdefault(operand_key(operand), {}).setdefault(owner, [])
-                places.append((arguments, position, operand.type))
+                cells = self._cells.setdefault(operand_key(operand), {}).setdefault(owner, [])
+                cells.append((arguments, position, operand.type))
         return arguments
 
     def _count(self, key: str) -> None:
         self.counts[key] = self.counts.get(key, 0) + 1
 
-    def _measured(self, key: str, owner: str, call: Call) -> Call:
-        """A call inside of a region is measured here, when that is asked for; others are by who runs them."""
+    def _measure_call(self, key: str, owner: str, call: Call) -> Call:
+        """Wraps a call inside a region to measure its time. The run measures calls outside of regions."""
         calls = self
 
-        def measured() -> None:
+        def measure() -> None:
             if not calls._measuring:
                 return call()
             start = perf_counter()
@@ -145,7 +145,7 @@ class Calls:
             calls.seconds[key] = calls.seconds.get(key, 0.0) + perf_counter() - start
             return None
 
-        return call if key == owner else measured
+        return call if key == owner else measure
 
     # --- calls ---
 
@@ -153,7 +153,11 @@ class Calls:
         arguments = self._arguments(owner, step.operands)
         results: list[Any] = [self._array(key) for key in step.results]
         run = self.codes[step.key].run
-        features = [(at, own.feature) for at, own in enumerate(step.operands) if isinstance(own, FeatureOperand)]
+        features = [
+            (index, operand.feature)
+            for index, operand in enumerate(step.operands)
+            if isinstance(operand, FeatureOperand)
+        ]
         key, calls = step.key, self
 
         def call() -> None:
@@ -164,7 +168,7 @@ class Calls:
             calls.counts[key] = calls.counts.get(key, 0) + 1
             run(arguments, results)
 
-        return self._measured(key, owner, call)
+        return self._measure_call(key, owner, call)
 
     def _captured_call(self, step: CapturedStep, owner: str) -> Call:
         """A library call with the operands of its capture: repeated as it is until it is captured anew."""
@@ -185,7 +189,7 @@ class Calls:
                 what = f"`{step.call.name}` raised {type(error).__name__}: {error}"
                 raise GraphError(what, where=raised_at(error)) from error
 
-        return self._measured(step.key, owner, call)
+        return self._measure_call(step.key, owner, call)
 
     def _append_call(self, step: AppendStep, owner: str) -> Call:
         """The counter is set to zero, then each writer's rows follow one another."""
@@ -205,7 +209,7 @@ class Calls:
             values[start:] = np.zeros((), values.dtype)
             count[...] = start
 
-        return self._measured(step.key, owner, call)
+        return self._measure_call(step.key, owner, call)
 
     # --- regions ---
 
@@ -249,24 +253,24 @@ class Calls:
         What a body gives away, and reads itself, is a result of the owner, which runs already.
         """
         operands = (operand for step in body for operand in first_operands(step))
-        made = (self.producer.get(own.key) for own in operands if isinstance(own, BufferOperand))
-        return tuple(dict.fromkeys(key for key in made if key is not None and key != owner))
+        producers = (self.producer.get(operand.key) for operand in operands if isinstance(operand, BufferOperand))
+        return tuple(dict.fromkeys(key for key in producers if key is not None and key != owner))
 
     def _start_of(self, step: RegionStep, owner: str) -> Callable[[], set[tuple[str, int]]]:
         """Where a region writes down which of its bodies it takes; the outermost one begins anew."""
         taken = self._taken
 
         def begin_anew() -> set[tuple[str, int]]:
-            own = taken[owner] = set()
-            return own
+            bodies = taken[owner] = set()
+            return bodies
 
         return begin_anew if step.key == owner else partial(taken.__getitem__, owner)
 
     def _loop(self, step: RegionStep, owner: str, control: list[Any], begin: Call) -> Call:
         """Iterations take turns: what one writes as a result, the next reads as what is carried, and the other way."""
-        turns = _Turns(self, step, owner)
+        bodies = _AlternatingBodies(self, step, owner)
         index = None if step.index is None else self._array(step.index)
-        back = turns.exchanged_pairs()
+        back = bodies.swapped_pairs()
         is_while = step.kind == "while"
         start = self._start_of(step, owner)
         pull, sources = self._pull, self._sources(step.bodies[0], owner)
@@ -274,7 +278,7 @@ class Calls:
         def loop() -> None:
             taken = start()
             begin()
-            number = 0
+            iteration = 0
             limit = 0 if is_while else int(control[0])
             going = bool(control[0]) if is_while else limit > 0
             if going:
@@ -282,65 +286,65 @@ class Calls:
                 pull(sources)
             while going:
                 if index is not None:
-                    index[...] = number
-                turn = turns.made[number & 1] or turns.make(number & 1)
-                turn.run()
-                number += 1
-                going = bool(turn.condition) if is_while else number < limit
-            if number and not number & 1:  # the last turn wrote its results where others are carried
+                    index[...] = iteration
+                body = bodies.bodies[iteration & 1] or bodies.make(iteration & 1)
+                body.run()
+                iteration += 1
+                going = bool(body.condition) if is_while else iteration < limit
+            if iteration and not iteration & 1:  # the last turn wrote its results where others are carried
                 for carry, result in back:
                     np.copyto(result, carry)
 
         return loop
 
-    def exchanging(self, exchanges: Mapping[str, str]) -> dict[str, str]:
+    def swap_buffers(self, exchanges: Mapping[str, str]) -> dict[str, str]:
         """Lets buffers stand for each other in calls that are made next, besides those that do already; gives those."""
-        before = self.exchanged
-        self.exchanged = {**before, **{key: before.get(other, other) for key, other in exchanges.items()}}
+        before = self.swapped
+        self.swapped = {**before, **{key: before.get(other, other) for key, other in exchanges.items()}}
         return before
 
 
-def _exchanges(step: RegionStep) -> dict[str, str]:
+def _buffer_swaps(step: RegionStep) -> dict[str, str]:
     """What is carried and what leaves, for each other; a result that two variables take is copied to both."""
     leaving = [carried.result for carried in step.carried]
     pairs = [(one.carry, one.result) for one in step.carried if leaving.count(one.result) == 1]
     return {**dict(pairs), **{result: carry for carry, result in pairs}}
 
 
-class _Turns:
+class _AlternatingBodies:
     """The turns of a loop, each made when it is first gone: made beforehand, loops in loops would double all inside."""
 
     def __init__(self, calls: Calls, step: RegionStep, owner: str) -> None:
         self._calls, self._step, self._owner = calls, step, owner
-        self._around = calls.exchanged  # what stands for each other in the loops around
-        self.made: list[_Turn | None] = [None, None]
+        self._around = calls.swapped  # what stands for each other in the loops around
+        self.bodies: list[_LoopBody | None] = [None, None]
 
-    def make(self, number: int) -> _Turn:
+    def make(self, parity: int) -> _LoopBody:
         calls, step = self._calls, self._step
-        before, calls.exchanged = calls.exchanged, self._around
+        before, calls.swapped = calls.swapped, self._around
         try:
-            made = self.made[number] = _Turn(calls, step, self._owner, _exchanges(step) if number else {})
+            body = self.bodies[parity] = _LoopBody(calls, step, self._owner, _buffer_swaps(step) if parity else {})
         finally:
-            calls.exchanged = before
-        return made
+            calls.swapped = before
+        return body
 
-    def exchanged_pairs(self) -> list[tuple[Numbers, Numbers]]:
-        """What is carried, and the result that it is when the last turn was an exchanged one."""
-        swapped, array = _exchanges(self._step), self._calls._array
+    def swapped_pairs(self) -> list[tuple[Numbers, Numbers]]:
+        """What is carried, and the result that it is when the last turn was an swapped one."""
+        swapped, array = _buffer_swaps(self._step), self._calls._array
         return [(array(one.carry), array(one.result)) for one in self._step.carried if one.carry in swapped]
 
 
-class _Turn:
-    """The body of a loop with buffers in their own places, or exchanged."""
+class _LoopBody:
+    """The body of a loop with buffers in their own places, or swapped."""
 
     def __init__(self, calls: Calls, step: RegionStep, owner: str, exchanges: Mapping[str, str]) -> None:
-        before = calls.exchanging(exchanges)
+        before = calls.swap_buffers(exchanges)
         self._inner = [calls.make(inner, owner) for inner in step.bodies[0]]
         self.condition = None if step.condition is None else calls._array(step.condition)
-        swapped = _exchanges(step)
+        swapped = _buffer_swaps(step)
         copied = [one for one in step.carried if one.carry not in swapped]
         self._copies = [(calls._array(one.carry), calls._array(one.result)) for one in copied]
-        calls.exchanged = before
+        calls.swapped = before
 
     def run(self) -> None:
         for inner in self._inner:
@@ -349,14 +353,14 @@ class _Turn:
             np.copyto(carry, result)
 
 
-def place_of(array: Numbers) -> tuple[int, tuple[int, ...], Any]:
+def layout_of(array: Numbers) -> tuple[int, tuple[int, ...], Any]:
     """Where an array is, how large, and what its bytes stand for."""
     return array.__array_interface__["data"][0], array.shape, array.dtype
 
 
-def _place_when_bound(array: Numbers, spec: BufferSpec) -> tuple[int, tuple[int, ...], Any]:
+def _layout_when_bound(array: Numbers, spec: BufferSpec) -> tuple[int, tuple[int, ...], Any]:
     """The place that an array must have; its owner may have changed it already since it was bound."""
-    return place_of(array)[0], spec.shape, array.dtype if scalar_of_dtype(array.dtype) == spec.element else None
+    return layout_of(array)[0], spec.shape, array.dtype if scalar_of_dtype(array.dtype) == spec.element else None
 
 
 def _number(value: Any, type: Type) -> Any:

@@ -27,7 +27,7 @@ from livegrad.live.cpu.cpu_calls import Call, Calls
 from livegrad.live.cpu.cpu_run import Lost, Run
 from livegrad.live.cpu.cut_off import CutOff
 from livegrad.live.cpu.on_demand import producers, steps_on_demand, update_on_demand
-from livegrad.live.executor import Known, Profile, RunReport, StepError
+from livegrad.live.executor import ImmediateReading, Profile, RunReport, StepError
 from livegrad.live.graph.problems import GraphError
 from livegrad.live.graph.sources import Numbers, same_bits
 from livegrad.live.graph.user_kernel import CudaKernel
@@ -71,8 +71,8 @@ class CpuExecutable:
         previous: CpuExecutable | None,
     ) -> None:
         self.plan = plan
-        known = {} if previous is None else previous._codes
-        self._codes = {key: codes[key] if key in codes else known[key] for key in _leaves(plan.steps)}
+        previous_codes = {} if previous is None else previous._codes
+        self._codes = {key: codes[key] if key in codes else previous_codes[key] for key in _leaves(plan.steps)}
         self._memory = _memory_for(plan, previous)
         self.cut_off = CutOff(self, self._memory, None if previous is None else previous.cut_off)
         self.maker = Calls(self._memory, self._codes, dict(features), self.cut_off.taken, self._pull)
@@ -168,15 +168,17 @@ class CpuExecutable:
         self.on_demand -= before.keys() - after.keys()
         if self._unsure is not None:
             self._unsure |= after.keys()
-            for own, steps in ((self.plan, before), (plan, after)):
-                self._unsure.update(*(producers(own, step.all_operands()) for step in steps.values()))
-                self._unsure.update(own.producer.get(state.next, "") for state in own.states if state.key in named)
+            for version, steps in ((self.plan, before), (plan, after)):
+                self._unsure.update(*(producers(version, step.all_operands()) for step in steps.values()))
+                self._unsure.update(
+                    version.producer.get(state.next, "") for state in version.states if state.key in named
+                )
 
     def _fresh_memory(self, plan: LivePlan, touched: set[str], gone: set[str]) -> tuple[dict[str, Numbers], int]:
         """Memory for those buffers that have none that fits, and how many bytes the plan needs then."""
-        known = self.plan.buffers
-        changed = [plan.buffers[key] for key in touched if plan.buffers[key] != known.get(key)]
-        before = [known[key] for key in (*gone, *(spec.key for spec in changed)) if key in known]
+        current = self.plan.buffers
+        changed = [plan.buffers[key] for key in touched if plan.buffers[key] != current.get(key)]
+        before = [current[key] for key in (*gone, *(spec.key for spec in changed)) if key in current]
         freed = sum(spec.bytes for spec in before if spec.lifetime != "external")
         needed = _require_memory(plan, changed, self._bytes - freed)
         fresh = {spec.key: _new_buffer(spec) for spec in changed if spec.lifetime != "external"}
@@ -186,8 +188,8 @@ class CpuExecutable:
     def swap(self, step: BlockStep, code: CompiledPlan) -> None:
         """Code: another function for one step."""
         self._codes[step.key] = code
-        own = {step.key: step}
-        self.cut_off.forget(self.plan, self.plan, own, own, ())
+        swapped = {step.key: step}
+        self.cut_off.forget(self.plan, self.plan, swapped, swapped, ())
         self.maker.forget(step, step.key)
         self.calls.pop(step.key, None)
 
@@ -249,10 +251,10 @@ class CpuExecutable:
 
     def operands_read(self, step: str) -> Iterable[Operand]:
         """What a step read in its last run; of a region what the bodies read that it took."""
-        own = self.plan.steps[step]
-        if isinstance(own, RegionStep):
-            return own.operands_of_taken(self.cut_off.taken.get(step, ()))
-        return own.all_operands()
+        planned = self.plan.steps[step]
+        if isinstance(planned, RegionStep):
+            return planned.operands_of_taken(self.cut_off.taken.get(step, ()))
+        return planned.all_operands()
 
     def starter(self, steps: Sequence[str]) -> None:
         """None: a step may fail, which only `run` looks after."""
@@ -287,9 +289,9 @@ class CpuExecutable:
         """The contents of a buffer in the last run."""
         return self._before[buffer].copy() if buffer in self._before else self.read(buffer)
 
-    def read_later(self, buffer: str) -> Known:
-        """The same: runs have ended when `run` returns, so that the value is known at once."""
-        return Known(self.read(buffer))
+    def read_later(self, buffer: str) -> ImmediateReading:
+        """Like `read`: a run has ended when `run` returns, so the value is available at once."""
+        return ImmediateReading(self.read(buffer))
 
     def close(self) -> None:
         """Drops memory and code."""
@@ -308,8 +310,8 @@ class _CallsOnDemand(dict[str, Call]):
         self._executable = executable
 
     def __missing__(self, key: str) -> Call:
-        made = self[key] = self._executable.make_call(key)
-        return made
+        call = self[key] = self._executable.make_call(key)
+        return call
 
 
 def _leaves(steps: Mapping[str, Step]) -> set[str]:
@@ -319,12 +321,12 @@ def _leaves(steps: Mapping[str, Step]) -> set[str]:
 
 def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec], others: int = 0) -> int:
     """How many bytes the buffers need, with others; refuses more than there is, which the system would promise."""
-    own = [spec for spec in buffers if spec.lifetime != "external" and spec.key not in plan.places]
-    needed = others + sum(spec.bytes for spec in own) + sum(plan.slots)
-    if own and needed > (there := machine_memory()):
-        largest = max(own, key=lambda spec: spec.bytes)
+    buffers_of_plan = [spec for spec in buffers if spec.lifetime != "external" and spec.key not in plan.slot_of]
+    needed = others + sum(spec.bytes for spec in buffers_of_plan) + sum(plan.slots)
+    if buffers_of_plan and needed > (available := machine_memory()):
+        largest = max(buffers_of_plan, key=lambda spec: spec.bytes)
         what = f"there is no memory for `{largest.key}`, {largest.type}"
-        error = GraphError(what, expected=f"at most {there} bytes in all", found=f"{needed}")
+        error = GraphError(what, expected=f"at most {available} bytes in all", found=f"{needed}")
         step = plan.producer.get(largest.key)
         raise error if step is None else StepError(step, error)
     return needed
@@ -360,12 +362,14 @@ def _memory_for(plan: LivePlan, previous: CpuExecutable | None) -> dict[str, Num
     shared = [aligned_memory(max(size, 1)) for size in plan.slots]
     memory: dict[str, Numbers] = {}
     for key, spec in plan.buffers.items():
-        place = plan.places.get(key)
+        slot = plan.slot_of.get(key)
         if spec.lifetime == "external":
             memory[key] = _bound_array(plan, key)
-        elif place is not None:
-            memory[key] = shared[place][: spec.bytes].view(spec.element.dtype).reshape(spec.shape)
-        elif specs.get(key) == spec and previous is not None and key not in previous.plan.places and key not in renewed:
+        elif slot is not None:
+            memory[key] = shared[slot][: spec.bytes].view(spec.element.dtype).reshape(spec.shape)
+        elif (
+            specs.get(key) == spec and previous is not None and key not in previous.plan.slot_of and key not in renewed
+        ):
             memory[key] = old[key]
         else:
             memory[key] = _new_buffer(spec)

@@ -125,14 +125,14 @@ class Run:
 
     def _waiting_for(self, steps: Iterable[str]) -> set[str]:
         """Those of some steps that wait, with all that must be known before them."""
-        found: set[str] = set()
+        needed: set[str] = set()
         looked_at = list(steps)
         while looked_at:
             key = looked_at.pop()
-            if key in self._waiting and key not in found:
-                found.add(key)
+            if key in self._waiting and key not in needed:
+                needed.add(key)
                 looked_at += producers(self._plan, first_operands(self._plan.steps[key]))
-        return found
+        return needed
 
     def _has_lost_source(self, key: str) -> bool:
         """Whether something is not there that a step reads whatever it does."""

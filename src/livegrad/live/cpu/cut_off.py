@@ -54,7 +54,7 @@ class CutOff:
     def __init__(self, executable: HasPlan, memory: Mapping[str, Numbers], previous: CutOff | None) -> None:
         self._executable, self._memory = executable, memory
         self.taken: dict[str, set[tuple[str, int]]] = {} if previous is None else previous.taken
-        self._known: dict[str, Result] = {} if previous is None else previous._known  # by buffer
+        self._by_buffer: dict[str, Result] = {} if previous is None else previous._by_buffer  # by buffer
         self.results = Results(self)
         self._runs = 0
         self._reads: dict[str, frozenset[object]] = {}  # of steps; what a region reads depends on its last run
@@ -68,47 +68,49 @@ class CutOff:
             if isinstance(step, RegionStep):
                 taken = self.taken.get(key)
                 # None: it has not run yet.
-                return taken is None or any(operand_key(own) in changed for own in step.operands_of_taken(taken))
+                return taken is None or any(
+                    operand_key(operand) in changed for operand in step.operands_of_taken(taken)
+                )
             reads = self._reads[key] = frozenset(map(operand_key, step.all_operands()))
         return not reads.isdisjoint(changed)
 
     def find_equal(self, key: str) -> frozenset[str]:
         """Those results of a step that came out as they were; it has just run."""
         equal = _NONE
-        for own in self.results[key]:
-            if own.read is not None:
-                now = own.read()
-                if now != own.before:
-                    own.note_difference(now)
+        for result in self.results[key]:
+            if result.read is not None:
+                now = result.read()
+                if now != result.before:
+                    result.note_difference(now)
                 else:
-                    own.differed = 0
-                    equal = equal | {own.buffer}
+                    result.differed = 0
+                    equal = equal | {result.buffer}
         return equal
 
     def changed_by(self, steps: Iterable[str]) -> set[object]:
         """What is read of the results of these steps."""
-        return {own.buffer for key in steps for own in self.results[key]}
+        return {result.buffer for key in steps for result in self.results[key]}
 
     def note_failure(self, key: str) -> None:
         """A step may have written half of its results: whatever comes next is something else."""
         self.taken.pop(key, None)
         for buffer in self._executable.plan.steps[key].results:
-            self._known.pop(buffer, None)
+            self._by_buffer.pop(buffer, None)
         self.results.pop(key, None)
 
     def find_results(self, key: str) -> list[Result]:
         """The results of a step that others read."""
-        plan, found = self._executable.plan, []
+        plan, results = self._executable.plan, []
         for buffer in plan.steps[key].results:
             if not plan.readers.get(buffer):
-                self._known.pop(buffer, None)  # who comes to read it will see what nobody looked at here
+                self._by_buffer.pop(buffer, None)  # who comes to read it will see what nobody looked at here
                 continue
-            own = self._known.setdefault(buffer, Result(buffer))
-            is_compared = own.differed < _PATIENCE and plan.buffers[buffer].bytes <= _MOST_COMPARED
-            own.read = self._memory[buffer].tobytes if is_compared else None
-            own.before = own.before if is_compared else None
-            found.append(own)
-        return found
+            result = self._by_buffer.setdefault(buffer, Result(buffer))
+            is_compared = result.differed < _PATIENCE and plan.buffers[buffer].bytes <= _MOST_COMPARED
+            result.read = self._memory[buffer].tobytes if is_compared else None
+            result.before = result.before if is_compared else None
+            results.append(result)
+        return results
 
     @property
     def regions(self) -> Collection[str]:
@@ -122,8 +124,8 @@ class CutOff:
         """The regions of the plan. Now and then, looks at those results again that always differed."""
         self._runs += 1
         if self._runs % _RUNS_UNTIL_NEXT_LOOK == 0:
-            for own in self._known.values():
-                own.differed = 0
+            for result in self._by_buffer.values():
+                result.differed = 0
             self.results.clear()
         return self.regions
 
@@ -142,24 +144,24 @@ class CutOff:
         for key in before.keys() | after.keys():
             self.results.pop(key, None)
             self._reads.pop(key, None)
-        for own, steps in ((running, before), (plan, after)):
+        for version, steps in ((running, before), (plan, after)):
             for root in {root for step in steps.values() for root in roots_of(step)}:
-                self.results.pop(own.producer.get(root), None)  # type: ignore[arg-type]
+                self.results.pop(version.producer.get(root), None)  # type: ignore[arg-type]
                 self._note_first_reader(running, root)
         for key in before.keys() - after.keys():
             self.taken.pop(key, None)
         for buffer in gone:
-            self._known.pop(buffer, None)
+            self._by_buffer.pop(buffer, None)
         if self._regions is not None:
             self._regions -= before.keys()
             self._regions |= {key for key, step in after.items() if isinstance(step, RegionStep)}
 
     def _note_first_reader(self, running: LivePlan, root: object) -> None:
         """What nobody read so far was not looked at: who reads it now, and runs now, sees what it holds."""
-        spec = running.buffers.get(root) if root in running.producer and root not in self._known else None  # type: ignore[call-overload]
+        spec = running.buffers.get(root) if root in running.producer and root not in self._by_buffer else None  # type: ignore[call-overload]
         if spec is not None and spec.bytes <= _MOST_COMPARED:
-            self._known[spec.key] = Result(spec.key)
-            self._known[spec.key].before = self._memory[spec.key].tobytes()
+            self._by_buffer[spec.key] = Result(spec.key)
+            self._by_buffer[spec.key].before = self._memory[spec.key].tobytes()
 
     def close(self) -> None:
         """Drops what was looked up."""
@@ -174,5 +176,5 @@ class Results(dict[str, list[Result]]):
         self._cut_off = cut_off
 
     def __missing__(self, key: str) -> list[Result]:
-        found = self[key] = self._cut_off.find_results(key)
-        return found
+        results = self[key] = self._cut_off.find_results(key)
+        return results

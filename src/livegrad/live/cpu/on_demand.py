@@ -17,14 +17,14 @@ def steps_on_demand(plan: LivePlan, regions: Iterable[str], is_needed: Callable[
     Not those that read memory of others, which may be something else by the time they run, nor calls of libraries.
     Where memory is shared, all steps run in their order.
     """
-    found: set[str] = set()
+    on_demand: set[str] = set()
     sources = {key for region in regions for key in producers(plan, plan.steps[region].all_operands())}
-    update_on_demand(found, plan, sources, is_needed)
-    return found
+    update_on_demand(on_demand, plan, sources, is_needed)
+    return on_demand
 
 
 def update_on_demand(
-    found: set[str], plan: LivePlan, keys: Iterable[str], is_needed: Callable[[str], bool]
+    on_demand: set[str], plan: LivePlan, keys: Iterable[str], is_needed: Callable[[str], bool]
 ) -> list[str]:
     """Looks at some steps again, and at those that they read from where that makes a difference.
 
@@ -39,13 +39,15 @@ def update_on_demand(
     while waiting:  # the last first: the readers of a step were looked at before it
         _, key = heappop(waiting)
         step = plan.steps[key]
-        may_wait = key not in states and not is_needed(key) and _can_wait(plan, step) and _reads_wait(plan, step, found)
-        if may_wait == (key in found):
+        may_wait = (
+            key not in states and not is_needed(key) and _can_wait(plan, step) and _reads_wait(plan, step, on_demand)
+        )
+        if may_wait == (key in on_demand):
             continue
         if may_wait:
-            found.add(key)
+            on_demand.add(key)
         else:
-            found.remove(key)
+            on_demand.remove(key)
             needed.append(key)
         for source in producers(plan, step.all_operands()):
             heappush(waiting, (-position[source], source))
@@ -54,8 +56,8 @@ def update_on_demand(
 
 def producers(plan: LivePlan, operands: Iterable[Operand]) -> dict[str, None]:
     """The steps whose results these operands are."""
-    made = (plan.producer.get(operand.key) for operand in operands if isinstance(operand, BufferOperand))
-    return dict.fromkeys(key for key in made if key is not None)
+    keys = (plan.producer.get(operand.key) for operand in operands if isinstance(operand, BufferOperand))
+    return dict.fromkeys(key for key in keys if key is not None)
 
 
 def first_operands(step: Step) -> Iterator[Operand]:
@@ -72,14 +74,14 @@ def _can_wait(plan: LivePlan, step: Step) -> bool:
     return not any(operand_key(operand) in plan.bindings for operand in step.all_operands())
 
 
-def _reads_wait(plan: LivePlan, step: Step, found: Collection[str]) -> bool:
+def _reads_wait(plan: LivePlan, step: Step, on_demand: Collection[str]) -> bool:
     """Whether somebody reads a step, and nobody who may not wait for it."""
     readers = plan.consumers[step.key]
-    return bool(readers) and all(_reads_on_demand(plan, step, reader, found) for reader in readers)
+    return bool(readers) and all(_reads_on_demand(plan, step, reader, on_demand) for reader in readers)
 
 
-def _reads_on_demand(plan: LivePlan, step: Step, reader: str, found: Collection[str]) -> bool:
-    if reader in found:
+def _reads_on_demand(plan: LivePlan, step: Step, reader: str, on_demand: Collection[str]) -> bool:
+    if reader in on_demand:
         return True
     other = plan.steps[reader]
     return isinstance(other, RegionStep) and not any(operand_key(one) in step.results for one in first_operands(other))

@@ -44,7 +44,7 @@ class Fresh:
 
 
 @dataclass(eq=False)
-class Around:
+class PlanAddresses:
     """Where things are, for a step that is bound: new memory first, then what is there."""
 
     executable: CudaExecutable
@@ -53,8 +53,8 @@ class Around:
 
     def address(self, key: str) -> int:
         """Where a buffer is."""
-        found = self.fresh.get(key)
-        return self.executable.buffers.address(key) if found is None else found.address
+        buffer = self.fresh.get(key)
+        return self.executable.buffers.address(key) if buffer is None else buffer.address
 
     def number(self, operand: Operand) -> Any:
         """What a number is now; None if it has no value."""
@@ -74,34 +74,38 @@ class Around:
 
 def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: StepCode | None, fresh: Fresh) -> None:
     """Binds a step to memory. An error is one of that step."""
-    around = Around(executable, plan, fresh.buffers)
+    addresses = PlanAddresses(executable, plan, fresh.buffers)
     try:
         if isinstance(leaf, BlockStep):
             assert code is not None
             bound = BoundStep(leaf, code)
-            bound.status = executable.status_place(bound)
-            bound.make(around)
+            bound.status = executable.status_address(bound)
+            bound.make(addresses)
             fresh.bound[leaf.key] = bound
         elif isinstance(leaf, CapturedStep):
-            fresh.captured[leaf.key] = _captured(leaf, around, executable.captured.get(leaf.key))
+            fresh.captured[leaf.key] = _captured(leaf, addresses, executable.captured.get(leaf.key))
     except StepError:
         raise
     except LivegradError as error:
         raise StepError(leaf.key, error) from error
 
 
-def _captured(leaf: CapturedStep, around: Around, known: CapturedGraph | None) -> CapturedGraph:
+def _captured(leaf: CapturedStep, around: PlanAddresses, previous: CapturedGraph | None) -> CapturedGraph:
     """Records a call. It reads copies of its inputs: no library keeps it from writing there, and others read them too.
 
     Copies of the recording before are used again where they fit, so that the nodes that fill them stay as they are.
     """
     buffers = around.plan.buffers
     read = [buffers[operand.key] for operand in leaf.operands if isinstance(operand, BufferOperand)]
-    before = [] if known is None else known.copies
-    copies = list(before) if [own.size for own in before] == [max(spec.bytes, LEAST_BYTES) for spec in read] else []
+    before = [] if previous is None else previous.copies
+    copies = (
+        list(before) if [operand.size for operand in before] == [max(spec.bytes, LEAST_BYTES) for spec in read] else []
+    )
     copies = copies or [DeviceMemory(spec.bytes) for spec in read]
     views = iter([DeviceView(memory.address, spec) for memory, spec in zip(copies, read, strict=True)])
-    arguments = [next(views) if isinstance(own, BufferOperand) else around.number(own) for own in leaf.operands]
+    arguments = [
+        next(views) if isinstance(operand, BufferOperand) else around.number(operand) for operand in leaf.operands
+    ]
     arguments += [DeviceView(around.address(key), buffers[key]) for key in leaf.results]
     return capture(leaf.key, leaf.call.name, leaf.call.call, arguments, copies)
 
@@ -118,38 +122,43 @@ def share_steps(
     That is: the same code, the same memory, and nothing to watch, for status words belong to a plan.
     """
     before = previous.buffers.held
-    moved = {key for key, own in executable.buffers.held.items() if before.get(key) is not own}
+    moved = {key for key, buffer in executable.buffers.held.items() if before.get(key) is not buffer}
     for leaf in leaves:
-        known = previous.bound.get(leaf.key)
-        if known is None or known.code.is_watched or known.uses_cells or not moved.isdisjoint(known.all_touched):
+        bound = previous.bound.get(leaf.key)
+        if bound is None or bound.code.is_watched or bound.uses_cells or not moved.isdisjoint(bound.all_touched):
             continue
-        same = known.step is leaf
-        if not same and isinstance(leaf, BlockStep):
-            same = known.is_same(leaf, codes.get(leaf.key))
-        if same:
-            fresh.bound[leaf.key] = known
+        is_same = bound.step is leaf
+        if not is_same and isinstance(leaf, BlockStep):
+            is_same = bound.is_same(leaf, codes.get(leaf.key))
+        if is_same:
+            fresh.bound[leaf.key] = bound
             fresh.shared.append(leaf.key)
 
 
 def buffers_for(plan: LivePlan, previous: CudaExecutable | None, in_place: Mapping[str, str]) -> dict[str, HeldBuffer]:
     """Memory for every buffer of a plan: taken over where it fits, else new; variables in place have a result's."""
-    found = make_shared(plan)
-    own = {key: spec for key, spec in plan.buffers.items() if key not in plan.places and key not in in_place}
-    found |= make_buffers(own.values(), plan) if previous is None else _taken_over(plan, previous, own)
-    return found | {carry: found[result] for carry, result in in_place.items()}
+    buffers = make_shared(plan)
+    unshared = {key: spec for key, spec in plan.buffers.items() if key not in plan.slot_of and key not in in_place}
+    buffers |= make_buffers(unshared.values(), plan) if previous is None else _taken_over(plan, previous, unshared)
+    return buffers | {carry: buffers[result] for carry, result in in_place.items()}
 
 
-def _taken_over(plan: LivePlan, previous: CudaExecutable, own: Mapping[str, BufferSpec]) -> dict[str, HeldBuffer]:
-    found: dict[str, HeldBuffer] = {}
+def _taken_over(plan: LivePlan, previous: CudaExecutable, specs: Mapping[str, BufferSpec]) -> dict[str, HeldBuffer]:
+    buffers: dict[str, HeldBuffer] = {}
     before, wanted = previous.plan, []
     renewed = renewed_buffers(before, plan)
-    for key, spec in own.items():
+    for key, spec in specs.items():
         kept = None if key in previous.in_place else previous.buffers.held.get(key)
-        known = before.buffers.get(key)
-        fits = kept is not None and (known is spec or known == spec) and key not in before.places and key not in renewed
+        previous_spec = before.buffers.get(key)
+        fits = (
+            kept is not None
+            and (previous_spec is spec or previous_spec == spec)
+            and key not in before.slot_of
+            and key not in renewed
+        )
         if fits and before.bindings.get(key) is plan.bindings.get(key):
             assert kept is not None
-            found[key] = kept
+            buffers[key] = kept
         else:
             wanted.append(spec)
-    return found | make_buffers(wanted, plan)
+    return buffers | make_buffers(wanted, plan)

@@ -14,7 +14,7 @@ import numpy as np
 from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.live.compile.live_plan import BlockStep, BufferOperand, Operand
 from livegrad.live.cuda.captured_graphs import CapturedGraph
-from livegrad.live.cuda.live_numbers import Place, place_for
+from livegrad.live.cuda.live_numbers import NumberSlot, make_number_slot
 from livegrad.live.cuda.step_code import StepCode
 from livegrad.runtime.cuda.cuda_graph import Launch
 from livegrad.runtime.cuda.device_memory import DeviceMemory
@@ -28,7 +28,7 @@ _FIRST_TAPE_BYTES = 2048
 _MOST_TAPE_BYTES = 1 << 34  # of one step, all threads together
 
 
-class Surroundings(Protocol):
+class Addresses(Protocol):
     """The buffers and numbers that a step is bound to."""
 
     def address(self, key: str) -> int:
@@ -51,7 +51,7 @@ class BoundStep:
     step: BlockStep
     code: StepCode
     launches: list[Launch | CapturedGraph | None] = field(default_factory=list)
-    places: list[tuple[Operand, Place]] = field(default_factory=list)
+    number_slots: list[tuple[Operand, NumberSlot]] = field(default_factory=list)
     arena: DeviceMemory | None = None
     scratch: dict[int, DeviceMemory] = field(default_factory=dict)
     shared: dict[int, tuple[DeviceMemory, DeviceMemory]] = field(default_factory=dict)  # of blocks that share rows
@@ -86,16 +86,16 @@ class BoundStep:
 
     def _keys(self, buffers: tuple[Buffer, ...]) -> tuple[str, ...]:
         step, code = self.step, self.code
-        found: dict[str, None] = {}
+        keys: dict[str, None] = {}
         for buffer in buffers:
-            number = buffer.base.number
-            if number in code.results:
-                found[step.results[code.results[number]]] = None
-            elif number in code.slots:
-                operand = step.operands[code.slots[number]]
+            buffer_index = buffer.base.number
+            if buffer_index in code.results:
+                keys[step.results[code.results[buffer_index]]] = None
+            elif buffer_index in code.slots:
+                operand = step.operands[code.slots[buffer_index]]
                 if isinstance(operand, BufferOperand):
-                    found[operand.key] = None
-        return tuple(found)
+                    keys[operand.key] = None
+        return tuple(keys)
 
     def is_same(self, step: BlockStep, code: StepCode | None) -> bool:
         """Whether another plan's step is this one; where its buffers are is another matter."""
@@ -109,13 +109,13 @@ class BoundStep:
     def library_graphs(self) -> dict[str, CapturedGraph]:
         """The library calls in it, by the names of their nodes."""
         return {
-            self.node_name(number): launch
-            for number, launch in enumerate(self.launches)
+            self.node_name(index): launch
+            for index, launch in enumerate(self.launches)
             if isinstance(launch, CapturedGraph)
         }
 
-    def node_name(self, number: int) -> str:
-        return f"{self.key}:{number}"
+    def node_name(self, item: int) -> str:
+        return f"{self.key}:{item}"
 
     def fits_in_place_of(self, other: BoundStep) -> bool:
         """Whether its launches can take over the nodes of another's, one by one, and wait for enough there."""
@@ -124,7 +124,11 @@ class BoundStep:
             return False
         # Nodes wait for those that write what the other's read: one that reads more would not wait for the rest.
         pairs = zip(self.touched, other.touched, strict=True)
-        return all(set(mine) <= set(theirs) for own, known in pairs for mine, theirs in zip(own, known, strict=True))
+        return all(
+            set(keys) <= set(keys_before)
+            for touched, touched_before in pairs
+            for keys, keys_before in zip(touched, touched_before, strict=True)
+        )
 
     def close(self) -> None:
         """Gives back what was recorded of libraries."""
@@ -133,17 +137,17 @@ class BoundStep:
 
     # --- making ---
 
-    def make(self, around: Surroundings) -> None:
+    def make(self, addresses: Addresses) -> None:
         """Takes memory and makes the launches. May fail for want of memory, and then has changed nothing else."""
         if self.code.plan.arena_bytes:
             self.arena = DeviceMemory(self.code.plan.arena_bytes)
         if self.code.takes_memory:
-            for number, item in enumerate(self.code.items):
+            for item_index, item in enumerate(self.code.items):
                 if isinstance(item, SerialisedLaunch):
-                    self._make_scratch(number, item)
+                    self._make_scratch(item_index, item)
         if self.code.uses_tapes:
             self.tapes = self._make_tapes()
-        for number, (item, function) in enumerate(zip(self.code.items, self.code.functions, strict=True)):
+        for item_index, (item, function) in enumerate(zip(self.code.items, self.code.functions, strict=True)):
             if isinstance(item, SerialisedLaunch):
                 launch = Launch(function, item.grid, item.threads, len(item.slots), self.code.separate)
                 self.launches.append(launch)
@@ -151,22 +155,22 @@ class BoundStep:
                     if isinstance(slot, int):
                         launch.slots[index] = slot
                     else:
-                        self._fill(launch, index, slot, number, around)
+                        self._fill(launch, index, slot, item_index, addresses)
             elif isinstance(item, SerialisedLibraryCall):
-                operands = [self._address(slot, around) for slot in item.operands]
-                recorded = BoundCall(item.call, operands, self._address(item.result, around)).capture()
+                operands = [self._address(slot, addresses) for slot in item.operands]
+                recorded = BoundCall(item.call, operands, self._address(item.result, addresses)).capture()
                 self.launches.append(CapturedGraph(recorded, ()))
             else:
                 self.launches.append(None)
 
-    def _make_scratch(self, number: int, kernel: SerialisedLaunch) -> None:
+    def _make_scratch(self, item_index: int, kernel: SerialisedLaunch) -> None:
         for buffer, size in kernel.scratch:
             if buffer not in self.scratch or self.scratch[buffer].size < size:
                 self.scratch[buffer] = DeviceMemory(size)
         if kernel.counters:
             counters = DeviceMemory(4 * kernel.counters)
             counters.clear()  # blocks set them to zero again themselves
-            self.shared[number] = DeviceMemory(kernel.partial_bytes), counters
+            self.shared[item_index] = DeviceMemory(kernel.partial_bytes), counters
 
     def _make_tapes(self) -> DeviceMemory:
         workers = max(kernel.workers for kernel in self.code.kernels if kernel.uses_tapes)
@@ -175,14 +179,14 @@ class BoundStep:
             raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
         return DeviceMemory(wanted)
 
-    def _fill(self, launch: Launch, index: int, slot: ArgumentSlot, number: int, around: Surroundings) -> None:
+    def _fill(self, launch: Launch, index: int, slot: ArgumentSlot, item_index: int, addresses: Addresses) -> None:
         match slot.kind:
             case "external":
-                value = self.external_address(slot.buffer, around) + slot.offset
+                value = self.external_address(slot.buffer, addresses) + slot.offset
             case "scratch":
                 value = self.scratch[slot.buffer].address
             case "status":
-                value = self.status + 8 * number
+                value = self.status + 8 * item_index
             case "full":
                 value = self.status + 8 * len(self.code.items)
             case "tapes":
@@ -192,28 +196,28 @@ class BoundStep:
             case "interrupt":
                 value = interrupt_address()
             case "partials" | "counters":
-                value = self.shared[number][slot.kind == "counters"].address
+                value = self.shared[item_index][slot.kind == "counters"].address
             case "value":
-                self._fill_number(launch, index, self.step.operands[self.code.slots[slot.buffer]], around)
+                self._fill_number(launch, index, self.step.operands[self.code.slots[slot.buffer]], addresses)
                 return
             case _:
-                value = self._address(slot, around)
+                value = self._address(slot, addresses)
         launch.slots[index] = value
 
-    def _address(self, slot: ArgumentSlot, around: Surroundings) -> int:
+    def _address(self, slot: ArgumentSlot, around: Addresses) -> int:
         if slot.kind == "arena":
             assert self.arena is not None
             return self.arena.address + slot.offset
         return self.external_address(slot.buffer, around) + slot.offset
 
-    def _fill_number(self, launch: Launch, index: int, operand: Operand, around: Surroundings) -> None:
-        place = place_for(launch, index, operand.type)
-        self.places.append((operand, place))
-        value = around.number(operand)
+    def _fill_number(self, launch: Launch, index: int, operand: Operand, addresses: Addresses) -> None:
+        number_slot = make_number_slot(launch, index, operand.type)
+        self.number_slots.append((operand, number_slot))
+        value = addresses.number(operand)
         if value is not None:
-            place.put(as_word(value))
+            number_slot.put(as_scalar(value))
 
-    def external_address(self, buffer: int, around: Surroundings) -> int:
+    def external_address(self, buffer: int, around: Addresses) -> int:
         """The address of an argument or a result, by the number of its buffer."""
         position = self.code.slots.get(buffer)
         if position is None:
@@ -224,7 +228,7 @@ class BoundStep:
         self.uses_cells = True
         return around.cell(operand)
 
-    def buffer_address(self, buffer: Buffer, around: Surroundings) -> int:
+    def buffer_address(self, buffer: Buffer, around: Addresses) -> int:
         """Where a buffer of the step's own plan is."""
         base = buffer.base
         if base.lifetime == "external":
@@ -237,13 +241,13 @@ class BoundStep:
     def move_status(self, address: int) -> list[Launch]:
         """Lets it report elsewhere; gives the launches that must be updated."""
         self.status = address
-        for number, (item, launch) in enumerate(zip(self.code.items, self.launches, strict=True)):
+        for item_index, (item, launch) in enumerate(zip(self.code.items, self.launches, strict=True)):
             if isinstance(launch, Launch) and isinstance(item, SerialisedLaunch):
                 for index, slot in enumerate(item.slots):
                     if isinstance(slot, int):
                         continue
                     if slot.kind == "status":
-                        launch.slots[index] = address + 8 * number
+                        launch.slots[index] = address + 8 * item_index
                     elif slot.kind == "full":
                         launch.slots[index] = address + 8 * len(self.code.items)
         return self.kernel_launches()
@@ -267,6 +271,6 @@ class BoundStep:
         return changed
 
 
-def as_word(value: Any) -> Any:
+def as_scalar(value: Any) -> Any:
     """A number as it is put into a word."""
     return value[()] if isinstance(value, np.ndarray) else value

@@ -54,33 +54,32 @@ class Buffers:
 
 def make_buffers(specs: Iterable[BufferSpec], plan: LivePlan) -> dict[str, HeldBuffer]:
     """New memory for these buffers, all zeros; external ones that are on the device stay where they are."""
-    made: dict[str, HeldBuffer] = {}
+    buffers: dict[str, HeldBuffer] = {}
     small: list[BufferSpec] = []
     for spec in specs:
         external = plan.bindings.get(spec.key)
         if external is not None and isinstance(external.array, ForeignArray):
-            made[spec.key] = HeldBuffer(external.array.address, spec.bytes, external.array)
+            buffers[spec.key] = HeldBuffer(external.array.address, spec.bytes, external.array)
         elif spec.bytes >= _LARGE:
             memory = zeroed(spec.bytes)
-            made[spec.key] = HeldBuffer(memory.address, spec.bytes, memory)
+            buffers[spec.key] = HeldBuffer(memory.address, spec.bytes, memory)
         else:
             small.append(spec)
     if small:
-        places = [-(-max(spec.bytes, 1) // _ALIGNMENT) * _ALIGNMENT for spec in small]
-        memory = zeroed(sum(places))
+        sizes = [-(-max(spec.bytes, 1) // _ALIGNMENT) * _ALIGNMENT for spec in small]
+        memory = zeroed(sum(sizes))
         address = memory.address
-        for spec, size in zip(small, places, strict=True):
-            made[spec.key] = HeldBuffer(address, spec.bytes, memory)
+        for spec, size in zip(small, sizes, strict=True):
+            buffers[spec.key] = HeldBuffer(address, spec.bytes, memory)
             address += size
-    return made
+    return buffers
 
 
 def make_shared(plan: LivePlan) -> dict[str, HeldBuffer]:
     """Memory for the buffers that share it."""
     slots = [zeroed(size) for size in plan.slots]
     return {
-        key: HeldBuffer(slots[place].address, plan.buffers[key].bytes, slots[place])
-        for key, place in plan.places.items()
+        key: HeldBuffer(slots[slot].address, plan.buffers[key].bytes, slots[slot]) for key, slot in plan.slot_of.items()
     }
 
 
@@ -93,11 +92,11 @@ def zeroed(size: int) -> DeviceMemory:
 
 def wait_for_writer(array: ForeignArray) -> None:
     """Makes our work wait for the stream that another library writes an array on."""
-    stream, own = array.stream, device().stream
-    if stream is not None and stream != int(own):
+    stream, engine_stream = array.stream, device().stream
+    if stream is not None and stream != int(engine_stream):
         event = checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
         checked(driver.cuEventRecord(event, stream))
-        checked(driver.cuStreamWaitEvent(own, event, 0))
+        checked(driver.cuStreamWaitEvent(engine_stream, event, 0))
         checked(driver.cuEventDestroy(event))
 
 

@@ -58,7 +58,7 @@ extern "C" __global__ void next_for(const __grid_constant__ Arguments a)
 }
 """
 
-CONTROL_WORDS = ("control", "condition", "counts", "bodies", "index")
+CONTROL_SLOTS = ("control", "condition", "counts", "bodies", "index")
 
 _APPEND = """\
 struct Arguments { const unsigned char* rows; const long long* emitted; unsigned char* values; long long* count;
@@ -83,7 +83,7 @@ extern "C" __global__ void append_rows(const __grid_constant__ Arguments a)
 }
 """
 
-APPEND_WORDS = ("rows", "emitted", "values", "count", "total", "place", "most", "capacity", "row_bytes")
+APPEND_SLOTS = ("rows", "emitted", "values", "count", "total", "place", "most", "capacity", "row_bytes")
 
 # A slot has the time of the last start and the sum of all durations, in nanoseconds.
 _TIME = """\
@@ -105,20 +105,20 @@ def control_source(type: Scalar) -> str:
     return f"typedef {memory_type(type)} control_type;\n#define IS_SET(value) {is_set}\n{_CONTROL}"
 
 
-def control_launch(symbol: str, type: Scalar, **words: int) -> Launch:
+def control_launch(symbol: str, type: Scalar, **slots: int) -> Launch:
     """A launch of one of the kernels that set conditions."""
     if type.name in ("f16", "bf16") and symbol.endswith(("_for", "_switch")):
         raise CompileError(f"a count or an index is no {type}")
-    return _launch(control_source(type), symbol, CONTROL_WORDS, words)
+    return _launch(control_source(type), symbol, CONTROL_SLOTS, slots)
 
 
-def append_launch(symbol: str, **words: int) -> Launch:
+def append_launch(symbol: str, **slots: int) -> Launch:
     """A launch of one of the kernels that append."""
-    launch = _launch(_APPEND, symbol, APPEND_WORDS, words)
+    launch = _launch(_APPEND, symbol, APPEND_SLOTS, slots)
     if symbol == "append_rows":
-        bytes = words["most"] * words["row_bytes"]
-        launch.renew(launch.parameters.func, max(1, min(1024, -(-bytes // _WIDE))), _WIDE, len(APPEND_WORDS))
-        _fill(launch, APPEND_WORDS, words)
+        bytes = slots["most"] * slots["row_bytes"]
+        launch.renew(launch.parameters.func, max(1, min(1024, -(-bytes // _WIDE))), _WIDE, len(APPEND_SLOTS))
+        _fill(launch, APPEND_SLOTS, slots)
     return launch
 
 
@@ -133,12 +133,12 @@ def engine_sources() -> dict[str, str]:
     return {**from_types, "append": _APPEND, "time": _TIME}
 
 
-def _launch(source: str, symbol: str, names: tuple[str, ...], words: dict[str, int]) -> Launch:
+def _launch(source: str, symbol: str, names: tuple[str, ...], slots: dict[str, int]) -> Launch:
     launch = Launch(load_function(source, symbol, symbol), 1, 1, len(names))
-    _fill(launch, names, words)
+    _fill(launch, names, slots)
     return launch
 
 
-def _fill(launch: Launch, names: tuple[str, ...], words: dict[str, Any]) -> None:
-    for name, value in words.items():
+def _fill(launch: Launch, names: tuple[str, ...], slots: dict[str, Any]) -> None:
+    for name, value in slots.items():
         launch.slots[names.index(name)] = value

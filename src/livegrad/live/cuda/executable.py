@@ -22,7 +22,7 @@ from livegrad.live.compile.live_plan import (
     RegionStep,
 )
 from livegrad.live.cuda.advance_states import Advance
-from livegrad.live.cuda.bind_steps import Around, Fresh, bind_step, buffers_for, share_steps
+from livegrad.live.cuda.bind_steps import Fresh, PlanAddresses, bind_step, buffers_for, share_steps
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.buffers import Buffers, wait_for_writer, write_array
 from livegrad.live.cuda.captured_graphs import CapturedGraph
@@ -78,8 +78,13 @@ class CudaExecutable:
         leaves = list(leaves_of(plan.steps.values()))
         self._make_ledger(leaves)
         self._append_memory = self._make_append_memory(leaves)
-        every = {**{key: own.code for key, own in ({} if previous is None else previous.bound).items()}, **codes}
-        self.in_place = find_in_place(regions_of(plan.steps.values()), every)  # variables that share a result's memory
+        all_codes = {
+            **{key: bound.code for key, bound in ({} if previous is None else previous.bound).items()},
+            **codes,
+        }
+        self.in_place = find_in_place(
+            regions_of(plan.steps.values()), all_codes
+        )  # variables that share a result's memory
         self.buffers.put(buffers_for(plan, previous, self.in_place))
         fresh = Fresh()
         if previous is not None:
@@ -131,21 +136,21 @@ class CudaExecutable:
             if leaf.key not in self.plan.steps:
                 self.timers[leaf.key] = position
                 position += 2
-        self._status_places: dict[str, tuple[int, int]] = {}  # first word and how many, by step
+        self._status_ranges: dict[str, tuple[int, int]] = {}  # first word and how many, by step
         self._status_used = 0
         self._counting_words = position
         # Room for code that is edited later and has more kernels.
         self.ledger = Ledger(8 * len(leaves) + 64, position)
 
-    def status_place(self, bound: BoundStep) -> int:
+    def status_address(self, bound: BoundStep) -> int:
         """Where a step reports; those that report nothing never look there."""
         if not bound.watched:
             return self.ledger.status_address
-        first, room = self._status_places.get(bound.key, (0, 0))
+        first, room = self._status_ranges.get(bound.key, (0, 0))
         if room < bound.status_words:
             first, room = self._status_used, bound.status_words
             self._status_used += room
-            self._status_places[bound.key] = first, room
+            self._status_ranges[bound.key] = first, room
             if self._status_used > self.ledger.status_words:
                 self._grow_ledger()
         return self.ledger.status_address + 8 * first
@@ -155,26 +160,26 @@ class CudaExecutable:
         self.ledger = Ledger(2 * self._status_used, self._counting_words)
         for key, bound in self.bound.items():
             if bound.watched:
-                notify(bound.move_status(self.ledger.status_address + 8 * self._status_places[key][0]))
+                notify(bound.move_status(self.ledger.status_address + 8 * self._status_ranges[key][0]))
         self.drop_programs({region.key for region in regions_of(self.plan.steps.values())})
 
     def _make_append_memory(self, leaves: Sequence[LeafStep]) -> dict[str, tuple[DeviceMemory, int]]:
-        found = {}
+        memory_of_step = {}
         for leaf in leaves:
             if isinstance(leaf, AppendStep):
                 memory = DeviceMemory(16 * len(leaf.writers))
-                found[leaf.key] = memory, memory.address
-        return found
+                memory_of_step[leaf.key] = memory, memory.address
+        return memory_of_step
 
     def adopt(self, fresh: Fresh) -> None:
         """Installs the new objects in place of the old ones. Cannot fail."""
         for key, bound in fresh.bound.items():
             old = self.bound.get(key)
             if old is not None:
-                self.numbers.forget(key, old.places)
+                self.numbers.forget(key, old.number_slots)
                 old.close()
             self.bound[key] = bound
-            self.numbers.add(key, bound.places)
+            self.numbers.add(key, bound.number_slots)
             for operand in bound.step.operands:
                 if isinstance(operand, FeatureOperand) and self.features.get(operand.feature) is None:
                     self._missing.add(operand.feature)
@@ -215,9 +220,9 @@ class CudaExecutable:
         """Where an operand is in memory; a number gets a cell there."""
         return self.around().operand(operand)
 
-    def around(self) -> Around:
+    def around(self) -> PlanAddresses:
         """Where everything is."""
-        return Around(self, self.plan)
+        return PlanAddresses(self, self.plan)
 
     def captured_graph(self, key: str) -> CapturedGraph:
         """The captured graph of a step."""
@@ -231,7 +236,7 @@ class CudaExecutable:
         """Which of the counting words are those of a region."""
         return self._counts[region]
 
-    def append_places(self, key: str) -> int:
+    def append_ranges(self, key: str) -> int:
         """Memory for where each writer's rows begin."""
         return self._append_memory[key][1]
 
@@ -239,9 +244,9 @@ class CudaExecutable:
         """Where the time of a step inside a region is taken."""
         return self.ledger.counting_address + 8 * self.timers[key]
 
-    def run_host_item(self, key: str, number: int) -> None:
+    def run_host_item(self, key: str, item: int) -> None:
         """A call of the host that is part of a step."""
-        self.host.run_item(self.bound[key], number)
+        self.host.run_item(self.bound[key], item)
 
     def refuse(self, key: str) -> None:
         """In the place of a call inside a region that cannot run."""
@@ -310,10 +315,10 @@ class CudaExecutable:
         """
         if not steps:
             return RunReport((), {}, seconds={} if profile else None, started={} if profile else None)
-        known = self._by_identity.get(id(steps))
+        cached = self._by_identity.get(id(steps))
         check = bool(self._missing or self.plan.bindings)
-        if known is not None and known[0] is steps and not profile and not check:
-            return self._start(known[1])
+        if cached is not None and cached[0] is steps and not profile and not check:
+            return self._start(cached[1])
         missing = steps_that_cannot_run(self.plan, self.features, self.buffers.held, steps) if check else {}
         able = tuple(key for key in steps if key not in missing) if missing else tuple(steps)
         self.refused = calls_that_cannot_run(self.plan, self.features, able) if self._missing else {}
@@ -332,10 +337,10 @@ class CudaExecutable:
 
     def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:
         """Starts a graph after a run of which nothing has to be looked at."""
-        known = self._by_identity.get(id(steps))
-        if known is None or known[0] is not steps or self._missing:
+        cached = self._by_identity.get(id(steps))
+        if cached is None or cached[0] is not steps or self._missing:
             return None
-        program, buffers = known[1], self.buffers
+        program, buffers = cached[1], self.buffers
         graph, report = program.parts[0], program.report
         if not program.plain or program.externals or len(program.parts) > 1 or not isinstance(graph, LiveGraph):
             return None
@@ -375,8 +380,8 @@ class CudaExecutable:
     def _start_anew(self, program: Program) -> tuple[Program, list[Failure]]:
         """Makes a program again whose graph the driver would not change, and starts that."""
         self.drop_programs(set(program.steps))
-        made = self._program(program.steps, program.profile)
-        return made, made.start(device().stream)
+        rebuilt = self._program(program.steps, program.profile)
+        return rebuilt, rebuilt.start(device().stream)
 
     def _upload_externals(self, program: Program) -> None:
         for key in program.externals:

@@ -33,9 +33,9 @@ class HostWork:
         self.calls: dict[str, int] = {}
         self.run_nested = run_function
 
-    def run_item(self, bound: BoundStep, number: int) -> None:
+    def run_item(self, bound: BoundStep, item_index: int) -> None:
         """One op of a step."""
-        item = bound.code.plan.steps[bound.code.items[number].number]
+        item = bound.code.plan.steps[bound.code.items[item_index].number]
         assert isinstance(item, HostStep)
         for slot in item.operands:
             if isinstance(slot, Buffer):
@@ -56,9 +56,9 @@ class HostWork:
         _start(prologue, stream)
         control = self._value(region.control)
         if region.kind == "for":
-            for number in range(int(control)):
+            for iteration in range(int(control)):
                 if region.index is not None:
-                    write_array(self._executable.address(region.index), np.array(number, np.int64))
+                    write_array(self._executable.address(region.index), np.array(iteration, np.int64))
                 self._body(region, 0, bodies, stream)
         elif region.kind == "while":
             assert region.condition is not None
@@ -71,9 +71,9 @@ class HostWork:
             if 0 <= chosen < len(bodies):
                 self._body(region, chosen, bodies, stream)
 
-    def _body(self, region: RegionStep, number: int, bodies: Sequence[Program], stream: Any) -> None:
-        _start(bodies[number], stream)
-        for step in region.bodies[number]:
+    def _body(self, region: RegionStep, body: int, bodies: Sequence[Program], stream: Any) -> None:
+        _start(bodies[body], stream)
+        for step in region.bodies[body]:
             if not isinstance(step, RegionStep):
                 self.calls[step.key] = self.calls.get(step.key, 0) + 1
 

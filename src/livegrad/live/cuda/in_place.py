@@ -18,7 +18,7 @@ from livegrad.schedule.plan import KernelStep, View
 
 def find_in_place(regions: Iterable[RegionStep], codes: Mapping[str, StepCode]) -> dict[str, str]:
     """For each variable that needs no memory of its own, by its buffer, the result that it shares memory with."""
-    found: dict[str, str] = {}
+    in_place: dict[str, str] = {}
     for region in regions:
         if region.kind not in ("while", "for"):
             continue
@@ -28,13 +28,13 @@ def find_in_place(regions: Iterable[RegionStep], codes: Mapping[str, StepCode]) 
         leaving = [one.result for one in region.carried]
         for one in region.carried:
             if leaving.count(one.result) == 1 and _may_share(one, region.bodies[0], codes):
-                found[one.carry] = one.result
-    return found
+                in_place[one.carry] = one.result
+    return in_place
 
 
 def _may_share(carried: Carried, body: Sequence[Step], codes: Mapping[str, StepCode]) -> bool:
-    writers = [number for number, step in enumerate(body) if carried.result in step.results]
-    readers = [number for number, step in enumerate(body) if _reads(step, carried.carry)]
+    writers = [position for position, step in enumerate(body) if carried.result in step.results]
+    readers = [position for position, step in enumerate(body) if _reads(step, carried.carry)]
     if len(writers) != 1 or any(reader > writers[0] for reader in readers):
         return False
     writer = body[writers[0]]
@@ -50,13 +50,17 @@ def _reads(step: Step, buffer: str) -> bool:
 def _writes_after_reading(step: BlockStep, code: StepCode, carried: Carried) -> bool:
     """Whether no item of a step reads the variable once its result is there."""
     carries = {
-        number
-        for number, position in code.slots.items()
+        buffer
+        for buffer, position in code.slots.items()
         if isinstance(operand := step.operands[position], BufferOperand) and operand.key == carried.carry
     }
-    results = {number for number, position in code.results.items() if step.results[position] == carried.result}
-    writers = [n for n, (_, writes) in enumerate(code.touched) if any(own.base.number in results for own in writes)]
-    readers = [n for n, (reads, _) in enumerate(code.touched) if any(own.base.number in carries for own in reads)]
+    results = {buffer for buffer, position in code.results.items() if step.results[position] == carried.result}
+    writers = [
+        item for item, (_, writes) in enumerate(code.touched) if any(buffer.base.number in results for buffer in writes)
+    ]
+    readers = [
+        item for item, (reads, _) in enumerate(code.touched) if any(buffer.base.number in carries for buffer in reads)
+    ]
     if len(writers) != 1 or any(reader > writers[0] for reader in readers):
         return False
     if writers[0] not in readers:

@@ -48,9 +48,9 @@ class Ledger:
             oldest = self._in_flight.popleft()()
             if oldest is not None:
                 oldest.take()
-        made = Snapshot(self._memory.address, self.status_words, self.counting_words)
-        self._in_flight.append(weakref.ref(made))
-        return made
+        snapshot = Snapshot(self._memory.address, self.status_words, self.counting_words)
+        self._in_flight.append(weakref.ref(snapshot))
+        return snapshot
 
 
 class Snapshot:

@@ -41,7 +41,7 @@ def dense_number(value: Any, type: Type) -> np.ndarray[Any, Any]:
 
 
 @dataclass(eq=False)
-class Place:
+class NumberSlot:
     """A word of a launch that holds a number."""
 
     launch: Launch
@@ -49,47 +49,47 @@ class Place:
     put: Callable[[Any], None]
 
 
-def place_for(launch: Launch, index: int, type: Type) -> Place:
+def make_number_slot(launch: Launch, index: int, type: Type) -> NumberSlot:
     """The place of a number in the words of a launch."""
     element = scalar_of(type)
     assert isinstance(element, Scalar)
     offset, target = 8 * index, launch.bytes
     pack = _PACKERS.get(element.name)
     if pack is not None:
-        return Place(launch, offset, partial(pack, target, offset))
+        return NumberSlot(launch, offset, partial(pack, target, offset))
     size = element.dtype.itemsize
 
     def put(value: Any) -> None:
         target[offset : offset + size] = np.asarray(value, element.dtype).tobytes()
 
-    return Place(launch, offset, put)
+    return NumberSlot(launch, offset, put)
 
 
 @dataclass(eq=False)
 class Number:
     """A parameter or feature: by owner (a step), the words that hold it; and its cells in memory."""
 
-    places: dict[str, list[Place]] = field(default_factory=dict)
+    slots: dict[str, list[NumberSlot]] = field(default_factory=dict)
     cells: dict[Type, HeldBuffer] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
     puts: tuple[Callable[[Any], None], ...] | None = ()  # of all places; None: some came or went since they were listed
 
-    def add(self, owner: str, place: Place) -> None:
-        self.places.setdefault(owner, []).append(place)
+    def add(self, owner: str, slot: NumberSlot) -> None:
+        self.slots.setdefault(owner, []).append(slot)
         self.puts = None
 
     def copy(self) -> Number:
         """One with the same places, to which others can be added."""
-        return Number({owner: list(places) for owner, places in self.places.items()}, puts=None)
+        return Number({owner: list(slots) for owner, slots in self.slots.items()}, puts=None)
 
     def forget(self, owner: str) -> None:
-        if self.places.pop(owner, None) is not None:
+        if self.slots.pop(owner, None) is not None:
             self.puts = None
 
-    def _list_places(self) -> tuple[Callable[[Any], None], ...]:
-        every = [place for places in self.places.values() for place in places]
-        self.launches = tuple(dict.fromkeys(place.launch for place in every))
-        return tuple(place.put for place in every)
+    def _list_setters(self) -> tuple[Callable[[Any], None], ...]:
+        all_slots = [slot for slots in self.slots.values() for slot in slots]
+        self.launches = tuple(dict.fromkeys(slot.launch for slot in all_slots))
+        return tuple(slot.put for slot in all_slots)
 
     def cell(self, type: Type, value: Any) -> HeldBuffer:
         """Memory that holds it as a type."""
@@ -103,7 +103,7 @@ class Number:
     def set(self, value: Any) -> None:
         """Hot: every word and cell gets the new value, and the graphs learn of it."""
         if self.puts is None:
-            self.puts = self._list_places()
+            self.puts = self._list_setters()
         for put in self.puts:
             put(value)
         notify(self.launches)
@@ -115,41 +115,41 @@ class LiveNumbers:
     """The parameters and features of an executable, by key."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Number] = {}
+        self._numbers: dict[Any, Number] = {}
         self._borrowed: dict[Any, Number] = {}  # those of them that are the plan before's, as they are
 
     def of(self, operand: Operand) -> Number:
         """A number, with all places that hold it."""
         key = operand_key(operand)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Number()
-        return found
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = Number()
+        return number
 
-    def add(self, owner: str, places: Iterable[tuple[Operand, Place]]) -> None:
+    def add(self, owner: str, slots: Iterable[tuple[Operand, NumberSlot]]) -> None:
         """Notes where a step holds numbers."""
-        for operand, place in places:
+        for operand, slot in slots:
             key = operand_key(operand)
             if key in self._borrowed:
-                if owner in self._borrowed[key].places:
+                if owner in self._borrowed[key].slots:
                     continue  # taken over with its places
-                self._known[key] = self._borrowed.pop(key).copy()  # the plan before keeps its own
-            self.of(operand).add(owner, place)
+                self._numbers[key] = self._borrowed.pop(key).copy()  # the plan before keeps its own
+            self.of(operand).add(owner, slot)
 
-    def forget(self, owner: str, places: Iterable[tuple[Operand, Place]]) -> None:
+    def forget(self, owner: str, slots: Iterable[tuple[Operand, NumberSlot]]) -> None:
         """A step holds them no more."""
-        for operand, _ in places:
-            self._known[operand_key(operand)].forget(owner)
+        for operand, _ in slots:
+            self._numbers[operand_key(operand)].forget(owner)
 
     def borrow(self, previous: LiveNumbers, shared: Iterable[str]) -> None:
         """Numbers of the plan before that only steps hold whose launches are taken over."""
         taken = set(shared)
         self._borrowed = {
             key: number
-            for key, number in previous._known.items()
-            if not number.cells and number.places and number.places.keys() <= taken
+            for key, number in previous._numbers.items()
+            if not number.cells and number.slots and number.slots.keys() <= taken
         }
-        self._known.update(self._borrowed)
+        self._numbers.update(self._borrowed)
 
     def keep_borrowed(self) -> None:
         """The plan before is gone."""
@@ -157,7 +157,7 @@ class LiveNumbers:
 
     def set(self, key: Any, value: Any) -> None:
         """Hot: gives a number another value; one that no step holds has no place for it."""
-        number = self._known.get(key)
+        number = self._numbers.get(key)
         if number is not None:
             number.set(value)
 
@@ -169,9 +169,9 @@ class LiveNumbers:
 
     def setter(self, key: Any) -> Callable[[Any], None]:
         """What `set` does for one number, which is looked up once: a region's gets its cell when its graph is made."""
-        return self._known.setdefault(key, Number()).set
+        return self._numbers.setdefault(key, Number()).set
 
     def clear(self) -> None:
         """Forgets all of them."""
-        self._known.clear()
+        self._numbers.clear()
         self._borrowed = {}

@@ -63,8 +63,8 @@ def calls_that_cannot_run(
 
 
 def _missing_feature(step: LeafStep, features: Mapping[FeatureLevel, Any]) -> FeatureLevel | None:
-    own = (operand.feature for operand in step.all_operands() if isinstance(operand, FeatureOperand))
-    return next((feature for feature in own if features.get(feature) is None), None)
+    read_features = (operand.feature for operand in step.all_operands() if isinstance(operand, FeatureOperand))
+    return next((feature for feature in read_features if features.get(feature) is None), None)
 
 
 def _has_moved(held: HeldBuffer, array: Any) -> bool:
@@ -76,5 +76,5 @@ def run_without(start: Callable[[], RunReport], missing: Mapping[str, LivegradEr
     report = start()
     if report.later is not None:
         report = report.later()
-    own = [Failure(key, error) for key, error in missing.items() if getattr(error, "step", None) == key]
-    return replace(report, failures=(*report.failures, *own))
+    failures = [Failure(key, error) for key, error in missing.items() if getattr(error, "step", None) == key]
+    return replace(report, failures=(*report.failures, *failures))

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from livegrad.live.cuda.executable import CudaExecutable
 
 
-class Awaited(Mapping[str, Any]):
+class LazyMapping(Mapping[str, Any]):
     """A mapping that is made when it is first looked at."""
 
     def __init__(self, make: Callable[[], Mapping[str, Any]], is_ready: Callable[[], bool]) -> None:
         self._make: Callable[[], Mapping[str, Any]] | None = make
-        self._made: Mapping[str, Any] = {}
+        self._mapping: Mapping[str, Any] = {}
         self.ready = is_ready
 
     def _get(self) -> Mapping[str, Any]:
         make = self._make
         if make is not None:  # two threads that look at once make the same
-            self._made = make()
+            self._mapping = make()
             self._make = None
-        return self._made
+        return self._mapping
 
     def __getitem__(self, key: str) -> Any:
         return self._get()[key]
@@ -54,22 +54,22 @@ def report_of(
 ) -> RunReport:
     """The report of a run that was just started."""
     if snapshot is None:
-        return _final(executable, program, program.calls, failures, None, None)
-    made = _Run(executable, program, snapshot, failures)
+        return _make_report(executable, program, program.calls, failures, None, None)
+    run = _Run(executable, program, snapshot, failures)
     seconds = started = None
     if program.timing is not None:
-        seconds = Awaited(lambda: made.times()[0], made.ready)
-        started = Awaited(lambda: made.times()[1], made.ready)
-        program.last_times = made
-    calls: Mapping[str, int] = Awaited(made.calls, made.ready) if program.counted else program.calls
+        seconds = LazyMapping(lambda: run.times()[0], run.ready)
+        started = LazyMapping(lambda: run.times()[1], run.ready)
+        program.last_times = run
+    calls: Mapping[str, int] = LazyMapping(run.calls, run.ready) if program.counted else program.calls
     if program.watched:
         return RunReport(
-            program.steps, calls, tuple(failures), seconds, started, lambda: made.settled(calls, seconds, started)
+            program.steps, calls, tuple(failures), seconds, started, lambda: run.finish(calls, seconds, started)
         )
-    return _final(executable, program, calls, failures, seconds, started)
+    return _make_report(executable, program, calls, failures, seconds, started)
 
 
-def _final(
+def _make_report(
     executable: CudaExecutable,
     program: Program,
     calls: Mapping[str, int],
@@ -78,12 +78,12 @@ def _final(
     started: Any,
 ) -> RunReport:
     """A report without the steps that failed and those that depend on them."""
-    lost = _lost(executable, program.steps, {failure.step for failure in failures}) if failures else set()
+    lost = _find_lost(executable, program.steps, {failure.step for failure in failures}) if failures else set()
     ran = tuple(key for key in program.steps if key not in lost) if lost else program.steps
     return RunReport(ran, calls, tuple(failures), seconds, started)
 
 
-def _lost(executable: CudaExecutable, steps: Iterable[str], failed: set[str]) -> set[str]:
+def _find_lost(executable: CudaExecutable, steps: Iterable[str], failed: set[str]) -> set[str]:
     lost, plan = set(failed), executable.plan
     for key in steps:
         sources = (plan.producer.get(str(operand_key(operand))) for operand in plan.steps[key].all_operands())
@@ -109,10 +109,10 @@ class _Run:
 
     # --- checks ---
 
-    def settled(self, calls: Mapping[str, int], seconds: Any, started: Any) -> RunReport:
+    def finish(self, calls: Mapping[str, int], seconds: Any, started: Any) -> RunReport:
         """The report after the run has ended; a run whose loops found no room to remember is done again."""
         failures = {failure.step: failure for failure in self.failures}
-        while full := self._full():
+        while full := self._steps_with_full_tapes():
             try:
                 self.executable.grow_tapes(full)
             except LivegradError as error:
@@ -123,51 +123,51 @@ class _Run:
             for failure in self.program.start(device().stream):
                 failures[failure.step] = failure
             self.snapshot = self.executable.ledger.snapshot()
-        for bound in self._watched():
+        for bound in self._watched_steps():
             error = self._failed_check(bound)
             owner = self.program.owners[bound.key]
             if error is not None and owner not in failures:
                 failures[owner] = Failure(owner, error)
-        return _final(self.executable, self.program, calls, tuple(failures.values()), seconds, started)
+        return _make_report(self.executable, self.program, calls, tuple(failures.values()), seconds, started)
 
-    def _watched(self) -> Iterator[BoundStep]:
+    def _watched_steps(self) -> Iterator[BoundStep]:
         bound = self.executable.bound
         return (bound[key] for key in self.program.owners if key in bound and bound[key].watched)
 
-    def _words(self, bound: BoundStep) -> Any:
+    def _status_words(self, bound: BoundStep) -> Any:
         first = (bound.status - self.executable.ledger.status_address) // 8
         return self.snapshot.status[first : first + bound.status_words]
 
-    def _full(self) -> list[str]:
-        return [bound.key for bound in self._watched() if int(self._words(bound)[-1]) != CLEAN]
+    def _steps_with_full_tapes(self) -> list[str]:
+        return [bound.key for bound in self._watched_steps() if int(self._status_words(bound)[-1]) != CLEAN]
 
     def _failed_check(self, bound: BoundStep) -> LivegradError | None:
-        for item, word in zip(bound.code.items, self._words(bound), strict=False):
-            if isinstance(item, SerialisedLaunch) and item.sites and int(word) != CLEAN:
-                site = item.sites[int(word) & 0xFFFF]
-                return KernelCheckError(f"{site.message}, at element {int(word) >> 16}", where=site.origin)
+        for item, status in zip(bound.code.items, self._status_words(bound), strict=False):
+            if isinstance(item, SerialisedLaunch) and item.sites and int(status) != CLEAN:
+                site = item.sites[int(status) & 0xFFFF]
+                return KernelCheckError(f"{site.message}, at element {int(status) >> 16}", where=site.origin)
         return None
 
     # --- counts and times ---
 
     def calls(self) -> Mapping[str, int]:
         """How often each block's function was called."""
-        found = {**self.program.calls, **self._host_calls}
+        counts = {**self.program.calls, **self._host_calls}
         for key in self.program.steps:
-            self._count(self.executable.plan.steps[key], found)
-        return found
+            self._count(self.executable.plan.steps[key], counts)
+        return counts
 
-    def _count(self, step: Step, found: dict[str, int]) -> None:
+    def _count(self, step: Step, counts: dict[str, int]) -> None:
         if not isinstance(step, RegionStep):
             return
         first = self.executable.counts_index(step.key)
-        for number, body in enumerate(step.bodies):
-            count = int(self.snapshot.counts[first + number])
+        for index, body in enumerate(step.bodies):
+            count = int(self.snapshot.counts[first + index])
             for inner in body:
                 if isinstance(inner, RegionStep):
-                    self._count(inner, found)
+                    self._count(inner, counts)
                 elif count:
-                    found[inner.key] = count
+                    counts[inner.key] = count
 
     def times(self) -> tuple[dict[str, float], dict[str, float]]:
         """Seconds of each step, and when it began; of steps inside regions the sum."""

@@ -52,11 +52,11 @@ def _buffers(kernel: CudaKernel) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]
     return arguments, tuple(_buffer(first + n, type, "result") for n, type in enumerate(kernel.result_types))
 
 
-def _buffer(number: int, type: Type, name: str) -> Buffer:
+def _buffer(index: int, type: Type, name: str) -> Buffer:
     if isinstance(type, Tensor):
-        return Buffer(number, name, type.element, type.shape, "external")  # type: ignore[arg-type]
+        return Buffer(index, name, type.element, type.shape, "external")  # type: ignore[arg-type]
     assert isinstance(type, Scalar)
-    return Buffer(number, name, type, (), "external")
+    return Buffer(index, name, type, (), "external")
 
 
 def _slot(argument: KernelArgument, arguments: Any, results: Any) -> int | ArgumentSlot:
@@ -97,13 +97,13 @@ def machine_code(kernel: CudaKernel, architecture: str) -> bytes:
 
 def _at_users_line(error: CompileError, kernel: CudaKernel) -> CompileError:
     """What NVRTC says, with its first error at the line where the user wrote it."""
-    found = _ERROR.search(str(error))
-    if found is None:
+    match = _ERROR.search(str(error))
+    if match is None:
         return error
-    where = TextOrigin(kernel.file or f"{kernel.name}.cu", kernel.first_line + int(found[1]) - 1)
+    where = TextOrigin(kernel.file or f"{kernel.name}.cu", kernel.first_line + int(match[1]) - 1)
     others = len(_ERROR.findall(str(error))) - 1
     more = f" (and {others} more)" if others else ""
-    return CompileError(f"NVRTC rejects `{kernel.name}`: {found[2].strip()}{more}", where=where)
+    return CompileError(f"NVRTC rejects `{kernel.name}`: {match[2].strip()}{more}", where=where)
 
 
 def _require_layout(kernel: CudaKernel, function: Any) -> None:

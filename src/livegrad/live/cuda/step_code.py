@@ -77,14 +77,14 @@ class CodeCache:
     def __init__(self, make: Callable[[BlockStep, Sequence[bool]], StepCode]) -> None:
         self._make = make
         # The function is in the value so that its id stays its own.
-        self._known: LruCache[tuple[Any, ...], tuple[Any, StepCode]] = LruCache(_MOST_KEPT)
+        self._codes: LruCache[tuple[Any, ...], tuple[Any, StepCode]] = LruCache(_MOST_KEPT)
 
     def get(self, step: BlockStep) -> StepCode:
         """The code of a step, made when it is first asked for."""
         in_memory = tuple([operand.__class__ is BufferOperand for operand in step.operands])
         key = (id(step.function), step.sizes, in_memory)
-        found = self._known.use(key) or self._known.keep(key, (step.function, self._make(step, in_memory)))
-        return found[1]
+        entry = self._codes.use(key) or self._codes.keep(key, (step.function, self._make(step, in_memory)))
+        return entry[1]
 
 
 def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
@@ -119,7 +119,7 @@ def _in_order(serialised: SerialisedDevicePlan) -> tuple[tuple[Item, ...], tuple
             before.append(())
         else:
             items += segment.launches
-            before += [tuple(first + number for number in numbers) for numbers in segment.dependencies]
+            before += [tuple(first + index for index in indices) for indices in segment.dependencies]
     return tuple(items), tuple(before)
 
 

@@ -24,7 +24,7 @@ def regions_of(steps: Iterable[Step]) -> Iterator[RegionStep]:
             yield from regions_of(step.inner_steps())
 
 
-def own_buffers(step: Step) -> Iterator[str]:
+def buffers_in_other_nodes(step: Step) -> Iterator[str]:
     """The buffers whose addresses are in nodes other than launches of bound steps: of regions, appends and copies."""
     if isinstance(step, CapturedStep):
         yield from (operand.key for operand in step.operands if isinstance(operand, BufferOperand))
@@ -40,7 +40,7 @@ def own_buffers(step: Step) -> Iterator[str]:
             if isinstance(operand, BufferOperand):
                 yield operand.key
         for inner in step.inner_steps():
-            yield from own_buffers(inner)
+            yield from buffers_in_other_nodes(inner)
 
 
 def accessed_buffers(step: Step) -> Iterator[str]:

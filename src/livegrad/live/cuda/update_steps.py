@@ -18,7 +18,7 @@ from livegrad.live.cuda.captured_graphs import CapturedGraph
 from livegrad.live.cuda.in_place import find_in_place
 from livegrad.live.cuda.program import externals_of
 from livegrad.live.cuda.step_code import StepCode
-from livegrad.live.cuda.touched_buffers import leaves_of, own_buffers, regions_of
+from livegrad.live.cuda.touched_buffers import buffers_in_other_nodes, leaves_of, regions_of
 from livegrad.runtime.cuda.driver import DeviceError
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ def _in_place_after(executable: CudaExecutable, named: Sequence[Step], codes: Ma
     regions = list(regions_of(named))
     if not regions:
         return executable.in_place
-    known = {leaf.key: executable.bound[leaf.key].code for leaf in leaves_of(named) if leaf.key in executable.bound}
+    current_codes = {
+        leaf.key: executable.bound[leaf.key].code for leaf in leaves_of(named) if leaf.key in executable.bound
+    }
     carries = {one.carry for region in regions for one in region.carried}
     kept = {carry: result for carry, result in executable.in_place.items() if carry not in carries}
-    return kept | find_in_place(regions, {**known, **codes})
+    return kept | find_in_place(regions, {**current_codes, **codes})
 
 
 def _moved_buffers(
@@ -75,13 +77,13 @@ def _moved_buffers(
     before = executable.plan
     moved = {key for key in touched if _has_moved(key, before, plan)}
     moved |= {key for key in touched if (key in in_place) != (key in executable.in_place)}
-    made = make_buffers((plan.buffers[key] for key in moved if key not in in_place), plan)
+    fresh = make_buffers((plan.buffers[key] for key in moved if key not in in_place), plan)
     held = executable.buffers.held
     for carry in touched & in_place.keys():
-        target = made.get(in_place[carry]) or held[in_place[carry]]
+        target = fresh.get(in_place[carry]) or held[in_place[carry]]
         if held.get(carry) is not target:
-            made[carry] = target
-    return made
+            fresh[carry] = target
+    return fresh
 
 
 def swap_step(executable: CudaExecutable, step: BlockStep, code: StepCode) -> None:
@@ -98,8 +100,8 @@ def swap_step(executable: CudaExecutable, step: BlockStep, code: StepCode) -> No
 
 
 def _has_moved(key: str, before: LivePlan, plan: LivePlan) -> bool:
-    spec, known = plan.buffers[key], before.buffers.get(key)
-    return (spec is not known and spec != known) or plan.bindings.get(key) is not before.bindings.get(key)
+    spec, previous = plan.buffers[key], before.buffers.get(key)
+    return (spec is not previous and spec != previous) or plan.bindings.get(key) is not before.bindings.get(key)
 
 
 def _write(executable: CudaExecutable, touched: Iterable[str], before: LivePlan, fresh: Fresh) -> None:
@@ -123,7 +125,7 @@ def _set_numbers(executable: CudaExecutable, named: Iterable[Step], before: Live
 def _hand_over(executable: CudaExecutable, named: Sequence[Step], old: Mapping[str, BoundStep], fresh: Fresh) -> None:
     """New launches get the nodes of old ones, in every graph that has them."""
     moved = fresh.buffers.keys()
-    rebuilt = {step.key for step in named if not moved.isdisjoint(own_buffers(step))}
+    rebuilt = {step.key for step in named if not moved.isdisjoint(buffers_in_other_nodes(step))}
     rebuilt |= {key for key, bound in old.items() if not executable.bound[key].fits_in_place_of(bound)}
     executable.drop_programs(rebuilt)
     for key, bound in old.items():

@@ -18,7 +18,7 @@ from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, Type, scalar_of_dtype
 from livegrad.live.graph.captured_call import CapturedCall
 from livegrad.live.graph.gradient_source import GradientSource
-from livegrad.live.graph.sources import Given, Numbers, Setting, array_of, with_default_type
+from livegrad.live.graph.sources import InputType, Numbers, Setting, array_of, with_default_type
 from livegrad.live.graph.user_kernel import CudaKernel
 from livegrad.ops.context import FeatureLevel
 from livegrad.runtime.arguments import array_argument
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a body says of one input: its name, its type (None: any), and the value it has when nothing feeds it."""
+    """An input of a body: its name, its type (None: any), and its default."""
 
     name: str
     type: Type | None = None
@@ -38,10 +38,10 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Specialized:
-    """A body for known input types.
+    """A body specialised for input types.
 
     The function takes the inputs, then `features`, then `constants`. `sizes` are the values of its symbolic sizes. A
-    call of a library is no function of the value IR, and takes the inputs only.
+    library call is not a function of the value IR and takes the inputs only.
     """
 
     function: Function | CapturedCall | CudaKernel
@@ -51,7 +51,7 @@ class Specialized:
 
 
 class Body(Protocol):
-    """What a block computes. Equal inputs must give an equal (best: the same) result; errors are `LivegradError`."""
+    """What a block computes. Equal input types must give equal (best: identical) results."""
 
     @property
     def name(self) -> str: ...
@@ -59,17 +59,17 @@ class Body(Protocol):
     def inputs(self) -> tuple[InputSpec, ...]: ...
     @property
     def outputs(self) -> tuple[str, ...]: ...
-    def specialize(self, given: tuple[Given, ...]) -> Specialized: ...
+    def specialize(self, input_types: tuple[InputType, ...]) -> Specialized: ...
 
 
 @dataclass(eq=False)
 class Pin(GradientSource):
-    """One input or output of a block; `block["name"]` finds it."""
+    """One input or output of a block: `block["name"]`."""
 
     block: Block
     name: str
     direction: Literal["input", "output"]
-    default: tuple[Any, Setting] | None = field(default=None, repr=False)  # what it is when nothing feeds it
+    default: tuple[Any, Setting] | None = field(default=None, repr=False)  # the default and its setting, cached
 
     def __repr__(self) -> str:
         return f"{self.block.name}.{self.name}"
@@ -77,34 +77,34 @@ class Pin(GradientSource):
 
 @dataclass(eq=False)
 class Tally:
-    """How often a set of steps has run; all blocks in the set share it."""
+    """The run count of a set of steps, shared by all blocks in the set."""
 
     times: int = 0
-    is_over: bool = False  # nobody counts it up any more
+    is_over: bool = False  # no longer counted up
 
 
 @dataclass
 class Debug:
-    """What the engine last had to say of a block: its state, and what went wrong."""
+    """What the engine reports about a block: its state, and errors."""
 
     state: Literal["new", "running", "failed", "removed"] = "new"
     errors: list[LivegradError] = field(default_factory=list)
-    refused: bool = False  # whether the errors are of the description; else they came up while it ran
+    refused: bool = False  # whether the errors are those of the description; otherwise the block failed while it ran
     warnings: list[str] = field(default_factory=list)
-    seconds: float = 0.0  # of its last run, when profiling is on
-    counted: int = 0  # runs beside those of the tallies
+    seconds: float = 0.0  # of the last run, while profiling is on
+    counted: int = 0  # runs besides those of the tallies
     tallies: list[Tally] = field(default_factory=list, repr=False)
 
     @property
     def runs(self) -> int:
-        """How often its step ran."""
+        """How often the step ran."""
         return self.counted + sum(tally.times for tally in self.tallies)
 
     def join(self, tally: Tally) -> None:
-        """Shares a tally from now on. The runs of those that are over become its own, now that somebody looks."""
-        for known in [one for one in self.tallies if one.is_over]:
-            self.tallies.remove(known)
-            self.counted += known.times
+        """Shares a tally from now on. Adds the runs of tallies that are over to the block's own count."""
+        for finished in [tally for tally in self.tallies if tally.is_over]:
+            self.tallies.remove(finished)
+            self.counted += finished.times
         self.tallies.append(tally)
 
 
@@ -116,7 +116,7 @@ class Watch(Protocol):
     @property
     def error(
         self,
-    ) -> LivegradError | None: ...  # a problem of every frame until it is mended; the last code keeps running
+    ) -> LivegradError | None: ...  # a problem of every frame until it is fixed; the last code keeps running
     def poll(self) -> None: ...
 
 
@@ -134,8 +134,8 @@ class Block(GradientSource):
 
     limits: Mapping[str, int] = MappingProxyType({})
     appends: bool = False
-    home: Graph | None = None  # the graph that it is in
-    is_read: bool = False  # somebody has read one of its results
+    home: Graph | None = None  # the graph that contains it
+    is_read: bool = False  # whether a user has read one of its results
     watch: Watch | None = None  # follows files while the block is in an engine
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
@@ -147,7 +147,7 @@ class Block(GradientSource):
         self.shapes = _shape_rules(self, shapes)
 
     def _make_pins(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """Gives it these pins; those that people hold stay what they are."""
+        """Sets the pins of the block. Existing pins keep their identity, because users hold them."""
         names = [*inputs, *outputs]
         for name in (self.name, *names):
             if not isinstance(name, str) or not name:
@@ -163,21 +163,21 @@ class Block(GradientSource):
         self.outputs = {name: known_outputs.get(name) or Pin(self, name, "output") for name in outputs}
 
     def __getitem__(self, name: str) -> Pin:
-        found = self.inputs.get(name) or self.outputs.get(name)
-        if found is None:
+        pin = self.inputs.get(name) or self.outputs.get(name)
+        if pin is None:
             raise UsageError(
                 f"block `{self.name}` has no pin `{name}`",
                 where=caller_origin(),
                 expected="one of " + ", ".join([*self.inputs, *self.outputs]),
             )
-        return found
+        return pin
 
     def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
         """The inner graphs, with the path component for the names of their blocks."""
         return iter(())
 
     def pins_behind(self, name: str) -> Sequence[Pin]:
-        """The inner inputs that get what an input is given."""
+        """The inner inputs that an input feeds."""
         return ()
 
     def default_of(self, name: str) -> Any:
@@ -192,7 +192,7 @@ AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 def require_block(block: Any) -> None:
-    """Raises where a block is needed and something else is given, such as its name."""
+    """Raises if something else than a block was passed, such as its name."""
     if not isinstance(block, Block):
         found = shown(block) if isinstance(block, str) else type(block).__name__
         help = "pass the block that `add` gave"
@@ -200,7 +200,7 @@ def require_block(block: Any) -> None:
 
 
 def require_body(body: Any) -> None:
-    """Raises where a body is needed and something else is given, such as the function that it would be made from."""
+    """Raises if something else than a body was passed, such as a function."""
     if not all(hasattr(body, part) for part in ("inputs", "outputs", "specialize")):
         help = (
             "lg.block(function) makes a block of a function; lg.live.edit(engine, block, function) gives it another one"
@@ -209,7 +209,7 @@ def require_body(body: Any) -> None:
 
 
 def _shape_rules(block: Block, shapes: Any) -> dict[str, str]:
-    """Rules that outputs must obey, by output."""
+    """Checks and copies the shape rules of a block, by output."""
     if shapes is None:
         return {}
     if not isinstance(shapes, Mapping):
@@ -248,10 +248,10 @@ class State(Block):
 
     def value_of(self, value: Any) -> Numbers:
         """Returns a copy of a value with the type and shape of the state; arrays must already have its type."""
-        own = self.initial
-        type = Tensor(scalar_of_dtype(own.dtype), own.shape)
+        initial = self.initial
+        type = Tensor(scalar_of_dtype(initial.dtype), initial.shape)
         array = array_argument(value, type, f"the value of state `{self.name}`")
-        if array.shape != own.shape:
+        if array.shape != initial.shape:
             raise UsageError(
                 f"the value of state `{self.name}` does not fit",
                 where=caller_origin(),
@@ -263,18 +263,18 @@ class State(Block):
 
 
 def pin_names(names: Any, what: str) -> tuple[str, ...]:
-    """Names of pins as a user gives them: a sequence, or one text for one pin.
+    """Checks names of pins, which a user passes as a sequence, or as one string for one pin.
 
     >>> pin_names("total", "outputs"), pin_names(["a", "b"], "outputs")
     (('total',), ('a', 'b'))
     """
-    found = (names,) if isinstance(names, str) else names
-    if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
+    sequence = (names,) if isinstance(names, str) else names
+    if not isinstance(sequence, Sequence) or not all(isinstance(name, str) for name in sequence):
         expected = "a str, or a sequence of them"
         raise UsageError(
             f"names of {what} must be strings", where=caller_origin(), expected=expected, found=shown(names)
         )
-    return tuple(found)
+    return tuple(sequence)
 
 
 def only_output(source: Pin | Block) -> Pin:

@@ -21,7 +21,7 @@ from livegrad.live.graph.sources import Binding, ExternalBuffer, Setting, descri
 
 @dataclass(frozen=True)
 class Edge:
-    """An input that is fed by an output."""
+    """A connection: the output that feeds an input."""
 
     source: Pin
 
@@ -36,9 +36,10 @@ Result = TypeVar("Result")
 def _edit(
     method: Callable[Concatenate[Graph, Arguments], Result],
 ) -> Callable[Concatenate[Graph, Arguments], Result]:
-    """An edit of a graph: one at a time, and none while a frame reads the description.
+    """Makes a method an edit of the graph: only one at a time, and none while a frame reads the description.
 
-    It writes to the journal first: an interrupt may leave an entry of what has not changed, never a change without one.
+    An edit writes to the journal first, so an interrupt may leave an entry without a change, but never a change
+    without an entry.
     """
 
     @wraps(method)
@@ -49,7 +50,7 @@ def _edit(
             with graph.journal.observed(name, graph, *arguments, *named.values()):
                 return method(graph, *arguments, **named)
 
-    name = {"_add": "add", "_give": "set"}.get(method.__name__, method.__name__)
+    name = {"_add": "add", "_set_value": "set"}.get(method.__name__, method.__name__)
     return edit
 
 
@@ -59,11 +60,11 @@ class Graph:
     def __init__(self, journal: Journal | None = None) -> None:
         self.blocks: dict[str, Block] = {}
         self.sources: dict[Pin, Source] = {}
-        self._readers: dict[Block, set[Pin]] = {}  # pins that a block feeds; some that it fed may be among them
-        self.is_engine = False  # whether an engine runs it as it is
-        self.uses: list[tuple[Block, str]] = []  # blocks in graphs that this one is inside of, and as which body
+        self._readers: dict[Block, set[Pin]] = {}  # pins that a block feeds; may include pins that it no longer feeds
+        self.is_engine = False  # whether it is the top graph of an engine
+        self.uses: list[tuple[Block, str]] = []  # the blocks that contain this graph, and as which body
         self._journal = journal or Journal()
-        self._postbox = Postbox(self.sources, self._give_posted, self)
+        self._postbox = Postbox(self.sources, self._set_posted, self)
 
     @property
     def journal(self) -> Journal:
@@ -75,19 +76,19 @@ class Graph:
         while waiting:
             graph = waiting.pop()
             if graph in seen or (graph._journal.is_engines and not journal.is_engines):
-                continue  # an engine runs it too, whose frames look at nothing but their own journal
+                continue  # another engine runs it, whose frames read only their own journal
             seen.add(graph)
-            with graph.editing():  # who edits it now has ended; who waits to will see that it has another journal
+            with graph.editing():  # running edits have ended, and waiting ones will find the other journal
                 graph._journal = journal
                 waiting += [inner for block in graph.blocks.values() for _, inner in block.inner_graphs()]
 
     @contextmanager
     def editing(self) -> Iterator[None]:
-        """Keeps other threads from editing this graph, those around and inside it, and frames from reading them."""
+        """Keeps other threads from editing this graph, graphs around and inside it, and frames from reading them."""
         while True:
             journal = self._journal
             with journal.lock:
-                if journal is not self._journal:  # it was put into another graph meanwhile
+                if journal is not self._journal:  # the graph was added to another one meanwhile
                     continue
                 if journal.mailbox:
                     journal.deliver()
@@ -96,13 +97,13 @@ class Graph:
 
     @contextmanager
     def adding(self, block: Any) -> Iterator[None]:
-        """Keeps other threads from editing this graph and what is inside of a block that is to come into it.
+        """Keeps other threads from editing this graph, and the inside of a block that is about to be added.
 
-        Two threads that put composites into each other do not wait for each other.
+        Two threads that add composites to each other do not deadlock.
         """
         journals = {self._journal, *journals_inside(block, ())}
         while True:
-            if sum(journal.is_engines for journal in journals) > 1:  # threads may hold both, each wanting the other
+            if sum(journal.is_engines for journal in journals) > 1:  # waiting for both could deadlock
                 raise UsageError(f"another engine runs what is in `{block.name}`", where=caller_origin())
             with hold_locks(journals):
                 needed = {self._journal, *journals_inside(block, journals)}
@@ -110,7 +111,7 @@ class Graph:
                     with self.editing():
                         yield
                     return
-            journals = needed  # further inside there are others, or a graph was put into another one meanwhile
+            journals = needed  # deeper graphs have other journals, or a graph was moved meanwhile
 
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block; names are unique in a graph."""
@@ -123,25 +124,25 @@ class Graph:
             raise UsageError(
                 "not a block", where=caller_origin(), found=type(block).__name__, help="make one: lg.block(function)"
             )
-        known = self.blocks.get(block.name)
-        if known is not None:
+        namesake = self.blocks.get(block.name)
+        if namesake is not None:
             raise UsageError(f"block `{block.name}` already exists", where=caller_origin(), help="give it another name")
-        # One that an interrupt kept from being put there is in none.
+        # After an interrupted `add`, a block has a home that does not contain it.
         if block.home is not None and block.home.blocks.get(block.name) is block:
             raise UsageError(
                 f"block `{block.name}` is in a graph already", where=caller_origin(), help="remove it there"
             )
         require_room_for(self, block)
         self.journal.write("structure", StructureChange(self, (block,)), "added")
-        if self.journal.is_engines:  # before it is there: an interrupt leaves no block whose file nobody watches
-            watches = (own.watch for own in with_inner_blocks(block) if own.watch is not None)
+        if self.journal.is_engines:  # before the block is added: an interrupt leaves no block without its watch
+            watches = (inner_block.watch for inner_block in with_inner_blocks(block) if inner_block.watch is not None)
             self.journal.watches += [watch for watch in watches if watch not in self.journal.watches]
         block.home = self
         for label, inner in block.inner_graphs():
             inner.journal = self.journal
             if (block, label) not in inner.uses:
                 inner.uses.append((block, label))
-        self.blocks[block.name] = block  # last: from here on it is there
+        self.blocks[block.name] = block  # last: this adds the block
         return block
 
     @_edit
@@ -149,33 +150,32 @@ class Graph:
         """Removes a block and its connections."""
         self._require(block)
         self.journal.write("structure", StructureChange(self, tuple(with_inner_blocks(block))), "removed")
-        for pin in (*self._fed_by(block), *block.inputs.values()):
+        for pin in (*self._pins_fed_by(block), *block.inputs.values()):
             self._feed(pin, None)
         self._readers.pop(block, None)
-        del self.blocks[block.name]  # until here, who removes it again after an interrupt does the rest
+        del self.blocks[block.name]  # after an interrupt before this, removing it again does the rest
         block.home = None
         block.debug.state = "removed"
         for _, inner in block.inner_graphs():
             inner.uses = [use for use in inner.uses if use[0] is not block]
-        self._let_go(block)
+        self._release_journals(block)
 
-    def _let_go(self, block: Block) -> None:
-        """Gives graphs that only a removed block has brought in a journal, and so a lock, of their own.
+    def _release_journals(self, block: Block) -> None:
+        """Gives graphs that are no longer in this engine a journal, and thereby a lock, of their own.
 
-        A thread that puts them into another engine must not wait for one that edits this engine: that one may wait for
-        the first.
+        Otherwise a thread that adds them to another engine would wait for edits of this engine, which could deadlock.
         """
-        own = Journal()
-        inside = {graph for one in with_inner_blocks(block) for _, graph in one.inner_graphs()}
+        journal = Journal()
+        inside = {graph for inner_block in with_inner_blocks(block) for _, graph in inner_block.inner_graphs()}
         for graph in inside:
             around = graphs_above([graph]) - inside
             if all(other._journal is not self._journal for other in around):
-                graph._journal = own
+                graph._journal = journal
 
     def _feed(self, target: Pin, source: Source | None) -> None:
-        """Notes what feeds an input from now on."""
+        """Sets or removes the source of an input."""
         before = self.sources.get(target)
-        if isinstance(source, Edge):  # first: after an interrupt, some may be noted that are not fed
+        if isinstance(source, Edge):  # first: an interrupt may leave a reader too many, never one too few
             self._readers.setdefault(source.source.block, set()).add(target)
         if source is None:
             self.sources.pop(target, None)
@@ -184,14 +184,14 @@ class Graph:
         if isinstance(before, Edge) and not (isinstance(source, Edge) and source.source.block is before.source.block):
             self._readers.get(before.source.block, set()).discard(target)
 
-    def _fed_by(self, block: Block) -> list[Pin]:
-        """The inputs that an output of a block feeds."""
-        known = ((pin, self.sources.get(pin)) for pin in self._readers.get(block, ()))
-        return [pin for pin, source in known if isinstance(source, Edge) and source.source.block is block]
+    def _pins_fed_by(self, block: Block) -> list[Pin]:
+        """The inputs that the outputs of a block feed."""
+        sources = ((pin, self.sources.get(pin)) for pin in self._readers.get(block, ()))
+        return [pin for pin, source in sources if isinstance(source, Edge) and source.source.block is block]
 
     @_edit
     def connect(self, source: Pin | Block, target: Pin) -> None:
-        """Feeds an input with an output; a block stands for its only output."""
+        """Connects an output to an input. A block stands for its only output."""
         output = only_output(source)
         self._require(output.block)
         self._require_input(target)
@@ -212,62 +212,66 @@ class Graph:
         self._feed(target, None)
 
     def set(self, target: Pin, value: Any) -> None:
-        """Gives an input a value: a number is a live parameter, an array is copied.
+        """Sets the value of an input: a number is a live parameter, an array is copied.
 
-        A float in the place of a float is posted: whatever feeds the pin has been looked at before, and nobody waits.
+        A float that replaces a float is posted to the mailbox: the pin was checked before, and no lock is needed.
         """
         before = self.sources.get(target) if target.__class__ is Pin else None
         if value.__class__ is float and before.__class__ is Setting and before.value.__class__ is float:  # type: ignore[union-attr]
             journal = None
-            while journal is not self._journal:  # the graph may be put into another one meanwhile
+            while journal is not self._journal:  # the graph may be added to another one meanwhile
                 journal = self._journal
-                with journal.posting:  # replaces a number that was not delivered yet; the thread with the lock goes on
+                with journal.posting:  # replaces a number that was not delivered yet
                     journal.mailbox[target] = self._postbox, value
             return
-        self._give(target, value)
+        self._set_value(target, value)
 
-    def _give_posted(self, target: Pin, value: float) -> None:
-        """A number for a pin that something else feeds since: the edits came one after the other."""
+    def _set_posted(self, target: Pin, value: float) -> None:
+        """Sets a posted number whose pin has got another source in the meantime."""
         block = target.block
         if self.blocks.get(block.name) is block and block.inputs.get(target.name) is target:
-            self._give(target, value)  # else the pin went while the number was on its way
+            self._set_value(target, value)  # otherwise the pin was removed in the meantime
 
     @_edit
-    def _give(self, target: Pin, value: Any) -> None:
+    def _set_value(self, target: Pin, value: Any) -> None:
         self._require_input(target)
         before = self.sources.get(target)
-        old = like = before if isinstance(before, Setting) else None
-        if old is None:
+        setting_before = default_like = before if isinstance(before, Setting) else None
+        if setting_before is None:
             default = target.block.default_of(target.name)
-            like = None if default is None else setting_of(default)
-        fresh = setting_of(value, _number_held(target) if value.__class__ is int else None)
-        known = old if before is not None else like
-        fresh.line = known.line if known is not None and known.given == fresh.given else object()
-        if old is None or (old.is_number != fresh.is_number):
-            implied = before is None and like is not None and like.is_number and fresh.is_number
-            detail = f"{describe_setting(like)} → {describe_setting(fresh)}" if implied and like is not None else "set"
+            default_like = None if default is None else setting_of(default)
+        fresh = setting_of(value, _held_number(target) if value.__class__ is int else None)
+        previous = setting_before if before is not None else default_like
+        fresh.line = previous.line if previous is not None and previous.input_type == fresh.input_type else object()
+        if setting_before is None or (setting_before.is_number != fresh.is_number):
+            implied = before is None and default_like is not None and default_like.is_number and fresh.is_number
+            detail = (
+                f"{describe_setting(default_like)} → {describe_setting(fresh)}"
+                if implied and default_like is not None
+                else "set"
+            )
             self.journal.write("rebind" if implied else "structure", target, detail)
             self._feed(target, fresh)
-        elif old.given != fresh.given:
+        elif setting_before.input_type != fresh.input_type:
             self.journal.write("rebind", target, f"now {describe_setting(fresh)}")
             self.sources[target] = fresh
-        elif not same_value(old.value, fresh.value):
-            self.journal.write("value", target, f"{describe_setting(old)} → {describe_setting(fresh)}")
+        elif not same_value(setting_before.value, fresh.value):
+            self.journal.write("value", target, f"{describe_setting(setting_before)} → {describe_setting(fresh)}")
             self.sources[target] = fresh
 
     @_edit
     def bind(self, target: Pin, external: Any) -> ExternalBuffer:
-        """Lets an input read memory that belongs to someone else."""
+        """Binds an input to external memory."""
         self._require_input(target)
-        own = external if isinstance(external, ExternalBuffer) else ExternalBuffer(external)
+        buffer = external if isinstance(external, ExternalBuffer) else ExternalBuffer(external)
         kind = "rebind" if isinstance(self.sources.get(target), Binding) else "structure"
-        self.journal.write(kind, target, f"bound to {own.array.dtype} {own.array.shape}")
-        self._feed(target, Binding(own))
-        return own
+        self.journal.write(kind, target, f"bound to {buffer.array.dtype} {buffer.array.shape}")
+        self._feed(target, Binding(buffer))
+        return buffer
 
     @_edit
     def edit(self, block: Block, body: Body) -> None:
-        """Gives a block another body. With the same pins this is a change of code, else of structure."""
+        """Replaces the body of a block. This is a change of code if the pins stay the same, otherwise of structure."""
         self._require(block)
         require_body(body)
         names = tuple(spec.name for spec in body.inputs), tuple(body.outputs)
@@ -281,24 +285,26 @@ class Graph:
         block.body = body
         block.shapes = {name: rule for name, rule in block.shapes.items() if name in block.outputs}
         outputs = set(block.outputs.values())
-        lost = [pin for pin in self._fed_by(block) if self.sources[pin].source not in outputs]  # type: ignore[union-attr]
+        lost = [pin for pin in self._pins_fed_by(block) if self.sources[pin].source not in outputs]  # type: ignore[union-attr]
         for pin in (*lost, *(pin for pin in inputs if block.inputs.get(pin.name) is not pin)):
             self._feed(pin, None)
 
     def source_of(self, pin: Pin) -> Source | None:
-        """What feeds an input: an edge, a value, external memory, or the value it has by default."""
+        """The source of an input: an edge, a value, external memory, or its default."""
         if pin.__class__ is not Pin:
             self._require_input(pin)
-        found = self.sources.get(pin)
-        if found is not None:
-            return found
+        source = self.sources.get(pin)
+        if source is not None:
+            return source
         default = pin.block.default_of(pin.name)
         if default is None:
             return None
-        known = pin.default
-        if known is None or known[0] is not default:  # the same setting every time: plans are compared by it
-            known = pin.default = (default, setting_of(default))
-        return known[1]
+        cached = pin.default
+        if (
+            cached is None or cached[0] is not default
+        ):  # always the same object, because plans compare settings by identity
+            cached = pin.default = (default, setting_of(default))
+        return cached[1]
 
     def _require(self, block: Block) -> None:
         require_block(block)
@@ -325,14 +331,13 @@ class Graph:
             raise UsageError(f"`{pin}` is not an input", where=caller_origin())
 
 
-def _number_held(target: Pin) -> Setting | None:
-    """The number that an input holds: it was given, it is the default, or all inputs behind it hold floats.
+def _held_number(target: Pin) -> Setting | None:
+    """The number that an input holds: its value, its default, or the floats of all inner inputs behind it.
 
-    None where a block does not run as it is described: a float that it cannot take must not make floats of the integers
-    that correct it.
+    None if the block was refused: a float that it cannot take must not turn the integer that corrects it into a float.
     """
     held: list[Setting] = []
-    waiting = [(target, False)]  # with whether something nearer decides
+    waiting = [(target, False)]  # and whether an outer pin decides already
     while waiting:
         pin, is_decided = waiting.pop()
         block = pin.block
@@ -346,4 +351,4 @@ def _number_held(target: Pin) -> Setting | None:
         elif not is_decided and default is not None:
             held.append(setting_of(default))
         waiting += [(inner, is_decided) for inner in block.pins_behind(pin.name)]
-    return held[0] if held and all(one.value.__class__ is float for one in held) else None
+    return held[0] if held and all(setting.value.__class__ is float for setting in held) else None

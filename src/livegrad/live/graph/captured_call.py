@@ -13,12 +13,12 @@ from livegrad.ir.types import Tensor, Type
 
 @dataclass(frozen=True)
 class CapturedCall:
-    """A Python function that calls a library, and the types that it is called with.
+    """A Python function that calls a library, and its parameter and result types.
 
-    It is called as `call(stream, *inputs, *outputs)`, in the order of its parameters, and writes the outputs. On CUDA
-    it runs once, while `stream` is captured, and the capture is what runs every frame; on the CPU `stream` is None, and
-    the call is repeated. Buffers are views of the engine's memory, which stays where it is between captures; numbers
-    are part of the capture unless they are `in_memory`: then they are buffers of one element.
+    It is called as `call(stream, *inputs, *outputs)` and writes the outputs. On CUDA it runs once, while `stream` is
+    captured, and every frame replays the capture; on the CPU `stream` is None, and the call is repeated. Buffers are
+    views of the engine's memory, which does not move between captures. Numbers are part of the capture unless they are
+    `in_memory`: then they are buffers of one element.
     """
 
     name: str

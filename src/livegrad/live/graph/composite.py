@@ -31,10 +31,10 @@ class Composite(Block):
         self.graph = Graph()
         self.inner_inputs: dict[str, list[Pin]] = {}
         self.inner_outputs: dict[str, Pin] = {}
-        self.used_by: list[Composite] = []  # regions that have it as a body
+        self.used_by: list[Composite] = []  # regions with this composite as a body
         self._make_pins((), ())
 
-    if not TYPE_CHECKING:  # which knows by itself what a composite has not
+    if not TYPE_CHECKING:  # a type checker reports unknown attributes itself
 
         def __getattr__(self, name: str) -> NoReturn:
             what = f"'{type(self).__name__}' object has no attribute '{name}'"
@@ -51,27 +51,27 @@ class Composite(Block):
             raise UsageError(
                 "the name of a pin must be a string", where=caller_origin(), expected="a str", found=type(name).__name__
             )
-        own = name or pin.name
-        with self.graph.editing(), self.graph.journal.observed("expose", None, self, pin, own):
-            return self._expose(pin, own)
+        exposed_name = name or pin.name
+        with self.graph.editing(), self.graph.journal.observed("expose", None, self, pin, exposed_name):
+            return self._expose(pin, exposed_name)
 
-    def _expose(self, pin: Pin, own: str) -> Pin:
+    def _expose(self, pin: Pin, name: str) -> Pin:
         self._require_exposable(pin)
-        before = {name: list(pins) for name, pins in self.inner_inputs.items()}, dict(self.inner_outputs)
-        self.graph.journal.write("structure", StructureChange(self.graph, (pin.block,)), f"`{own}` exposed")
+        before = {exposed: list(pins) for exposed, pins in self.inner_inputs.items()}, dict(self.inner_outputs)
+        self.graph.journal.write("structure", StructureChange(self.graph, (pin.block,)), f"`{name}` exposed")
         if pin.direction == "input":
-            self.inner_inputs.setdefault(own, []).append(pin)
-        elif own in self.inner_outputs:
-            raise UsageError(f"`{self.name}` has an output `{own}`", where=caller_origin())
+            self.inner_inputs.setdefault(name, []).append(pin)
+        elif name in self.inner_outputs:
+            raise UsageError(f"`{self.name}` has an output `{name}`", where=caller_origin())
         else:
-            self.inner_outputs[own] = pin
+            self.inner_outputs[name] = pin
         try:
-            self._follow_inside()
-        except UsageError:  # a name that is taken, here or in a region that this is a body of
+            self._update_pins()
+        except UsageError:  # the name is taken, here or in a region around it
             self.inner_inputs, self.inner_outputs = before
-            self._follow_inside()
+            self._update_pins()
             raise
-        return self[own]
+        return self[name]
 
     def _require_exposable(self, pin: Pin) -> None:
         where = caller_origin()
@@ -81,14 +81,14 @@ class Composite(Block):
         if (pin.block.inputs if pin.direction == "input" else pin.block.outputs).get(pin.name) is None:
             raise UsageError(f"`{pin.block.name}` no longer has pin `{pin.name}`", where=where)
         for name, pins in self.inner_inputs.items():
-            if any(known.block is pin.block and known.name == pin.name for known in pins):
+            if any(exposed.block is pin.block and exposed.name == pin.name for exposed in pins):
                 raise UsageError(f"`{pin}` is exposed as `{self.name}.{name}` already", where=where)
 
-    def _follow_inside(self) -> None:
-        """Gives it, and regions around it, the pins that are exposed."""
+    def _update_pins(self) -> None:
+        """Sets the pins of this block, and of regions around it, to the exposed ones."""
         self._make_pins(tuple(self.inner_inputs), tuple(self.inner_outputs))
         for region in self.used_by:
-            region._follow_inside()
+            region._update_pins()
 
     def inner_output(self, name: str) -> Pin | None:
         """Returns the inner pin of an output, or None if it no longer exists."""

@@ -15,9 +15,9 @@ from livegrad.live.graph.sources import Binding, Setting, describe_setting
 
 
 def draw_blocks(graph: Graph, exposed: Mapping[str, Sequence[Pin]] | None = None) -> str:
-    """Blocks from top to bottom; the way back to a state is dashed.
+    """Draws blocks from top to bottom; edges back to states are dashed.
 
-    `exposed` has what a composite calls those of its inner inputs that are fed from outside.
+    `exposed` has the names of exposed inner inputs of a composite.
 
     >>> graph = Graph()
     >>> _ = graph.add(State("position", [0.0]))
@@ -41,7 +41,7 @@ def _kind(block: Block) -> str:
 
 
 def _input_lines(graph: Graph, block: Block, outside: Mapping[Pin, str]) -> list[str]:
-    """What feeds each input; what comes from another block is shown by an arrow and named after its pin."""
+    """The source of each input, one line each."""
     lines = []
     for name, pin in block.inputs.items():
         source = graph.source_of(pin)

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class GradientSource:
-    """Makes the block that computes a gradient; `lg.grad` calls it when it is given pins to differentiate by."""
+    """Creates gradient blocks: `lg.grad` calls it if pins are passed."""
 
     __slots__ = ()
 
     def gradient_block(self, *, of: Any, by: Any, name: str) -> GradientBlock:
-        # Loaded on demand: most graphs have no gradients, and a gradient is itself a block.
+        # Imported on demand: most graphs have no gradients, and a gradient block is itself a `Block`.
         make = import_module("livegrad.live.blocks.graph_gradient").gradient_block
         return make(None if self is of else self, of=of, by=by, name=name)

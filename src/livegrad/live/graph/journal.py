@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 EntryKind = Literal["value", "feature", "rebind", "code", "structure", "state"]
 
 
-Detail = str | tuple[float, float]  # words, or a number before and after
+Detail = str | tuple[float, float]  # a description, or a number before and after
 
 
-def words_of(detail: Any) -> str:
-    """What to say of an edit; of a number it is put into words only when someone asks.
+def describe_detail(detail: Any) -> str:
+    """The description of an edit. Those of numbers are formatted only on request.
 
-    >>> words_of((1.0, 2.5)), words_of("new body")
+    >>> describe_detail((1.0, 2.5)), describe_detail("new body")
     ('1.0 → 2.5', 'new body')
     """
     return f"{detail[0]!r} → {detail[1]!r}" if isinstance(detail, tuple) else str(detail)
 
 
 class Entry(NamedTuple):
-    """One edit: what kind, of which pin, feature or block, and what to say about it."""
+    """One edit: its kind, the pin, feature, block or change that it is about, and a description."""
 
     kind: EntryKind
     subject: Any
@@ -52,9 +52,9 @@ class StateValue:
 
 @dataclass(frozen=True, eq=False)
 class StructureChange:
-    """Where the structure has changed: blocks that came, went or have other pins, and the graph that they were in.
+    """A structural change: blocks that were added, removed or got other pins, and their graph.
 
-    With a composite that went come the blocks that were inside of it.
+    For a removed composite, `blocks` includes the blocks inside it.
     """
 
     graph: Graph
@@ -66,17 +66,17 @@ _OF_VALUES = ("value", "feature", "rebind", "state")
 
 
 def merge_entries(entries: list[Entry]) -> list[Entry]:
-    """Many edits without those that later ones of the same thing make needless: they say what is to be looked at.
+    """Removes edits that a later edit of the same subject supersedes: entries only say what a frame must examine.
 
     >>> edits = [Entry("value", "gain", (float(n), n + 1.0)) for n in range(1000)]
     >>> merge_entries(edits)
     [Entry(kind='value', subject='gain', detail=(999.0, 1000.0))]
     """
     last: dict[Any, Entry] = {}
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         subject = entry.subject.state if entry.kind == "state" else entry.subject
-        key = (entry.kind, subject) if entry.kind in _OF_VALUES else place
-        last.pop(key, None)  # the order is that of the last ones
+        key = (entry.kind, subject) if entry.kind in _OF_VALUES else index
+        last.pop(key, None)  # ordered by the last edit of each subject
         last[key] = entry
     return list(last.values())
 
@@ -85,28 +85,28 @@ class Observer(Protocol):
     """Notified of every edit and every frame: a recording."""
 
     def before_edit(self, edit: str, arguments: tuple[Any, ...]) -> Any:
-        """What `after_edit` is to get; raises to refuse the edit."""
+        """Returns what `after_edit` receives as `before`; raises to refuse the edit."""
         ...
 
     def after_edit(self, edit: str, graph: Any, arguments: tuple[Any, ...], before: Any) -> None:
-        """An edit that has been made, of a graph (None: of the engine or a composite)."""
+        """Called after an edit of a graph (None: of the engine or a composite)."""
         ...
 
     def frame_begins(self) -> None:
-        """A frame has taken the edits so far."""
+        """Called when a frame has taken the edits so far."""
         ...
 
     def frame_ends(self, frame: Any) -> None:
-        """A frame is over, whole."""
+        """Called when a frame is complete."""
         ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Postbox:
-    """Of one graph: what feeds its pins, and what to do with a number for a pin that no float feeds any more."""
+    """The sources of one graph, and how to set a number whose pin no longer holds a float."""
 
     sources: dict[Any, Any]
-    give: Callable[[Any, float], None]
+    set_number: Callable[[Any, float], None]
     graph: Any = None
 
 
@@ -121,58 +121,58 @@ class Journal:
     """
 
     entries: list[Entry] = field(default_factory=list)
-    applying: list[Entry] = field(default_factory=list)  # those that a frame has begun with, until it has ended
-    mailbox: dict[Any, tuple[Postbox, float]] = field(default_factory=dict, repr=False)  # the last number for each pin
-    posting: Any = field(default_factory=RLock, repr=False)  # held for a moment only, and after `lock`
+    applying: list[Entry] = field(default_factory=list)  # taken by a frame that has not ended
+    mailbox: dict[Any, tuple[Postbox, float]] = field(default_factory=dict, repr=False)  # the last number of each pin
+    posting: Any = field(default_factory=RLock, repr=False)  # held briefly, and acquired after `lock`
     lock: Any = field(default_factory=RLock, repr=False)
     observer: Observer | None = field(default=None, repr=False)
-    watches: list[Any] = field(default_factory=list, repr=False)  # of blocks that follow something outside
-    structural: int = field(default=0, repr=False)  # how many edits of the structure there have been
+    watches: list[Any] = field(default_factory=list, repr=False)  # of blocks that follow files
+    structural: int = field(default=0, repr=False)  # the number of structural edits so far
     is_engines: bool = field(default=False, repr=False)  # whether frames take its edits
-    _crowded: int = field(default=MANY, init=False, repr=False)  # so many edits are merged
-    order: int = field(default_factory=count().__next__, repr=False)  # who needs several locks takes the lowest first
+    _merge_at: int = field(default=MANY, init=False, repr=False)  # the number of entries at which they are merged
+    order: int = field(default_factory=count().__next__, repr=False)  # locks are acquired in this order
 
     def deliver(self) -> list[Entry]:
-        """Makes edits of what was posted, and gives all edits so far. Called first of all, with the lock held."""
+        """Turns posted numbers into entries, and returns all entries so far. Called first, with the lock held."""
         with self.posting:
-            posted = list(self.mailbox.items())  # others go on posting
+            posted = list(self.mailbox.items())  # other threads continue to post
         for pin, (box, value) in posted:
             before: Any = box.sources.get(pin)
             if before.__class__ is not Setting or before.value.__class__ is not float:
-                box.give(pin, value)
+                box.set_number(pin, value)
                 continue
-            known = before.value
+            previous = before.value
             if self.observer is not None:
                 self.observer.after_edit("set", box.graph, (pin, value), None)
-            # Zeros and NaN are looked at twice.
-            if (value != known and value == value) or not same_value(known, value):
-                # In this order: after an interrupt in between, the number is still another one and is delivered again.
-                self.entries.append(Entry("value", pin, (known, value)))
-                box.sources[pin] = Setting(value, before.given, before.line)
-        # Last: an interrupt before this delivers all of them again, which comes to the same.
+            # `same_value` decides only for zeros and NaN.
+            if (value != previous and value == value) or not same_value(previous, value):
+                # In this order: after an interrupt in between, the numbers still differ, and it is delivered again.
+                self.entries.append(Entry("value", pin, (previous, value)))
+                box.sources[pin] = Setting(value, before.input_type, before.line)
+        # Last: after an interrupt before this, all of them are delivered again, with the same result.
         with self.posting:
             for pin, mail in posted:
                 if self.mailbox.get(pin) is mail:
                     del self.mailbox[pin]
-        if len(self.entries) >= self._crowded:
-            self._make_room()
+        if len(self.entries) >= self._merge_at:
+            self._merge_entries()
         return self.entries
 
     def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
-        """Adds an edit."""
+        """Adds an entry."""
         self.structural += kind == "structure"
         self.entries.append(Entry(kind, subject, detail))
-        if len(self.entries) >= self._crowded:
-            self._make_room()
+        if len(self.entries) >= self._merge_at:
+            self._merge_entries()
 
-    def _make_room(self) -> None:
-        """Merges edits that pile up while nobody steps; the more there are, the less often."""
+    def _merge_entries(self) -> None:
+        """Merges entries that accumulate without a frame, less often the more there are."""
         self.entries = merge_entries(self.entries)
-        self._crowded = max(MANY, 2 * len(self.entries))
+        self._merge_at = max(MANY, 2 * len(self.entries))
 
     @contextmanager
     def observed(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:
-        """Around an edit: tells the observer once it has been made. Called with the lock held."""
+        """Notifies the observer of an edit, before and after. Called with the lock held."""
         observer = self.observer
         before = None if observer is None else observer.before_edit(edit, arguments)
         yield
@@ -182,23 +182,23 @@ class Journal:
 
 @contextmanager
 def hold_locks(journals: Iterable[Journal]) -> Iterator[None]:
-    """Holds the locks of several journals. Who waits for one holds none of the others by this.
+    """Holds the locks of several journals. While it waits for one, it holds none of the others.
 
-    An order of locks is not enough: a thread inside of `Engine.edits` has one of them before, whatever its place.
+    A lock order does not suffice: a thread inside `Engine.edits` already holds one of them, whatever its order.
     """
     waiting = sorted(journals, key=lambda journal: journal.order)
     while True:
         with ExitStack() as locks:
             locks.enter_context(waiting[0].lock)
-            busy = next((one for one in waiting[1:] if not _enter_at_once(locks, one)), None)
+            busy = next((journal for journal in waiting[1:] if not _try_lock(locks, journal)), None)
             if busy is None:
                 yield
                 return
-        waiting = [busy, *(one for one in waiting if one is not busy)]
+        waiting = [busy, *(journal for journal in waiting if journal is not busy)]
 
 
-def _enter_at_once(locks: ExitStack, journal: Journal) -> bool:
-    """Takes a lock if it is free, until `locks` is left."""
+def _try_lock(locks: ExitStack, journal: Journal) -> bool:
+    """Acquires a lock if it is free; `locks` releases it."""
     taken = journal.lock.acquire(blocking=False)
     if taken:
         locks.callback(journal.lock.release)

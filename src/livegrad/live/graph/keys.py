@@ -29,7 +29,7 @@ def _pin_part(name: str) -> str:
 
 
 def pin_key(node: str, pin: str) -> str:
-    """The key of what an input of a node was given, or of a result.
+    """The key of an input or result of a node.
 
     >>> pin_key("body/shade", "x"), pin_key("a", "b.c") == pin_key("a.b", "c")
     ('body/shade.x', False)
@@ -38,10 +38,10 @@ def pin_key(node: str, pin: str) -> str:
 
 
 def carry_key(node: str, name: str) -> str:
-    """The key of a variable of a loop."""
+    """The key of a loop variable."""
     return f"{node}#{_pin_part(name)}"
 
 
-def own_key(node: str, what: object) -> str:
-    """The key of something that belongs to a node and is none of its pins: a constant, by its number."""
+def item_key(node: str, what: object) -> str:
+    """The key of an item of a node that is not a pin, such as a constant, by its index."""
     return f"{node}!{what}"

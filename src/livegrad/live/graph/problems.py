@@ -12,13 +12,13 @@ from livegrad.live.graph.block import Block
 
 
 class GraphError(LivegradError):
-    """A live graph that cannot run as it is described."""
+    """A live graph that cannot run as described."""
 
     code = "graph"
 
 
 class PinError(GraphError):
-    """An input that is given something it cannot take."""
+    """An input whose source has the wrong type."""
 
     def __init__(self, pin: str, expected: str, found: str) -> None:
         self.pin = pin
@@ -29,20 +29,20 @@ _LIBRARIES = f"{os.sep}site-packages{os.sep}"
 
 
 def raised_at(error: BaseException) -> Origin | None:
-    """The user's line that an exception came from: the innermost one that is neither ours nor a library's."""
-    found = None
+    """The user's line that raised an exception: the innermost one outside of livegrad and libraries."""
+    origin = None
     entry = error.__traceback__
     while entry is not None:
         file = entry.tb_frame.f_code.co_filename
         if not file.startswith((PACKAGE_DIRECTORY, "<frozen ")) and _LIBRARIES not in file:
-            found = Origin(entry.tb_frame.f_code, entry.tb_lasti)
+            origin = Origin(entry.tb_frame.f_code, entry.tb_lasti)
         entry = entry.tb_next
-    return found
+    return origin
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, with which block and which of its pins (None: the block as a whole)."""
+    """An error of a block or of one of its pins (None: of the block as a whole)."""
 
     node: str
     block: Block

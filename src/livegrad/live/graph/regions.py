@@ -45,20 +45,20 @@ class Region(Composite):
                     found=", ".join(sorted(other.outputs)),
                 )
         self._require_carried(first)
-        self._follow_inside()
+        self._update_pins()
         for body in self.bodies.values():
             if self not in body.used_by:
                 body.used_by.append(self)
 
-    def _follow_inside(self) -> None:
-        """Its pins are those that its bodies expose, now and later."""
+    def _update_pins(self) -> None:
+        """Sets the pins to those that the bodies expose."""
         inputs = dict.fromkeys(pin for body in self.bodies.values() for pin in body.inputs)
         inputs.pop(self.index_name or "", None)
         outputs = dict.fromkeys(pin for body in self.bodies.values() for pin in body.outputs)
         self._make_pins([self.control_name, *inputs], tuple(outputs))
 
     def expose(self, pin: Pin, name: str | None = None) -> Pin:
-        """A region exposes what its bodies do."""
+        """Raises: pins are exposed in the bodies of a region."""
         help = f"expose it in a body: {' or '.join(f'`{body.name}`' for body in self.bodies.values())}"
         raise UsageError(f"`{self.name}` is a region", where=caller_origin(), help=help)
 
@@ -73,7 +73,7 @@ class Region(Composite):
                 )
 
     def _make_pins(self, inputs: Any, outputs: Any) -> None:
-        # An output may be called like the control: a loop's condition goes in and comes out. The input keeps the name.
+        # A while loop has an input and an output called `condition`. The input keeps the name.
         if self.kind == "while":
             outputs = [name for name in outputs if name != "condition"]
         super()._make_pins(inputs, outputs)
@@ -150,7 +150,7 @@ class Switch(Region):
     control_name = "index"
 
     def __init__(self, name: str, *cases: Composite) -> None:
-        super().__init__(name, {str(number): case for number, case in enumerate(cases)})
+        super().__init__(name, {str(index): case for index, case in enumerate(cases)})
 
 
 class While(Region):

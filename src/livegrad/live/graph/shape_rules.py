@@ -20,7 +20,7 @@ _CALL = re.compile(r"(same|broadcast)(?:\(([\d,\s]*)\))?$")
 
 
 def apply_shape_rule(rule: str, shapes: Sequence[Shape]) -> Shape:
-    """The shape that a rule gives for inputs of these shapes.
+    """The output shape of a rule for inputs of these shapes.
 
     >>> apply_shape_rule("broadcast(0,1)", [(4, 1), (3,)]), apply_shape_rule("[N, 16]", [(8, 2)])
     ((4, 3), (8, 16))
@@ -28,10 +28,10 @@ def apply_shape_rule(rule: str, shapes: Sequence[Shape]) -> Shape:
     text = rule.strip()
     call = _CALL.match(text)
     if call is not None:
-        numbers = [int(part) for part in (call[2] or "").split(",") if part.strip()]
+        indices = [int(part) for part in (call[2] or "").split(",") if part.strip()]
         if call[1] == "same":
-            return _input(shapes, numbers[0] if numbers else 0, rule)
-        chosen = [_input(shapes, number, rule) for number in numbers] if numbers else list(shapes)
+            return _input(shapes, indices[0] if indices else 0, rule)
+        chosen = [_input(shapes, index, rule) for index in indices] if indices else list(shapes)
         try:
             return tuple(np.broadcast_shapes(*chosen))
         except ValueError:
@@ -41,10 +41,10 @@ def apply_shape_rule(rule: str, shapes: Sequence[Shape]) -> Shape:
     raise UsageError(f"`{rule}` is not a shape rule", expected="same, same(0), broadcast(0,1) or [N, 16]")
 
 
-def _input(shapes: Sequence[Shape], number: int, rule: str) -> Shape:
-    if number >= len(shapes):
-        raise UsageError(f"`{rule}` names input {number}", found=f"{len(shapes)} inputs")
-    return shapes[number]
+def _input(shapes: Sequence[Shape], index: int, rule: str) -> Shape:
+    if index >= len(shapes):
+        raise UsageError(f"`{rule}` names input {index}", found=f"{len(shapes)} inputs")
+    return shapes[index]
 
 
 def _explicit(text: str, shapes: Sequence[Shape], rule: str) -> Shape:

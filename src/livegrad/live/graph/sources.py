@@ -24,15 +24,15 @@ _NUMBER_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", comple
 
 
 @dataclass(frozen=True)
-class Given:
-    """What reaches an input at compile time: a tensor of known shape, or a Python number, which is weakly typed."""
+class InputType:
+    """The type of an input at compile time: a tensor of known shape, or a weakly typed Python number."""
 
     type: Tensor
     weak: bool = False
 
 
 class ForeignArray:
-    """An array of another library on a device, known by its `__cuda_array_interface__`."""
+    """A device array of another library, with `__cuda_array_interface__`."""
 
     def __init__(self, array: Any) -> None:
         held = array.__cuda_array_interface__
@@ -45,7 +45,7 @@ class ForeignArray:
 
     @property
     def address(self) -> int:
-        """Where it is, now."""
+        """The current address."""
         return int(self.array.__cuda_array_interface__["data"][0])
 
     @property
@@ -90,17 +90,17 @@ class ExternalBuffer:
 
     def touch(self) -> None:
         """Declares that the contents have changed."""
-        with _touching.current:  # two threads that touch it at once make two versions
+        with _touching.current:  # concurrent calls increment the version twice
             self.version = 0 if self.version is None else self.version + 1
 
 
 @dataclass(eq=False, slots=True)
 class Setting:
-    """An input that was given a value: a number (a live parameter) or an array, of which this is a copy."""
+    """The value of an input: a number (a live parameter), or a copy of an array."""
 
     value: Any
-    given: Given
-    line: object = None  # shared by values of one type that take each other's place; None: the default's
+    input_type: InputType
+    line: object = None  # the same for values of one type that replace each other; None: that of the default
 
     @property
     def is_number(self) -> bool:
@@ -115,9 +115,9 @@ class Binding:
 
 
 def setting_of(value: Any, like: Setting | None = None) -> Setting:
-    """A value given to a pin: Python numbers stay numbers, anything else becomes an array.
+    """The setting for a value: Python numbers stay numbers, anything else becomes an array.
 
-    An integer for a pin that holds a float is a float: moving a slider to a whole number changes no types.
+    An integer for a pin that holds a float becomes a float, so that a slider at a whole number changes no types.
     """
     if value.__class__ in _NUMBER_TYPES:
         if value.__class__ is int and like is not None and like.value.__class__ is float:
@@ -126,14 +126,14 @@ def setting_of(value: Any, like: Setting | None = None) -> Setting:
             except OverflowError:
                 found = shown(value)
                 raise UsageError("no float", where=caller_origin(), expected="a float", found=found) from None
-        return Setting(value, _weakly(value.__class__))
+        return Setting(value, _weak_type(value.__class__))
     array = array_of(value)
-    given = Given(Tensor(scalar_of_dtype(array.dtype), array.shape))
-    return Setting(array[()] if array.ndim == 0 else array, given)
+    input_type = InputType(Tensor(scalar_of_dtype(array.dtype), array.shape))
+    return Setting(array[()] if array.ndim == 0 else array, input_type)
 
 
 def with_default_type(value: Any) -> Any:
-    """A Python number in the type that it has where nothing else decides; anything else as it is.
+    """A Python float or complex number in its default type; anything else unchanged.
 
     >>> with_default_type(1.5), with_default_type([1.5])
     (np.float32(1.5), [1.5])
@@ -143,7 +143,7 @@ def with_default_type(value: Any) -> Any:
 
 
 def array_of(value: Any) -> Numbers:
-    """A copy of a number, a nest of numbers or an array, in one piece.
+    """A dense copy of a number, nested numbers or an array.
 
     >>> array_of([1.0, 2.0])
     array([1., 2.])
@@ -162,27 +162,27 @@ def array_of(value: Any) -> Numbers:
     return array
 
 
-def feature_value(value: Any, types: Iterable[Type], place: str) -> Any:
-    """A value for a feature of the context: Python numbers stay numbers, anything else becomes an array.
+def feature_value(value: Any, types: Iterable[Type], label: str) -> Any:
+    """The value of a context feature: Python numbers stay numbers, anything else becomes an array.
 
-    `types` are what it is declared as and read as: one that does not fit raises.
+    Raises if it does not fit one of the `types` as which it is declared and read.
     """
-    made = value if value.__class__ in _NUMBER_TYPES else array_of(value)
+    number = value if value.__class__ in _NUMBER_TYPES else array_of(value)
     for type in types:
         if isinstance(type, Scalar) or (isinstance(type, Tensor) and not type.shape):
-            scalar_argument(made, type.element if isinstance(type, Tensor) else type, place)
+            scalar_argument(number, type.element if isinstance(type, Tensor) else type, label)
         elif isinstance(type, Vector | Matrix):
-            array_argument(made, type, place)
-    return made
+            array_argument(number, type, label)
+    return number
 
 
 @cache
-def _weakly(kind: type) -> Given:
-    return Given(Tensor(scalar_of_name(kind()), ()), weak=True)
+def _weak_type(kind: type) -> InputType:
+    return InputType(Tensor(scalar_of_name(kind()), ()), weak=True)
 
 
 def scalar_of_name(value: Any) -> Scalar:
-    """The type that stands for a Python number.
+    """The scalar type of a Python number.
 
     >>> scalar_of_name(1.5)
     f64
@@ -192,11 +192,11 @@ def scalar_of_name(value: Any) -> Scalar:
     ])  # fmt: skip
 
 
-_PIECE = 1 << 14  # bytes that are compared at once
+_CHUNK = 1 << 14  # bytes that are compared at once
 
 
 def same_value(old: Any, new: Any) -> bool:
-    """Whether two values of one type are the same, bit by bit: 0.0 is not -0.0, and NaN is itself.
+    """Whether two values of one type are bitwise equal: 0.0 differs from -0.0, and NaN equals itself.
 
     >>> same_value(0.0, -0.0), same_value(float("nan"), float("nan"))
     (False, True)
@@ -213,19 +213,19 @@ def same_value(old: Any, new: Any) -> bool:
 
 
 def describe_setting(setting: Setting) -> str:
-    """A value as messages show it."""
+    """A value as text for messages."""
     if setting.is_number:
         return str(setting.value) if isinstance(setting.value, np.generic) else repr(setting.value)
-    type = setting.given.type
+    type = setting.input_type.type
     return f"{type.element} {list(type.shape)}" if isinstance(type, Tensor) else f"array of {type}"
 
 
 def same_bits(one: Numbers, other: Numbers) -> bool:
-    """Whether two arrays of one type and shape hold the same, bit by bit; looks no further than the first difference.
+    """Whether two arrays of one type and shape are bitwise equal; stops at the first difference.
 
     >>> same_bits(np.array([0.0]), np.array([-0.0])), same_bits(np.array([np.nan]), np.array([np.nan]))
     (False, True)
     """
     mine, others = (array.reshape(-1).view("u1") for array in (one, other))
-    pieces = range(0, len(mine), _PIECE)
-    return all(mine[at : at + _PIECE].tobytes() == others[at : at + _PIECE].tobytes() for at in pieces)
+    chunks = range(0, len(mine), _CHUNK)
+    return all(mine[at : at + _CHUNK].tobytes() == others[at : at + _CHUNK].tobytes() for at in chunks)

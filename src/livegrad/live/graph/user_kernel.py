@@ -15,20 +15,20 @@ Language = Literal["cuda", "ptx", "cubin"]
 
 @dataclass(frozen=True)
 class KernelArgument:
-    """One parameter of the kernel: a buffer or number that a pin gives, or the size of a buffer.
+    """One parameter of the kernel: the buffer or number of a pin, or the size of a buffer.
 
-    `number` counts inputs, or outputs. A size is the number of elements, or with `axis` the extent of one dimension.
+    `number` is the index among the inputs or outputs. A size is the number of elements or, with `axis`, one extent.
     """
 
     kind: Literal["input", "number", "output", "input_size", "output_size"]
     number: int
-    element: Scalar  # of the buffer, or of the number itself
+    element: Scalar  # of the buffer or number
     axis: int | None = None
 
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """A kernel for known shapes. Two are the same when their code and all that it is launched with are."""
+    """A kernel for known shapes. Kernels are equal if their code and launch arguments are."""
 
     name: str
     language: Language
@@ -37,7 +37,7 @@ class CudaKernel:
     arguments: tuple[KernelArgument, ...]
     parameter_types: tuple[Type, ...]
     result_types: tuple[Tensor, ...]
-    points: int  # threads that have something to do
-    threads: int  # of a block
+    points: int  # the number of threads with work
+    threads: int  # per block
     file: str = field(default="", compare=False)  # where the code is, for messages
     first_line: int = field(default=1, compare=False)

@@ -41,23 +41,27 @@ class Describer:
         self._memory: dict[ExternalBuffer, int] = {}
         self._contents: dict[ExternalBuffer, tuple[bytes, int | None]] = {}  # as the file has them
 
-    def number_of(self, block: Block) -> int:
+    def id_of(self, block: Block) -> int:
         """The number of a block that was described."""
-        known = self._blocks.get(block)
-        if known is None:
+        block_id = self._blocks.get(block)
+        if block_id is None:
             raise NotRecordable(f"`{block.name}` cannot be recorded here: it is in no graph of this engine")
-        return known
+        return block_id
 
     def pin(self, pin: Pin) -> list[Any]:
         """A pin by its block's number and its name."""
-        return [self.number_of(pin.block), pin.name]
+        return [self.id_of(pin.block), pin.name]
 
     def graph(self, graph: Graph, top: Graph) -> int | None:
         """The composite that a graph is inside of; None: the engine's own graph."""
         if graph is top:
             return None
-        composites = (own for own in self._blocks if isinstance(own, Composite) and not isinstance(own, Region))
-        owner = next((own for own in composites if own.graph is graph), None)
+        composites = (
+            composite
+            for composite in self._blocks
+            if isinstance(composite, Composite) and not isinstance(composite, Region)
+        )
+        owner = next((composite for composite in composites if composite.graph is graph), None)
         if owner is None:
             raise NotRecordable("this graph cannot be recorded: it is in no composite of this engine")
         return self._blocks[owner]
@@ -74,9 +78,9 @@ class Describer:
 
     def block(self, block: Block) -> Line:
         """A block with all that is in it; one that is known is its number only."""
-        known = self._blocks.get(block)
-        if known is not None:
-            return {"id": known}
+        block_id = self._blocks.get(block)
+        if block_id is not None:
+            return {"id": block_id}
         described = self._describe(block)
         self._blocks[block] = self._next
         self._next += 1
@@ -98,15 +102,15 @@ class Describer:
             case AppendBuffer():
                 return {"kind": "append buffer", "capacity": block.capacity, "writers": list(block.inputs)}
             case AppendBlock():
-                number = self._functions.number_of(block.function)
-                return {"kind": "append", "capacity": block.capacity, "function": number}
+                function_id = self._functions.id_of(block.function)
+                return {"kind": "append", "capacity": block.capacity, "function": function_id}
             case NeighbourBlock():
                 return {"kind": "neighbours", "capacity": block.limits["most"]}
         return {"kind": "block", "body": self.body(block.body), "shapes": block.shapes}
 
     def _inside(self, block: Composite) -> Line:
         inner = block.graph
-        blocks = [self.block(own) for own in inner.blocks.values()]
+        blocks = [self.block(inner_block) for inner_block in inner.blocks.values()]
         sources = [[*self.pin(pin), self.source(source)] for pin, source in inner.sources.items()]
         return {
             "blocks": blocks,
@@ -123,7 +127,7 @@ class Describer:
             features = sorted({str(feature_of(leaf)) for leaf in feature_leaves(body.source.results)})
             return {"ir": print_function(body.source), "features": features, **common}
         if isinstance(body, TracedBody):
-            return {"python": self._functions.number_of(body.function), **common}
+            return {"python": self._functions.id_of(body.function), **common}
         raise NotRecordable(
             f"`{body.name}` cannot be recorded: it is neither a Python function nor a function of the value IR",
             found=type(body).__name__,
@@ -150,8 +154,8 @@ class Describer:
 
     def write_memory(self) -> None:
         """Writes what has changed in the memory of others since it was written last."""
-        for external, number in self._memory.items():
+        for external, memory_id in self._memory.items():
             now = external.array.tobytes(), external.version
             if self._contents.get(external) != now:
                 self._contents[external] = now
-                self._write({"memory": number, "version": external.version, **encode_array(external.array)})
+                self._write({"memory": memory_id, "version": external.version, **encode_array(external.array)})

@@ -34,18 +34,18 @@ class FunctionWriter:
         self._numbers: dict[int, int] = {}
         self._held: list[Any] = []  # what has a number stays alive: another object must not take its place
 
-    def number_of(self, target: Any) -> int:
+    def id_of(self, target: Any) -> int:
         """The number of a function; it and what it calls are in the file from then on."""
-        known = self._numbers.get(id(target))
-        if known is None:
-            known = self._numbers[id(target)] = len(self._numbers)
+        function_id = self._numbers.get(id(target))
+        if function_id is None:
+            function_id = self._numbers[id(target)] = len(self._numbers)
             self._held.append(target)
             try:
-                self._write({"function": known, **self._describe(target)})
+                self._write({"function": function_id, **self._describe(target)})
             except BaseException:
                 del self._numbers[id(target)]
                 raise
-        return known
+        return function_id
 
     def _describe(self, target: Any) -> dict[str, Any]:
         imported = _import_name(target)
@@ -76,7 +76,7 @@ class FunctionWriter:
         if imported is not None:
             return {"import": imported}
         if isinstance(value, FunctionType | CapturedFunction):
-            return {"function": self.number_of(value)}
+            return {"function": self.id_of(value)}
         try:
             return {"value": encode_value(value)}
         except NotRecordable:
@@ -106,9 +106,9 @@ def _names_of(source: Source) -> Iterator[str]:
     outer = {name for code in codes for name in (*code.co_names, *code.co_freevars)}
     annotations = {str(text) for text in source.function.__annotations__.values()}
     for name in used:
-        known = name in source.closure or name in source.function.__globals__
+        is_defined = name in source.closure or name in source.function.__globals__
         if (
-            known
+            is_defined
             and (name in outer or any(name in text for text in annotations))
             and source.lookup(name) is not MISSING
         ):
@@ -123,8 +123,8 @@ def _import_name(value: Any) -> str | None:
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module.partition(".")[0] not in _LIBRARIES:
         return None
-    found = getattr(sys.modules.get(module), name, MISSING)
-    return f"{module}:{name}" if found is value else None
+    member = getattr(sys.modules.get(module), name, MISSING)
+    return f"{module}:{name}" if member is value else None
 
 
 def _is_type_of_ours(value: Any) -> bool:
@@ -136,37 +136,37 @@ class FunctionReader:
 
     def __init__(self) -> None:
         self._described: dict[int, dict[str, Any]] = {}
-        self._made: dict[int, Any] = {}
+        self._functions: dict[int, Any] = {}
 
     def note(self, line: dict[str, Any]) -> None:
         """Takes the line of a function."""
         self._described[line["function"]] = line
 
-    def get(self, number: int) -> Any:
+    def get(self, function_id: int) -> Any:
         """The function with a number."""
-        if number not in self._made:
-            self._make(number, self._described[number])
-        return self._made[number]
+        if function_id not in self._functions:
+            self._make(function_id, self._described[function_id])
+        return self._functions[function_id]
 
-    def _make(self, number: int, line: dict[str, Any]) -> None:
+    def _make(self, function_id: int, line: dict[str, Any]) -> None:
         if "import" in line:
-            self._made[number] = _import(line["import"])
+            self._functions[function_id] = _import(line["import"])
             return
         names: dict[str, Any] = {"__name__": "recording"}
         run_source("from __future__ import annotations\n" + line["text"], names)
-        made = names.get(line["name"]) or names["recorded"]
-        made.__name__ = line["name"]
+        python = names.get(line["name"]) or names["recorded"]
+        python.__name__ = line["name"]
         if "defaults" in line:
-            made.__defaults__ = decode_value(line["defaults"])
+            python.__defaults__ = decode_value(line["defaults"])
         if "keyword_defaults" in line:
-            made.__kwdefaults__ = decode_value(line["keyword_defaults"])
-        self._made[number] = made  # for those that call it, and that it calls
+            python.__kwdefaults__ = decode_value(line["keyword_defaults"])
+        self._functions[function_id] = python  # for those that call it, and that it calls
         names.update({name: self._value(text) for name, text in line["names"].items()})
         decorate = {"function": function, "differentiable": differentiable}.get(line.get("decorator", ""))
         if decorate is not None:
-            self._made[number] = decorate(made)
-            own = [name for name, text in line["names"].items() if text.get("function") == number]
-            names.update(dict.fromkeys(own, self._made[number]))
+            self._functions[function_id] = decorate(python)
+            recursive_names = [name for name, text in line["names"].items() if text.get("function") == function_id]
+            names.update(dict.fromkeys(recursive_names, self._functions[function_id]))
 
     def _value(self, text: dict[str, Any]) -> Any:
         if "module" in text:
@@ -178,7 +178,7 @@ class FunctionReader:
 
 def _import(text: str) -> Any:
     module, _, name = text.partition(":")
-    found = importlib.import_module(module)
+    value = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value

@@ -123,7 +123,7 @@ class Recording:
                     value = engine.read(block, running=True)
                 except LivegradError:
                     continue  # it is new: it starts from its initial value
-                self._write({"state": self._describer.number_of(block), "value": encode_array(value)})
+                self._write({"state": self._describer.id_of(block), "value": encode_array(value)})
 
     # --- what the engine says ---
 
@@ -150,11 +150,11 @@ class Recording:
             case "add":
                 return {"block": before}
             case "remove" | "reset":
-                return {"block": describer.number_of(first)}
+                return {"block": describer.id_of(first)}
             case "state":
-                return {"block": describer.number_of(first), "value": encode_value(arguments[1])}
+                return {"block": describer.id_of(first), "value": encode_value(arguments[1])}
             case "edit":
-                return {"block": describer.number_of(first), "body": before}
+                return {"block": describer.id_of(first), "body": before}
             case "connect":
                 return {"source": describer.pin(only_output(first)), "pin": describer.pin(arguments[1])}
             case "set":
@@ -165,7 +165,7 @@ class Recording:
                 assert isinstance(bound, Binding)
                 return {"pin": describer.pin(first), "memory": describer.memory(bound.external)}
             case "expose":
-                return {"block": describer.number_of(first), "pin": describer.pin(arguments[1]), "name": arguments[2]}
+                return {"block": describer.id_of(first), "pin": describer.pin(arguments[1]), "name": arguments[2]}
             case "feature":
                 return {"feature": str(first), "value": _given(arguments[1])}
         return {"pin": describer.pin(only_output(first))}  # disconnect, keep
@@ -177,7 +177,7 @@ class Recording:
         self._interrupted = True
         line: Line = {"step": self.engine.frame.number + 1}
         if broken := self.engine.watch_errors:  # files are not recorded; what is wrong with them is the frame's problem
-            line["watched"] = [[self._describer.number_of(block), str(error)] for block, error in broken]
+            line["watched"] = [[self._describer.id_of(block), str(error)] for block, error in broken]
         self._write(line)
 
     def frame_ends(self, frame: Frame) -> None:

@@ -105,13 +105,13 @@ def read_lines(path: Path) -> list[Line]:
         raise UsageError(
             f"`{path.name}` is not a recording", where=caller_origin(), found="bytes that are not text"
         ) from None
-    for number, text in enumerate(texts, 1):
+    for line_number, text in enumerate(texts, 1):
         try:
             lines.append(json.loads(text))
         except json.JSONDecodeError as error:
-            if lines and number > len(lines) and text == texts[-1]:
+            if lines and line_number > len(lines) and text == texts[-1]:
                 break
-            raise UsageError(f"line {number} of `{path.name}` is not valid JSON: {error.msg}") from error
+            raise UsageError(f"line {line_number} of `{path.name}` is not valid JSON: {error.msg}") from error
     if not lines or not isinstance(lines[0], dict) or lines[0].get("recording") != FORMAT:
         found = lines[0].get("recording", "none") if lines and isinstance(lines[0], dict) else "none"
         raise UsageError(f"`{path.name}` is not a recording", expected=f"format {FORMAT}", found=str(found))
@@ -186,10 +186,10 @@ class _Replaying:
         else:
             self._edit_graph(edit, self._graph(line["in"]), line)
 
-    def _graph(self, number: int | None) -> Graph:
-        if number is None:
+    def _graph(self, block_id: int | None) -> Graph:
+        if block_id is None:
             return self.engine.graph
-        composite = self._blocks[number]
+        composite = self._blocks[block_id]
         assert isinstance(composite, Composite)
         return composite.graph
 
@@ -253,17 +253,17 @@ class _Replaying:
         return (For if kind == "for" else While)(name, bodies[0], line["carried"])
 
     def _composite(self, name: str, line: Line) -> Composite:
-        made = Composite(name)
+        composite = Composite(name)
         for block in line["blocks"]:
-            made.graph.add(self._block(block))
-        for number, pin, source in line["sources"]:
-            self._feed(made.graph, self._blocks[number][pin], source)
-        for own, pins in line["inputs"].items():
+            composite.graph.add(self._block(block))
+        for block_id, pin, source in line["sources"]:
+            self._feed(composite.graph, self._blocks[block_id][pin], source)
+        for exposed_name, pins in line["inputs"].items():
             for pin in pins:
-                made.expose(self._pin(pin), own)
-        for own, pin in line["outputs"].items():
-            made.expose(self._pin(pin), own)
-        return made
+                composite.expose(self._pin(pin), exposed_name)
+        for exposed_name, pin in line["outputs"].items():
+            composite.expose(self._pin(pin), exposed_name)
+        return composite
 
     def _body(self, line: Line) -> Body:
         inputs = {name: None if text is None else parse_type(text) for name, text in line["inputs"].items()}
@@ -278,12 +278,12 @@ class _Replaying:
 
     def _write_memory(self, line: Line) -> None:
         array = decode_value({key: line[key] for key in ("dtype", "shape", "data")})
-        known = self._memory.get(line["memory"])
-        if known is None:
+        memory = self._memory.get(line["memory"])
+        if memory is None:
             self._memory[line["memory"]] = ExternalBuffer(array, line["version"])
         else:
-            known.array[...] = array
-            known.version = line["version"]
+            memory.array[...] = array
+            memory.version = line["version"]
 
     # --- frames ---
 
@@ -298,8 +298,8 @@ class _Replaying:
         self._frames += 1
         for broken in self._broken.values():
             broken.error = None
-        for number, text in line.get("watched", ()):
-            broken = self._broken.setdefault(number, _BrokenFile(self._blocks[number]))
+        for block_id, text in line.get("watched", ()):
+            broken = self._broken.setdefault(block_id, _BrokenFile(self._blocks[block_id]))
             broken.error = GraphError(text)
             self.engine.follow(broken)
         self.engine.step()
@@ -308,19 +308,22 @@ class _Replaying:
         self._initial.clear()
 
     def _compare(self, line: Line) -> None:
-        frame, number = self.engine.frame, line["frame"]
+        frame, frame_index = self.engine.frame, line["frame"]
         problems = [problem[:2] for problem in line.get("problems", ())]
         recorded: Mapping[str, Any] = {"problems": problems, "failed": line.get("failed")}
-        replayed = {"problems": [[own.node, own.pin] for own in frame.problems], "failed": sorted(frame.failed)}
+        replayed = {
+            "problems": [[problem.node, problem.pin] for problem in frame.problems],
+            "failed": sorted(frame.failed),
+        }
         for what, before in recorded.items():
             if what in line and before != replayed[what]:
-                self._differences.append(Difference(number, what, str(before), str(replayed[what])))
-        known = {id(block): own for own, block in self._blocks.items()}
-        now = {(known[id(pin.block)], pin.name): (pin, value) for pin, value in read_outputs(self.engine)}
+                self._differences.append(Difference(frame_index, what, str(before), str(replayed[what])))
+        ids = {id(block): problem for problem, block in self._blocks.items()}
+        now = {(ids[id(pin.block)], pin.name): (pin, value) for pin, value in read_outputs(self.engine)}
         for block, name, before in line.get("outputs", ()):
             pin, value = now.get((block, name), (f"{self._blocks[block].name}.{name}", None))
             if value != before:
-                self._differences.append(Difference(number, str(pin), _shown(before), _shown(value)))
+                self._differences.append(Difference(frame_index, str(pin), _shown(before), _shown(value)))
 
 
 def _shown(value: Any) -> str:

@@ -19,7 +19,7 @@ from livegrad.live.executor import Executable, Executor, StepError
 from livegrad.live.frame import EngineError, Frame
 from livegrad.live.graph.block import Block, Pin
 from livegrad.live.graph.block_graph import Graph
-from livegrad.live.graph.journal import Detail, Entry, StateValue, words_of
+from livegrad.live.graph.journal import Detail, Entry, StateValue, describe_detail
 from livegrad.live.graph.keys import pin_key
 from livegrad.live.graph.problems import Problem
 from livegrad.live.graph.sources import Setting, same_value
@@ -32,26 +32,26 @@ from livegrad.ops.context import FeatureLevel
 
 
 class Applier:
-    """Applies edits of a graph to what runs."""
+    """Applies edits of a graph to the running plan."""
 
     def __init__(self, graph: Graph, executor: Executor, runtime: Runtime, reuse_memory: bool) -> None:
         self._graph, self._executor, self._runtime = graph, executor, runtime
         self._transaction = runtime.transaction
         self.reuse_memory = reuse_memory
-        self.kept: set[str] = set()  # buffers whose memory is shared with nothing
+        self.kept: set[str] = set()  # buffers that must not share memory
         self.wanted_features: dict[FeatureLevel, Any] = {}
         self._features: dict[FeatureLevel, Any] = {}
         runtime.features = self._features
-        self._plan_problems: tuple[Problem, ...] = ()  # what the compiler found
-        self._number_problems: dict[str, Problem] = {}  # and numbers that do not fit, by pin
-        self._refused: Sequence[Entry] = ()  # edits that the compiler could not apply; they wait in the journal
+        self._plan_problems: tuple[Problem, ...] = ()  # those of the compiler
+        self._number_problems: dict[str, Problem] = {}  # those of numbers that do not fit, by pin
+        self._refused: Sequence[Entry] = ()  # edits that the compiler refused; they stay in the journal
         self._hot_parameters = HotParameters()
-        self.find_hot_update = self._hot_parameters.find_update  # in a quiet plan: is one number all that changed?
+        self.find_hot_update = self._hot_parameters.find_update
 
     def apply_hot_update(self, parameter: HotParameter, value: float, detail: Detail, frame: Frame) -> None:
-        """Runs a whole frame in which a number that was changed before is all that changes."""
+        """Runs a frame whose only change is a hot parameter."""
         parameters, key = parameter.parameters, parameter.key
-        self._transaction.changed.append((parameters, key, parameters[key]))  # as `put` does, without a call
+        self._transaction.changed.append((parameters, key, parameters[key]))  # `put`, inlined
         parameters[key] = value
         parameter.put(value)
         frame.level = Level.HOT
@@ -59,11 +59,11 @@ class Applier:
         self._runtime.run_hot_update(frame, parameter)
 
     def recover(self) -> None:
-        """Makes anew what ran before a frame that was interrupted: from its plan, and from what its states held."""
+        """Rebuilds the executable that ran before an interrupted frame, from its plan and the values of its states."""
         runtime = self._runtime
         self._refused = ()
         self._hot_parameters.forget()
-        runtime.start_over()
+        runtime.roll_back()
         if runtime.compilation is None or runtime.compilation.plan is None:
             return
         plan = runtime.compilation.plan
@@ -71,10 +71,10 @@ class Applier:
         runtime.resume(self._executor.build(plan, codes, self._features, None))
 
     def apply(self, entries: list[Entry], frame: Frame) -> list[Entry]:
-        """Brings the running plan up to date, or leaves it as it is; gives the edits that wait for others."""
+        """Updates the running plan, or leaves it unchanged. Returns the edits that stay pending."""
         self._runtime.is_quiet = False
         if entries is self._refused:
-            return entries  # what the compiler refused does not become better by being tried again
+            return entries  # the compiler would refuse them again
         entries = [entry for entry in entries if entry.kind != "state" or find_keys(self._graph, entry.subject.state)]
         numbers: list[Entry] = []
         others: list[Entry] = []
@@ -90,7 +90,7 @@ class Applier:
             except EngineError as error:
                 problems = error.problems
                 left = entries if self._runtime.executable is None else [*others, *self._waiting_states(numbers)]
-                if error.__cause__ is None:  # what could not be put in place may find room the next time
+                if error.__cause__ is None:  # a failed installation is retried: memory may be free then
                     self._refused = left
         self._put("_plan_problems", problems)
         if self._runtime.executable is not None:
@@ -99,13 +99,13 @@ class Applier:
         return left
 
     def _put(self, name: str, value: Any) -> None:
-        """Changes what is known here, for as long as the frame is not taken back."""
+        """Sets an attribute through the transaction, which can roll it back."""
         self._transaction.put(vars(self), name, value)
 
     def _changes_no_plan(self, entry: Entry) -> bool:
-        """Whether an edit is of values only; a number in place of a default of the same type is one too.
+        """Whether an edit only changes values, such as a number that replaces a default of the same type.
 
-        Numbers that a library call was captured with are part of the plan: a change of one means another capture.
+        Numbers that a library call was captured with are part of the plan: changing one requires another capture.
         """
         if entry.kind not in ("rebind", "value") or self._runtime.executable is None:
             return entry.kind in ("value", "feature", "state")
@@ -114,7 +114,7 @@ class Applier:
         plan, pin = self._runtime.executable.plan, entry.subject
         source = None if pin.block.home is None else pin.block.home.sources.get(pin)
         nodes = find_keys(self._graph, pin.block)
-        if len(nodes) > 1:  # what is used at a place that does not run yet is made with what it has then
+        if len(nodes) > 1:  # uses that do not run yet will be compiled with their current value
             nodes = [node for node in nodes if self._runs(node)] or nodes
         keys = [pin_key(node, pin.name) for node in nodes]
         if not keys or not isinstance(source, Setting):
@@ -129,7 +129,7 @@ class Applier:
         return True
 
     def _runs_on(self, key: str, pin: Pin, source: Setting) -> bool:
-        """Whether a value of a pin continues the one that runs there."""
+        """Whether a value of a pin replaces the one that the running plan has under this key."""
         executable, compilation = self._runtime.executable, self._runtime.compilation
         assert executable is not None
         assert compilation is not None
@@ -137,17 +137,17 @@ class Applier:
         return bool(readers) and compilation.network.is_given_by(readers[0], key, pin, source)
 
     def _runs(self, key: str) -> bool:
-        """Whether there is a node of this key, or inside of it, in the plan that runs."""
-        known = self._runtime.compilation
-        nodes = () if known is None else known.network.all_nodes()
+        """Whether the running plan has a node with this key, or inside it."""
+        compilation = self._runtime.compilation
+        nodes = () if compilation is None else compilation.network.all_nodes()
         return any(node.key == key or node.key.startswith(f"{key}/") for node in nodes)
 
     def _swap(self, block: Block, frame: Frame) -> bool:
-        """Code: puts another function in the place of a block's; says whether that was all there is to do."""
-        running, known = self._runtime.executable, self._runtime.compilation
-        if running is None or known is None or known.plan is not running.plan:
+        """Code: replaces the function of a block. Returns False if the edit needs a new plan."""
+        running, compilation = self._runtime.executable, self._runtime.compilation
+        if running is None or compilation is None or compilation.plan is not running.plan:
             return False
-        swap = find_swap(self._graph, known, running.plan, block)
+        swap = find_swap(self._graph, compilation, running.plan, block)
         if swap is None:
             return False
         step = swap.step
@@ -165,38 +165,40 @@ class Applier:
             frame.changes[step.key] = Change(step.key, Level.CODE, "new code")
             frame.level = max(frame.level, Level.CODE)
             self._runtime.make_stale(step.key, "new code")
-        swap.commit(known, self._transaction)
+        swap.commit(compilation, self._transaction)
         self._runtime.notified += 1
         return True
 
     def _replan(self, entries: list[Entry], frame: Frame) -> None:
-        """Structure, code and bindings: the wanted plan is made, compiled, compared and put in place."""
-        running, known = self._runtime.executable, self._runtime.compilation
+        """Structure, code and bindings: compiles the new plan, compares it with the running one, and installs it."""
+        running, previous = self._runtime.executable, self._runtime.compilation
         structural = any(entry.kind == "structure" for entry in entries)
         anew = self.reuse_memory or (structural and not self._executor.edits_in_place)
-        if running is None or known is None or known.plan is not running.plan or anew:
-            compilation = compile_graph(self._graph, self.reuse_memory, frozenset(self.kept), known)
+        if running is None or previous is None or previous.plan is not running.plan or anew:
+            compilation = compile_graph(self._graph, self.reuse_memory, frozenset(self.kept), previous)
             names: Iterable[str] | None = None
         else:
-            compilation, names = replan(self._graph, known, running.plan, entries)
+            compilation, names = replan(self._graph, previous, running.plan, entries)
         plan = compilation.plan
         if plan is None:
             raise EngineError(compilation.problems)
-        same = compilation.same if known is not None and running is not None and known.plan is running.plan else ()
+        same = (
+            compilation.same if previous is not None and running is not None and previous.plan is running.plan else ()
+        )
         changes = find_changes(None if running is None else running.plan, plan, names, same)
         codes = self._prepare(running, plan, changes, compilation, frame)
         try:
             self._install(plan, changes, codes, frame)
         except LivegradError as error:
             raise EngineError([_installing_problem(error, compilation, changes)]) from error
-        committed = commit(compilation, known, self._transaction)
+        committed = commit(compilation, previous, self._transaction)
         self._transaction.put(vars(self._runtime), "compilation", committed)
         assert self._runtime.executable is not None
         assert committed.plan is not None
         self._runtime.executable.plan = committed.plan
         self._runtime.notified += 1
         self._hot_parameters.forget()
-        # Where steps were made anew, they were made with the numbers as they are now.
+        # Rebuilt steps have the current numbers.
         renewed = None if names is None else set(names)
         known_problems = self._number_problems
         if known_problems:
@@ -206,9 +208,14 @@ class Applier:
         frame.level = max([frame.level, *(change.level for change in changes.values())])
 
     def _prepare(
-        self, running: Executable | None, plan: LivePlan, changes: Mapping[str, Change], made: Compilation, frame: Frame
+        self,
+        running: Executable | None,
+        plan: LivePlan,
+        changes: Mapping[str, Change],
+        compilation: Compilation,
+        frame: Frame,
     ) -> dict[str, Any]:
-        """Compiles what is new, before anything is touched; an error goes to the block that it is about."""
+        """Compiles new steps before anything is changed. Errors are reported for their blocks."""
         codes: dict[str, Any] = {}
         problems = []
         which = None if self._must_build(running, plan, changes) else changes
@@ -216,11 +223,11 @@ class Applier:
         for step in _steps_of(plan, which):
             old = before.get(step.key)
             if old is step:
-                continue  # the executable that runs has its code
+                continue  # the running executable has its code
             try:
                 codes[step.key] = self._executor.prepare(step)
             except LivegradError as error:
-                owner = next(node.block for node in made.network.all_nodes() if node.key == step.key)
+                owner = next(node.block for node in compilation.network.all_nodes() if node.key == step.key)
                 problems.append(Problem(step.key, owner, None, error))
             frame.prepared += old is None or (old.function, old.sizes) != (step.function, step.sizes)
         if problems:
@@ -259,17 +266,17 @@ class Applier:
         self._runtime.requires_anew = True
         self._runtime.still -= changes.keys()
         for state in plan.states:
-            if state.key in changes and owners.get(state.key) is not state.owner:  # it begins anew
+            if state.key in changes and owners.get(state.key) is not state.owner:  # a new state
                 self._runtime.touch(state.value, f"{state.key}: {changes[state.key].cause}")
 
     def _hold_states(self, running: Executable, changes: Mapping[str, Change]) -> None:
-        """Keeps the values of states that change, or go: to take the frame back needs them."""
+        """Saves the values of states that change or are removed, for a rollback."""
         for state in running.plan.states:
             if state.key in changes:
                 self._transaction.states.setdefault(state.value, running.read(state.value))
 
     def _make_ready(self, fresh: Executable, plan: LivePlan, changes: Mapping[str, Change]) -> None:
-        """Lets a new executable make what its first run needs, before the old one goes."""
+        """Lets a new executable prepare its first run, before the old one is closed."""
         seeds = {key: "" for key in (*self._runtime.stale, *changes) if key in plan.steps}
         if self.reuse_memory or not seeds:
             seeds = dict.fromkeys(plan.steps, "")
@@ -280,12 +287,12 @@ class Applier:
             raise
 
     def _apply_numbers(self, entries: list[Entry], frame: Frame) -> None:
-        """Numbers, contents, features and values of states: no plan changes, only what is in it."""
+        """Applies numbers, contents, features and values of states, which do not change the plan."""
         for entry in entries:
             if entry.kind == "feature":
                 self._apply_feature(entry, frame)
             elif entry.kind == "state":
-                self._apply_state(entry.subject, words_of(entry.detail))
+                self._apply_state(entry.subject, describe_detail(entry.detail))
             else:
                 self._apply_value(entry, frame)
 
@@ -294,7 +301,7 @@ class Applier:
         feature, value = entry.subject, self.wanted_features.get(entry.subject)
         before = self._features.get(feature)
         if value is None:
-            return  # an interrupt came before it was given
+            return  # an interrupt came before the value was stored
         if before is not None and type(before) is type(value) and same_value(before, value):
             return
         self._transaction.put(self._features, feature, value)
@@ -302,13 +309,13 @@ class Applier:
         self._touch(feature, Level.HOT, f"feature {feature}: {before} → {value}", frame)
 
     def _apply_value(self, entry: Entry, frame: Frame) -> None:
-        """A number or contents, wherever the pin is; what is not as it runs is part of an update that is due."""
+        """Applies a number or contents at every use of a pin. Uses with another source are part of a pending update."""
         pin = entry.subject
         source = None if pin.block.home is None else pin.block.home.sources.get(pin)
         executable = self._runtime.executable
         assert executable is not None
         if not isinstance(source, Setting):
-            return  # removed, or replaced since by something that the plan was made with
+            return  # removed, or replaced by another source that the plan has already
         nodes = find_keys(self._graph, pin.block)
         for node in nodes:
             key = pin_key(node, pin.name)
@@ -318,12 +325,12 @@ class Applier:
                 self._put("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
             level = self._put_value(node, key, pin, source)
             if level is not None:
-                self._touch(key, level, f"{key}: {words_of(entry.detail)}", frame)
+                self._touch(key, level, f"{key}: {describe_detail(entry.detail)}", frame)
             if level is Level.HOT and len(nodes) == 1:
                 self._hot_parameters.note(pin, key, executable)
 
     def _put_value(self, node: str, key: str, pin: Pin, source: Setting) -> Level | None:
-        """Hands a value to the executable; None if that has it already, or cannot take it as it is."""
+        """Passes a value to the executable; None if it has the value already, or cannot take it."""
         executable = self._runtime.executable
         assert executable is not None
         plan, value = executable.plan, source.value
@@ -335,18 +342,18 @@ class Applier:
                 for type in plan.types_of_number(key):
                     require_number(value, type, key)
             except LivegradError as error:
-                found = Problem(node, pin.block, pin.name, error)
-                self._put("_number_problems", {**self._number_problems, key: found})
+                problem = Problem(node, pin.block, pin.name, error)
+                self._put("_number_problems", {**self._number_problems, key: problem})
                 return None
             self._transaction.put(plan.parameters, key, value)
             executable.set_parameter(key, value)
             return Level.HOT
         if key not in plan.contents or (source.is_number and plan.buffers[key].shape):
             return None
-        if source.is_number:  # one that a captured call reads from memory
+        if source.is_number:  # a captured call reads it from memory
             contents = number_in_memory(value, plan.buffers[key].type)
             level = Level.WARM
-        elif plan.buffers[key].type is source.given.type and not same_value(plan.contents[key], value):
+        elif plan.buffers[key].type is source.input_type.type and not same_value(plan.contents[key], value):
             contents, level = value, Level.NONE
         else:
             return None
@@ -355,39 +362,39 @@ class Applier:
         return level
 
     def _waiting_states(self, entries: list[Entry]) -> list[Entry]:
-        """Values for states that are not running yet: they begin with them."""
+        """Values for states that do not run yet and will start with them."""
         assert self._runtime.executable is not None
         running = {spec.owner for spec in self._runtime.executable.plan.states}
         return [entry for entry in entries if entry.kind == "state" and entry.subject.state not in running]
 
-    def _apply_state(self, given: StateValue, done: str) -> None:
+    def _apply_state(self, change: StateValue, done: str) -> None:
         assert self._runtime.executable is not None
         for spec in self._runtime.executable.plan.states:
-            if spec.owner is given.state:  # else it waits to take the place of the one that has its name
+            if spec.owner is change.state:  # otherwise it will replace the state that has its name
                 held = self._transaction.states
                 if spec.value not in held:
                     held[spec.value] = self._runtime.executable.read(spec.value)
-                self._runtime.executable.write(spec.value, given.value)
+                self._runtime.executable.write(spec.value, change.value)
                 self._runtime.still.discard(spec.key)
                 self._runtime.touch(spec.value, f"{spec.key} was {done}")
 
     def _touch(self, operand: str | FeatureLevel, level: Level, cause: str, frame: Frame) -> None:
-        """What reads a number, a feature or a buffer has changed, and may have to run."""
+        """Records a change for the readers of a number, a feature or a buffer, and marks them as stale."""
         assert self._runtime.executable is not None
         for key in self._runtime.executable.plan.readers.get(operand, ()):
-            known, above, why = frame.changes.get(key), level, cause
-            if known is not None:
-                above, why = max(level, known.level), cause if known.cause == cause else f"{known.cause}; {cause}"
-            frame.changes[key] = Change(key, above, why)
-            frame.level = max(frame.level, above)
+            change, highest, why = frame.changes.get(key), level, cause
+            if change is not None:
+                highest, why = max(level, change.level), cause if change.cause == cause else f"{change.cause}; {cause}"
+            frame.changes[key] = Change(key, highest, why)
+            frame.level = max(frame.level, highest)
         self._runtime.touch(operand, cause)
 
     def _report(self) -> None:
-        """Tells blocks of their problems, and those that have none any more."""
+        """Reports new problems to their blocks, and clears resolved ones."""
         if not (self._runtime.problems or self._plan_problems or self._number_problems):
             return
-        known = {(problem.node, problem.pin) for problem in self._plan_problems}
-        others = [p for p in self._number_problems.values() if (p.node, p.pin) not in known]
+        reported = {(problem.node, problem.pin) for problem in self._plan_problems}
+        others = [p for p in self._number_problems.values() if (p.node, p.pin) not in reported]
         problems = (*self._plan_problems, *others)
         if problems == self._runtime.problems:
             return
@@ -401,9 +408,9 @@ class Applier:
             debug.errors, debug.state, debug.refused = [*debug.errors, problem.error], "failed", True
 
 
-def _installing_problem(error: LivegradError, made: Compilation, changes: Mapping[str, Change]) -> Problem:
-    """A plan that could not be put in place: said of the block that it is about, or of the one that changed most."""
-    nodes = {node.key: node for node in made.network.all_nodes()}
+def _installing_problem(error: LivegradError, compilation: Compilation, changes: Mapping[str, Change]) -> Problem:
+    """The problem of a plan that could not be installed, reported for its block or for the one that changed most."""
+    nodes = {node.key: node for node in compilation.network.all_nodes()}
     if isinstance(error, StepError):
         return Problem(error.step, nodes[error.step].block, None, error.error)
     named = [key for key in changes if key in nodes]
@@ -412,7 +419,7 @@ def _installing_problem(error: LivegradError, made: Compilation, changes: Mappin
 
 
 def _steps_of(plan: LivePlan, changes: Mapping[str, Change] | None) -> Iterable[BlockStep]:
-    """The calls in all steps, or in those that changed."""
+    """The block steps of all steps, or of those that changed."""
     for key in plan.steps if changes is None else changes:
         if key in plan.steps:
             yield from plan.steps[key].block_steps()

@@ -56,7 +56,7 @@ class Change(NamedTuple):
 
 
 def diff_plans(running: LivePlan, wanted: LivePlan, same: Collection[str] = ()) -> dict[str, Change]:
-    """Every step that differs between two plans; those in `same` are known not to."""
+    """The changes of all steps that differ between two plans, except those in `same`."""
     changes = {}
     for key in (*wanted.steps, *(key for key in running.steps if key not in wanted.steps)):
         if key in same:
@@ -80,23 +80,25 @@ def _diff_states(running: LivePlan, wanted: LivePlan) -> dict[str, Change]:
 
 
 def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
-    """What must be done to one step. Of several differences the highest level counts, all causes are named."""
+    """The change of one step: the highest level among its differences, with all causes."""
     old, new = running.steps.get(key), wanted.steps.get(key)
     if old is None or new is None:
         return Change(key, Level.COLD, "added" if old is None else "removed")
-    found: list[tuple[Level, str]] = []
+    differences: list[tuple[Level, str]] = []
     if old is not new:
         if not _same_structure(old, new):
             return Change(key, Level.COLD, "its connections changed")
         for before, after in zip(old.leaf_steps(), new.leaf_steps(), strict=True):
-            found += _code_changes(before, after, "" if before.key == key else f" of {before.key}")
-    found += _memory_changes(running, wanted, new)
+            differences += _code_changes(before, after, "" if before.key == key else f" of {before.key}")
+    differences += _memory_changes(running, wanted, new)
     values = _value_changes(running, wanted, new)
-    only = frozenset() if found else frozenset(operand for operand, _, _ in values)
-    found += [(level, cause) for _, level, cause in values]
-    if not found:
+    only = frozenset() if differences else frozenset(operand for operand, _, _ in values)
+    differences += [(level, cause) for _, level, cause in values]
+    if not differences:
         return Change(key, Level.NONE, "")
-    return Change(key, max(level for level, _ in found), "; ".join(dict.fromkeys(cause for _, cause in found)), only)
+    return Change(
+        key, max(level for level, _ in differences), "; ".join(dict.fromkeys(cause for _, cause in differences)), only
+    )
 
 
 def _code_changes(before: LeafStep, after: LeafStep, inner: str) -> Iterable[tuple[Level, str]]:
@@ -111,10 +113,10 @@ def _code_changes(before: LeafStep, after: LeafStep, inner: str) -> Iterable[tup
 
 
 def is_resized(before: BlockStep, after: BlockStep) -> bool:
-    """Whether a function is the same one for arrays of other sizes: one body, and the same operations.
+    """Whether two functions differ only in the sizes of arrays: the same body and the same operations.
 
-    Code does not depend on how large arrays are, so that what was compiled for some sizes is taken for others. A body
-    that does other operations for other sizes (a loop over `len(x)`) has other code.
+    Compiled code does not depend on array sizes, so it is reused. A body whose operations depend on sizes (a loop over
+    `len(x)`) has other code.
     """
     old, new = before.function, after.function
     if before.body is not after.body or not (isinstance(old, Function) and isinstance(new, Function)):
@@ -123,9 +125,11 @@ def is_resized(before: BlockStep, after: BlockStep) -> bool:
     if len(old.parameters) != len(new.parameters) or not all(_differ_in_size_only(*pair) for pair in types):
         return False
     if old.parameter_types == new.parameter_types:
-        return False  # what else was given made the difference
-    mine, others = nodes_of(old), nodes_of(new)
-    return len(mine) == len(others) and all(own.op is other.op for own, other in zip(mine, others, strict=True))
+        return False  # the functions differ for another reason
+    nodes, other_nodes = nodes_of(old), nodes_of(new)
+    return len(nodes) == len(other_nodes) and all(
+        node.op is other_node.op for node, other_node in zip(nodes, other_nodes, strict=True)
+    )
 
 
 def _differ_in_size_only(one: Type, other: Type) -> bool:
@@ -135,7 +139,7 @@ def _differ_in_size_only(one: Type, other: Type) -> bool:
 
 
 def _same_structure(old: Step, new: Step) -> bool:
-    """Whether a change of this step is none of the graph: the same work is there, connected to the same."""
+    """Whether two versions of a step have the same inner steps and the same connections."""
     if old.__class__ is not new.__class__ or old.key != new.key or old.results != new.results:
         return False
     if not (isinstance(old, RegionStep) and isinstance(new, RegionStep)):
@@ -147,7 +151,7 @@ def _same_structure(old: Step, new: Step) -> bool:
 
 
 def _skeleton(step: RegionStep) -> object:
-    """A region without what its bodies do."""
+    """The structure of a region without its bodies."""
     carried = tuple((type(one.initial), operand_key(one.initial), one.carry, one.result) for one in step.carried)
     return step.kind, type(step.control), operand_key(step.control), carried, len(step.bodies)
 
@@ -165,40 +169,40 @@ def _memory_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable
 
 def _value_changes(running: LivePlan, wanted: LivePlan, step: Step) -> list[tuple[object, Level, str]]:
     captured = captured_keys(step)
-    found: list[tuple[object, Level, str]] = []
+    changes: list[tuple[object, Level, str]] = []
     for operand in step.all_operands():
         if isinstance(operand, ParameterOperand):
             before, after = running.parameters[operand.key], wanted.parameters[operand.key]
             if type(before) is not type(after) or not same_value(before, after):
                 level = Level.RECAPTURE if operand.key in captured else Level.HOT
-                found.append((operand.key, level, f"{operand.key}: {before} → {after}"))
+                changes.append((operand.key, level, f"{operand.key}: {before} → {after}"))
         elif isinstance(operand, BufferOperand) and operand.key in wanted.contents:
             old, new = running.contents.get(operand.key), wanted.contents[operand.key]
-            # Contents are compared to find who must run; writing them is no update of the graph.
+            # Contents are compared to find the steps that must run; writing them does not update the graph.
             if old is not new and (old is None or not same_value(old, new)):
                 level = Level.WARM if new.ndim == 0 else Level.NONE  # a captured call's number in memory
-                found.append((operand.key, level, f"{operand.key} has new contents"))
-    return found
+                changes.append((operand.key, level, f"{operand.key} has new contents"))
+    return changes
 
 
 def find_changes(
     running: LivePlan | None, plan: LivePlan, names: Iterable[str] | None, same: Collection[str] = ()
 ) -> dict[str, Change]:
-    """What differs: among the steps named, or (None) among all but those that are known to be the same."""
+    """The changes of the named steps, or (None) of all steps except those in `same`."""
     if running is None:
         return {key: Change(key, Level.COLD, "added") for key in plan.steps}
     if names is None:
         return diff_plans(running, plan, same)
-    found = [diff_step(running, plan, key) for key in names if key in running.steps or key in plan.steps]
-    return {change.step: change for change in found if change.cause} | _diff_states(running, plan)
+    changes = [diff_step(running, plan, key) for key in names if key in running.steps or key in plan.steps]
+    return {change.step: change for change in changes if change.cause} | _diff_states(running, plan)
 
 
 def must_build(running: LivePlan | None, plan: LivePlan, changes: Mapping[str, Change], in_place: bool) -> bool:
-    """Whether the plan needs an executable of its own: memory that is shared otherwise, or other steps or edges.
+    """Whether the plan needs a new executable: other memory sharing, or other steps or edges.
 
-    `in_place`: the executable that runs can take other steps.
+    `in_place`: the running executable can add and remove steps.
     """
     if running is None or (not in_place and any(change.level is Level.COLD for change in changes.values())):
         return True
-    shared = plan.places or running.places
-    return bool(shared) and (bool(changes) or (plan.places, plan.slots) != (running.places, running.slots))
+    shared = plan.slot_of or running.slot_of
+    return bool(shared) and (bool(changes) or (plan.slot_of, plan.slots) != (running.slot_of, running.slots))

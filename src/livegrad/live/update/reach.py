@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from livegrad.live.compile.flatten import SeveralPlaces
+from livegrad.live.compile.flatten import SeveralUses
 from livegrad.live.graph.block import Block, Pin
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
@@ -17,74 +17,77 @@ from livegrad.live.graph.regions import Region
 
 
 def blocks_reached(journal: Journal, entries: Iterable[Entry]) -> dict[Block, bool]:
-    """The blocks that have a node of their own, or had one, and that edits have changed or fed otherwise.
+    """The blocks with a node, now or before, that edits have changed or given other sources.
 
-    Graphs with another journal have left the engine, and other threads may be editing them: they are not looked into.
-
-    True: it came, went or has other pins, and its readers may not read it any more. Raises `SeveralPlaces` if one of
-    them is in a composite that is used more than once.
+    The value is True if the block was added, removed or got other pins: its readers may no longer read it. Graphs with
+    another journal have left the engine and may be edited by other threads, so they are not examined. Raises
+    `SeveralUses` if a block is in a composite that is used more than once.
     """
-    found: dict[Block, None] = {}
+    reached: dict[Block, None] = {}
     placed: set[Block] = set()
     for entry in entries:
         subject = entry.subject
         if isinstance(subject, Pin):
-            _note_behind(subject, found)
+            _note_behind(subject, reached)
         elif isinstance(subject, StructureChange):
             region = outermost_region(subject.graph)
             if region is not None:
-                found[region] = None
+                reached[region] = None
             for block in subject.blocks:
-                found[block] = None  # as what it was
+                reached[block] = None  # as it was
                 placed.add(block)
-                _note_inside(block, found, journal)  # as what it is
+                _note_inside(block, reached, journal)  # as it is now
         else:
-            _note_inside(subject, found, journal)
-    nodes = (block for block in found if isinstance(block, Region) or not isinstance(block, Composite))
+            _note_inside(subject, reached, journal)
+    nodes = (block for block in reached if isinstance(block, Region) or not isinstance(block, Composite))
     return {block: block in placed for block in nodes}
 
 
 def outermost_region(graph: Graph) -> Region | None:
-    """The region that a graph is inside of, and that is inside of no other."""
-    found: Region | None = None
+    """The outermost region around a graph."""
+    outermost: Region | None = None
     inner: Graph | None = graph
     while inner is not None and inner.uses:
         if len(inner.uses) > 1:
-            raise SeveralPlaces
+            raise SeveralUses
         around = inner.uses[0][0]
-        found = around if isinstance(around, Region) else found
+        outermost = around if isinstance(around, Region) else outermost
         inner = around.home
-    return found
+    return outermost
 
 
-def _note_inside(block: Block, found: dict[Block, None], journal: Journal) -> None:
-    """The region around a block, or the block, or all that is inside of a composite."""
+def _note_inside(block: Block, reached: dict[Block, None], journal: Journal) -> None:
+    """Adds the region around a block; otherwise the block, and all blocks inside it if it is a composite."""
     region = None if block.home is None else outermost_region(block.home)
     if region is not None:
-        found[region] = None
+        reached[region] = None
         return
     waiting = [block]
     while waiting:
-        own = waiting.pop()
-        found[own] = None
-        if isinstance(own, Composite) and not isinstance(own, Region) and own.graph.journal is journal:
-            if len(own.graph.uses) > 1:
-                raise SeveralPlaces
-            waiting += own.graph.blocks.values()
+        inner_block = waiting.pop()
+        reached[inner_block] = None
+        if (
+            isinstance(inner_block, Composite)
+            and not isinstance(inner_block, Region)
+            and inner_block.graph.journal is journal
+        ):
+            if len(inner_block.graph.uses) > 1:
+                raise SeveralUses
+            waiting += inner_block.graph.blocks.values()
 
 
-def _note_behind(pin: Pin, found: dict[Block, None]) -> None:
-    """The blocks that read what an input is given: a composite's feeds inputs inside."""
+def _note_behind(pin: Pin, reached: dict[Block, None]) -> None:
+    """Adds the blocks that read an input. Those of a composite are blocks inside it."""
     region = None if pin.block.home is None else outermost_region(pin.block.home)
     if region is not None:
-        found[region] = None
+        reached[region] = None
         return
     waiting = [pin]
     while waiting:
-        own = waiting.pop()
-        block = own.block
-        found[block] = None
+        inner_pin = waiting.pop()
+        block = inner_pin.block
+        reached[block] = None
         if isinstance(block, Composite) and not isinstance(block, Region):
             if len(block.graph.uses) > 1:
-                raise SeveralPlaces
-            waiting += block.inner_inputs.get(own.name, ())
+                raise SeveralUses
+            waiting += block.inner_inputs.get(inner_pin.name, ())

@@ -12,7 +12,7 @@ Neighbours = Callable[[str], Iterable[str]]
 
 
 class CycleError(Exception):
-    """Steps that wait for each other."""
+    """Steps that depend on each other."""
 
 
 def reorder(
@@ -21,24 +21,24 @@ def reorder(
     sources_of: Neighbours,
     readers_of: Neighbours,
 ) -> None:
-    """Puts each step of `sources` after the steps that it reads from now.
+    """Moves each step of `sources` after the steps that it now reads from.
 
-    All of them have a position. `sources_of` and `readers_of` say the same of the other steps; what they say of those
-    in `sources`, or give among the readers, is left out. Raises `CycleError`; positions may then be anything.
+    All of them have a position. `sources_of` and `readers_of` give the edges of the other steps; their edges of steps
+    in `sources` are ignored. Raises `CycleError`; positions are then undefined.
     """
-    settled: dict[str, list[str]] = {}  # the readers among `sources` whose edges are there already, by what they read
+    placed_readers: dict[str, list[str]] = {}  # readers in `sources` that were processed, by what they read
     done: set[str] = set()
 
     def forward(key: str) -> Iterable[str]:
         yield from (reader for reader in readers_of(key) if reader not in sources)
-        yield from settled.get(key, ())
+        yield from placed_readers.get(key, ())
 
     def backward(key: str) -> Iterable[str]:
         return sources_of(key) if key not in sources else sources[key] if key in done else ()
 
-    for key, own in sources.items():
+    for key, new_sources in sources.items():
         first = position[key]
-        late = [source for source in own if position[source] >= first]
+        late = [source for source in new_sources if position[source] >= first]
         if late:
             last = max(position[source] for source in late)
             between = range(first, last + 1)
@@ -47,19 +47,19 @@ def reorder(
             if not behind.isdisjoint(before):
                 raise CycleError
             moved = [*sorted(before, key=position.__getitem__), *sorted(behind, key=position.__getitem__)]
-            for one, number in zip(moved, sorted(position[one] for one in moved), strict=True):
-                position[one] = number
+            for one, index in zip(moved, sorted(position[one] for one in moved), strict=True):
+                position[one] = index
         done.add(key)
-        for source in own:
-            settled.setdefault(source, []).append(key)
+        for source in new_sources:
+            placed_readers.setdefault(source, []).append(key)
 
 
 def _closure(starts: Iterable[str], neighbours: Neighbours, position: Mapping[str, int], between: range) -> set[str]:
-    found = set(starts)
-    waiting = list(found)
+    reached = set(starts)
+    waiting = list(reached)
     while waiting:
         for one in neighbours(waiting.pop()):
-            if one not in found and position[one] in between:
-                found.add(one)
+            if one not in reached and position[one] in between:
+                reached.add(one)
                 waiting.append(one)
-    return found
+    return reached

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from livegrad.live.compile.flatten import DerivedBlock, SeveralPlaces, flatten_block
+from livegrad.live.compile.flatten import DerivedBlock, SeveralUses, flatten_block
 from livegrad.live.compile.graph_compiler import Compilation, compile_graph, validate
 from livegrad.live.compile.live_plan import DERIVED, LivePlan
 from livegrad.live.compile.network import Network, NetworkNode
@@ -42,48 +42,48 @@ from livegrad.live.update.reach import blocks_reached
 from livegrad.live.update.reorder import CycleError, reorder
 from livegrad.live.update.rewire import patch_connections, rewire
 
-_MOST_REACHED = 256  # blocks: beyond, to compile everything takes hardly longer
+_MOST_REACHED = 256  # blocks: beyond this, recompiling everything takes hardly longer
 
 
 class _TooMuch(Exception):
-    """More changed than can be followed block by block."""
+    """The edits need a full compilation."""
 
 
 @dataclass
 class Edited:
-    """The nodes that edits have changed: those that are there now, by key, and the keys of those that went."""
+    """The nodes that edits have changed: the current ones by key, and the keys of removed ones."""
 
     nodes: dict[str, NetworkNode] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
 
 def replan(
-    graph: Graph, known: Compilation, running: LivePlan, entries: Sequence[Entry]
+    graph: Graph, previous: Compilation, running: LivePlan, entries: Sequence[Entry]
 ) -> tuple[Compilation, Iterable[str] | None]:
-    """What compiling the edited graph gives, and the steps and states that may differ (None: any)."""
+    """The compilation of the edited graph, and the steps and states that may differ (None: any)."""
     try:
-        edited = _flatten(graph, known, running, entries)
-        made = _overlaid(known, edited)
-        position, end = _sort(made, running, edited)
-        touched = _Specializing(made, known, running, edited, position).run()
-    except (_TooMuch, SeveralPlaces, CycleError):
-        return compile_graph(graph, known=known), None
-    if not made.problems:
-        made.plan = rewire(made, running, touched, edited.nodes, edited.gone)
-        patch_connections(made.plan, running, [*touched, *edited.gone], position, end)
-    return made, [*touched, *sorted(edited.gone)]
+        edited = _flatten(graph, previous, running, entries)
+        compilation = _overlaid(previous, edited)
+        position, end = _sort(compilation, running, edited)
+        touched = _Specializing(compilation, previous, running, edited, position).run()
+    except (_TooMuch, SeveralUses, CycleError):
+        return compile_graph(graph, previous=previous), None
+    if not compilation.problems:
+        compilation.plan = rewire(compilation, running, touched, edited.nodes, edited.gone)
+        patch_connections(compilation.plan, running, [*touched, *edited.gone], position, end)
+    return compilation, [*touched, *sorted(edited.gone)]
 
 
 # --- flatten ---------------------------------------------------------------------------------------------------------
 
 
-def _flatten(graph: Graph, known: Compilation, running: LivePlan, entries: Sequence[Entry]) -> Edited:
-    """The nodes of the blocks that edits reach, and of those that read from what went or has other outputs now."""
-    network, edited = known.network, Edited()
+def _flatten(graph: Graph, previous: Compilation, running: LivePlan, entries: Sequence[Entry]) -> Edited:
+    """The nodes of the blocks that edits reach, and of the readers of removed nodes and of nodes with other outputs."""
+    network, edited = previous.network, Edited()
     structural = any(entry.kind == "structure" for entry in entries)
     reached, states = blocks_reached(graph.journal, entries), _states_by_next(running)
     waiting, seen = list(reached), set(reached)
-    for block in waiting:  # which grows
+    for block in waiting:  # grows during the loop
         if len(seen) > _MOST_REACHED:
             raise _TooMuch
         before, node = network.keys.get(block, ()), flatten_block(graph, block)
@@ -91,7 +91,7 @@ def _flatten(graph: Graph, known: Compilation, running: LivePlan, entries: Seque
             raise _TooMuch
         if node is not None:
             edited.nodes[node.key] = node
-            before = (*before, node.key)  # another block may have been there
+            before = (*before, node.key)  # another block may have had this key
         for key in before:
             if node is None or key != node.key:
                 edited.gone.add(key)
@@ -103,7 +103,7 @@ def _flatten(graph: Graph, known: Compilation, running: LivePlan, entries: Seque
     edited.gone = {key for key in edited.gone if key in network.nodes and key not in edited.nodes}
     changed = edited.nodes.keys() | edited.gone
     if structural and not network.derivation.isdisjoint(changed):
-        raise _TooMuch  # what a gradient is made of follows from the structure
+        raise _TooMuch  # the nodes of a gradient follow from the structure
     followed = network.followers.keys() & edited.nodes.keys()
     if followed:
         edited.nodes |= _follow(network, edited.nodes, followed)
@@ -111,7 +111,7 @@ def _flatten(graph: Graph, known: Compilation, running: LivePlan, entries: Seque
 
 
 def _readers_of(key: str, running: LivePlan, states: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    """The nodes that read what a node of the plan that runs gives, states among them."""
+    """The nodes, including states, that read the results of a node of the running plan."""
     step = running.steps.get(key)
     for result in (pin_key(key, "value"),) if step is None else step.results:
         yield from running.readers.get(result, ())
@@ -119,31 +119,31 @@ def _readers_of(key: str, running: LivePlan, states: Mapping[str, Sequence[str]]
 
 
 def _states_by_next(running: LivePlan) -> dict[str, list[str]]:
-    """The states that take a buffer's value, by its key."""
-    found: dict[str, list[str]] = {}
+    """The states by the key of the buffer that is their next value."""
+    states: dict[str, list[str]] = {}
     for state in running.states:
-        found.setdefault(state.next, []).append(state.key)
-    return found
+        states.setdefault(state.next, []).append(state.key)
+    return states
 
 
 def _follow(network: Network, nodes: Mapping[str, NetworkNode], followed: Iterable[str]) -> dict[str, NetworkNode]:
-    """The nodes that were derived from these, directly or not, with what feeds those now."""
-    found: dict[str, NetworkNode] = {}
+    """The nodes derived from these, directly or indirectly, with the current sources of their primal nodes."""
+    derived: dict[str, NetworkNode] = {}
     waiting = list(followed)
     while waiting:
         primal = waiting.pop()
-        fresh = (found.get(primal) or nodes[primal]).feeds
+        fresh = (derived.get(primal) or nodes[primal]).feeds
         for key in network.followers.get(primal, ()):
             node = network.nodes[key]
             feeds = {name: fresh.get(name, ref) for name, ref in node.feeds.items()}
-            found[key] = replace(node, feeds=feeds)
+            derived[key] = replace(node, feeds=feeds)
             waiting.append(key)
-    return found
+    return derived
 
 
-def _overlaid(known: Compilation, edited: Edited) -> Compilation:
-    """The compilation before with other nodes over it."""
-    network, before = known.network, known.shapes
+def _overlaid(previous: Compilation, edited: Edited) -> Compilation:
+    """The previous compilation with the edited nodes in overlays."""
+    network, before = previous.network, previous.shapes
     keys: Overlay[Block, tuple[str, ...]] = Overlay(network.keys)
     for key in edited.gone:
         keys.pop(network.nodes[key].block, None)
@@ -163,7 +163,7 @@ def _overlaid(known: Compilation, edited: Edited) -> Compilation:
 
 
 def _forget_shapes(node: NetworkNode, shapes: Shapes) -> None:
-    """Takes away what was found for a node and for those inside of it."""
+    """Removes the shapes of a node and of the nodes inside it."""
     inner = [one for body in node.bodies for one in body.all_nodes()]
     for one in (node, *inner):
         shapes.bodies.pop(one.key, None)
@@ -179,15 +179,15 @@ def _forget_shapes(node: NetworkNode, shapes: Shapes) -> None:
 # --- sort ------------------------------------------------------------------------------------------------------------
 
 
-def _sort(made: Compilation, running: LivePlan, edited: Edited) -> tuple[Overlay[str, int], int]:
-    """Positions for all steps, and a number that is higher than any of them."""
-    nodes, position, end = made.network.nodes, Overlay(running.position), running.end
+def _sort(compilation: Compilation, running: LivePlan, edited: Edited) -> tuple[Overlay[str, int], int]:
+    """The positions of all steps, and an upper bound."""
+    nodes, position, end = compilation.network.nodes, Overlay(running.position), running.end
     for key in edited.gone:
         position.pop(key, None)
     steps = {key: node for key, node in edited.nodes.items() if not isinstance(node.block, State)}
     for key in edited.nodes:
         if key not in steps:
-            position.pop(key, None)  # a state that takes the name of a block
+            position.pop(key, None)  # a state with the key of a former block
         elif key not in position:
             position[key] = end
             end += 1
@@ -206,30 +206,35 @@ def _sort(made: Compilation, running: LivePlan, edited: Edited) -> tuple[Overlay
 
 
 class _Specializing:
-    """Specialises edited nodes, and those below them whose inputs have other types.
+    """Specialises edited nodes, and their dependents whose input types changed.
 
-    Problems are noted, and what hangs on a broken node is left out: it is not reported again.
+    Dependents of a broken node are skipped and not reported again.
     """
 
     def __init__(
-        self, made: Compilation, known: Compilation, running: LivePlan, edited: Edited, position: Mapping[str, int]
+        self,
+        compilation: Compilation,
+        previous: Compilation,
+        running: LivePlan,
+        edited: Edited,
+        position: Mapping[str, int],
     ) -> None:
-        self._made, self._before, self._running = made, known.shapes.types, running
+        self._compilation, self._before, self._running = compilation, previous.shapes.types, running
         self._edited, self._position = edited, position
         self._states = _states_by_next(running)
         self._states_touched = {key: None for key, node in edited.nodes.items() if isinstance(node.block, State)}
         self._waiting = [(position[key], key) for key in edited.nodes if key in position]
-        self._to_check = set(edited.nodes)  # nodes still to come of which something may be said; states come last
-        in_order = sorted(edited.nodes, key=lambda key: position.get(key, math.inf))  # problems are found in this order
-        made.problems += validate(made.network, [edited.nodes[key] for key in in_order])
-        self._broken = {one.node for one in made.problems}
+        self._to_check = set(edited.nodes)  # nodes still to check; states come last
+        in_order = sorted(edited.nodes, key=lambda key: position.get(key, math.inf))  # the order of problems
+        compilation.problems += validate(compilation.network, [edited.nodes[key] for key in in_order])
+        self._broken = {one.node for one in compilation.problems}
 
     def run(self) -> list[str]:
-        """The keys of the nodes that were looked at, states last."""
-        made, broken, nodes = self._made, self._broken, self._made.network.nodes
+        """The keys of the checked nodes, states last."""
+        compilation, broken, nodes = self._compilation, self._broken, self._compilation.network.nodes
         heapify(self._waiting)
         for key in list(self._states_touched):
-            note_state(nodes[key], made.shapes)
+            note_state(nodes[key], compilation.shapes)
             self._follow(nodes[key])
         touched: dict[str, None] = {}
         while self._waiting:
@@ -241,22 +246,22 @@ class _Specializing:
             if key in broken or not broken.isdisjoint(nodes[key].sources):
                 broken.add(key)
             else:
-                specialize(nodes[key], self._made.shapes, self._made.problems, self._broken)
+                specialize(nodes[key], self._compilation.shapes, self._compilation.problems, self._broken)
             self._follow(nodes[key])
         for key in self._states_touched:
-            made.problems += check_state(nodes[key], made.shapes, broken)
+            compilation.problems += check_state(nodes[key], compilation.shapes, broken)
         return [*touched, *self._states_touched]
 
     def _follow(self, node: NetworkNode) -> None:
-        """Readers of a node whose types are other ones are looked at too.
+        """Schedules the readers of a node whose types changed.
 
-        So are readers of a broken one, as long as there are nodes to check: nothing is said of one that depends on it.
+        Also the readers of a broken node while nodes remain to be checked, because its dependents are not reported.
         """
         is_broken = node.key in self._broken
         if is_broken and not self._to_check:
             return
         for key in node.output_keys:
-            if is_broken or self._made.shapes.types.get(key) is not self._before.get(key):
+            if is_broken or self._compilation.shapes.types.get(key) is not self._before.get(key):
                 readers = [reader for reader in self._running.readers.get(key, ()) if reader in self._position]
                 for reader in readers:
                     heappush(self._waiting, (self._position[reader], reader))
@@ -269,16 +274,17 @@ class _Specializing:
 # --- commit ----------------------------------------------------------------------------------------------------------
 
 
-def commit(made: Compilation, known: Compilation | None, frame: Transaction) -> Compilation:
-    """Makes the changes of a compilation that is in place part of the one before, and gives what counts from then."""
-    if not isinstance(made.network.nodes, Overlay):
-        return made  # all was compiled anew
-    assert known is not None
-    assert known.plan is not None
-    assert made.plan is not None
-    plan, fresh = known.plan, made.plan
+def commit(compilation: Compilation, previous: Compilation | None, frame: Transaction) -> Compilation:
+    """Merges an installed compilation into the previous one, and returns the valid one."""
+    if not isinstance(compilation.network.nodes, Overlay):
+        return compilation  # everything was recompiled
+    assert previous is not None
+    assert previous.plan is not None
+    assert compilation.plan is not None
+    plan, fresh = previous.plan, compilation.plan
     changed: list[MutableMapping[Any, Any]] = [
-        made.network.nodes, made.network.keys, made.shapes.bodies, made.shapes.types, made.shapes.inputs,
+        compilation.network.nodes, compilation.network.keys,
+        compilation.shapes.bodies, compilation.shapes.types, compilation.shapes.inputs,
         fresh.steps, fresh.buffers, fresh.parameters, fresh.contents, fresh.bindings,
     ]  # fmt: skip
     for name in DERIVED:
@@ -294,4 +300,4 @@ def commit(made: Compilation, known: Compilation | None, frame: Transaction) -> 
         one.commit(frame)
     frame.put(plan.__dict__, "states", fresh.states)
     plan.forget_types()
-    return known
+    return previous

@@ -29,14 +29,14 @@ from livegrad.live.graph.block import State
 
 
 def rewire(
-    made: Compilation,
+    compilation: Compilation,
     running: LivePlan,
     touched: Iterable[str],
     edited: Mapping[str, NetworkNode],
     gone: Iterable[str],
 ) -> LivePlan:
-    """The running plan with other steps and states for what was touched, and without what went."""
-    nodes, wiring = made.network.nodes, Wiring(made.shapes, known=running.buffers)
+    """The running plan with new steps and states for the touched nodes, and without the removed ones."""
+    nodes, wiring = compilation.network.nodes, Wiring(compilation.shapes, previous_buffers=running.buffers)
     states = {state.key: state for state in running.states}
     before = {key: running.steps[key] for key in (*touched, *gone) if key in running.steps}
     for key in gone:
@@ -57,7 +57,7 @@ def rewire(
         Overlay(running.parameters, wiring.parameters, lost.parameters),
         Overlay(running.contents, wiring.contents, lost.contents),
         Overlay(running.bindings, wiring.bindings, lost.bindings),
-        running.places,
+        running.slot_of,
         running.slots,
     )
 
@@ -68,33 +68,33 @@ def _keep_numbers(
     nodes: Mapping[str, NetworkNode],
     edited: Mapping[str, NetworkNode],
 ) -> None:
-    """Takes values from the running plan where they were not given anew.
+    """Keeps the values of the running plan where no edit has set them.
 
-    What feeds a node was looked up when it was flattened: the values of today are in the plan. Where other steps read a
-    value too, it was not given anew but changed, which reaches all of them as a change of a number.
+    The sources in a node are those of the time when it was flattened; the plan has the current values. If other steps
+    read a value too, its change reaches all of them as the change of a number.
     """
     roots = {ref.key for key in wiring.steps for ref in _roots_inside(nodes[key])}
     fresh = {ref.key for node in edited.values() for ref in _roots_inside(node)}
     values: tuple[tuple[dict[str, Any], Mapping[str, Any]], ...] = (
         (wiring.parameters, running.parameters), (wiring.contents, running.contents),
     )  # fmt: skip
-    for own, known in values:
-        for key in own.keys() & roots:
+    for wired, current in values:
+        for key in wired.keys() & roots:
             others = any(reader not in edited and reader in nodes for reader in running.readers.get(key, ()))
-            if key in known and (others or key not in fresh):
-                own[key] = known[key]
+            if key in current and (others or key not in fresh):
+                wired[key] = current[key]
 
 
 def _roots_inside(node: NetworkNode) -> Iterable[RootRef]:
     waiting = [node]
     while waiting:
-        own = waiting.pop()
-        yield from (ref for ref in own.feeds.values() if isinstance(ref, RootRef))
-        waiting += [inner for body in own.bodies for inner in body.nodes.values()]
+        inner_node = waiting.pop()
+        yield from (ref for ref in inner_node.feeds.values() if isinstance(ref, RootRef))
+        waiting += [inner for body in inner_node.bodies for inner in body.nodes.values()]
 
 
 class _Lost:
-    """What goes from a plan with steps that go, or that are wired anew and do not need it any more."""
+    """The entries to remove from a plan, because steps were removed or no longer need them."""
 
     def __init__(self, running: LivePlan, before: Mapping[str, Step], wiring: Wiring) -> None:
         self._running, self._before = running, before
@@ -109,17 +109,17 @@ class _Lost:
                     if operand.key not in wiring.parameters and not self._is_read(operand):
                         self.parameters.add(operand.key)
                 elif isinstance(operand, BufferOperand) and operand.key not in wiring.buffers:
-                    given = operand.key in running.contents or operand.key in running.bindings
-                    if given and not self._is_read(operand):
+                    is_root = operand.key in running.contents or operand.key in running.bindings
+                    if is_root and not self._is_read(operand):
                         self.buffers.add(operand.key)
         self.contents = {key for key in self.buffers if key in running.contents}
         self.bindings = {key for key in self.buffers if key in running.bindings}
-        # What was given contents and is bound now, or the other way.
+        # Inputs that changed from contents to a binding, or from a binding to contents.
         self.contents |= {key for key in wiring.bindings if key in running.contents}
         self.bindings |= {key for key in wiring.contents if key in running.bindings}
 
     def _is_read(self, operand: ParameterOperand | BufferOperand) -> bool:
-        """Whether a step that stays as it is reads a number, or memory, under this key: one key may be both."""
+        """Whether an unchanged step reads an operand of this kind and key: one key may be a number and a buffer."""
         steps, readers = self._running.steps, self._running.readers.get(operand.key, ())
         others = (one for reader in readers if reader not in self._before for one in steps[reader].all_operands())
         return any(one.__class__ is operand.__class__ and operand_key(one) == operand.key for one in others)
@@ -128,12 +128,12 @@ class _Lost:
 def patch_connections(
     plan: LivePlan, running: LivePlan, changed: Iterable[str], position: Overlay[str, int], end: int
 ) -> None:
-    """Says who reads what in a plan that differs from the running one in some steps; by looking at those alone."""
+    """Updates readers and producers for a plan that differs from the running one in some steps."""
     before = {key: running.steps[key] for key in changed if key in running.steps}
     after = {key: plan.steps[key] for key in changed if key in plan.steps}
     same = before.keys() == after.keys() and not position.is_changed
     if same and all(_connects_the_same(before[key], step) for key, step in after.items()):
-        for name in DERIVED:  # need not be derived again
+        for name in DERIVED:  # all stay valid
             plan.__dict__[name] = getattr(running, name)
         return
     readers, producer, captured = Overlay(running.readers), Overlay(running.producer), Overlay(running.captured)

@@ -27,74 +27,74 @@ from livegrad.live.transaction import Transaction
 
 @dataclass(frozen=True, eq=False)
 class Swap:
-    """Another function for one step; everything else about the step is as it was."""
+    """A new function for one step, which is otherwise unchanged."""
 
     node: NetworkNode
     inputs: Inputs
-    made: Specialized
+    specialized: Specialized
     step: BlockStep
     before: BlockStep
 
     @property
     def is_change(self) -> bool:
-        """Whether the function is another one; the same may be written in other words."""
+        """Whether the function differs; other source text may give an equal function."""
         return self.step.function != self.before.function
 
-    def commit(self, known: Compilation, frame: Transaction) -> None:
-        """Makes it part of what was compiled, and of the plan that runs. Cannot fail."""
+    def commit(self, compilation: Compilation, frame: Transaction) -> None:
+        """Puts the swap into the compilation and the running plan. Cannot fail."""
         key = self.node.key
-        assert known.plan is not None
-        frame.put(known.shapes.bodies, key, self.made)
-        frame.put(known.shapes.inputs, key, self.inputs)
-        frame.put(known.plan.steps, key, self.step)
+        assert compilation.plan is not None
+        frame.put(compilation.shapes.bodies, key, self.specialized)
+        frame.put(compilation.shapes.inputs, key, self.inputs)
+        frame.put(compilation.plan.steps, key, self.step)
 
 
-def find_swap(graph: Graph, known: Compilation, running: LivePlan, block: Block) -> Swap | None:
-    """The swap that an edit of a block's code comes to; None if it comes to more.
+def find_swap(graph: Graph, compilation: Compilation, running: LivePlan, block: Block) -> Swap | None:
+    """The swap for a code edit of a block; None if the edit needs more than that.
 
-    Raises an `EngineError` that names the block if its new function cannot be made.
+    Raises an `EngineError` with the block if its new function cannot be specialised.
     """
-    if isinstance(block, Composite | State | DerivedBlock) or running.places:
+    if isinstance(block, Composite | State | DerivedBlock) or running.slot_of:
         return None
     keys = find_keys(graph, block)
     key = keys[0] if len(keys) == 1 else ""
-    node, step, inputs = known.network.nodes.get(key), running.steps.get(key), known.shapes.inputs.get(key)
+    node, step, inputs = compilation.network.nodes.get(key), running.steps.get(key), compilation.shapes.inputs.get(key)
     if node is None or node.block is not block or inputs is None or not isinstance(step, BlockStep):
         return None
-    if key in known.network.followers or block.home is None or not _has_same_defaults(block.home, node):
+    if key in compilation.network.followers or block.home is None or not _has_same_defaults(block.home, node):
         return None
     try:
-        made = block.body.specialize(inputs.given)
+        specialized = block.body.specialize(inputs.input_types)
     except LivegradError as error:
         raise EngineError([problem(node, pin_of(error, node), error)]) from None
-    before = known.shapes.bodies[key]
-    if not _fits_in_place_of(made, before):
+    before = compilation.shapes.bodies[key]
+    if not _fits_in_place_of(specialized, before):
         return None
-    fresh = BlockStep(key, made.function, made.sizes, step.operands, step.results, block.body)  # type: ignore[arg-type]
-    return Swap(node, Inputs(block.body, inputs.given, inputs.sources, inputs.results), made, fresh, step)
+    fresh = BlockStep(key, specialized.function, specialized.sizes, step.operands, step.results, block.body)  # type: ignore[arg-type]
+    return Swap(node, Inputs(block.body, inputs.input_types, inputs.sources, inputs.results), specialized, fresh, step)
 
 
-def _fits_in_place_of(made: Specialized, before: Specialized) -> bool:
-    """Whether a function takes and gives just what another one does."""
-    if made.function.__class__ is not before.function.__class__ or made.constants or before.constants:
+def _fits_in_place_of(specialized: Specialized, before: Specialized) -> bool:
+    """Whether a function has the same parameters and results as another one."""
+    if specialized.function.__class__ is not before.function.__class__ or specialized.constants or before.constants:
         return False
-    if made.sizes != before.sizes or made.features != before.features:
+    if specialized.sizes != before.sizes or specialized.features != before.features:
         return False
-    mine, others = made.function, before.function
+    mine, others = specialized.function, before.function
     return mine.parameter_types == others.parameter_types and mine.result_types == others.result_types
 
 
 def _has_same_defaults(home: Graph, node: NetworkNode) -> bool:
-    """Whether what nothing feeds still is what it was: the new body may have other defaults."""
+    """Whether unconnected inputs keep their values: the new body may have other defaults."""
     for name, pin in node.block.inputs.items():
         ref = node.feeds[name]
         if pin in home.sources or not isinstance(ref, RootRef) or ref.key != pin_key(node.key, name):
             continue
         default = node.block.default_of(name)
-        # Compared with what runs: a frame that was interrupted may have looked the new default up already.
+        # Compared with the running value: an interrupted frame may have cached the new default already.
         if not isinstance(ref.source, Setting) or not _is_same_number(ref.source.value, default):
             return False
-        pin.default = default, ref.source  # the same setting from now on: plans are compared by it
+        pin.default = default, ref.source  # keep the setting, because plans compare settings by identity
     return True
 
 

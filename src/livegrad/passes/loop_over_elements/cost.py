@@ -10,12 +10,13 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import for_loop
 from livegrad.ops.failing import known_integer
+from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.passes.loop_over_elements.versions import LOOPS, UPDATES, is_array, number_of_elements
 
-_LANES = 3.0  # how much faster a kernel over whole tensors computes, with lanes and threads
+_LANES = 2.0  # how much faster a kernel over whole tensors computes, with lanes and threads
 _OPERATION = 0.5  # nanoseconds for what is worth an addition
-_COPY = 0.25  # nanoseconds for an element
+_COPY = 0.5  # nanoseconds for an element
 _KERNEL = 1_500.0  # nanoseconds to start one
 _LOOP = 10_000.0  # nanoseconds to start a loop over tensors inside another
 _GUESSED_ITERATIONS = 32
@@ -53,9 +54,12 @@ def _by_tensor(body: Function) -> float:
 
 def _computing(body: Function) -> float:
     """Nanoseconds for the elements of all tensors that a body computes, one after the other."""
-    total = 0.0
+    total, counted = 0.0, set[Node]()
     for node in nodes_of(body):
-        if node.op in UPDATES:
+        moved = node.op in (iota, broadcast) or (node.op.elementwise and node.operands)
+        if moved and all(operand in counted or not is_array(operand.type) for operand in node.operands):
+            counted.add(node)  # an index, or a mask: it costs nearly nothing
+        elif node.op in UPDATES:
             total += 2.0 * number_of_elements(node.operands[1])
         elif is_array(node.type) and node.operands and not node.functions:
             total += node.op.cost * number_of_elements(node)

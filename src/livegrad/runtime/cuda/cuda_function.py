@@ -50,9 +50,9 @@ class CudaFunction(CompiledFunction[CudaPlan]):
         if self._expected is None or len(leaves) != len(self._expected):
             return None
         shapes = []
-        for leaf, (dtype, shape, number, low, high) in zip(leaves, self._expected, strict=True):
-            if number is not None:
-                if type(leaf) is not number or not low <= leaf <= high:
+        for leaf, (dtype, shape, scalar_type, low, high) in zip(leaves, self._expected, strict=True):
+            if scalar_type is not None:
+                if type(leaf) is not scalar_type or not low <= leaf <= high:
                     return None
             elif type(leaf) is not DeviceArray or leaf.dtype != dtype:
                 return None

@@ -47,7 +47,7 @@ class CudaPlan:
         self._status.upload(self._status_host)
         self._watched = any(k.sites or k.uses_tapes for k in serialised.kernels)
         self._polls = any(k.polls for k in serialised.kernels)
-        self._own: dict[int, DeviceMemory] = {}  # for arrays of the host, made when the first comes
+        self._staging: dict[int, DeviceMemory] = {}  # for arrays of the host, made when the first comes
         self._bound: dict[int, int] = {}
         self._values: dict[int, int] = {}
         self._numbers: dict[int, Any] = {}  # Python's own, which do not change: the same one needs no setting again
@@ -70,9 +70,9 @@ class CudaPlan:
     def _make_scratch(self) -> dict[int, DeviceMemory]:
         sizes: dict[int, int] = {}
         for kernel in self.serialised.kernels:
-            for number, wanted in kernel.scratch:
-                sizes[number] = max(sizes.get(number, 0), wanted)
-        return {number: DeviceMemory(size) for number, size in sizes.items()}
+            for buffer, wanted in kernel.scratch:
+                sizes[buffer] = max(sizes.get(buffer, 0), wanted)
+        return {buffer: DeviceMemory(size) for buffer, size in sizes.items()}
 
     def _fill_slots(self) -> None:
         for step in self._steps:
@@ -127,9 +127,9 @@ class CudaPlan:
         self._graphs: dict[int, PlanGraph] = {}  # by step
         for segment in self.serialised.segments:
             if isinstance(segment, SerialisedGraph):
-                numbers = [launch.number for launch in segment.launches]
-                graph = PlanGraph([by_number[number].launch for number in numbers], segment.dependencies)
-                self._graphs.update(dict.fromkeys(numbers, graph))
+                step_indices = [launch.number for launch in segment.launches]
+                graph = PlanGraph([by_number[index].launch for index in step_indices], segment.dependencies)
+                self._graphs.update(dict.fromkeys(step_indices, graph))
                 segments.append(graph)
             else:
                 assert self.plan is not None
@@ -155,21 +155,21 @@ class CudaPlan:
         with self._lock:
             for result in self.serialised.results:
                 if result is not None:
-                    self._rebind(result.number, self._own_memory(result).address)
+                    self._rebind(result.number, self._staging_memory(result).address)
             values = self.start(arguments)
             return [self._on_host(position, result, values) for position, result in enumerate(self.serialised.results)]
 
     def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
         """The results' leaves as arrays of the device, which later runs leave alone; nothing is waited for."""
         with self._lock:
-            made: dict[int, DeviceArray] = {}
+            arrays: dict[int, DeviceArray] = {}
             for result in self.serialised.results:
-                if result is not None and result.number not in made:
-                    made[result.number] = DeviceArray(result.element.dtype, result.shape)
-                    self._rebind(result.number, made[result.number].address)
+                if result is not None and result.number not in arrays:
+                    arrays[result.number] = DeviceArray(result.element.dtype, result.shape)
+                    self._rebind(result.number, arrays[result.number].address)
             values = self.start(arguments)
             return [
-                values[self._object_slot(position)] if result is None else made[result.number]
+                values[self._object_slot(position)] if result is None else arrays[result.number]
                 for position, result in enumerate(self.serialised.results)
             ]
 
@@ -202,10 +202,10 @@ class CudaPlan:
             self._run_segments(dict(values))
         return self._last_values
 
-    def _own_memory(self, array: SerialisedArray) -> DeviceMemory:
-        if array.number not in self._own:
-            self._own[array.number] = DeviceMemory(array.bytes)
-        return self._own[array.number]
+    def _staging_memory(self, array: SerialisedArray) -> DeviceMemory:
+        if array.number not in self._staging:
+            self._staging[array.number] = DeviceMemory(array.bytes)
+        return self._staging[array.number]
 
     def _object_slot(self, position: int) -> ObjectSlot:
         assert self.plan is not None
@@ -224,14 +224,14 @@ class CudaPlan:
                 self._set_scalar(array, argument)
             return
         else:
-            memory = self._own_memory(array)
+            memory = self._staging_memory(array)
             self._rebind(array.number, memory.address)
             memory.upload(np.ascontiguousarray(argument, array.element.dtype))
         if array.shape == () and any(slot.kind == "value" for _, _, slot in self._users.get(array.number, ())):
             # The kernel takes the number itself, with its arguments.
-            number = np.empty((), array.element.dtype)
-            download(self._bound[array.number], number)
-            self._set_value(array, number)
+            value = np.empty((), array.element.dtype)
+            download(self._bound[array.number], value)
+            self._set_value(array, value)
 
     def _bind_foreign(self, array: SerialisedArray, argument: Any) -> None:
         """Another library's array of the device, after what that library has said it waits for."""
@@ -244,26 +244,26 @@ class CudaPlan:
         self._rebind(array.number, int(held["data"][0]))
 
     def _set_scalar(self, array: SerialisedArray, argument: Any) -> None:
-        number = np.zeros((), array.element.dtype)
-        number[()] = argument
+        value = np.zeros((), array.element.dtype)
+        value[()] = argument
         self._numbers[array.number] = argument if isinstance(argument, bool | int | float) else None
-        self._rebind(array.number, self._own_memory(array).address)
-        self._set_value(array, number)
+        self._rebind(array.number, self._staging_memory(array).address)
+        self._set_value(array, value)
         users = self._users.get(array.number, ())
         if any(slot.kind != "value" for _, _, slot in users) or self._has_host_steps:
-            self._own_memory(array).upload(number)
+            self._staging_memory(array).upload(value)
 
-    def _set_value(self, array: SerialisedArray, number: np.ndarray[Any, Any]) -> None:
+    def _set_value(self, array: SerialisedArray, value: np.ndarray[Any, Any]) -> None:
         if array.element.dtype.itemsize <= 8:
-            self._values[array.number] = slot_value(number)
+            self._values[array.number] = slot_value(value)
             for step, index, slot in self._users.get(array.number, ()):
                 if slot.kind == "value":
                     self._set_slot(step, index, slot)
 
-    def _rebind(self, number: int, address: int) -> None:
-        if self._bound.get(number) != address:
-            self._bound[number] = address
-            for step, index, slot in self._users.get(number, ()):
+    def _rebind(self, buffer: int, address: int) -> None:
+        if self._bound.get(buffer) != address:
+            self._bound[buffer] = address
+            for step, index, slot in self._users.get(buffer, ()):
                 self._set_slot(step, index, slot)
 
     def _run_segments(self, values: dict[Any, Any]) -> None:
@@ -333,11 +333,11 @@ class CudaPlan:
         failed = None
         if not full:
             failed = next((kernel for kernel in self.serialised.kernels if host[kernel.number] != _CLEAN), None)
-        word = _CLEAN if failed is None else int(host[failed.number])
+        status = _CLEAN if failed is None else int(host[failed.number])
         if np.any(host != _CLEAN) and not (keep and full):
             host.fill(_CLEAN)
             self._status.upload(host)
         if failed is not None:
-            site = failed.sites[word & 0xFFFF]
-            raise KernelCheckError(f"{site.message}, at element {word >> 16}", where=site.origin)
+            site = failed.sites[status & 0xFFFF]
+            raise KernelCheckError(f"{site.message}, at element {status >> 16}", where=site.origin)
         return full

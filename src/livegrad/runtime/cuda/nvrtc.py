@@ -80,13 +80,13 @@ def load_compiled(key: bytes) -> bytes | None:
     """A cubin by its key, from memory or from the disk cache; None when it is in neither."""
     cubins = _cubins.current
     with cubins.lock:
-        known = cubins.by_key.use(key)
-    if known is not None:
-        return known
-    found = default_cache().load(key)
-    if found is not None:
-        _keep(key, found)
-    return found
+        cached = cubins.by_key.use(key)
+    if cached is not None:
+        return cached
+    cubin = default_cache().load(key)
+    if cubin is not None:
+        _keep(key, cubin)
+    return cubin
 
 
 def forget_cubins() -> None:
@@ -108,10 +108,10 @@ def _key_of(source: str, architecture: str) -> bytes:
 
 
 def _compile_and_keep(key: bytes, source: str, architecture: str, name: str) -> bytes:
-    made = _compile(source, _options(architecture), name)
-    default_cache().store(key, made)
-    _keep(key, made)
-    return made
+    cubin = _compile(source, _options(architecture), name)
+    default_cache().store(key, cubin)
+    _keep(key, cubin)
+    return cubin
 
 
 def _keep(key: bytes, cubin: bytes) -> None:

@@ -110,15 +110,15 @@ def serialise_plan(plan: Plan, architecture: str, ieee: bool = False) -> Seriali
             segments.append(SerialisedGraph(launches, tuple(before)))
             waiting.clear()
 
-    for number, step in enumerate(plan.steps):
+    for index, step in enumerate(plan.steps):
         if isinstance(step, KernelStep):
             if all(step.domain):
-                waiting.append((step, _serialise_launch(number, step, *emitted[number])))
-        elif (library := _serialise_library_call(number, step, plan)) is not None:
+                waiting.append((step, _serialise_launch(index, step, *emitted[index])))
+        elif (library := _serialise_library_call(index, step, plan)) is not None:
             waiting.append((step, library))
         else:
             close()
-            segments.append(SerialisedHostStep(number))
+            segments.append(SerialisedHostStep(index))
     close()
     return SerialisedDevicePlan(*serialise_signature(plan), plan.arena_bytes, tuple(segments), len(plan.steps))
 
@@ -136,32 +136,32 @@ def _exclusive_resources(launches: Sequence[SerialisedLaunch | SerialisedLibrary
 
 def _emitted_kernels(plan: Plan, architecture: str, ieee: bool) -> dict[int, tuple[Bound, KernelText, bytes]]:
     """The kernels of a plan by the numbers of their steps, with the keys of their code; compiled side by side."""
-    found: dict[int, tuple[Bound, KernelText]] = {}
-    for number, step in enumerate(plan.steps):
+    kernels: dict[int, tuple[Bound, KernelText]] = {}
+    for index, step in enumerate(plan.steps):
         if isinstance(step, KernelStep) and all(step.domain):
             bound = bind(step, plan, share_rows=True)
-            found[number] = bound, emit_kernel(bound.nest, ieee)
-    names = {text.text: plan.steps[number].kernel.name for number, (_, text) in found.items()}  # type: ignore[union-attr]
+            kernels[index] = bound, emit_kernel(bound.nest, ieee)
+    names = {text.text: plan.steps[index].kernel.name for index, (_, text) in kernels.items()}  # type: ignore[union-attr]
 
-    def compiled(text: str) -> bytes:
+    def compile_text(text: str) -> bytes:
         return compile_with_key(text, architecture, names[text])
 
     if len(names) > 1:
         with ThreadPoolExecutor(min(len(names), os.cpu_count() or 1), thread_name_prefix="livegrad-nvrtc") as pool:
-            keys = dict(zip(names, pool.map(compiled, names), strict=True))
+            keys = dict(zip(names, pool.map(compile_text, names), strict=True))
     else:
-        keys = {text: compiled(text) for text in names}
-    return {number: (bound, text, keys[text.text]) for number, (bound, text) in found.items()}
+        keys = {text: compile_text(text) for text in names}
+    return {index: (bound, text, keys[text.text]) for index, (bound, text) in kernels.items()}
 
 
-def _serialise_launch(number: int, step: KernelStep, bound: Bound, text: KernelText, code: bytes) -> SerialisedLaunch:
+def _serialise_launch(index: int, step: KernelStep, bound: Bound, text: KernelText, code: bytes) -> SerialisedLaunch:
     scratch = {
         view.buffer.base.number: bound.workers * bound.scratch_bytes
         for port, view in zip(step.kernel.outputs, step.outputs, strict=True)
         if port.scratch
     }
     return SerialisedLaunch(
-        number,
+        index,
         step.kernel.name,
         code,
         tuple([bound.slots[name] for name in text.words]),
@@ -177,14 +177,14 @@ def _serialise_launch(number: int, step: KernelStep, bound: Bound, text: KernelT
     )
 
 
-def _serialise_library_call(number: int, step: HostStep, plan: Plan) -> SerialisedLibraryCall | None:
+def _serialise_library_call(index: int, step: HostStep, plan: Plan) -> SerialisedLibraryCall | None:
     """A step of the host as the call of a library on the device; None where none does it."""
     make = LIBRARY_CALLS.get(step.op)
     call = make(step) if make is not None else None
     if call is None or not isinstance(step.result, Buffer):
         return None
     operands = tuple(buffer_slot(buffer, plan) for buffer in _operand_buffers(step))
-    return SerialisedLibraryCall(number, call, operands, buffer_slot(step.result, plan))
+    return SerialisedLibraryCall(index, call, operands, buffer_slot(step.result, plan))
 
 
 def _operand_buffers(step: HostStep) -> list[Buffer]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, reduce
+from typing import NamedTuple
 
 from livegrad.ir.function import map_results
 from livegrad.ir.leaves import constant, constant_op, is_constant, parameter_op
@@ -16,7 +17,7 @@ from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.types import Tensor, i64
 from livegrad.ir.walk import functions_in, nodes_of, ops_below, reachable_functions, substitute, toposort
 from livegrad.ops.aggregate import get, make, make_tuple
-from livegrad.ops.comparison import bit_and, greater_equal, less
+from livegrad.ops.comparison import bit_and, greater, greater_equal, less
 from livegrad.ops.control import call, cond, for_loop, parameters_of, while_loop
 from livegrad.ops.elementwise import add, select
 from livegrad.passes.functions import rewrite_functions, uses_any
@@ -24,8 +25,9 @@ from livegrad.schedule.indexed_writes import indices_of
 from livegrad.schedule.loops.nest import LoopNest
 
 _LOOPS = (for_loop, while_loop, call)
-# An index moves by less than this in one iteration, and a loop has fewer iterations than that: no index wraps round.
-_MOST_STEP, _MOST_ITERATIONS = 1 << 20, 1 << 40
+# Steps and factors are less than the first number, and iterations than the second: between two values in range, no
+# index overflows.
+_MOST_STEP, _MOST_ITERATIONS = 1 << 15, 1 << 32
 
 
 def version_loops(nest: LoopNest) -> LoopNest:
@@ -67,13 +69,22 @@ def _function_of_loop(loop: Node, body: Function) -> Function:
 
 # --- which indices can be checked before the loop --------------------------------------------------------------------
 
-# For each index of the body: what it is unless it is negative, the size of its axis, and the change in one iteration.
-_Proof = Mapping[Node, tuple[Node, int, int]]
+
+class _Slope(NamedTuple):
+    """By how much an index grows in one iteration: a number, times a value that the loop does not change (None: 1)."""
+
+    step: int
+    factor: Node | None = None
+
+
+_CONSTANT = _Slope(0)
+# For each index of the body: what it is unless it is negative, the size of its axis, and its slope.
+_Proof = Mapping[Node, tuple[Node, int, _Slope]]
 
 
 def _ends_to_check(body: Function, carried: int) -> _Proof | None:
     """The indices that are not known to be in range; None if some of them cannot be checked before the loop."""
-    proof: dict[Node, tuple[Node, int, int]] = {}
+    proof: dict[Node, tuple[Node, int, _Slope]] = {}
     nested = [node for function in reachable_functions(functions_in(body)) for node in nodes_of(function)]
     if any(_unproven(node) for node in nested):
         return None
@@ -82,7 +93,7 @@ def _ends_to_check(body: Function, carried: int) -> _Proof | None:
             value = _without_wrap(index, size)
             slope = _slope(value, body, carried)
             known = proof.get(index)
-            if slope is None or abs(slope) >= _MOST_STEP or (known is not None and known[0] is not value):
+            if slope is None or abs(slope.step) >= _MOST_STEP or (known is not None and known[0] is not value):
                 return None
             proof[index] = value, size if known is None else min(size, known[1]), slope
     return proof
@@ -112,39 +123,39 @@ def _without_wrap(index: Node, size: int) -> Node:
     return value if is_wrap and value in wrapped.operands else index
 
 
-def _slope(index: Node, body: Function, carried: int) -> int | None:
-    """By how much an index grows in one iteration; None if that changes, or if only the iteration itself knows."""
-    changing = {body.parameters[0]: 1, **dict.fromkeys(body.parameters[1 : 1 + carried])}
-    slopes: dict[Node, int | None] = {}
+def _slope(index: Node, body: Function, carried: int) -> _Slope | None:
+    """The slope of an index; None if it changes, or if only the iteration itself knows the index."""
+    changing = {body.parameters[0]: _Slope(1), **dict.fromkeys(body.parameters[1 : 1 + carried])}
+    slopes: dict[Node, _Slope | None] = {}
     for node in toposort([index]):
-        if node.type is not i64 and node.op is not parameter_op and not isinstance(node.type, Tensor):
-            slopes[node] = None if any(slopes[operand] != 0 for operand in node.operands) else 0
-        elif node in changing:
-            slopes[node] = changing[node]
-        elif node.op in (constant_op, parameter_op):
-            slopes[node] = 0
-        else:
-            slopes[node] = _combined(node, [slopes[operand] for operand in node.operands])
         if node.may_fail or (node.operands and not node.op.elementwise):
             return None
+        slopes[node] = changing.get(node, _CONSTANT) if node.op is parameter_op else _combined(node, slopes)
     return slopes[index]
 
 
-def _combined(node: Node, slopes: list[int | None]) -> int | None:
-    if all(slope == 0 for slope in slopes):
-        return 0
-    match node.op.name, slopes:
-        case "add", [int() as a, int() as b]:
-            return a + b
-        case "sub", [int() as a, int() as b]:
-            return a - b
-        case "neg", [int() as a]:
-            return -a
-        case "mul", [int() as a, 0] if node.operands[1].op is constant_op:
-            return a * node.operands[1].attribute("value")
-        case "mul", [0, int() as a] if node.operands[0].op is constant_op:
-            return a * node.operands[0].attribute("value")
+def _combined(node: Node, slopes: Mapping[Node, _Slope | None]) -> _Slope | None:
+    own = [slopes[operand] for operand in node.operands]
+    if all(slope == _CONSTANT for slope in own):
+        return _CONSTANT
+    if node.type is not i64:
+        return None
+    match node.op.name, own:
+        case "add" | "sub", [_Slope() as a, _Slope() as b] if _CONSTANT in own or a.factor is b.factor:
+            step = a.step + (b.step if node.op.name == "add" else -b.step)
+            return _Slope(step, (a if a != _CONSTANT else b).factor) if step else _CONSTANT
+        case "neg", [_Slope(step, factor)]:
+            return _Slope(-step, factor)
+        case "mul", [_Slope() as a, _Slope() as b] if _CONSTANT in own:
+            return _scaled(*((a, node.operands[1]) if b == _CONSTANT else (b, node.operands[0])))
     return None
+
+
+def _scaled(slope: _Slope, value: Node) -> _Slope | None:
+    """The slope of an index that is multiplied by a value."""
+    if value.op is constant_op:
+        return _Slope(slope.step * value.attribute("value"), slope.factor)
+    return _Slope(slope.step, value) if slope.factor is None else None
 
 
 # --- the check, and the loop without checks --------------------------------------------------------------------------
@@ -154,13 +165,22 @@ def _all_in_range(loop: Node, proof: _Proof) -> Node:
     """Whether the first and the last value of each index are in range."""
     body: Function = loop.attribute("body")
     iterations = loop.operands[0]
-    last = iterations - constant(1, i64)
-    tests = [less(iterations, constant(_MOST_ITERATIONS, i64))] if any(abs(s) > 1 for _, _, s in proof.values()) else []
+    zero, last = constant(0, i64), iterations - constant(1, i64)
+    slopes = dict.fromkeys(slope for _, _, slope in proof.values())
+    is_steep = any(abs(slope.step) > 1 or slope.factor is not None for slope in slopes)
+    tests = [less(iterations, constant(_MOST_ITERATIONS, i64))] if is_steep else []
+
+    def before_loop(value: Node, position: Node) -> Node:
+        given = dict(zip(body.parameters, (position, *loop.operands[1:]), strict=True))
+        return substitute([value], given)[0]
+
+    for factor in dict.fromkeys(slope.factor for slope in slopes if slope.factor is not None):
+        value = before_loop(factor, zero)
+        tests += [greater(value, constant(-_MOST_STEP, i64)), less(value, constant(_MOST_STEP, i64))]
     for value, size, slope in dict.fromkeys(proof.values()):
-        for position in (constant(0, i64), last) if slope else (constant(0, i64),):
-            given = dict(zip(body.parameters, (position, *loop.operands[1:]), strict=True))
-            (end,) = substitute([value], given)
-            tests += [greater_equal(end, constant(0, i64)), less(end, constant(size, i64))]
+        for position in (zero, last) if slope != _CONSTANT else (zero,):
+            end = before_loop(value, position)
+            tests += [greater_equal(end, zero), less(end, constant(size, i64))]
     return reduce(bit_and, tests)
 
 

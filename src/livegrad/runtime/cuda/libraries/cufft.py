@@ -80,16 +80,16 @@ class FourierTransform:
         """Makes the plan and the memory that it works in."""
         if self._plan is not None:
             return
-        found = library()
-        if found is None:
+        cufft = library()
+        if cufft is None:
             raise DeviceError("cuFFT is not installed", help="install nvidia-cufft")
         plan, size = ctypes.c_int(), ctypes.c_size_t()
-        _require(found.cufftCreate(ctypes.byref(plan)), "cufftCreate")
-        weakref.finalize(self, found.cufftDestroy, plan).atexit = False
-        _require(found.cufftSetAutoAllocation(plan, 0), "cufftSetAutoAllocation")
+        _require(cufft.cufftCreate(ctypes.byref(plan)), "cufftCreate")
+        weakref.finalize(self, cufft.cufftDestroy, plan).atexit = False
+        _require(cufft.cufftSetAutoAllocation(plan, 0), "cufftSetAutoAllocation")
         lengths = (ctypes.c_longlong * len(self.lengths))(*self.lengths)
         dense = [None, ctypes.c_longlong(1), ctypes.c_longlong(0)]
-        status = found.cufftMakePlanMany64(
+        status = cufft.cufftMakePlanMany64(
             plan,
             len(self.lengths),
             lengths,
@@ -101,7 +101,7 @@ class FourierTransform:
         )
         _require(status, self.name)
         self._work = DeviceMemory(size.value)
-        _require(found.cufftSetWorkArea(plan, ctypes.c_void_p(self._work.address)), "cufftSetWorkArea")
+        _require(cufft.cufftSetWorkArea(plan, ctypes.c_void_p(self._work.address)), "cufftSetWorkArea")
         if self.kind == "half":
             self._spectrum = DeviceMemory(self.batch * self._half * (16 if self.wide else 8))
         self._functions()
@@ -112,17 +112,17 @@ class FourierTransform:
         return tuple(load_function(_TEXT, "transforms", name + bits) for name in ("scale", "prepare"))  # type: ignore[return-value]
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
-        found = library()
-        assert found is not None
+        cufft = library()
+        assert cufft is not None
         scale, prepare = self._functions()
         source = operands[0]
         if self._spectrum is not None:
             count = 2 * self.batch * self._half
             _launch(prepare, stream, count, source, self._spectrum.address, count, self._half, self._even)
             source = self._spectrum.address
-        _require(found.cufftSetStream(self._plan, ctypes.c_void_p(int(stream))), "cufftSetStream")
+        _require(cufft.cufftSetStream(self._plan, ctypes.c_void_p(int(stream))), "cufftSetStream")
         direction = [self.direction] if self.kind == "complex" else []
-        run = getattr(found, _KINDS[self.kind, self.wide][1])
+        run = getattr(cufft, _KINDS[self.kind, self.wide][1])
         _require(run(self._plan, ctypes.c_void_p(source), ctypes.c_void_p(result), *direction), self.name)
         if self.factor != 1.0:
             count = self._result_numbers
@@ -166,8 +166,8 @@ def transform_call(step: HostStep) -> LibraryCall | None:
 def _launch(function: Any, stream: Any, count: int, *arguments: float) -> None:
     types = [ctypes.c_double if isinstance(argument, float) else ctypes.c_longlong for argument in arguments]
     grid = min(4096, -(-count // 256))
-    given = (tuple(arguments), tuple(types))
-    checked(driver.cuLaunchKernel(function, grid, 1, 1, 256, 1, 1, 0, stream, given, 0))
+    parameters = (tuple(arguments), tuple(types))
+    checked(driver.cuLaunchKernel(function, grid, 1, 1, 256, 1, 1, 0, stream, parameters, 0))
 
 
 @cache

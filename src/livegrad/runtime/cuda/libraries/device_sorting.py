@@ -24,7 +24,7 @@ from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
 _THREADS, _MOST_BLOCKS = 256, 4096
-WORDS = ("from", "to", "order_from", "order_to", "count", "length", "inner", "run")
+SLOTS = ("from", "to", "order_from", "order_to", "count", "length", "inner", "run")
 
 # `order_from` is null in the first pass, when every element still has its own number; `order_to` when nobody asks.
 _TEXT = """\
@@ -125,12 +125,12 @@ class MergeSort:
         first = self._memory.address
         spare_order = first + 2 * keys
         source, order = operands[0], 0
-        for number in range(self.passes):
-            is_last_turn = (self.passes - 1 - number) % 2 == 0
+        for pass_index in range(self.passes):
+            is_last_turn = (self.passes - 1 - pass_index) % 2 == 0
             target = first + keys * is_last_turn if self.wants_order else result if is_last_turn else first
             order_to = (result if is_last_turn else spare_order) if self.wants_order else 0
-            words = (source, target, order, order_to, self.count, self.length, self.inner, 1 << number)
-            _launch(load_function(self._text, "sort", "merge"), stream, self.count, words)
+            slots = (source, target, order, order_to, self.count, self.length, self.inner, 1 << pass_index)
+            _launch(load_function(self._text, "sort", "merge"), stream, self.count, slots)
             source, order = target, order_to
 
 
@@ -151,8 +151,8 @@ class Search:
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         """One launch: every value searches for itself."""
-        words = (operands[0], operands[-1], 0, result, self.count, self.length, 1, int(self.after_equals))
-        _launch(load_function(self._text, "sort", "search"), stream, self.count, words)
+        slots = (operands[0], operands[-1], 0, result, self.count, self.length, 1, int(self.after_equals))
+        _launch(load_function(self._text, "sort", "search"), stream, self.count, slots)
 
 
 def sort_call(step: HostStep) -> LibraryCall | None:
@@ -183,9 +183,9 @@ def search_call(step: HostStep) -> LibraryCall | None:
     return Search(ordered.element, sizes[0], prod(sizes[1:]), node.attribute("side") == "right")
 
 
-def _launch(function: Any, stream: Any, count: int, words: Sequence[int]) -> None:
-    given = np.array(words, i64.dtype)
-    pointers = np.array([given.ctypes.data], np.uint64)
+def _launch(function: Any, stream: Any, count: int, slots: Sequence[int]) -> None:
+    packed = np.array(slots, i64.dtype)
+    pointers = np.array([packed.ctypes.data], np.uint64)
     grid = min(_MOST_BLOCKS, -(-count // _THREADS))
     shape = (grid, 1, 1, _THREADS, 1, 1, 0)
     checked(driver.cuLaunchKernel(function, *shape, stream, pointers.ctypes.data, 0))

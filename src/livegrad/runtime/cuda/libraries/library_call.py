@@ -28,15 +28,15 @@ class LibraryCall(Protocol):
 
 def _folders(package: str) -> list[Path]:
     """Where wheels put shared libraries: `nvidia/cu13/lib`, or before CUDA 13 a folder for each."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for name in ("nvidia.cu13", f"nvidia.{package}"):
         try:
             specification = importlib.util.find_spec(name)
         except ModuleNotFoundError:
             continue
-        places = specification.submodule_search_locations if specification is not None else None
-        found += [Path(place) / "lib" for place in places or ()]
-    return found
+        locations = specification.submodule_search_locations if specification is not None else None
+        folders += [Path(location) / "lib" for location in locations or ()]
+    return folders
 
 
 @cache
@@ -47,11 +47,11 @@ def shared_library(package: str, names: tuple[str, ...]) -> ctypes.CDLL | None:
     True
     """
     for name in names:
-        for place in (*[folder / name for folder in _folders(package)], name):
-            if isinstance(place, Path) and not place.exists():
+        for path in (*[folder / name for folder in _folders(package)], name):
+            if isinstance(path, Path) and not path.exists():
                 continue
             try:
-                return ctypes.CDLL(str(place))
+                return ctypes.CDLL(str(path))
             except OSError:
                 continue
     return None
