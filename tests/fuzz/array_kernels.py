@@ -112,7 +112,7 @@ class Writer:
             self.statement(depth, nesting)
 
     def statement(self, depth: int, nesting: int) -> None:
-        kinds = ["store", "store", "add", "scalar", "row", "slice", "local", "helper", "range"]
+        kinds = ["store", "store", "add", "scalar", "row", "slice", "local", "helper", "range", "buffers"]
         kinds += ["for", "for", "while", "parallel", "if"] * bool(nesting)
         kinds += ["alias"] if not self.smooth else []
         kinds += ["break", "continue"] if self.loops else []
@@ -175,6 +175,17 @@ class Writer:
         )  # fmt: skip
         self.line(depth, f"for {variable} in range({bounds}):")
         self.line(depth + 1, f"a[{index.format(variable)}] += b[{index.format(variable)}] * 0.5 + {self.number(1)}")
+
+    def write_buffers(self, depth: int, nesting: int) -> None:
+        """Two arrays that change their names after each step."""
+        old, new, step, place = (self.fresh(name) for name in ("x", "y", "t", "p"))
+        self.line(depth, f"{old} = a.copy()")
+        self.line(depth, f"{new} = b.copy()")
+        self.line(depth, f"for {step} in range({self.choose('2', '3', 'k[0] % 3')}):")
+        self.line(depth + 1, f"for {place} in range(n - 1):")
+        self.line(depth + 2, f"{new}[{place}] = {old}[{place} + 1] * 0.5 + {self.number(1)}")
+        self.line(depth + 1, f"{old}, {new} = {new}, {old}")
+        self.line(depth, f"a[:] = {old} + {new} * 0.5")
 
     def write_parallel(self, depth: int, nesting: int) -> None:
         variable = self.fresh("j")

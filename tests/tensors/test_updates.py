@@ -127,6 +127,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         IndexError,
         "over 6 elements does not fit axis 0 of size 5",
     ),
+    "a bound that is text": (
+        lambda: lg.jit(lambda x, i: x[i:"2"])(lg.arange(5), lg.asarray(1)),
+        IndexError,
+        "cannot be an index",
+    ),
+    "a step of a half": (
+        lambda: lg.jit(lambda x, i: x[i : i + 2 : 0.5])(lg.arange(5), lg.asarray(1)),
+        IndexError,
+        "cannot be an index",
+    ),
     "a float": (
         lambda: lg.jit(lambda x, i: x[i : i + 2])(lg.arange(5), lg.asarray(1.0)),
         TypeError,

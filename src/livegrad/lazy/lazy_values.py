@@ -441,8 +441,8 @@ def _still_good(node: Node, cell: Cell) -> bool:
 
 def keep(cell: Cell, value: Value, cost: float, *, volatile: bool, stamp: int) -> None:
     """Stores a computed value. The caller holds the lock."""
-    if isinstance(value, np.ndarray):
-        value.setflags(write=False)
+    if value.__class__ is np.ndarray:
+        value.setflags(write=False)  # type: ignore[union-attr]
     if cell.value is not None and cell.store is not None:
         cell.store.cached_bytes -= cell.value.nbytes
         cell.store.valued.pop(id(cell), None)

@@ -85,13 +85,13 @@ def value_of(deferred: Deferred) -> Array | None:
     """The value as a dense read-only array; None if it is not known any more."""
     source, index, _ = deferred
     if source.__class__ is np.ndarray:
-        source.flags.writeable = False
+        source.setflags(write=False)
         return source
     array = array_of(source)
     if array is None:
         return None
     value = np.asarray(array[index])
-    value.flags.writeable = False
+    value.setflags(write=False)
     return value
 
 
@@ -109,6 +109,6 @@ def make_deferred_node(deferred: Deferred) -> Node:
     source, index, origins = deferred
     with originating_from(origins) if ambient.plain else made_at(origins):
         if source.__class__ is np.ndarray:
-            source.flags.writeable = False
+            source.setflags(write=False)
             return leaf_node(source, index)
         return _indexing().element_node(source, index)

@@ -279,7 +279,7 @@ def defer_array(array: Value, type: TensorType) -> Tensor:
     if array.__class__ is not np.ndarray:
         return wrap_array(array, type)
     if not ambient.plain:
-        array.flags.writeable = False  # type: ignore[union-attr]
+        array.setflags(write=False)  # type: ignore[union-attr]
         return wrap_array(array, type)
     made = _new(Tensor)
     made._extra, made._deferred = None, (array, type, caller_origins(2))

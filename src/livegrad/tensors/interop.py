@@ -79,7 +79,7 @@ class Interop:
         value = self._value().view()
         if value.dtype.kind == "V":
             raise AttributeError("bfloat16 has no array interface")  # NumPy then asks for `__array__`
-        value.flags.writeable = False
+        value.setflags(write=False)
         return value.__array_struct__
 
     @property

@@ -32,7 +32,7 @@ class Reading:
         array([0, 1, 2])
         """
         value = readable(self._value()).view()
-        value.flags.writeable = False
+        value.setflags(write=False)
         return value
 
     def item(self: Any) -> Any:

@@ -246,6 +246,37 @@ def test_different_arrays_are_returned_on_different_paths(x: float):
     assert_like_python(choose, np.array([0.0, 1.0, 2.0]), x)
 
 
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+def test_buffers_change_their_names_after_each_step(steps: int):
+    @lg.function
+    def jacobi(a: LINE, steps: int) -> LINE:
+        old = a.copy()
+        new = a.copy()
+        for _ in range(steps):
+            for i in range(1, n - 1):
+                new[i] = (old[i - 1] + old[i + 1]) * 0.5
+            old, new = new, old
+        return old
+
+    assert_like_python(jacobi, random(6), steps)
+
+
+@pytest.mark.parametrize("last", ["old = new", "if a[0] > i:\n            old, new = new, old", "old, new = new, new"])
+def test_buffers_that_may_be_one_array_are_refused(last: str):
+    text = f"""
+def f(a: LINE, steps: int):
+    old = a.copy()
+    new = a.copy()
+    for i in range(steps):
+        new[0] = old[1]
+        {last}
+    return old
+"""
+    function = lg.function(lg.run_source(text, {"lg": lg, "LINE": LINE})["f"])
+    with pytest.raises(lg.FunctionError, match="LG106: `new` has a second name"):
+        function(random(4), 3)
+
+
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 
