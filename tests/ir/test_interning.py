@@ -169,4 +169,8 @@ def test_a_table_keeps_what_somebody_holds_and_nothing_else() -> None:
     assert table.enter(("a",), second) is second
     table.enter(("b",), Key("dropped"))
     table.enter(("c",), second)
+    table.clear_up()
     assert set(table) == {("a",), ("c",)}
+    for number in range(1000):
+        table.enter((number,), Key("dropped"))
+    assert len(table) < 100  # without being asked, it clears up now and then
