@@ -101,7 +101,7 @@ def livegrad_run(kind: str, coordinates: Sequence[Any], ieee: bool) -> tuple[Cal
     set_default_cache(ObjectCache(CacheSettings(Path(tempfile.mkdtemp()))))
 
     def wait(results: Any) -> None:
-        driver.checked(driver.driver.cuStreamSynchronize(driver.device().stream))
+        driver.check(driver.driver.cuStreamSynchronize(driver.device().stream))
 
     def make() -> Run:
         compiled = cuda.CudaFunction(function_of(kind), ieee)

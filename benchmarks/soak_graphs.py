@@ -16,7 +16,7 @@ from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.runtime.cuda import driver as driver_module
-from livegrad.runtime.cuda.driver import checked
+from livegrad.runtime.cuda.driver import check
 from livegrad.runtime.cuda.modules import load_function
 
 ROW = Tensor(f32, (Dimension.symbol("n"),))
@@ -70,7 +70,7 @@ def kernel_call(symbol: str) -> Callable[..., None]:
         slots[2:3].view(np.float64)[0] = gain
         pointers = np.array([slots.ctypes.data], np.uint64)
         function = load_function(_KERNELS, "soak", symbol)
-        checked(driver_module.driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, pointers.ctypes.data, 0))
+        check(driver_module.driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, pointers.ctypes.data, 0))
 
     return call
 

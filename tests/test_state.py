@@ -21,7 +21,7 @@ PROCESS_WIDE = {
     "tells of objects of the program, which may be used in any session": (
         "lazy.lazy_values._clock lazy.gradient_variables._variables lazy.gradient_variables._before_updates "
         "implicit.distances.distance_call._distances "
-        "runtime.cuda.dlpack._lent runtime.cuda.dlpack._numbers"
+        "runtime.cuda.dlpack._loans runtime.cuda.dlpack._loan_ids"
     ),
     "what a thread is doing": (
         "contexts.evaluate._active frontend.function.captured.plain_calls frontend.function.function_compiler._stack "

@@ -112,7 +112,7 @@ class Writer:
             self.statement(depth, nesting)
 
     def statement(self, depth: int, nesting: int) -> None:
-        kinds = ["store", "store", "add", "scalar", "row", "slice", "local", "helper"]
+        kinds = ["store", "store", "add", "scalar", "row", "slice", "local", "helper", "range", "buffers"]
         kinds += ["for", "for", "while", "parallel", "if"] * bool(nesting)
         kinds += ["alias"] if not self.smooth else []
         kinds += ["break", "continue"] if self.loops else []
@@ -165,6 +165,27 @@ class Writer:
         bounds = self.choose("n", "m", "1, n", "n - 1, -1, -1", "0", "k[0] % 3", "a.shape[0]", "len(g)")
         self.line(depth, f"for {variable} in range({bounds}):")
         self.inside(depth, nesting, variable)
+
+    def write_range(self, depth: int, nesting: int) -> None:
+        """A loop whose variable is an index as it is: negative or not, shifted or not."""
+        variable = self.fresh("r")
+        bounds, index = self.choose(
+            ("-n, n", "{}"), ("n - 1, -1, -1", "{}"), ("1, n", "{} - 1"), ("n", "n - 1 - {}"), ("n", "{} - n"),
+            ("n - 1", "({} + 1) % n"), ("-1, n - 1", "{}"), ("k[0] % n, n", "{}"), ("-2, 0", "2 * {}"),
+        )  # fmt: skip
+        self.line(depth, f"for {variable} in range({bounds}):")
+        self.line(depth + 1, f"a[{index.format(variable)}] += b[{index.format(variable)}] * 0.5 + {self.number(1)}")
+
+    def write_buffers(self, depth: int, nesting: int) -> None:
+        """Two arrays that change their names after each step."""
+        old, new, step, place = (self.fresh(name) for name in ("x", "y", "t", "p"))
+        self.line(depth, f"{old} = a.copy()")
+        self.line(depth, f"{new} = b.copy()")
+        self.line(depth, f"for {step} in range({self.choose('2', '3', 'k[0] % 3')}):")
+        self.line(depth + 1, f"for {place} in range(n - 1):")
+        self.line(depth + 2, f"{new}[{place}] = {old}[{place} + 1] * 0.5 + {self.number(1)}")
+        self.line(depth + 1, f"{old}, {new} = {new}, {old}")
+        self.line(depth, f"a[:] = {old} + {new} * 0.5")
 
     def write_parallel(self, depth: int, nesting: int) -> None:
         variable = self.fresh("j")

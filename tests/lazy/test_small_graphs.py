@@ -15,7 +15,7 @@ import pytest
 import livegrad as lg
 from livegrad.lazy import execution, small_graphs
 from livegrad.state import fresh_session
-from livegrad.tensors import handle
+from livegrad.tensors import handle, index_keys, indexing
 
 DTYPES = [
     lg.bool,
@@ -216,6 +216,16 @@ def test_an_element_names_the_line_where_it_was_written() -> None:
         int(x[0] // x[1])  # again, now that the structure is known
 
 
+@pytest.mark.parametrize("shape", [(3,), (1,), (2, 3), (1, 1), (1, 4), (2, 1, 3)])
+def test_the_node_of_an_element_is_that_of_any_other_key(shape: tuple[int, ...]) -> None:
+    x = lg.ones(shape) * 2.0
+    for length in range(1, len(shape) + 1):
+        for index in np.ndindex(*shape[:length]):
+            last = tuple(place - size for place, size in zip(index, shape, strict=False))
+            expected = indexing.read_spans(x.node, index_keys.parse_key(index, shape))
+            assert x[index].node is x[last].node is expected
+
+
 def test_a_result_of_jit_is_a_leaf_when_it_is_used() -> None:
     scaled = lg.jit(lambda x, y: (x * y, x + y))
     product, total = scaled(2.0, 3.0)
@@ -251,6 +261,21 @@ def test_a_loop_that_reads_each_step_forgets_its_history() -> None:
         x = x * 0.5 + step
         float(x[0])
     assert len(lg.Tensor.graph.fget(x).nodes) < 40  # type: ignore[attr-defined]
+
+
+def test_many_elements_wait_for_their_tensor() -> None:
+    with fresh_session():
+        x = (lg.arange(9000) * 2).execute()
+        elements, node = list(x), x.node
+        del x
+        before = lg.stats().nodes_computed
+        assert [int(element) for element in elements[:5000:1000]] == [0, 2000, 4000, 6000, 8000]
+        assert int(elements[3] + elements[4]) == 14
+        big = lg.sum(elements[5] + lg.ones(1 << 15, dtype=lg.int64))  # in the general way
+        assert int(big) == 11 << 15
+        assert int(elements[-1]) == 17998
+        assert lg.stats().nodes_computed - before < 20  # `x` was not computed again
+        assert node.cell.value is not None
 
 
 def test_values_that_others_wait_for_are_left_to_the_general_way() -> None:
@@ -330,11 +355,11 @@ def test_eager_operations_call_few_python_functions() -> None:
     most = {
         "making a node": (lambda: a + b, 6),
         "making a node with a number": (lambda: a * 2.0, 9),
-        "an element": (lambda: float(a[1]), 9),
-        "an element of a leaf": (lambda: float(x[-1]), 8),
-        "an element of a matrix": (lambda: matrix[1, 2].item(), 8),
-        "a sum read at once": (lambda: np.asarray(a + b), 38),
-        "two operations read at once": (lambda: float((a + b).sum()), 64),
+        "an element": (lambda: float(a[1]), 10),
+        "an element of a leaf": (lambda: float(x[-1]), 9),
+        "an element of a matrix": (lambda: matrix[1, 2].item(), 10),
+        "a sum read at once": (lambda: np.asarray(a + b), 29),
+        "two operations read at once": (lambda: float((a + b).sum()), 57),
         "a compiled function of three numbers": (lambda: float(scalars(1.0, 2.0, 3.0)), 11),
     }
     counted = {name: python_calls(operation) for name, (operation, _) in most.items()}

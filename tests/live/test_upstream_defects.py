@@ -11,7 +11,8 @@ import livegrad as lg
 from livegrad.diagnostics import CompileError
 from livegrad.ir.types import Tensor, f32
 from livegrad.live.blocks import block, captured_block, edit
-from livegrad.live.engine import Engine, EngineError
+from livegrad.live.engine import Engine
+from livegrad.live.frame import EngineError
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.live.update.diff_plans import Level
 

@@ -167,3 +167,9 @@ def test_what_fails_at_a_point_is_told() -> None:
     with pytest.raises(KernelCheckError, match="zero"):
         run_function(function, 2, np.arange(6), np.array([1, 2, 0, 4, 5, 6]))
     np.testing.assert_array_equal(run_function(function, 0, np.arange(6), np.zeros(6, np.int64)), np.arange(6))
+
+
+@pytest.mark.parametrize("iterations", [0, 3])
+def test_a_carried_value_that_the_body_never_reads_is_the_result_of_no_iterations(iterations: int) -> None:
+    function = trace(lambda n, x, y: make_for_loop(n, lambda i, carried: x + 0.5, y), i64, ROWS, ROWS)
+    check(function, iterations, numbers(5, 7), numbers(5, 7))

@@ -17,7 +17,8 @@ from livegrad.live.compile.graph_compiler import compile_graph, validate
 from livegrad.live.compile.propagate import propagate_shapes
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.compile.wire import wire
-from livegrad.live.engine import Engine, EngineError
+from livegrad.live.engine import Engine
+from livegrad.live.frame import EngineError
 from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import State
 from livegrad.live.graph.composite import Composite

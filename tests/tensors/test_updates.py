@@ -127,6 +127,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         IndexError,
         "over 6 elements does not fit axis 0 of size 5",
     ),
+    "a bound that is text": (
+        lambda: lg.jit(lambda x, i: x[i:"2"])(lg.arange(5), lg.asarray(1)),
+        IndexError,
+        "cannot be an index",
+    ),
+    "a step of a half": (
+        lambda: lg.jit(lambda x, i: x[i : i + 2 : 0.5])(lg.arange(5), lg.asarray(1)),
+        IndexError,
+        "cannot be an index",
+    ),
     "a float": (
         lambda: lg.jit(lambda x, i: x[i : i + 2])(lg.arange(5), lg.asarray(1.0)),
         TypeError,
@@ -214,7 +224,7 @@ def test_updates_at_computed_keys_under_jit_and_vmap() -> None:
     expected = [X.copy() for _ in range(3)]
     expected[0][3:5] *= 2.0
     np.maximum.at(expected[1], places, 0.5)
-    np.minimum.at(expected[2], (3, places), -0.5)
+    np.minimum.at(expected[2], (3, places), -0.5)  # pyright: ignore[reportArgumentType]
     for found, wanted in zip((windows, largest, smallest), expected, strict=True):
         np.testing.assert_array_equal(found.numpy(), wanted)
     batched = lg.vmap(lambda x, p: x.at[p].mul(3.0))(lg.asarray(X), lg.asarray(np.tile(places, (6, 1))))

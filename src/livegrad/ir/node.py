@@ -193,7 +193,7 @@ class Node:
 
 
 _table: InternTable[Node] = InternTable()
-_types: dict[tuple[Any, ...], tuple[Type, list[Type]]] = {}
+_types: dict[tuple[Any, ...], tuple[Type, Type]] = {}  # of results with those of operands
 _MOST_TYPES = 4096
 
 
@@ -225,11 +225,7 @@ def make_node(
         node.op, node.operands, node.attributes, node.cell, node.holder = op, operands, attributes, None, None
         node.own_origins, node.located = origins, located
         if like is None:
-            node.functions = _functions_among(attributes) if attributes else ()
-            if attributes and operands and not node.functions:
-                node.type = _known_type(op, operands, attributes, signature, origins)
-            else:
-                node.type = op.derive_type(operands, attributes, origins)
+            _set_type(node, signature)
         else:
             node.functions, node.type = like.functions, like.type
         node = _table.enter(key, node)
@@ -242,23 +238,24 @@ def make_node(
     return node
 
 
-def _known_type(
-    op: Op,
-    operands: tuple[Node, ...],
-    attributes: tuple[tuple[str, Attribute], ...],
-    signature: tuple[Any, ...],
-    origins: tuple[Place, ...],
-) -> Type:
-    """The type of a node from a table by op, attributes and types of operands: most rules take longer."""
-    types = [operand.type for operand in operands]
-    key = (op, signature, *map(id, types))
-    known = _types.get(key)
-    if known is None:
-        known = op.derive_type(operands, attributes, origins), types  # whose ids are the key: kept alive
+def _set_type(node: Node, signature: tuple[Any, ...]) -> None:
+    """Finds the type of a new node and the functions among its attributes, from a table where it can: most rules take
+    longer. Functions are in no table, which would keep them alive."""
+    op, operands, attributes = node.op, node.operands, node.attributes
+    if not attributes:
+        node.functions, node.type = (), op.derive_type(operands, (), node.own_origins)
+        return
+    key = (op, signature, id(operands[0].type)) if len(operands) == 1 else None
+    known = None if key is None else _types.get(key)
+    if known is not None:
+        node.functions, node.type = (), known[0]
+        return
+    node.functions = _functions_among(attributes)
+    node.type = op.derive_type(operands, attributes, node.own_origins)
+    if key is not None and not node.functions:
         if len(_types) >= _MOST_TYPES:
             _types.clear()
-        _types[key] = known
-    return known[0]
+        _types[key] = node.type, operands[0].type  # whose id is in the key: kept alive
 
 
 def make_pair(op: Op, first: Node, second: Node, type: Type, origins: tuple[Place, ...]) -> Node:

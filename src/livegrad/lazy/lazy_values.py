@@ -57,6 +57,7 @@ class Holder(Protocol):
     """Whoever can ask for a node's value: a tensor's handle."""
 
     _node: Node | None
+    _deferred: Any  # what the node is made of when it is first asked for; None: it is made
 
     @property
     def requires_grad(self) -> bool: ...
@@ -240,8 +241,18 @@ def note_waiting(reference: weakref.ref[Any]) -> None:
     store.waiting.append(reference)
     if len(store.waiting) >= store.look_through_at:
         with store.lock:
-            store.waiting[:] = [own for own in store.waiting if _waits(own())]
+            _look_through(store.waiting, 0)
             store.look_through_at = max(_FEW_WAITING, 2 * len(store.waiting))
+
+
+def _look_through(waiting: list[weakref.ref[Any]], start: int) -> list[weakref.ref[Any]]:
+    """Takes out those who do not wait any more, from `start` on, and gives the others.
+
+    Others may append meanwhile, who take no lock: what lies behind the present end stays.
+    """
+    end = len(waiting)
+    left = waiting[start:end] = [own for own in waiting[start:end] if _waits(own())]
+    return left
 
 
 def waiting_holders(most: int = 1000) -> list[Any]:
@@ -249,7 +260,7 @@ def waiting_holders(most: int = 1000) -> list[Any]:
     store = value_store.current
     with store.lock:
         # Asked for by every execution, so those who are done go: what is looked at stays short.
-        latest = store.waiting[-most:] = [own for own in store.waiting[-most:] if _waits(own())]
+        latest = _look_through(store.waiting, max(0, len(store.waiting) - most))
     holders = {id(holder): holder for reference in reversed(latest) if (holder := reference()) is not None}
     return [holder for holder in holders.values() if not _is_pending(holder)]
 
@@ -274,7 +285,11 @@ def reach(roots: Iterable[Node], ends: Callable[[Node], bool], most: int) -> tup
 
 def _waits(holder: Holder | None) -> bool:
     """Whether the program holds a node without a value; a thread may be computing it, and may fail."""
-    node = None if holder is None else holder._node
+    if holder is None:
+        return False
+    if holder._deferred is not None:
+        return True  # for the value that it is a part of; to make its node here would register it again
+    node = holder._node
     if node is None or not node.operands:
         return False
     cell: Cell | None = node.cell
@@ -282,6 +297,8 @@ def _waits(holder: Holder | None) -> bool:
 
 
 def _is_pending(holder: Holder) -> bool:
+    if holder._deferred is not None:
+        return False
     cell: Cell | None = None if holder._node is None else holder._node.cell
     return cell is not None and cell.pending is not None
 
@@ -424,8 +441,8 @@ def _still_good(node: Node, cell: Cell) -> bool:
 
 def keep(cell: Cell, value: Value, cost: float, *, volatile: bool, stamp: int) -> None:
     """Stores a computed value. The caller holds the lock."""
-    if isinstance(value, np.ndarray):
-        value.setflags(write=False)
+    if value.__class__ is np.ndarray:
+        value.setflags(write=False)  # type: ignore[union-attr]
     if cell.value is not None and cell.store is not None:
         cell.store.cached_bytes -= cell.value.nbytes
         cell.store.valued.pop(id(cell), None)

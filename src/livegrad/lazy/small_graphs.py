@@ -99,8 +99,13 @@ class SmallGraph:
                 if array is None:
                     self._describe(operand)
                     number = numbers[operand]
+                elif array.__class__ is np.ndarray and array.nbytes <= _MOST_BYTES:
+                    number = numbers[operand] = len(numbers)
+                    self.inputs.append(operand)
+                    self.arguments.append(array)
+                    self.parts.append(operand.type)
                 else:
-                    number = self._add_input(operand, array)
+                    raise _NotSmall
             part.append(number)
         numbers[node] = len(numbers)
         if op not in LAYOUT:
@@ -121,8 +126,13 @@ class SmallGraph:
             self.kept.append(node)
             self.parts.append(True)
         elif op is slice_ and (whole := self._value(node.operands[0])) is not None:
+            if whole.__class__ is not np.ndarray or whole.nbytes > _MOST_BYTES:
+                raise _NotSmall
             part = slice_.evaluate(whole, **dict(node.attributes))  # type: ignore[misc]
-            self._add_input(node, np.ascontiguousarray(part).reshape(part.shape))
+            self.numbers[node] = len(self.numbers)
+            self.inputs.append(node)
+            self.arguments.append(np.ascontiguousarray(part).reshape(part.shape))
+            self.parts.append(node.type)
         else:
             if getrefcount(node) > _OWN_REFERENCES:
                 self.shared = True
@@ -151,15 +161,6 @@ class SmallGraph:
         self.hits += 1
         return cell.value
 
-    def _add_input(self, node: Node, array: Array) -> int:
-        if array.__class__ is not np.ndarray or array.nbytes > _MOST_BYTES:
-            raise _NotSmall
-        number = self.numbers[node] = len(self.numbers)
-        self.inputs.append(node)
-        self.arguments.append(array)
-        self.parts.append(node.type)
-        return number
-
     def _add_number(self, node: Node, constant: Node) -> None:
         """A number that is spread over a shape: an argument if it may change, else a part of the structure."""
         numbers = self.numbers
@@ -187,7 +188,9 @@ class SmallGraph:
     def keep(self, entry: _Entry, results: Sequence[Array]) -> None:
         """Caches the values, and truncates a long history."""
         for node, value, cost in zip(self.kept, results, entry.costs, strict=True):
-            cell = lazy_values.cell_of(node)
+            cell: Cell | None = node.cell
+            if cell is None:
+                cell = node.cell = Cell()
             lazy_values.keep(cell, value, cost, volatile=False, stamp=self.stamp)
             cell.generation, cell.device = self.generation + 1, DEFAULT_DEVICE
         store = value_store.current

@@ -157,7 +157,7 @@ class Engine(GradientSource):
             self.graph.set(target, value)
 
     def _set_state(self, state: State, value: Numbers) -> None:
-        with self.graph.editing(), self._journal.observed("state", None, state, value):
+        with self.graph.editing(), self._journal.notify_observer("state", None, state, value):
             self.graph_of(state)
             self._journal.write("state", StateValue(state, value), "set")
 
@@ -172,7 +172,7 @@ class Engine(GradientSource):
             raise UsageError("not the name of a feature", where=caller_origin(), expected="text", found=found)
         level = parse_feature(feature)
         # The lock keeps the plan from being replaced meanwhile.
-        with self.graph.editing(), self._journal.observed("feature", None, level, value):
+        with self.graph.editing(), self._journal.notify_observer("feature", None, level, value):
             declared, plan = feature_named(level.feature).type, self.plan
             types = [] if declared is None else [declared]
             if plan is not None and level in plan.readers:
@@ -183,7 +183,7 @@ class Engine(GradientSource):
 
     def keep(self, pin: Pin | Block) -> None:
         """Declares that an output will be read, so that its memory is not shared."""
-        with self.graph.editing(), self._journal.observed("keep", None, pin):
+        with self.graph.editing(), self._journal.notify_observer("keep", None, pin):
             keys = self._reader.buffer_keys(only_output(pin))
             self._journal.write("structure", StructureChange(self.graph, ()), "kept")
             self._applier.kept.update(keys)
@@ -192,7 +192,7 @@ class Engine(GradientSource):
         """Restores the initial value of a state, from the next frame on."""
         if not isinstance(state, State):
             raise UsageError("`reset` takes a state", where=caller_origin(), found=type(state).__name__)
-        with self.graph.editing(), self._journal.observed("reset", None, state):
+        with self.graph.editing(), self._journal.notify_observer("reset", None, state):
             self.graph_of(state)
             self._journal.write("state", StateValue(state, state.initial), "reset")
 
@@ -211,7 +211,7 @@ class Engine(GradientSource):
                 if runtime.requests:
                     runtime.answer_requests()
                 if runtime.unfinished is not None or runtime.is_advancing or runtime.readings:
-                    runtime.settle()
+                    runtime.conclude_last_frame()
                 for prepare in self.before_frame:
                     prepare()
                 if journal.watches:
@@ -391,7 +391,7 @@ class Engine(GradientSource):
             runtime.is_quiet = False
             try:
                 runtime.answer_requests()
-                runtime.settle()
+                runtime.conclude_last_frame()
                 runtime.take_readings(wait=True)
             finally:
                 runtime.transaction.close()

@@ -29,10 +29,10 @@ class EngineError(GraphError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         shown = "\n  ".join(str(problem) for problem in self.problems)
-        super().__init__(f"{_counted(self.problems)} in the graph\n  {shown}")
+        super().__init__(f"{_count_problems(self.problems)} in the graph\n  {shown}")
 
 
-def _counted(problems: Sequence[Problem]) -> str:
+def _count_problems(problems: Sequence[Problem]) -> str:
     return "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
 
 
@@ -79,7 +79,7 @@ class Frame:
 
     def __repr__(self) -> str:
         ran = ", ".join(self.ran[:8]) + (f" and {len(self.ran) - 8} more" if len(self.ran) > 8 else "")
-        problems = f", {_counted(self.problems)}" if self.problems else ""
+        problems = f", {_count_problems(self.problems)}" if self.problems else ""
         return f"<frame {self.number}: {self.level.name.lower()}, ran {ran or 'nothing'}{problems}>"
 
 
@@ -96,7 +96,7 @@ class _Derived:
         return value
 
 
-def _outcome(name: str, empty: Callable[[], Any]) -> Callable[[Frame], Any]:
+def _outcome_reader(name: str, empty: Callable[[], Any]) -> Callable[[Frame], Any]:
     """A field of the outcome of a run, from its report. Reading it waits until the run has ended."""
 
     def make(frame: Frame) -> Any:
@@ -132,7 +132,7 @@ _OUTCOMES: dict[str, Callable[[], Any]] = {
     "warnings": tuple,
 }  # fmt: skip
 for _name, _empty in _OUTCOMES.items():
-    setattr(Frame, _name, _Derived(_name, _outcome(_name, _empty)))
+    setattr(Frame, _name, _Derived(_name, _outcome_reader(_name, _empty)))
 Frame.changes = _Derived("changes", _make_changes)  # type: ignore[assignment]
 Frame.reasons = _Derived("reasons", _make_reasons)  # type: ignore[assignment]
 
@@ -144,7 +144,7 @@ def postpone(frame: Frame, settle: Callable[[], None], names: Iterable[str] = _O
     frame.later = settle
 
 
-def _inside(frame: Frame, prefix: str) -> list[str]:
+def _describe_inner_steps(frame: Frame, prefix: str) -> list[str]:
     """Describes the steps inside a region, if they were measured individually."""
     steps = [(key, seconds) for key, seconds in (frame.seconds or {}).items() if key.startswith(prefix)]
     return [f"    {key}: ran {frame.calls.get(key, 1)} times, {1e6 * seconds:.1f} µs" for key, seconds in steps]
@@ -163,7 +163,7 @@ def describe_frame(frame: Frame, plan: LivePlan | None) -> str:
             did = "failed" if key in frame.failed else "ran" if times == 1 else f"ran {times} times"
             lines.append(f"  {key}: {level}, {did}{seconds}: {frame.reasons[key]}")
             if plan is not None and isinstance(plan.steps[key], RegionStep):
-                lines += _inside(frame, f"{key}/")
+                lines += _describe_inner_steps(frame, f"{key}/")
         else:
             why = "no branch reads it that is taken" if key in frame.unneeded else "nothing that it reads has changed"
             lines.append(f"  {key}: {level}, skipped: {why}")

@@ -55,13 +55,13 @@ def _first_error(
     for leaf in step.leaf_steps():
         # Steps inside a region that were not called have old values.
         if report.calls.get(leaf.key, 0) and any(has_wrong_numbers(executable.read(key)) for key in leaf.results):
-            return _explain(executable, leaf, features)
+            return _explain_nan(executable, leaf, features)
     if any(has_wrong_numbers(executable.read(key)) for key in step.results):
         return KernelCheckError(f"`{step.key}` gave a NaN or an infinity")
     return None
 
 
-def _explain(executable: Executable, leaf: LeafStep, features: Mapping[FeatureLevel, Any]) -> LivegradError:
+def _explain_nan(executable: Executable, leaf: LeafStep, features: Mapping[FeatureLevel, Any]) -> LivegradError:
     """Evaluates a function again, operation by operation, to find the one that produced the first NaN."""
     plain = KernelCheckError(f"`{leaf.key}` gave a NaN or an infinity")
     if not isinstance(leaf, BlockStep) or not isinstance(leaf.function, Function) or leaf.sizes:

@@ -27,13 +27,13 @@ class OutputReader:
 
     def read(self, pin: Pin | Block, running: bool) -> Numbers:
         """A copy of an output. Called with the lock of the run time held."""
-        self._runtime.settle()
+        self._runtime.conclude_last_frame()
         executable, key = self._readable_buffer(pin, running)
         return executable.read(key)
 
     def read_later(self, pin: Pin | Block, running: bool) -> Reading:
         """The same as a reading, which does not wait for the device."""
-        self._runtime.settle()
+        self._runtime.conclude_last_frame()
         executable, key = self._readable_buffer(pin, running)
         return executable.read_later(key)
 

@@ -1,6 +1,6 @@
 """Exports the step times of frames with `engine.profiling = "block"` as a Chrome trace.
 
-In: frames. Out: JSON text that chrome://tracing and Perfetto open.
+In: frames. Out: JSON for chrome://tracing and Perfetto.
 """
 
 from __future__ import annotations

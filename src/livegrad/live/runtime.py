@@ -70,7 +70,7 @@ class Runtime(Attempts):
             reading.fill()
         del self.requests[:count]
 
-    def settle(self) -> None:
+    def conclude_last_frame(self) -> None:
         """Concludes the last frame: waits for steps that may still fail, and advances states.
 
         After an interrupt, the next call does it again; all of it may be done twice.
@@ -151,7 +151,7 @@ class Runtime(Attempts):
         return self._sets.expect(plan, seeds)
 
     def forget_contents(self, plan: LivePlan) -> None:
-        """Marks all steps as stale after memory was assigned anew."""
+        """Marks all steps as stale after memory was reassigned."""
         self.stale |= dict.fromkeys(plan.steps, "the graph was built anew")
         self.touched.clear()
         self._overwritten.clear()
@@ -198,7 +198,7 @@ class Runtime(Attempts):
             return stale
         later = report.later
         self.unfinished = lambda: self._conclude(frame, later(), stale)
-        postpone(frame, self.settle)
+        postpone(frame, self.conclude_last_frame)
         return stale
 
     def _causes(self, plan: LivePlan) -> tuple[Collection[str] | None, Collection[object]]:

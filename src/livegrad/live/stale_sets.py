@@ -62,9 +62,9 @@ class StaleSets:
         if stale is None:
             expected, self._expected = self._expected, None
             if expected is not None and expected[0] is plan.connections and expected[1] == key and not plan.slot_of:
-                stale = _make(expected[2], nodes)
+                stale = _make_stale_set(expected[2], nodes)
             else:
-                stale = _make(stale_steps(plan, seeds, contents), nodes)
+                stale = _make_stale_set(stale_steps(plan, seeds, contents), nodes)
             if plan.slot_of:
                 return stale
             self._sets.keep(key, stale)
@@ -77,7 +77,7 @@ class StaleSets:
         self._sets.clear()
 
 
-def _make(reasons: dict[str, str], nodes: Mapping[str, NetworkNode]) -> StaleSet:
+def _make_stale_set(reasons: dict[str, str], nodes: Mapping[str, NetworkNode]) -> StaleSet:
     # From the network, because other threads may edit the description while steps run.
     limited = tuple(key for key in reasons if any(limits_of(nodes[key])))
     stale = StaleSet(tuple(reasons), reasons, tuple(nodes[key].block.debug for key in reasons), limited)

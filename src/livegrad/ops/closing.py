@@ -48,14 +48,31 @@ def close_body(
     name: str, inputs: tuple[Node, ...], results: tuple[Node, ...], scope: Scope, runs: Callable[[], Node]
 ) -> Closed:
     """Closes the body of a loop like `close_branches`, and captures invariants. The loop iterates if `runs` holds."""
-    invariants = _invariant_tensors(inputs, results, scope)
-    (body,), captures = close_branches([name], inputs + invariants, [results], scope)
-    return body, compute_if(runs, invariants, scope.can_be_passed) + captures
+    outer = captured_values(inputs, results)
+    invariants = _invariant_tensors(outer, scope)
+    passed = _passed_beside(outer, invariants, scope)
+    (body,), captures = close_branches([name], inputs + invariants + passed, [results], scope)
+    return body, compute_if(runs, invariants, scope.can_be_passed) + passed + captures
 
 
-def _invariant_tensors(inputs: tuple[Node, ...], results: tuple[Node, ...], scope: Scope) -> tuple[Node, ...]:
+def _passed_beside(outer: tuple[Node, ...], invariants: tuple[Node, ...], scope: Scope) -> tuple[Node, ...]:
+    """Values from around a body that depend on its invariants. With only those as inputs, it would recompute them.
+
+    So `factor = a[i, k]` before a loop is read there, although the loop computes the same index for `a[i, j]`.
+    """
+    if not invariants:
+        return ()
+    values = [node for node in outer if scope.can_be_passed(node)]
+    above = set(invariants)
+    for node in toposort(values):
+        if not above.isdisjoint(node.operands):
+            above.add(node)
+    return tuple([node for node in values if node in above])
+
+
+def _invariant_tensors(outer: tuple[Node, ...], scope: Scope) -> tuple[Node, ...]:
     """The values that a body computes from captured tensors. Invariant scalars stay inside; kernels hoist them."""
-    invariants = [node for node in captured_values(inputs, results) if not scope.can_be_passed(node)]
+    invariants = [node for node in outer if not scope.can_be_passed(node)]
     from_tensors: set[Node] = set()
     for node in toposort(invariants, stop=scope.can_be_passed):
         is_own_tensor = isinstance(node.type, Tensor) and not scope.can_be_passed(node)

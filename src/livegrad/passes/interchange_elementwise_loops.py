@@ -102,8 +102,9 @@ class _PointwiseLoop:
 
     @property
     def point_arguments(self) -> dict[Node, Node]:
-        """Those that a point uses."""
-        return {parameter: value for parameter, value in self.arguments.items() if parameter in self.pointwise}
+        """Those that a point uses, and all that it carries: no iterations give what was carried first."""
+        needed = {*self.pointwise, *self.carried}
+        return {parameter: value for parameter, value in self.arguments.items() if parameter in needed}
 
     @property
     def carried(self) -> Sequence[Node]:

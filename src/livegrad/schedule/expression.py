@@ -29,10 +29,10 @@ from livegrad.ops.indexing import lookup, lookup_or
 from livegrad.ops.movement import iota, pad
 from livegrad.ops.rules import zero
 from livegrad.ops.sorting import searchsorted
-from livegrad.schedule.indexed_writes import Choice, choice_of, is_uniform
+from livegrad.schedule.indexed_writes import Choice, choice_of, written_place
 from livegrad.schedule.kernel import Source
 from livegrad.schedule.plan import Buffer
-from livegrad.schedule.views import FIXED_ZERO, Affine, Index, operand_index, shifted
+from livegrad.schedule.views import Affine, Index, operand_index, shifted
 
 
 class NotAligned(Exception):
@@ -187,7 +187,10 @@ class Expressions:
         choice = choice_of(node)
         if choice is not None:
             base, updates, *indices = node.operands
-            at = self._point(_written_place(node, choice, point.place))
+            place = written_place(node, choice, point.place)
+            if place is None:
+                raise NotAligned
+            at = self._point(place)
             return [(base, point), (updates, at), *((indices[d], at) for d in choice.chosen)]
         if node.op is pad:
             source, fill = node.operands
@@ -404,24 +407,6 @@ class Expressions:
         used = [node for node in toposort(results) if node in self.placeholders]
         sources = tuple(self.placeholders[node] for node in used)
         return make_function(name, [*first, *used], results), sources
-
-
-def _written_place(node: Node, choice: Choice, index: tuple[Index, ...]) -> tuple[Index, ...]:
-    """The index of what a write puts at an element, loose where the element may lie outside of what is written."""
-    places: list[Index] = []
-    updates = node.operands[1]
-    uniform = is_uniform(updates)
-    for dimension, start, extent in zip(choice.moved_by, choice.starts, shape_of(updates.type), strict=True):
-        if dimension is not None and extent == shape_of(node.type)[dimension]:
-            places.append(index[dimension])
-        elif dimension is None or uniform:
-            places.append(FIXED_ZERO)
-        else:
-            place = shifted(index[dimension], -start, 1)
-            if not isinstance(place, Affine):
-                raise NotAligned  # a computed place may lie outside
-            places.append(place._replace(loose=True))
-    return tuple(places)
 
 
 def _is_loose(index: tuple[Index, ...]) -> bool:

@@ -14,7 +14,7 @@ from livegrad.ops.assignment import assign, written_box
 from livegrad.ops.index_motion import Box, motion_of
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.movement import broadcast
-from livegrad.schedule.views import Affine
+from livegrad.schedule.views import FIXED_ZERO, Affine, Index, shifted
 
 WRITES = (scatter_add, assign)
 
@@ -71,6 +71,25 @@ def _choice_of_box(node: Node) -> Choice | None:
     moved_by = tuple(None if axis not in box.axes else box.axes.index(axis) for axis in axes)
     starts, steps = (tuple(0 if d is None else of[d] for d in moved_by) for of in (box.start, box.step))
     return Choice(moved_by, starts, steps, tuple(d for d, axis in enumerate(box.axes) if axis is None))
+
+
+def written_place(node: Node, choice: Choice, index: tuple[Index, ...]) -> tuple[Index, ...] | None:
+    """The index of what a write puts at an element, loose where the element may lie outside of what is written; None
+    where a computed index may."""
+    places: list[Index] = []
+    updates = node.operands[1]
+    uniform = is_uniform(updates)
+    for dimension, start, extent in zip(choice.moved_by, choice.starts, shape_of(updates.type), strict=True):
+        if dimension is not None and extent == shape_of(node.type)[dimension]:
+            places.append(index[dimension])
+        elif dimension is None or uniform:
+            places.append(FIXED_ZERO)
+        else:
+            place = shifted(index[dimension], -start, 1)
+            if not isinstance(place, Affine):
+                return None
+            places.append(place._replace(loose=True))
+    return tuple(places)
 
 
 def is_uniform(node: Node) -> bool:

@@ -5,10 +5,11 @@ Used by `tensors.index_keys`. A slice whose length depends on values is executed
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.types import i64
@@ -39,8 +40,10 @@ def window_of(item: slice, size: Size, axis: int) -> Window | None:
     bounds = (item.start, item.stop, item.step)
     if not any(isinstance(bound, Tensor) for bound in bounds):
         return None
-    start, stop, step = bounds
-    if isinstance(step, Tensor) or (step is not None and step.__index__() < 1):
+    start, stop, step = (
+        bound if bound is None or isinstance(bound, Tensor) else _whole(bound, item) for bound in bounds
+    )
+    if isinstance(step, Tensor) or (step is not None and step < 1):
         problem = "a slice with computed bounds takes a positive Python number as its step"
         return _none_unless_traced(bounds, problem, "reverse a slice with lg.flip(x[i : i + 3])")
     first, last = (None if bound is None else _bound(bound) for bound in (start, stop))
@@ -48,7 +51,7 @@ def window_of(item: slice, size: Size, axis: int) -> Window | None:
     if first is None or length is None:
         problem = "the length of this slice is not known while a function is being traced"
         return _none_unless_traced(bounds, problem, _RAGGED)
-    step = 1 if step is None else step.__index__()
+    step = 1 if step is None else step
     count = max(0, -(-length // step))
     if isinstance(size, int) and count and (count - 1) * step >= size:
         raise IndexRangeError(
@@ -57,10 +60,20 @@ def window_of(item: slice, size: Size, axis: int) -> Window | None:
     return Window(first, count, step)
 
 
-def _bound(bound: Any) -> Node:
+def _whole(bound: Any, item: slice) -> int | Tensor | None:
+    """A bound as it is or as a Python number."""
+    if bound is None or isinstance(bound, Tensor):
+        return bound
+    try:
+        return operator.index(bound)
+    except TypeError as error:
+        raise IndexRangeError(f"{shown(item)} cannot be an index: {error}", where=caller_origin()) from None
+
+
+def _bound(bound: int | Tensor) -> Node:
     """A bound of a slice as an integer without dimensions."""
     if not isinstance(bound, Tensor):
-        return number_node(bound.__index__(), i64)
+        return number_node(bound, i64)
     if bound.shape or bound.dtype.kind not in ("signed", "unsigned"):
         raise DtypeError(
             "this cannot be a bound of a slice",

@@ -15,7 +15,7 @@ import numpy as np
 from livegrad.diagnostics import Place
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Node
-from livegrad.ir.source_lines import made_at
+from livegrad.ir.source_lines import ambient, made_at, originating_from
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.lazy.lazy_values import Array, Leaf, known_value, leaf_node, read_leaf
 
@@ -58,8 +58,13 @@ def element_index(source: Any, before: tuple[int, ...], key: Any) -> tuple[int, 
     shape = array.shape
     if key.__class__ is int and not before and shape:
         return (key,) if -shape[0] <= key < shape[0] else None
+    return integer_index(before, key, shape)
+
+
+def integer_index(before: tuple[int, ...], key: Any, shape: tuple[Any, ...]) -> tuple[int, ...] | None:
+    """The integers `before` and those of a key, if they pick an element or row of an array of this shape; else None."""
     index = before + (key if key.__class__ is tuple else (key,))
-    if len(index) > len(shape):
+    if not index or len(index) > len(shape):
         return None
     for number, size in zip(index, shape):  # noqa: B905  # the first axes are indexed
         if number.__class__ is not int or not -size <= number < size:
@@ -80,13 +85,13 @@ def value_of(deferred: Deferred) -> Array | None:
     """The value as a dense read-only array; None if it is not known any more."""
     source, index, _ = deferred
     if source.__class__ is np.ndarray:
-        source.flags.writeable = False
+        source.setflags(write=False)
         return source
     array = array_of(source)
     if array is None:
         return None
     value = np.asarray(array[index])
-    value.flags.writeable = False
+    value.setflags(write=False)
     return value
 
 
@@ -102,8 +107,8 @@ def type_of(deferred: Deferred) -> TensorType:
 def make_deferred_node(deferred: Deferred) -> Node:
     """The node that would have been made at the author's line."""
     source, index, origins = deferred
-    with made_at(origins):
+    with originating_from(origins) if ambient.plain else made_at(origins):
         if source.__class__ is np.ndarray:
-            source.flags.writeable = False
+            source.setflags(write=False)
             return leaf_node(source, index)
         return _indexing().element_node(source, index)

@@ -46,23 +46,23 @@ from livegrad.tensors.deferred import (
     Deferred,
     element_index,
     make_deferred_node,
-    number_of,
     type_of,
     value_of,
 )
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
-from livegrad.tensors.errors import DtypeError, NoDimensionsError, NotANumberError, ShapeError
+from livegrad.tensors.errors import NoDimensionsError, ShapeError
 from livegrad.tensors.interop import Interop
 from livegrad.tensors.lifecycle import Lifecycle
 from livegrad.tensors.methods import Methods, namespace
 from livegrad.tensors.number_nodes import Number, number_node
+from livegrad.tensors.reading import Reading
 from livegrad.tensors.tensor_operators import Operators
 from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak
 
 _new = object.__new__
 
 
-class Tensor(Interop, Lifecycle, Methods, Operators):
+class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
     """A lazy multi-dimensional array. Its value is computed when it is first read, and cached.
 
     >>> import livegrad as lg
@@ -163,14 +163,17 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
 
     def _value(self) -> Array:
         """The value as a read-only array of the host, computed if need be."""
-        return on_host(self._stored())
+        stored = self._stored()
+        return stored if stored.__class__ is np.ndarray else on_host(stored)  # type: ignore[return-value]
 
     def _stored(self) -> Value:
         """The value where it lies, computed if need be."""
         deferred = self._deferred
         if deferred is not None and (array := value_of(deferred)) is not None:
             return array
-        node = self.node
+        node = self._node
+        if node is None:
+            _refuse_freed()
         if node.op is input_op:
             leaf = leaf_of(node)
             if leaf is not None:
@@ -181,93 +184,6 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
                 return value
         known = at_arguments(node)
         return execute([node])[0] if known is node else wrap(known)._stored()
-
-    def numpy(self) -> Array:
-        """Returns the value as a read-only NumPy array, without a copy.
-
-        NumPy has no bfloat16; such values are converted to float32, which is exact.
-
-        >>> import livegrad as lg
-        >>> lg.arange(3).numpy()
-        array([0, 1, 2])
-        """
-        value = readable(self._value()).view()
-        value.flags.writeable = False
-        return value
-
-    def item(self) -> Any:
-        """Returns the only element as a Python number."""
-        number = self._number()
-        if number is not None:
-            return number
-        if self.size != 1:
-            raise UsageError(
-                "`item` needs a tensor with one element", where=caller_origin(), found=f"shape {self.shape}"
-            )
-        return readable(self._value()).item()
-
-    def tolist(self) -> Any:
-        """Returns the value as nested lists of Python numbers."""
-        return readable(self._value()).tolist()
-
-    def __bool__(self) -> bool:
-        number = self._number()
-        return bool(self._scalar("truth value") if number is None else number)
-
-    def __int__(self) -> int:
-        number = self._number()
-        if number.__class__ is int:
-            return number
-        value = self._real("integer")
-        if self.dtype.kind == "float" and not np.isfinite(value):
-            raise NotANumberError(f"{value} is not an integer", where=caller_origin())
-        return int(value)
-
-    def __float__(self) -> float:
-        number = self._number()
-        return number if number.__class__ is float else float(self._real("float"))
-
-    def __complex__(self) -> complex:
-        return complex(self._scalar("complex number"))
-
-    def __format__(self, specification: str) -> str:
-        """One number is written as Python writes its own.
-
-        >>> import livegrad as lg
-        >>> f"{lg.asarray(2.0) / 3.0:.3f}"
-        '0.667'
-        """
-        if specification and self.shape == ():
-            return format(self.item(), specification)
-        return super().__format__(specification)
-
-    def __index__(self) -> int:
-        if self.dtype.kind not in ("signed", "unsigned"):
-            raise UsageError("an index must be an integer", where=caller_origin(), found=str(self.dtype))
-        return int(self._scalar("index"))
-
-    def _number(self) -> Any:
-        """A tensor without dimensions as a Python number; None for any other, and for bfloat16, which NumPy lacks."""
-        deferred = self._deferred
-        if deferred is not None:
-            return number_of(deferred)
-        if self.node.type.shape != ():  # type: ignore[attr-defined]
-            return None
-        value = self._value()
-        return value.item() if value.dtype.kind != "V" else None
-
-    def _real(self, role: str) -> Any:
-        if self.dtype.kind == "complex":
-            raise DtypeError(f"a complex number is not a {role}", where=caller_origin(), help="take lg.real first")
-        return self._scalar(role)
-
-    def _scalar(self, role: str) -> Any:
-        if self.shape != ():
-            help = "reduce it first, with lg.all or lg.any" if role == "truth value" else "index or reduce it first"
-            raise UsageError(
-                f"a tensor of shape {self.shape} has no {role}", where=caller_origin(), expected="shape ()", help=help
-            )
-        return readable(self._value())[()]
 
     def __len__(self) -> int:
         if not self.shape:
@@ -363,7 +279,7 @@ def defer_array(array: Value, type: TensorType) -> Tensor:
     if array.__class__ is not np.ndarray:
         return wrap_array(array, type)
     if not ambient.plain:
-        array.flags.writeable = False  # type: ignore[union-attr]
+        array.setflags(write=False)  # type: ignore[union-attr]
         return wrap_array(array, type)
     made = _new(Tensor)
     made._extra, made._deferred = None, (array, type, caller_origins(2))
@@ -411,6 +327,10 @@ def combine(op: Op, first: Any, second: Any) -> Node:
 
 def matched(user: str, first: Any, second: Any) -> tuple[Node, Node]:
     """Two operands in one element type and one shape. Python numbers take the type of the tensor beside them."""
+    if first.__class__ is Tensor and second.__class__ is Tensor:
+        a, b = first.node, second.node
+        if a.type is b.type:
+            return a, b
     a, b = _typed(user, first, second)
     if a.type is b.type:
         return a, b

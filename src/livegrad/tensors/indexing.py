@@ -27,6 +27,7 @@ from livegrad.ops.sorting import take_along_axis as take_along_axis_nodes
 from livegrad.tensors.axes_and_shapes import one_axis
 from livegrad.tensors.computed_slices import Window
 from livegrad.tensors.creation import asarray, holds_tensors
+from livegrad.tensors.deferred import integer_index
 from livegrad.tensors.dtypes import common_type
 from livegrad.tensors.errors import DtypeError, ShapeError
 from livegrad.tensors.handle import Tensor, join_shapes, matched, node_of, number_as, shapes_joined, wrap
@@ -51,7 +52,13 @@ from livegrad.tensors.lifting import truth
 
 def get_item(x: Tensor, key: Any) -> Tensor:
     """`x[key]`."""
-    return wrap(read_entries(x.node, parse_key(key, x.shape)))
+    node = x.node
+    shape = shape_of(node.type)
+    if (key.__class__ is int or key.__class__ is tuple) and all(size.__class__ is int for size in shape):
+        index = integer_index((), key, shape)
+        if index is not None:
+            return wrap(element_node(node, index))
+    return wrap(read_entries(node, parse_key(key, shape)))
 
 
 def read_entries(node: Node, entries: Sequence[Entry]) -> Node:
@@ -241,7 +248,7 @@ def _assign_spans(node: Node, own: Sequence[Entry], value: Node) -> Node:
     places: list[Node] = []
     axis = 0
     for span in spans:
-        place = filled(_lowest(span), TensorType(i64, shape))
+        place = size_node(_lowest(span), TensorType(i64, shape))
         if span.kept:
             along, step = index_along(shape, axis), abs(span.step)
             along = along if step == 1 else along * step

@@ -76,9 +76,10 @@ class Interop:
     @property
     def __array_struct__(self) -> Any:
         """`__array_interface__` as a C structure, which NumPy asks for first."""
-        value = self.numpy()
-        if value.dtype != self._value().dtype:
+        value = self._value().view()
+        if value.dtype.kind == "V":
             raise AttributeError("bfloat16 has no array interface")  # NumPy then asks for `__array__`
+        value.setflags(write=False)
         return value.__array_struct__
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from livegrad.diagnostics import UsageError, caller_origin
 
@@ -219,7 +219,8 @@ class Methods:
         >>> lg.arange(4).sum()
         Tensor(6, dtype=int64)
         """
-        _require_no_array(out)
+        if out is not None:
+            _refuse_array()
         return namespace().sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -229,7 +230,8 @@ class Methods:
         >>> lg.asarray([2, 3]).prod()
         Tensor(6, dtype=int64)
         """
-        _require_no_array(out)
+        if out is not None:
+            _refuse_array()
         return namespace().prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -239,7 +241,8 @@ class Methods:
         >>> lg.asarray([1.0, 3.0]).mean()
         Tensor(2., dtype=float32)
         """
-        _require_no_array(out)
+        if out is not None:
+            _refuse_array()
         return namespace().mean(_typed(self, dtype), axis=axis, keepdims=keepdims)
 
     def var(
@@ -258,7 +261,8 @@ class Methods:
         >>> lg.asarray([1.0, 3.0]).var()
         Tensor(1., dtype=float32)
         """
-        _require_no_array(out)
+        if out is not None:
+            _refuse_array()
         taken = ddof if correction is None else correction
         return namespace().var(_typed(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
 
@@ -278,7 +282,8 @@ class Methods:
         >>> lg.asarray([1.0, 3.0]).std()
         Tensor(1., dtype=float32)
         """
-        _require_no_array(out)
+        if out is not None:
+            _refuse_array()
         taken = ddof if correction is None else correction
         return namespace().std(_typed(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
 
@@ -289,7 +294,8 @@ class Methods:
         >>> lg.arange(4).max()
         Tensor(3, dtype=int64)
         """
-        _require_no_array(out)
+        if out is not None:
+            _refuse_array()
         return namespace().max(self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -299,7 +305,8 @@ class Methods:
         >>> lg.arange(4).min()
         Tensor(0, dtype=int64)
         """
-        _require_no_array(out)
+        if out is not None:
+            _refuse_array()
         return namespace().min(self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
@@ -327,7 +334,8 @@ class Methods:
         >>> lg.ones(2).all()
         Tensor(True, dtype=bool)
         """
-        _require_no_array(out)
+        if out is not None:
+            _refuse_array()
         return namespace().all(self, axis=axis, keepdims=keepdims)
 
     def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -337,7 +345,8 @@ class Methods:
         >>> lg.zeros(2).any()
         Tensor(False, dtype=bool)
         """
-        _require_no_array(out)
+        if out is not None:
+            _refuse_array()
         return namespace().any(self, axis=axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None) -> Tensor:
@@ -386,10 +395,9 @@ class Methods:
         return namespace().nonzero(self)
 
 
-def _require_no_array(out: Any) -> None:
+def _refuse_array() -> NoReturn:
     """NumPy's functions pass `out=None` on to a method; a result is always a tensor of its own."""
-    if out is not None:
-        raise UsageError("results are not written into an array", where=caller_origin(), help="omit `out`")
+    raise UsageError("results are not written into an array", where=caller_origin(), help="omit `out`")
 
 
 def _typed(tensor: Any, dtype: Any) -> Any:

@@ -55,7 +55,7 @@ def prod(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims:
 
 def _fold(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | None = None) -> Tensor:
     shape = require_tensor(node.type).shape
-    axes = sorted_axes(axis, len(shape), user or kind)
+    axes = tuple(range(len(shape))) if axis is None else sorted_axes(axis, len(shape), user or kind)
     folded = make_node(reduce, (node,), (("axes", axes), ("kind", kind)))
     return wrap(with_kept_axes(folded, shape, axes) if keepdims else folded)
 
@@ -63,6 +63,8 @@ def _fold(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | None = 
 def _accumulated(node: Node, dtype: Any, user: str) -> Node:
     """In the type that sums are taken in: as asked for, or wide enough not to overflow at once."""
     own = element_of(node)
+    if dtype is None and own.kind in ("float", "complex"):
+        return node
     wide = {"signed": DEFAULT_INTEGER, "bool": DEFAULT_INTEGER, "unsigned": uint64}.get(own.kind, own)
     return as_type(node, wide if dtype is None else dtype_from(dtype, user))
 

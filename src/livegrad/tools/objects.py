@@ -24,7 +24,7 @@ from livegrad.ir.node import Function
 from livegrad.ir.text import parse_function
 from livegrad.ir.types import Type
 from livegrad.live.engine import Engine
-from livegrad.live.graph.problems import raised_at
+from livegrad.live.graph.problems import origin_of_exception
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.tensors.handle import Tensor
 from livegrad.tensors.jit import Jitted
@@ -86,14 +86,16 @@ def _run_user_code(source: str, done: str, run: Callable[[], Any]) -> Any:
     except LivegradError:
         raise
     except SystemExit as error:
-        raise UsageError(f"`{source}` cannot be {done}: it ended the program", where=raised_at(error)) from error
+        raise UsageError(
+            f"`{source}` cannot be {done}: it ended the program", where=origin_of_exception(error)
+        ) from error
     except ModuleNotFoundError as error:
         if error.name is not None and (source == error.name or source.startswith(f"{error.name}.")):
             raise UsageError(f"there is no module `{source}`", help="name a file: path/to/file.py:name") from None
-        raise UsageError(f"`{source}` cannot be {done}: {error}", where=raised_at(error)) from error
+        raise UsageError(f"`{source}` cannot be {done}: {error}", where=origin_of_exception(error)) from error
     except Exception as error:
         what = f"`{source}` cannot be {done}: {type(error).__name__}: {error}"
-        raise UsageError(what, where=raised_at(error)) from error
+        raise UsageError(what, where=origin_of_exception(error)) from error
 
 
 def parse_types(text: str | None) -> tuple[Type, ...]:

@@ -144,6 +144,24 @@ def test_tuples_of_arrays():
     np.testing.assert_array_equal(x, random(3))
 
 
+def test_an_index_that_is_known_not_to_be_negative_is_used_as_it_is():
+    def selects(bounds: str, index: str) -> bool:
+        text = f"def f(a: lg.inout[LINE], k: int):\n    for i in range({bounds}):\n        a[{index}] = 1.0\n"
+        function = lg.function(lg.run_source(text, {"lg": lg, "LINE": LINE})["f"])
+        assert_like_python(function, random(4), 1)
+        (made,) = function._own.values()
+        return "select" in lg.ir.print_function(made.function)
+
+    assert not selects("n", "i")
+    assert not selects("1, n", "i - 1")
+    assert not selects("n - 1, -1, -1", "i")
+    assert not selects("n", "n - 1 - i")
+    assert not selects("n", "(i + k) % n")
+    assert selects("-n, n", "i")
+    assert selects("n", "i - 1")
+    assert selects("k, n", "i")
+
+
 # --- rows and slices --------------------------------------------------------------------------------------------------
 
 
@@ -226,6 +244,37 @@ def test_different_arrays_are_returned_on_different_paths(x: float):
         return c + b
 
     assert_like_python(choose, np.array([0.0, 1.0, 2.0]), x)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+def test_buffers_change_their_names_after_each_step(steps: int):
+    @lg.function
+    def jacobi(a: LINE, steps: int) -> LINE:
+        old = a.copy()
+        new = a.copy()
+        for _ in range(steps):
+            for i in range(1, n - 1):
+                new[i] = (old[i - 1] + old[i + 1]) * 0.5
+            old, new = new, old
+        return old
+
+    assert_like_python(jacobi, random(6), steps)
+
+
+@pytest.mark.parametrize("last", ["old = new", "if a[0] > i:\n            old, new = new, old", "old, new = new, new"])
+def test_buffers_that_may_be_one_array_are_refused(last: str):
+    text = f"""
+def f(a: LINE, steps: int):
+    old = a.copy()
+    new = a.copy()
+    for i in range(steps):
+        new[0] = old[1]
+        {last}
+    return old
+"""
+    function = lg.function(lg.run_source(text, {"lg": lg, "LINE": LINE})["f"])
+    with pytest.raises(lg.FunctionError, match="LG106: `new` has a second name"):
+        function(random(4), 3)
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------

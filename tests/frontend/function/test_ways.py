@@ -6,7 +6,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.diagnostics import VerifyError
-from livegrad.frontend.function.branches_and_loops import close_regions
+from livegrad.frontend.function.branch_regions import close_regions
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key
 from livegrad.ir.types import f64

@@ -11,7 +11,7 @@ from livegrad.codegen.c import CUDA, KernelSource, kernel_source
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.ir.types import Tensor, f32, i8, i32, i64
 from livegrad.runtime.cuda import reason_for_no_cuda
-from livegrad.runtime.cuda.driver import checked, device, driver
+from livegrad.runtime.cuda.driver import check, device, driver
 from livegrad.runtime.cuda.modules import load_function
 from tests.codegen.test_c_ops import SCALARS, examples, together
 from tests.runtime.test_opencl import all_nodes, branching, integers, read
@@ -28,17 +28,17 @@ def launch(kernel: KernelSource, arguments: list[Any], results: list[Any]) -> An
     function = load_function(kernel.text, "text", "evaluate")
     failed = np.zeros(len(results[0]), np.int32)
     arrays = [*arguments, *results, *([failed] if kernel.sites else [])]
-    pointers = [int(checked(driver.cuMemAlloc(max(array.nbytes, 1)))) for array in arrays]
+    pointers = [int(check(driver.cuMemAlloc(max(array.nbytes, 1)))) for array in arrays]
     for pointer, array in zip(pointers, arrays, strict=True):
-        checked(driver.cuMemcpyHtoD(pointer, array.ctypes.data, array.nbytes))
+        check(driver.cuMemcpyHtoD(pointer, array.ctypes.data, array.nbytes))
     words = (len(results[0]), *pointers)
     given = (words, (ctypes.c_longlong,) * len(words))
     blocks = -(-len(results[0]) // 128)
-    checked(driver.cuLaunchKernel(function, blocks, 1, 1, 128, 1, 1, 0, stream, given, 0))
-    checked(driver.cuStreamSynchronize(stream))
+    check(driver.cuLaunchKernel(function, blocks, 1, 1, 128, 1, 1, 0, stream, given, 0))
+    check(driver.cuStreamSynchronize(stream))
     for pointer, array in zip(pointers, arrays, strict=True):
-        checked(driver.cuMemcpyDtoH(array.ctypes.data, pointer, array.nbytes))
-        checked(driver.cuMemFree(pointer))
+        check(driver.cuMemcpyDtoH(array.ctypes.data, pointer, array.nbytes))
+        check(driver.cuMemFree(pointer))
     return failed
 
 

@@ -18,17 +18,14 @@ from livegrad.frontend.differentiable.resolution import Given, base_of, resolve,
 from livegrad.frontend.differentiable.resolved import (
     Resolved,
 )
+from livegrad.frontend.function.array_patterns import Pattern
 from livegrad.frontend.function.captured import CapturedFunction, unchanged
 from livegrad.frontend.function.compile_state import Context, remembered
 from livegrad.frontend.function.compile_values import Value, convert, from_python, node_of, runtime, static
 from livegrad.frontend.function.dispatch import abstract_argument, call_span, execute_function, is_lifted, run_prepared
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_library import known_as
-from livegrad.frontend.function.function_types import (
-    FrontType,
-    Pattern,
-    differential_type,
-)
+from livegrad.frontend.function.function_types import FrontType, differential_type
 from livegrad.frontend.function.intrinsics import intrinsic
 from livegrad.frontend.function.known_calls import KnownCall, key_of
 from livegrad.frontend.function.lazy_calls import LazyArgument, abstract_lazily, call_lazily, holds_tensor

@@ -7,7 +7,7 @@ object are two names of it. Depths count steps: in `m[0][1]` the list `m` is at 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 DEEPEST = 8  # what lies deeper counts as if it lay there
@@ -97,6 +97,41 @@ def _place_of(object: Hashable) -> Hashable:
     while isinstance(object, tuple):
         object = object[0]
     return object
+
+
+def exchanged_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases]) -> set[str]:
+    """The names that an iteration of a loop gives each other's objects, as in `old, new = new, old`.
+
+    Each of them holds one object, which no other name has a part of, before and after. The objects are the function's
+    own, so that they can change their roles: the next iteration starts as this one did.
+
+    >>> first, second = (Alias("first", 0, 0),), (Alias("second", 0, 0),)
+    >>> sorted(exchanged_names({"a": first, "b": second}, {"a": second, "b": first}))
+    ['a', 'b']
+    >>> exchanged_names({"a": first, "b": second}, {"a": second, "b": second})
+    set()
+    """
+    names = {name for name, aliases in before.items() if _is_own_object(aliases) and aliases != after.get(name)}
+    objects = {before[name][0] for name in names}
+    given = [after.get(name, ()) for name in names]
+    if {alias for aliases in given for alias in aliases} != objects or any(len(aliases) != 1 for aliases in given):
+        return set()
+    known = {alias.object for alias in objects}
+    others = [aliases for way in (before, after) for name, aliases in way.items() if name not in names]
+    elsewhere = any(alias.object in known for aliases in others for alias in aliases)
+    return set() if elsewhere or len(objects) < len(names) else names
+
+
+def _is_own_object(aliases: Aliases) -> bool:
+    """Whether a value is one whole object of the function, and not one of its caller's."""
+    if len(aliases) != 1 or aliases[0].source or aliases[0].own:
+        return False
+    object = aliases[0].object
+    while isinstance(object, tuple):
+        if object[0] in ("parameter", "outside"):
+            return False
+        object = object[0]
+    return True
 
 
 @dataclass

@@ -18,6 +18,7 @@ from livegrad.frontend.function.aliases import (
     alias_parts,
     outside_alias,
 )
+from livegrad.frontend.function.array_patterns import TensorPattern, TuplePattern
 from livegrad.frontend.function.compile_values import (
     Value,
     aliased,
@@ -34,9 +35,7 @@ from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import (
     FrontType,
     RecordType,
-    TensorPattern,
     TensorType,
-    TuplePattern,
     differential_type,
     mutable_depth,
 )

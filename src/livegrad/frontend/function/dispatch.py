@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import Origin, UsageError, caller_origin
+from livegrad.frontend.function.array_patterns import Pattern, TensorPattern, TuplePattern
 from livegrad.frontend.function.captured import CapturedFunction, Specialization
 from livegrad.frontend.function.compile_values import Value, convertible, static
 from livegrad.frontend.function.function_errors import Span
@@ -22,10 +23,7 @@ from livegrad.frontend.function.function_types import (
     ArrayType,
     Composite,
     FrontType,
-    Pattern,
     RecordType,
-    TensorPattern,
-    TuplePattern,
     TupleType,
     describe,
     from_result,

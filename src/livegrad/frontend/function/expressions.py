@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from livegrad.frontend.function.array_arithmetic import array_intrinsic, is_array
 from livegrad.frontend.function.assignment import stored_names
 from livegrad.frontend.function.binding import assign
-from livegrad.frontend.function.branches_and_loops import Conflict, branch
+from livegrad.frontend.function.branch_regions import Conflict, branch
 from livegrad.frontend.function.calls import arguments_of, call, call_value, method_of
 from livegrad.frontend.function.compile_state import Context, remembered
 from livegrad.frontend.function.compile_values import (

@@ -10,8 +10,9 @@ import threading
 from typing import Any
 
 from livegrad.frontend.function.aliases import parameter_key
+from livegrad.frontend.function.array_patterns import TensorPattern, TuplePattern
 from livegrad.frontend.function.assignment import DefiniteAssignment
-from livegrad.frontend.function.branches_and_loops import (
+from livegrad.frontend.function.branch_regions import (
     FLAGS,
     flag,
     refuse_leaks,
@@ -34,14 +35,7 @@ from livegrad.frontend.function.compile_values import (
 from livegrad.frontend.function.effects import tied
 from livegrad.frontend.function.expressions import evaluate
 from livegrad.frontend.function.function_errors import FunctionError
-from livegrad.frontend.function.function_types import (
-    NONE,
-    FrontType,
-    TensorPattern,
-    TuplePattern,
-    differential_type,
-    ir_of,
-)
+from livegrad.frontend.function.function_types import NONE, FrontType, differential_type, ir_of
 from livegrad.frontend.function.lvalues import detached
 from livegrad.frontend.function.statements import checked_result, execute
 from livegrad.ir import types as ir

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
+from livegrad.frontend.function.array_patterns import Pattern, TensorPattern, TuplePattern
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_values import Value, is_lossless
 from livegrad.frontend.function.dispatch import (
@@ -32,11 +33,8 @@ from livegrad.frontend.function.function_types import (
     Composite,
     FrontType,
     Instance,
-    Pattern,
     RecordType,
-    TensorPattern,
     TensorType,
-    TuplePattern,
     TupleType,
     describe,
     ir_of,

@@ -15,7 +15,7 @@ from typing import Any
 from livegrad.frontend.function.aliases import DEEPEST
 from livegrad.frontend.function.assignment import DefiniteAssignment, bound_names, stored_names
 from livegrad.frontend.function.binding import annotation_type
-from livegrad.frontend.function.branches_and_loops import FLAGS, flag, set_flag
+from livegrad.frontend.function.branch_regions import FLAGS, flag, set_flag
 from livegrad.frontend.function.calls import Keywords
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_state import Context

@@ -12,10 +12,11 @@ from functools import partial
 
 from livegrad.frontend.function.assignment import bound_names, contains, stored_names
 from livegrad.frontend.function.binding import assign
-from livegrad.frontend.function.branches_and_loops import Loop, branch, flag, pending_jump, run_loop, set_flag
+from livegrad.frontend.function.branch_regions import branch, flag, pending_jump, set_flag
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, aliased, name_of, node_of
 from livegrad.frontend.function.iteration import Steps, iteration_of
+from livegrad.frontend.function.loop_regions import Loop, run_loop
 from livegrad.frontend.function.lvalues import ITERATED
 from livegrad.frontend.function.operators import truth
 from livegrad.frontend.function.parallel_writes import refuse_shared_writes

@@ -15,16 +15,9 @@ from typing import Annotated, Any, ForwardRef, Self, TypeVar, Union, get_args, g
 
 import numpy as np
 
+from livegrad.frontend.function.array_patterns import Pattern, TensorPattern, TuplePattern
 from livegrad.frontend.function.function_errors import FunctionError, Span
-from livegrad.frontend.function.function_types import (
-    MISSING,
-    ArrayType,
-    FrontType,
-    Pattern,
-    TensorPattern,
-    TuplePattern,
-    describe,
-)
+from livegrad.frontend.function.function_types import MISSING, ArrayType, FrontType, describe
 from livegrad.frontend.function.python_source import Source
 from livegrad.frontend.function.type_reading import plain_type
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from livegrad.frontend.function.array_patterns import TensorPattern, TuplePattern
 from livegrad.frontend.function.arrays import require_writable, updated_in_place
 from livegrad.frontend.function.assignment import always_exits, root_name
 from livegrad.frontend.function.binding import assign, local_annotation
-from livegrad.frontend.function.branches_and_loops import ReturnedArray, branch, pending_jump, set_flag
+from livegrad.frontend.function.branch_regions import ReturnedArray, branch, pending_jump, set_flag
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
@@ -26,7 +27,7 @@ from livegrad.frontend.function.compile_values import (
     tuple_value,
 )
 from livegrad.frontend.function.effects import add_check
-from livegrad.frontend.function.function_types import ArrayType, TensorPattern, TensorType, TuplePattern
+from livegrad.frontend.function.function_types import ArrayType, TensorType
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.loops import continue_unless, jump_break, jump_continue, run_for, run_while
 from livegrad.frontend.function.lvalues import forbid_second_name, read_place

@@ -12,16 +12,8 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 
 from livegrad.diagnostics import CallError, caller_origin, shown
-from livegrad.frontend.function.function_types import (
-    NONE,
-    ArrayType,
-    Composite,
-    FrontType,
-    Size,
-    TensorPattern,
-    TupleType,
-    describe,
-)
+from livegrad.frontend.function.array_patterns import Size, TensorPattern
+from livegrad.frontend.function.function_types import NONE, ArrayType, Composite, FrontType, TupleType, describe
 from livegrad.frontend.function.type_rules import rules
 from livegrad.frontend.function.vectors import ShapedConstructor
 from livegrad.ir import types as ir

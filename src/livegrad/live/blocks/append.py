@@ -12,7 +12,7 @@ from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.live.blocks.bodies import TracedBody
-from livegrad.live.blocks.search import pack, take_rows, whole
+from livegrad.live.blocks.search import integer_tensor, pack, take_rows
 from livegrad.live.graph.block import Block
 from livegrad.tensors import namespace as xp
 from livegrad.tensors.tracing import name_of
@@ -60,11 +60,11 @@ def _body(function: Callable[..., Any], capacity: int, name: str) -> TracedBody:
                 found=f"shapes {emit.shape} and {value.shape}",
             )
         if emit.shape[0] == 0:
-            return xp.zeros((capacity, *value.shape[1:]), dtype=value.dtype), whole(0), whole(0)
+            return xp.zeros((capacity, *value.shape[1:]), dtype=value.dtype), integer_tensor(0), integer_tensor(0)
         indices, total = pack(emit, capacity)
         chosen = take_rows(value, indices)
         valid = xp.reshape(xp.arange(capacity, dtype=xp.int64) < total, (capacity,) + (1,) * (value.ndim - 1))
-        return xp.where(valid, chosen, xp.zeros_like(chosen)), xp.minimum(total, whole(capacity)), total
+        return xp.where(valid, chosen, xp.zeros_like(chosen)), xp.minimum(total, integer_tensor(capacity)), total
 
     append.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return TracedBody(append, {}, ("values", "count", "total"), name)

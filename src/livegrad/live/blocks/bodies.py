@@ -24,7 +24,7 @@ from livegrad.lazy.lazy_values import holders_of
 from livegrad.live.blocks.captured_block import CapturedBody
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Body, InputSpec, Specialized, pin_names
-from livegrad.live.graph.problems import GraphError, PinError, raised_at
+from livegrad.live.graph.problems import GraphError, PinError, origin_of_exception
 from livegrad.live.graph.sources import InputType, setting_of
 from livegrad.ops.context import FeatureKey, feature_leaves, feature_of
 from livegrad.passes.flatten_signature import flatten_signature
@@ -68,7 +68,7 @@ def block(
 
 
 def _require_parameters(body: TracedBody, inputs: Sequence[str] | Mapping[str, Type | None]) -> None:
-    """A mapping may say something of some parameters, a sequence names them all."""
+    """Checks `inputs`: a mapping may contain some parameters, a sequence must name all of them."""
     parameters = [spec.name for spec in body.inputs]
     named = tuple(inputs) if isinstance(inputs, Mapping) else pin_names(inputs, "inputs")
     if not set(named) <= set(parameters) or not (isinstance(inputs, Mapping) or list(named) == parameters):
@@ -86,7 +86,7 @@ def body_of(
     outputs: str | Sequence[str] = ("result",),
     name: str | None = None,
 ) -> Body:
-    """The body for whatever computes."""
+    """The body for a function of the value IR or a Python callable."""
     output_names = pin_names(outputs, "outputs")
     by_name = list(inputs) if isinstance(inputs, Mapping) else inputs
     input_names = None if by_name is None else pin_names(by_name, "inputs")
@@ -116,7 +116,7 @@ def edit(engine: Engine, target: Block, what: Function | Callable[..., Any]) -> 
 
 
 def replace_body(target: Block, what: Function | Callable[..., Any]) -> Body:
-    """A body for the same outputs (and, of a function of the value IR, the same inputs) as a block has."""
+    """A body with the outputs of a block (and, for a function of the value IR, its inputs)."""
     if not isinstance(target, Block):
         raise UsageError("no block to edit", where=caller_origin(), found=type(target).__name__)
     if isinstance(target.body, CapturedBody) and not isinstance(what, Function):
@@ -124,7 +124,7 @@ def replace_body(target: Block, what: Function | Callable[..., Any]) -> Body:
     inputs: Sequence[str] | Mapping[str, Type | None] | None = None
     if isinstance(what, Function):
         inputs = tuple(target.inputs)
-    elif isinstance(target.body, TracedBody) and callable(what):  # sizes that were declared as symbols stay symbols
+    elif isinstance(target.body, TracedBody) and callable(what):  # declared symbolic sizes stay symbolic
         parameters = {spec.name for spec in body_of(what, None, tuple(target.outputs), target.name).inputs}
         inputs = {spec.name: spec.type for spec in target.body.inputs if spec.name in parameters}
     return body_of(what, inputs, tuple(target.outputs), target.name)
@@ -154,7 +154,7 @@ class FunctionBody:
         self._function = make_function(self.name, (*flat.parameters, *leaves), flat.results) if leaves else flat
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
-        """The function, once every input is found to fit."""
+        """The function, after checking that every input fits."""
         tensors = []
         for spec, input_type in zip(self.inputs, input_types, strict=True):
             assert spec.type is not None
@@ -196,7 +196,7 @@ class TracedBody:
         self.name = name or name_of(function)
         self.function = function
         python = function.python_function if isinstance(function, CapturedFunction) else function
-        self._by_position = 0  # how many parameters, the first ones, have no name in a call
+        self._by_position = 0  # the number of positional-only parameters
         specs = []
         for parameter in _parameters(python, self.name):
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
@@ -209,11 +209,11 @@ class TracedBody:
         self.inputs = tuple(specs)
         self.outputs = outputs
         self._by_types: dict[tuple[tuple[Type, ...], tuple[bool, ...]], Specialized] = {}
-        self._by_inputs: dict[tuple[InputType, ...], Specialized] = {}  # the same by what was given, sizes and all
-        self.traces = 0  # how often the function was called, for tests of what an edit costs
+        self._by_inputs: dict[tuple[InputType, ...], Specialized] = {}  # by the input types, including sizes
+        self.traces = 0  # how often the function was traced; tests of the cost of edits read it
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
-        """The function that a call with tensors of these types builds."""
+        """The function that tracing with tensors of these types gives."""
         specialized = self._by_inputs.get(input_types)
         if specialized is None:
             specialized = self._specialize(input_types)
@@ -252,13 +252,13 @@ class TracedBody:
             result = self._call(dict(zip(names, map(wrap, nodes), strict=True)))
             if isinstance(result, Mapping):
                 result = self._results_of(result)
-            # Numbers that met nothing with a type of its own are float32 from here on.
+            # Weakly typed results become float32 here.
             results = tuple(result_node(leaf, self.name) for leaf in flatten(result)[0])
-        del result  # whoever still holds a tensor that was read is not this function
+        del result  # drops our references: other holders mean that the function read an outside tensor
         return _make_closed_function(results, nodes, self.name)
 
     def _results_of(self, result: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Results that were given by name, in the order of the pins."""
+        """Results that the function returned by name, in the order of the pins."""
         if any(output not in result for output in self.outputs):
             raise GraphError(
                 f"`{self.name}` gives results by other names than those of its outputs",
@@ -276,13 +276,15 @@ class TracedBody:
         except LivegradError:
             raise
         except (Exception, SystemExit) as error:
-            raise GraphError(f"`{self.name}` raised {type(error).__name__}: {error}", where=raised_at(error)) from error
+            raise GraphError(
+                f"`{self.name}` raised {type(error).__name__}: {error}", where=origin_of_exception(error)
+            ) from error
 
 
 def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Parameter]:
     try:
         return inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some that are built into Python do not say
+    except (TypeError, ValueError):  # some built-ins have no signature
         what = f"`{name}` does not say which parameters it has"
         raise UsageError(what, where=caller_origin(), help=f"wrap it: lambda x, y: {name}(x, y)") from None
 
@@ -300,7 +302,7 @@ def _require_numbers(default: Any, parameter: str, function: str) -> None:
 
 
 def _parameter_type(spec: InputSpec, input_type: InputType) -> Type:
-    """What the function is called with: sizes that were declared by a symbol stay symbols."""
+    """The type that the function is traced with. Declared symbolic sizes stay symbolic."""
     if spec.type is None:
         return input_type.type
     if isinstance(spec.type, Tensor):
@@ -311,7 +313,7 @@ def _parameter_type(spec: InputSpec, input_type: InputType) -> Type:
 
 
 def _make_closed_function(results: tuple[Node, ...], inputs: Sequence[Node], name: str) -> Specialized:
-    """Features become operands of their own, tensors that were made inside become constants."""
+    """The function of traced results: features become operands, and tensors created inside become constants."""
     parameters = set(inputs)
     leaves = [node for node in toposort(results) if node.op is input_op and node not in parameters]
     features = [leaf for leaf in leaves if isinstance(leaf.attribute("key"), FeatureKey)]

@@ -16,7 +16,7 @@ from livegrad.live.graph.captured_call import CapturedCall
 from livegrad.live.graph.shape_rules import apply_shape_rule
 from livegrad.live.graph.sources import InputType
 
-OutputRule = str | tuple[str, Scalar]  # a shape rule, and the type of the elements (else that of the first input)
+OutputRule = str | tuple[str, Scalar]  # a shape rule, and the element type (default: that of the first input)
 
 
 def captured_block(
@@ -49,7 +49,7 @@ def captured_block(
 
 
 class CapturedBody:
-    """A library call, for whatever types reach it."""
+    """The body of a library call."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class CapturedBody:
         self._in_memory = tuple(spec.name in in_memory for spec in self.inputs)
 
     def with_call(self, call: Callable[..., None]) -> CapturedBody:
-        """Another call for the same outputs."""
+        """A body with another call and the same outputs."""
         names = [spec.name for spec, is_in_memory in zip(self.inputs, self._in_memory, strict=True) if is_in_memory]
         return CapturedBody(call, self._rules, names, self.name)
 

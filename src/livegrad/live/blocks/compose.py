@@ -42,7 +42,7 @@ Values = Mapping[str, Node]
 
 
 def inputs_of(node: NetworkNode) -> dict[str, Ref | None]:
-    """Everything that a node reads, by name. Of a region: its control, what it carries, and what its bodies read."""
+    """Everything that a node reads, by name. A region reads its control, loop variables, and what its bodies read."""
     if isinstance(node.block, AppendBuffer):
         totals = {f"{name}#total": _total_of(ref) for name, ref in node.feeds.items()}
         return {**node.feeds, **totals}
@@ -56,7 +56,7 @@ def _total_of(ref: Ref | None) -> Ref | None:
 
 
 def _free_inputs(region: NetworkNode, inside: frozenset[str]) -> Iterator[tuple[str, Ref | None]]:
-    """What nodes of a region's bodies read from outside of it."""
+    """What the nodes in the bodies of a region read from outside of it."""
     for body in region.bodies:
         inner_nodes = inside | body.nodes.keys()
         for inner in body.nodes.values():
@@ -72,7 +72,7 @@ def _free_inputs(region: NetworkNode, inside: frozenset[str]) -> Iterator[tuple[
 
 
 def _is_carried(ref: Ref | None, region: NetworkNode, inside: frozenset[str]) -> bool:
-    """Whether a loop's variable belongs to this region or to one inside it."""
+    """Whether a ref is a loop variable of this region or of an inner one."""
     if not isinstance(ref, CarryRef):
         return False
     owner = ref.key.rpartition("#")[0]
@@ -80,12 +80,12 @@ def _is_carried(ref: Ref | None, region: NetworkNode, inside: frozenset[str]) ->
 
 
 def results_of(node: NetworkNode) -> tuple[str, ...]:
-    """The names of what a node computes, those of a region that stay inside it included."""
+    """The names of the results of a node, including those of a region that do not leave it."""
     return tuple(node.bodies[0].outputs) if node.bodies else node.outputs
 
 
 def function_of(node: NetworkNode, input_types: Sequence[InputType]) -> Specialized:
-    """What a node computes from its `inputs_of`, as one function."""
+    """The function of a node, from its `inputs_of` to its `results_of`."""
     if not node.bodies and not isinstance(node.block, AppendBuffer):
         return node.body.specialize(tuple(input_types))
     names = list(inputs_of(node))
@@ -101,7 +101,7 @@ def function_of(node: NetworkNode, input_types: Sequence[InputType]) -> Speciali
 
 
 class _Composition:
-    """Evaluates nodes on values of the IR, and gathers the features and constants that they need."""
+    """Evaluates nodes on IR values, and collects the features and constants that they need."""
 
     def __init__(self) -> None:
         self.features: dict[FeatureLevel, Node] = {}
@@ -112,8 +112,8 @@ class _Composition:
         if isinstance(node.block, Region):
             return _RegionCall(self, node, node.block, values, weak).evaluate()
         if isinstance(node.block, AppendBuffer):
-            return _append(node, node.block.capacity, values)
-        input_types = tuple(weak.get(name) or InputType(_tensor(value.type)) for name, value in values.items())
+            return _concatenate_rows(node, node.block.capacity, values)
+        input_types = tuple(weak.get(name) or InputType(_require_tensor(value.type)) for name, value in values.items())
         specialized = node.body.specialize(input_types)
         if isinstance(specialized.function, CapturedCall):
             raise GraphError(f"`{node.key}` calls a library, which has no derivative", help="write a block for it")
@@ -123,17 +123,19 @@ class _Composition:
             raise GraphError(f"`{node.key}` has symbolic sizes", help="a region is differentiated at known sizes")
         types = specialized.function.parameter_types
         of_features = zip(specialized.features, types[len(values) :], strict=False)
-        arguments = [*values.values(), *(self._feature(feature, type) for feature, type in of_features)]
-        arguments += [self._constant(array) for array in specialized.constants]
-        results = inline(specialized.function, [_as(value, type) for value, type in zip(arguments, types, strict=True)])
+        arguments = [*values.values(), *(self._feature_parameter(feature, type) for feature, type in of_features)]
+        arguments += [self._constant_parameter(array) for array in specialized.constants]
+        results = inline(
+            specialized.function, [_convert(value, type) for value, type in zip(arguments, types, strict=True)]
+        )
         return {name: _as_tensor(value) for name, value in zip(node.outputs, results, strict=True)}
 
-    def _feature(self, feature: FeatureLevel, type: Type) -> Node:
+    def _feature_parameter(self, feature: FeatureLevel, type: Type) -> Node:
         if feature not in self.features:
             self.features[feature] = placeholders([type])[0]
         return self.features[feature]
 
-    def _constant(self, array: Numbers) -> Node:
+    def _constant_parameter(self, array: Numbers) -> Node:
         for placeholder, shared in self.constants:  # several blocks may share one
             if shared is array:
                 return placeholder
@@ -145,8 +147,8 @@ class _Composition:
 class _RegionCall:
     """One region as an op of the value IR.
 
-    Bodies are closed functions of what the region reads: a branch that is not taken computes nothing, and neither does
-    its derivative. Each is evaluated once, so the work grows with the number of regions, however deep they nest.
+    Bodies are closed functions of what the region reads, so an untaken branch computes nothing, and neither does its
+    derivative. Each body is evaluated once, so the work is linear in the number of regions, however deeply they nest.
     """
 
     def __init__(
@@ -163,21 +165,21 @@ class _RegionCall:
         self.names = tuple(node.bodies[0].outputs)
 
     def evaluate(self) -> dict[str, Node]:
-        """Its results by name."""
+        """The results of the region by name."""
         control = lookup(self.values[self.region.control_name])
         if self.region.kind in ("while", "for"):
-            results = self._loop(control)
+            results = self._evaluate_loop(control)
         else:
-            results = self._branch(control)
+            results = self._evaluate_branch(control)
         return dict(zip(self.names, results, strict=True))
 
-    def _body(self, body: Network, carried: Mapping[str, Node]) -> tuple[Node, ...]:
+    def _evaluate_body(self, body: Network, carried: Mapping[str, Node]) -> tuple[Node, ...]:
         computed = dict(carried)
         for key, _ in sort_nodes(body)[0]:
             inner = body.nodes[key]
             values, weak = {}, {}
             for name, ref in inputs_of(inner).items():
-                # Names of what a region inside reads are whole keys already.
+                # The inputs of an inner region are named by whole keys already.
                 input_key = name if inner.bodies and name not in inner.feeds else pin_key(key, name)
                 if input_key in self.inside:
                     values[name] = self.inside[input_key]
@@ -190,8 +192,8 @@ class _RegionCall:
                 computed[pin_key(key, name)] = value
         return tuple(computed[body.outputs[name].key] for name in self.names)
 
-    def _branch(self, control: Node) -> Sequence[Node]:
-        bodies = [self._body(body, {}) for body in self.node.bodies]
+    def _evaluate_branch(self, control: Node) -> Sequence[Node]:
+        bodies = [self._evaluate_body(body, {}) for body in self.node.bodies]
         if self.region.kind == "switch" or len(bodies) == 1:
             bodies.append(tuple(zero(value.type) for value in bodies[0]))
         parameters = tuple(self.inside.values())
@@ -205,25 +207,25 @@ class _RegionCall:
             is_body = (index >= constant(0, i64)) & (index < count)
             result = switch(_choose(is_body, index, count), *operands, branches=functions)
         else:
-            result = cond(_truth(control), *operands, then=functions[0], otherwise=functions[1])
+            result = cond(_to_bool(control), *operands, then=functions[0], otherwise=functions[1])
         return result_nodes(result, len(self.names))
 
-    def _loop(self, control: Node) -> Sequence[Node]:
-        """A loop that carries the region's variables, then its results: the last iteration's, or those of none."""
+    def _evaluate_loop(self, control: Node) -> Sequence[Node]:
+        """A loop that carries the region's variables and its results, which have initial values for zero iterations."""
         region, key = self.region, self.node.key
         carried = {carry_key(key, entering): self.values[entering] for entering in region.carried}
         index, *state = placeholders([i64, *(value.type for value in carried.values())])
         index_key = carry_key(key, region.index_name or "")
-        body_results = self._body(
+        body_results = self._evaluate_body(
             self.node.bodies[0], {**dict(zip(carried, state, strict=True)), index_key: _as_tensor(index)}
         )
         by_name = dict(zip(self.names, body_results, strict=True))
         leaving = dict(zip(region.carried.values(), carried.values(), strict=True))
         first = {name: leaving.get(name, zero(value.type)) for name, value in by_name.items()}
         if region.kind == "while":
-            # The pin decides about the first iteration, the body's own result about the others.
-            first["condition"] = broadcast(_truth(control), shape=(), axes=())
-            by_name["condition"] = broadcast(_truth(lookup(by_name["condition"])), shape=(), axes=())
+            # The pin decides about the first iteration, the result of the body about the others.
+            first["condition"] = broadcast(_to_bool(control), shape=(), axes=())
+            by_name["condition"] = broadcast(_to_bool(lookup(by_name["condition"])), shape=(), axes=())
         results = (*(by_name[name] for name in region.carried.values()), *by_name.values())
         previous = placeholders([value.type for value in first.values()])
         parameters = (*state, *previous, *self.inside.values())
@@ -242,18 +244,18 @@ class _RegionCall:
 
 
 def _inputs_besides(parameters: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
-    """What results are made from beside a body's own inputs: features and constants."""
+    """The inputs of results besides the parameters of a body: features and constants."""
     return tuple(node for node in toposort(results) if node.op is input_op and node not in parameters)
 
 
-def _append(node: NetworkNode, capacity: int, values: Values) -> dict[str, Node]:
-    """The rows of an append buffer, each looked up where its writer has it."""
+def _concatenate_rows(node: NetworkNode, capacity: int, values: Values) -> dict[str, Node]:
+    """The rows of an append buffer, gathered from its writers."""
     rows_of = [(wrap(values[name]), wrap(values[f"{name}#total"])) for name in node.feeds]
     index = xp.arange(capacity, dtype=xp.int64)
-    start = total = _number(0)
+    start = total = _integer_tensor(0)
     kept = None
     for rows, emitted in rows_of:
-        row_count = xp.minimum(emitted, _number(rows.shape[0]))
+        row_count = xp.minimum(emitted, _integer_tensor(rows.shape[0]))
         row_index = index - start
         here = xp.reshape((row_index >= 0) & (row_index < row_count), (capacity,) + (1,) * (rows.ndim - 1))
         chosen = xp.take(rows, xp.clip(row_index, 0, rows.shape[0] - 1), axis=0)
@@ -261,11 +263,11 @@ def _append(node: NetworkNode, capacity: int, values: Values) -> dict[str, Node]
         kept = chosen if kept is None else xp.where(here, chosen, kept)
         start, total = start + row_count, total + emitted
     assert kept is not None
-    count = xp.minimum(start, _number(capacity))
+    count = xp.minimum(start, _integer_tensor(capacity))
     return {"values": kept.node, "count": count.node, "total": total.node}
 
 
-def _number(value: int) -> Handle:
+def _integer_tensor(value: int) -> Handle:
     return wrap(_as_tensor(constant(value, i64)))
 
 
@@ -273,12 +275,12 @@ def _choose(condition: Node, first: Node, second: Node) -> Node:
     return make_cond(condition, lambda: first, lambda: second)
 
 
-def _truth(value: Node) -> Node:
+def _to_bool(value: Node) -> Node:
     return value if value.type is bool_ else not_equal(value, zero(value.type))
 
 
-def _as(value: Node, wanted: Type) -> Node:
-    """A tensor as a function takes it."""
+def _convert(value: Node, wanted: Type) -> Node:
+    """A value converted to the type of a parameter."""
     if value.type is wanted:
         return value
     if isinstance(wanted, Scalar):
@@ -297,13 +299,13 @@ def _as_tensor(value: Node) -> Node:
     raise GraphError(f"{value.type} cannot be differentiated inside of a region", help="give tensors there")
 
 
-def _tensor(type: Type) -> Tensor:
+def _require_tensor(type: Type) -> Tensor:
     assert isinstance(type, Tensor)
     return type
 
 
 def differentiable_function(specialized: Specialized) -> Function:
-    """The function of a specialised body; a library call has none to differentiate."""
+    """The function of a specialised body; raises for library calls and CUDA kernels, which have no derivative."""
     if isinstance(specialized.function, CapturedCall):
         raise GraphError(
             f"`{specialized.function.name}` calls a library, which has no derivative",

@@ -130,7 +130,7 @@ def watch_cuda(engine: Engine, path: str | Path, *, name: str | None = None) -> 
 
 @dataclass(frozen=True)
 class KernelCode:
-    """The text of a kernel, or its machine code, and where it was written."""
+    """The source or machine code of a kernel, and its location."""
 
     language: Language
     text: str | bytes
@@ -144,7 +144,7 @@ class KernelCode:
 
 
 class CudaBody:
-    """A kernel, for whatever shapes reach it."""
+    """The body of a user kernel."""
 
     def __init__(
         self, code: KernelCode, parameters: Sequence[KernelParameter], points: str | None, threads: int, name: str
@@ -155,23 +155,27 @@ class CudaBody:
         self.inputs = tuple(InputSpec(p.name, None, p.default) for p in inputs)
         self._written = [p for p in self._parameters if p.kind == "output"]
         self.outputs = tuple(p.name for p in self._written)
-        self._given = inputs
+        self._input_parameters = inputs
         if not self._written:
-            raise UsageError(f"`{name}` writes nothing", where=_at(code), help="say which parameters are outputs")
+            raise UsageError(
+                f"`{name}` writes nothing", where=_origin_of(code), help="say which parameters are outputs"
+            )
         if not 1 <= threads <= 1024:
             raise UsageError(
-                f"`{name}` cannot have {threads} threads in a block", where=_at(code), expected="1 to 1024"
+                f"`{name}` cannot have {threads} threads in a block", where=_origin_of(code), expected="1 to 1024"
             )
         self._points = points or self.outputs[0]
         named = {p.name for p in [*inputs, *self._written]}
         for wanted in (self._points, *(p.of for p in self._parameters if p.kind == "size")):
             if wanted not in named:
-                raise UsageError(f"`{name}` has no buffer `{wanted}`", where=_at(code), expected=", ".join(named))
+                raise UsageError(
+                    f"`{name}` has no buffer `{wanted}`", where=_origin_of(code), expected=", ".join(named)
+                )
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """The kernel for inputs of these types."""
         types: list[Type] = []
-        for parameter, input_type in zip(self._given, input_types, strict=True):
+        for parameter, input_type in zip(self._input_parameters, input_types, strict=True):
             if parameter.kind == "number":
                 types.append(parameter.element)
                 continue
@@ -180,7 +184,7 @@ class CudaBody:
             types.append(input_type.type)
         shapes = [input_type.type.shape for input_type in input_types]
         results = [Tensor(p.element, apply_shape_rule(p.shape or "same(0)", shapes)) for p in self._written]  # type: ignore[arg-type]
-        sized = dict(zip((*(p.name for p in self._given), *self.outputs), (*types, *results), strict=True))
+        sized = dict(zip((*(p.name for p in self._input_parameters), *self.outputs), (*types, *results), strict=True))
         counted = sized[self._points]
         points = prod(map(int, counted.shape)) if isinstance(counted, Tensor) else 1  # type: ignore[arg-type]
         code = self.code
@@ -191,7 +195,7 @@ class CudaBody:
         return Specialized(kernel)
 
     def _arguments(self) -> tuple[KernelArgument, ...]:
-        inputs = {p.name: n for n, p in enumerate(self._given)}
+        inputs = {p.name: n for n, p in enumerate(self._input_parameters)}
         arguments = []
         for p in self._parameters:
             if p.kind == "size":
@@ -206,7 +210,7 @@ class CudaBody:
         return tuple(arguments)
 
 
-def _at(code: KernelCode) -> TextOrigin | None:
+def _origin_of(code: KernelCode) -> TextOrigin | None:
     return TextOrigin(code.file, code.line) if code.file else None
 
 
@@ -235,14 +239,14 @@ def read_head(
         )  # fmt: skip
     symbol, inside = heads[0][1], heads[0][2]
     parts = [part.strip() for part in inside.split(",") if part.strip()]
-    parameters = [_parameter(part, outputs, sizes, defaults) for part in parts]
+    parameters = [_parse_parameter(part, outputs, sizes, defaults) for part in parts]
     unknown = {*outputs, *sizes, *defaults} - {p.name for p in parameters}
     if unknown:
         raise UsageError(f"`{symbol}` has no parameter {', '.join(sorted(unknown))}", where=caller_origin())
     return symbol, parameters
 
 
-def _parameter(
+def _parse_parameter(
     text: str, outputs: Mapping[str, str], sizes: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> KernelParameter:
     tokens = re.sub(r"\b(const|__restrict__|restrict|volatile)\b", " ", text.replace("*", " * ")).split()
@@ -265,7 +269,7 @@ def _parameter(
 
 
 def _line_of(source: str, file: str, call: int) -> int:
-    """The line of a file where a source begins that is written out in it; else that of the call."""
+    """The line of a file where the source text begins; if it is not in the file, the line of the call."""
     lines = "".join(linecache.getlines(file))
     at = lines.find(source)
     return lines.count("\n", 0, at) + 1 if at >= 0 else call

@@ -36,7 +36,7 @@ By = Sequence[Pin | str] | Mapping[str, Pin | str] | Pin | str
 def gradient_block(
     function: Block | Engine | None, *, of: Pin | Block | str | None, by: By, name: str
 ) -> GradientBlock:
-    """The gradient of an output of a graph of blocks by some of its pins: what `lg.grad` calls when pins are given."""
+    """Creates the gradient block of an output with respect to pins: `lg.grad` calls it if pins are passed."""
     owner = function if isinstance(function, Block) else None
     if owner is not None and of is None:
         of = only_output(owner)
@@ -101,7 +101,7 @@ class GradientBlock(DerivedBlock):
 
 
 def _require_pin(pin: Pin) -> None:
-    """Another body of a block may have other pins, and a composite may no longer expose one."""
+    """Raises if a pin no longer exists: a new body may have other pins, and a composite may no longer expose one."""
     pins = pin.block.outputs if pin.direction == "output" else pin.block.inputs
     if pin.name not in pins:
         raise GraphError(
@@ -112,7 +112,7 @@ def _require_pin(pin: Pin) -> None:
 
 
 class _BackwardPass:
-    """Finds the nodes between the pins, and what cotangents reach each."""
+    """The backward pass of a gradient block: the nodes between the pins, and the cotangents of their outputs."""
 
     def __init__(
         self, block: GradientBlock, key: str, seed: Ref | None, network: Network, resolver: PinResolver
@@ -122,7 +122,7 @@ class _BackwardPass:
             _require_pin(pin)
         of = resolver.output(block.of)
         self.of = self._require_inside(of, block.of)
-        self.inputs: dict[str, list[tuple[str, str]]] = {}  # of nodes, for each output of the gradient
+        self.inputs: dict[str, list[tuple[str, str]]] = {}  # node inputs, for each output of the gradient
         self.outputs: dict[str, OutputRef] = {}
         for name, pin in block.by.items():
             if pin.direction == "output":
@@ -132,11 +132,11 @@ class _BackwardPass:
                 if inputs is None or any(node not in network.nodes for node, _ in inputs):
                     raise self._not_here(pin)
                 self.inputs[name] = [*inputs, *self._derived_readers(inputs)]
-        # What arrives at each output of a node: cotangents, to be summed.
+        # The cotangents that reach each node output, to be summed.
         self.arriving: dict[OutputRef, list[Ref | None]] = {self.of: [seed]}
 
     def _derived_readers(self, inputs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Derivatives of a block read what the block reads: derivatives of those go through there too."""
+        """The same inputs of derived nodes, which read what their primals read. Higher derivatives need them."""
         derived: list[tuple[str, str]] = []
         waiting = list(inputs)
         while waiting:
@@ -156,9 +156,9 @@ class _BackwardPass:
         return GraphError(f"`{pin}` is not in the same graph as `{self.block.name}` is", help=help)
 
     def nodes(self) -> list[NetworkNode]:
-        """All derived nodes, the gathering one last."""
+        """All derived nodes; the last one sums the cotangents of each pin."""
         active = self._find_active_inputs()
-        back = [node for node in reversed(self._order()) if node.key in active]
+        back = [node for node in reversed(self._sorted_nodes()) if node.key in active]
         before = self._find_ancestors()
         requested = {node for inputs in self.inputs.values() for node, _ in inputs}
         derived = []
@@ -167,18 +167,18 @@ class _BackwardPass:
                 derived.append(self._derive_node(primal, active[primal.key]))
         return [*derived, self._gather_node()]
 
-    def _order(self) -> list[NetworkNode]:
+    def _sorted_nodes(self) -> list[NetworkNode]:
         return [self.network.nodes[key] for key, _ in sort_nodes(self.network)[0]]
 
     def _find_active_inputs(self) -> dict[str, tuple[str, ...]]:
-        """For each node that depends on what is differentiated by: the inputs that say so."""
+        """For each node that depends on the pins in `by`, the inputs through which it does."""
         direct: dict[str, set[str]] = {}
         for inputs in self.inputs.values():
             for node, name in inputs:
                 direct.setdefault(node, set()).add(name)
         chosen = set(self.outputs.values())
         active: dict[str, tuple[str, ...]] = {}
-        for node in self._order():
+        for node in self._sorted_nodes():
             if isinstance(node.block, State):
                 continue
             names = [
@@ -192,7 +192,7 @@ class _BackwardPass:
         return active
 
     def _find_ancestors(self) -> set[str]:
-        """The nodes that the output depends on, its own included."""
+        """The nodes that the output depends on, including its own."""
         ancestors: set[str] = set()
         waiting = [self.of.node]
         while waiting:
@@ -203,7 +203,7 @@ class _BackwardPass:
         return ancestors
 
     def _derive_node(self, primal: NetworkNode, names: tuple[str, ...]) -> NetworkNode:
-        """The node that pulls cotangents back through another; it leaves its own with the nodes before."""
+        """The node that pulls cotangents back through a primal node, and registers its results with earlier nodes."""
         key = f"{self.key}/{primal.key}"
         feeds: dict[str, Ref | None] = dict(inputs_of(primal))
         counts = []
@@ -225,7 +225,7 @@ class _BackwardPass:
             if name in self.outputs:
                 ref = self.outputs[name]
                 arriving = self.arriving.get(ref, [])
-                feeds[f"{name}"] = ref  # for its type, when nothing arrives
+                feeds[f"{name}"] = ref  # for its type, if there are no cotangents
             else:
                 inputs = self.inputs[name]
                 arriving = [OutputRef(f"{self.key}/{node}", f"{pin}'") for node, pin in inputs]
@@ -237,7 +237,7 @@ class _BackwardPass:
 
 @dataclass(frozen=True)
 class _FailingBody:
-    """A body for what cannot be: says why when it is asked."""
+    """A body that raises an error when it is specialised."""
 
     name: str
     outputs: tuple[str, ...]
@@ -261,7 +261,7 @@ class _PullbackBody:
         self._number = len(feeds) - sum(counts)
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
-        """The derivative of the current function of the node."""
+        """The derivative of the current function of the primal node."""
         primal_types, arriving = input_types[: self._number], input_types[self._number :]
         specialized = function_of(self._primal, primal_types)
         function = differentiable_function(specialized)
@@ -295,14 +295,14 @@ def _make_pullback(
     counts: tuple[int, ...],
     useful: tuple[bool, ...],
 ) -> Function:
-    """The derivative by the inputs at `positions`, with as many cotangents for each result as `counts` says.
+    """The derivative with respect to the inputs at `positions`, with `counts` cotangents for each result.
 
-    Remembered by what is computed, not by who does: blocks come and go, and functions are equal whatever their name.
+    Cached by the function, whose equality ignores its name, and not by block, because blocks come and go.
     """
     types = function.parameter_types
     active = tuple(index in positions and is_differentiable(type) for index, type in enumerate(types))
     cotangents = [differential_of(type) for type in _repeat_by_count(function.result_types, counts)]
-    # A cotangent of what has none (an index, a condition) is there as a buffer, and read by nobody.
+    # The cotangent of a result that is not differentiable (an index, a condition) is a buffer that nothing reads.
     kinds = [
         differential if flag and is_differentiable(type) else type
         for differential, type, flag in zip(
@@ -334,7 +334,7 @@ def _sum(nodes: Sequence[Node]) -> Node:
 
 
 class _SumBody:
-    """The sum of what arrives at each pin."""
+    """Sums the cotangents of each pin."""
 
     def __init__(
         self, name: str, outputs: tuple[str, ...], feeds: tuple[str, ...], counts: tuple[tuple[bool, int], ...]
@@ -343,7 +343,7 @@ class _SumBody:
         self.inputs = tuple(map(InputSpec, feeds))
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
-        """Sums; zeros where nothing arrives."""
+        """The sums; zeros for pins without cotangents."""
         inputs: list[Node] = []
         results = []
         sizes: dict[str, int] = {}
@@ -355,8 +355,8 @@ class _SumBody:
                 raise GraphError(f"there is no derivative by `{output}`", expected="real numbers", found=str(type))
             for term in terms[has_value:]:
                 _require_cotangent(term, type, {}, output)
-            # Sizes are symbols, so that other sizes need no other code. A number takes the type of the value: the
-            # seed, where an output is differentiated by itself.
+            # Sizes are symbolic, so that other sizes need no new code. A weak number takes the type of the value (the
+            # seed, if an output is differentiated with respect to itself).
             symbols = tuple(Dimension.symbol(f"{output}{axis}") for axis in range(len(type.shape)))
             sizes |= {str(symbol): int(size) for symbol, size in zip(symbols, type.shape, strict=True)}  # type: ignore[arg-type]
             nodes = placeholders([Tensor(type.element if term.weak else term.type.element, symbols) for term in terms])

@@ -18,7 +18,7 @@ from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Type, i64
 from livegrad.live.blocks.bodies import TracedBody
-from livegrad.live.blocks.search import number, search, take_rows, whole
+from livegrad.live.blocks.search import integer, integer_tensor, search, take_rows
 from livegrad.live.graph.block import Block
 from livegrad.ops import select
 from livegrad.ops.comparison import not_equal
@@ -56,9 +56,11 @@ def neighbours(positions: Tensor, radius: Any, *, capacity: int) -> tuple[Tensor
     key, strides = _cell_keys(positions, radius, axes)
     order = xp.argsort(key, stable=True)
     rows = list(product((-1, 0, 1), repeat=axes - 1))
-    shifts = [whole(sum(shift * stride for shift, stride in zip(row, strides[1:], strict=True))) for row in rows]
+    shifts = [
+        integer_tensor(sum(shift * stride for shift, stride in zip(row, strides[1:], strict=True))) for row in rows
+    ]
     indices = xp.arange(points, dtype=xp.int64)
-    # Three cells along the first axis are one run of the sorted order: a point looks at one run for each row of cells.
+    # Three cells along the first axis are contiguous in the sorted order: a point searches one run per row of cells.
     runs = xp.reshape(xp.stack([key + shift for shift in shifts], axis=1), (-1,))
     of_runs = xp.reshape(xp.stack([indices] * len(rows), axis=1), (-1,))
     flat = xp.reshape(positions, (-1,))
@@ -73,7 +75,7 @@ def neighbours(positions: Tensor, radius: Any, *, capacity: int) -> tuple[Tensor
     (neighbour_of_slot,) = _map_elements(
         _find_in_runs, lifted, (*shared[1:], starts, xp.reshape(before, (-1,))), axes, len(rows)
     )
-    return xp.reshape(neighbour_of_slot, (points, capacity)), xp.minimum(total, whole(capacity)), total
+    return xp.reshape(neighbour_of_slot, (points, capacity)), xp.minimum(total, integer_tensor(capacity)), total
 
 
 def _require_points(positions: Tensor, capacity: int) -> None:
@@ -87,17 +89,17 @@ def _require_points(positions: Tensor, capacity: int) -> None:
 
 
 def _cell_keys(positions: Tensor, radius: Any, axes: int) -> tuple[Tensor, list[int]]:
-    """A number for the cell of each point; cells along the first axis have numbers that follow one another."""
+    """The id of the cell of each point; cells along the first axis have consecutive ids."""
     bits = _KEY_BITS // axes
     middle = 1 << (bits - 1)
-    # Far points share the outermost cells. That brings cells closer and never apart, and distances decide.
+    # Distant points share the outermost cells. This is safe: candidates are compared by distance.
     limit = float(min(middle - 2, 1 << 40))
     scaled = xp.floor(positions / radius)
     cells = xp.astype(xp.clip(xp.where(xp.isnan(scaled), xp.zeros_like(scaled), scaled), -limit, limit), xp.int64)
     strides = [1 << (bits * axis) for axis in range(axes)]
-    key = cells[:, 0] + whole(middle)
+    key = cells[:, 0] + integer_tensor(middle)
     for axis in range(1, axes):
-        key = key + (cells[:, axis] + whole(middle)) * whole(strides[axis])
+        key = key + (cells[:, axis] + integer_tensor(middle)) * integer_tensor(strides[axis])
     return key, strides
 
 
@@ -107,7 +109,7 @@ def _cell_keys(positions: Tensor, radius: Any, axes: int) -> tuple[Tensor, list[
 def _map_elements(
     function: Callable[..., Any], lifted: Sequence[Tensor], shared: Sequence[Tensor], *options: int
 ) -> list[Tensor]:
-    """A function of numbers and of whole tensors at every element, as one native loop."""
+    """Maps a function over elements, with whole tensors as further arguments, as one native loop."""
     types = tuple(tensor.node.type for tensor in shared)
     mapped = _trace_element_function(function, types, options)
     value = make_map(mapped, *(tensor.node for tensor in (*lifted, *shared)))
@@ -118,18 +120,18 @@ def _map_elements(
 def _trace_element_function(
     function: Callable[..., Any], types: tuple[Type, ...], options: tuple[int, ...]
 ) -> Function:
-    return trace(lambda first, own, *shared: function(first, own, *shared, *options), i64, i64, *types)
+    return trace(lambda first, point, *shared: function(first, point, *shared, *options), i64, i64, *types)
 
 
 def _make_distance_test(point: Node, positions: Node, reach: Node, axes: int) -> Callable[[Node], Node]:
-    """Whether another point is near to this one, which is looked up once for all others."""
+    """A function that tests whether another point is near this one, whose position is loaded once."""
     limit = lookup(reach)
-    position = [lookup(positions, point * number(axes) + number(axis)) for axis in range(axes)]
+    position = [lookup(positions, point * integer(axes) + integer(axis)) for axis in range(axes)]
 
     def is_near(other: Node) -> Node:
         squared = None
         for axis in range(axes):
-            apart = position[axis] - lookup(positions, other * number(axes) + number(axis))
+            apart = position[axis] - lookup(positions, other * integer(axes) + integer(axis))
             squared = apart * apart if squared is None else squared + apart * apart
         assert squared is not None
         return (squared <= limit) & not_equal(other, point)
@@ -140,49 +142,49 @@ def _make_distance_test(point: Node, positions: Node, reach: Node, axes: int) ->
 def _count_in_run(
     key: Node, point: Node, rising: Node, order: Node, positions: Node, reach: Node, axes: int
 ) -> tuple[Node, Node]:
-    """Where the points of three cells begin in the sorted order, and how many of them are near."""
-    start = search(rising, key - number(1))
-    end = search(rising, key + number(2))
+    """The start of a run of three cells in the sorted order, and the number of near points in it."""
+    start = search(rising, key - integer(1))
+    end = search(rising, key + integer(2))
     is_near = _make_distance_test(point, positions, reach, axes)
 
     def look(index: Node, count: Node) -> Node:
         near = is_near(lookup(order, start + index))
-        return select(near, count + number(1), count)
+        return select(near, count + integer(1), count)
 
-    return start, make_for_loop(end - start, look, number(0))[0]
+    return start, make_for_loop(end - start, look, integer(0))[0]
 
 
 def _find_in_runs(
     slot: Node, point: Node, order: Node, positions: Node, reach: Node, starts: Node, before: Node, axes: int, runs: int
 ) -> Node:
-    """The neighbour for a slot: its run is known from how many there are up to each; there they are counted off."""
-    first = point * number(runs)
-    run = number(0)
-    skipped = number(0)
+    """The neighbour for a slot: finds its run by the cumulative counts, then counts near points in the run."""
+    first = point * integer(runs)
+    run = integer(0)
+    skipped = integer(0)
     for index in range(runs):
-        up_to = lookup(before, first + number(index))
+        up_to = lookup(before, first + integer(index))
         passed = up_to <= slot
-        run = select(passed, number(index + 1), run)
+        run = select(passed, integer(index + 1), run)
         skipped = select(passed, up_to, skipped)
-    exists = run < number(runs)
-    start = lookup(starts, first + select(exists, run, number(0)))
+    exists = run < integer(runs)
+    start = lookup(starts, first + select(exists, run, integer(0)))
 
     points = order.type.shape[0]  # type: ignore[attr-defined]
     is_near = _make_distance_test(point, positions, reach, axes)
 
     def going(rank: Node, left: Node) -> Node:
-        # The bound is for two kernels that round a distance otherwise: one counts a neighbour, the other sees none.
-        return (left >= number(0)) & (rank < number(points))
+        # The bound is for kernels that round a distance differently: one may count a neighbour that the other rejects.
+        return (left >= integer(0)) & (rank < integer(points))
 
     def look(index: Node, rank: Node, left: Node) -> tuple[Node, Node]:
         near = is_near(lookup(order, rank))
-        left = select(near, left - number(1), left)
-        return select(left < number(0), rank, rank + number(1)), left
+        left = select(near, left - integer(1), left)
+        return select(left < integer(0), rank, rank + integer(1)), left
 
-    wanted = select(exists, slot - skipped, number(-1))
+    wanted = select(exists, slot - skipped, integer(-1))
     rank, left = make_while_loop(going, look, start, wanted)
-    is_found = exists & (left < number(0))
-    return select(is_found, lookup(order, select(is_found, rank, number(0))), point)
+    is_found = exists & (left < integer(0))
+    return select(is_found, lookup(order, select(is_found, rank, integer(0))), point)
 
 
 def fold_neighbours(function: Callable[..., Tensor], indices: Tensor, count: Tensor, *values: Tensor) -> Tensor:

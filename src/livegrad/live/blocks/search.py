@@ -22,28 +22,28 @@ from livegrad.tensors import namespace as xp
 from livegrad.tensors.handle import Tensor, wrap
 
 
-def whole(value: int) -> Tensor:
-    """A whole number as a tensor that is part of the code, not data."""
+def integer_tensor(value: int) -> Tensor:
+    """An integer constant as a tensor."""
     return wrap(broadcast(constant(value, i64), shape=(), axes=()))
 
 
-def number(value: int) -> Node:
-    """A whole number in the code of one element."""
+def integer(value: int) -> Node:
+    """An integer constant in the function of one element."""
     return constant(value, i64)
 
 
 def search(rising: Node, value: Node) -> Node:
-    """How many of the rising numbers are below a value: a probe for each doubling of their number."""
+    """The number of sorted values below a value, by binary search."""
     size = _size(rising)
     rounds = size.bit_length()
 
     def probe(index: Node, count: Node) -> Node:
-        further = count + shift_left(number(1), number(rounds - 1) - index)
-        inside = further <= number(size)
-        candidate = select(inside, further, number(size)) - number(1)
+        further = count + shift_left(integer(1), integer(rounds - 1) - index)
+        inside = further <= integer(size)
+        candidate = select(inside, further, integer(size)) - integer(1)
         return select(inside & (lookup(rising, candidate) < value), further, count)
 
-    return make_for_loop(number(rounds), probe, number(0))[0]
+    return make_for_loop(integer(rounds), probe, integer(0))[0]
 
 
 def _size(tensor: Node) -> int:
@@ -57,7 +57,7 @@ def _trace_search(rising: TensorType) -> Function:
 
 
 def lower_bound(rising: Tensor, values: Tensor) -> Tensor:
-    """How many of the rising whole numbers are below each value.
+    """The number of sorted integers below each value.
 
     >>> import livegrad as lg
     >>> lower_bound(lg.asarray([1, 3, 3, 7]), lg.asarray([0, 3, 8]))
@@ -68,13 +68,13 @@ def lower_bound(rising: Tensor, values: Tensor) -> Tensor:
 
 
 def take_rows(tensor: Tensor, index: Tensor) -> Tensor:
-    """The rows at an index of any shape."""
+    """Gathers rows by an index of any shape."""
     rows = xp.take(tensor, xp.reshape(index, (-1,)), axis=0)
     return xp.reshape(rows, (*index.shape, *tensor.shape[1:]))
 
 
 def pack(emit: Tensor, capacity: int) -> tuple[Tensor, Tensor]:
-    """Where the first `capacity` of those that are true stand, in order, and how many there are in all.
+    """The indices of the first `capacity` true elements, in order, and the total number of true elements.
 
     >>> import livegrad as lg
     >>> pack(lg.asarray([False, True, False, True]), 3)
@@ -82,4 +82,4 @@ def pack(emit: Tensor, capacity: int) -> tuple[Tensor, Tensor]:
     """
     counted: Any = xp.cumulative_sum(xp.astype(emit, xp.int64), axis=0)
     indices = lower_bound(counted, xp.arange(1, capacity + 1, dtype=xp.int64))
-    return xp.minimum(indices, whole(emit.shape[0] - 1)), counted[-1]
+    return xp.minimum(indices, integer_tensor(emit.shape[0] - 1)), counted[-1]

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from livegrad.diagnostics import TextOrigin
 from livegrad.diagnostics.errors import PACKAGE_DIRECTORY
-from livegrad.live.graph.problems import GraphError, raised_at
+from livegrad.live.graph.problems import GraphError, origin_of_exception
 
 Stamp = tuple[int, int, int]
 RUNS_ON = "the last code keeps running"
@@ -38,7 +38,7 @@ _NOT_THE_USERS = tuple(
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """What changes when a file is saved; None where there is none."""
+    """A stamp that changes when a file is saved; None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -48,13 +48,13 @@ def stamp_of(path: Path) -> Stamp | None:
 
 @dataclass(frozen=True)
 class _Run:
-    """The last run of a module: its file as it was then, and the load of a watched file that it was part of."""
+    """The last run of a module: the stamp of its file, and the load of a watched file that ran it."""
 
     stamp: Stamp | None
     load: int
 
 
-_runs: WeakKeyDictionary[ModuleType, _Run] = WeakKeyDictionary()  # of users' modules, whichever watched file ran them
+_runs: WeakKeyDictionary[ModuleType, _Run] = WeakKeyDictionary()  # user modules, whichever watched file ran them
 _loads = count()
 
 
@@ -63,14 +63,14 @@ class SourceFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._stamp: Stamp | None = None  # when it was last run
+        self._stamp: Stamp | None = None  # as of its last run
         self._helpers: list[str] = []  # modules by name
-        self._unloaded: set[str] = set()  # modules that it names and that nobody has imported, by name
-        self._found: dict[Path, Stamp | None] = {}  # the user's files that it imported first, also those that failed
+        self._unloaded: set[str] = set()  # modules that it names and that are not imported, by name
+        self._found: dict[Path, Stamp | None] = {}  # user files that it imported first, including failed ones
 
     def files(self) -> dict[Path, Stamp | None]:
-        """The file and those of the modules it imports, as they were when they ran; None: nobody knows."""
-        late = [name for name in self._unloaded if name in sys.modules]  # imported inside of functions, since
+        """The stamps of the file and of the modules it imports, as of their last run; None: unknown."""
+        late = [name for name in self._unloaded if name in sys.modules]  # imported later, inside functions
         files = dict(self._found)
         for module in map(sys.modules.get, (*self._helpers, *late)):
             file = _file_of(module)
@@ -79,13 +79,13 @@ class SourceFile:
         return {self.path: self._stamp, **files}
 
     def load(self, name: str) -> Callable[..., Any]:
-        """The function `name` of the file, run anew; modules whose files changed are run anew first."""
+        """Runs the file again, after the modules whose files changed, and returns its function `name`."""
         names: dict[str, Any] = {"__name__": self.path.stem, "__file__": str(self.path)}
-        self._stamp, load = stamp_of(self.path), next(_loads)  # before it is read: it may be saved again meanwhile
+        self._stamp, load = stamp_of(self.path), next(_loads)  # first: the file may be saved again while it is read
         with _importable(self.path.parent) as imported:
-            # Of the file as it is now: it may import a module again that was saved while the file did not.
+            # From the current file: it may again import a module that was saved while it did not import it.
             needed, _ = _helpers_of(_parse(self.path), "")
-            # If one of them does not run, its next save is waited for.
+            # If one of them fails, saving it again triggers a reload.
             self._helpers = list(dict.fromkeys([*self._helpers, *needed]))
             try:
                 with _restored_on_failure(self._helpers):
@@ -106,19 +106,19 @@ class SourceFile:
         return names[name]
 
     def _run_changed(self, helpers: Iterable[str], load: int) -> dict[ModuleType, _Run]:
-        """Modules in the order in which they depend on each other; one that imports a changed one is run too.
+        """Runs changed modules and those that import them, in the order of their dependencies.
 
-        Gives the runs, which count when all have ended well. Another watched file may have run some of them.
+        Returns the runs, which the caller records if all succeed. Another watched file may have run some of them.
         """
         runs: dict[ModuleType, _Run] = {}
-        before: dict[ModuleType, int] = {}  # the loads of modules that come earlier
+        before: dict[ModuleType, int] = {}  # the loads of earlier modules
         for helper in helpers:
             module = sys.modules.get(helper)
             file = _file_of(module)
             if module is None or file is None:
                 continue
             last_run, stamp = _runs.get(module), stamp_of(file)
-            if last_run is None and helper not in self._unloaded:  # imported by others, as it is
+            if last_run is None and helper not in self._unloaded:  # imported elsewhere, and up to date
                 last_run = runs[module] = _Run(stamp, load)
             else:
                 imported = map(sys.modules.get, _imports(_parse(file), module.__package__ or ""))
@@ -131,13 +131,15 @@ class SourceFile:
 
 
 def _run(path: Path, names: dict[str, Any]) -> ast.Module:
-    """Runs a file in a namespace. Errors name its line, and say that the last code keeps running."""
+    """Runs a file in a namespace. Errors have its line."""
     tree = _parse(path)
     linecache.checkcache(str(path))
     try:
         exec(compile(tree, str(path), "exec"), names)
     except (Exception, SystemExit) as error:
-        raise GraphError(f"`{path.name}` raised {type(error).__name__}: {error}", where=raised_at(error)) from error
+        raise GraphError(
+            f"`{path.name}` raised {type(error).__name__}: {error}", where=origin_of_exception(error)
+        ) from error
     return tree
 
 
@@ -147,7 +149,7 @@ def _parse(path: Path) -> ast.Module:
     except OSError as error:
         raise GraphError(f"cannot read `{path.name}`: {error.strerror}", help=RUNS_ON) from error
     try:
-        return ast.parse(decode_source(source), str(path))  # a byte order mark or a coding line says how
+        return ast.parse(decode_source(source), str(path))  # respects byte order marks and coding lines
     except UnicodeDecodeError as error:
         where = TextOrigin(str(path), source.count(b"\n", 0, error.start) + 1)
         raise GraphError(f"`{path.name}` is not valid Python: it is not {error.encoding}", where=where) from error
@@ -162,7 +164,7 @@ def _parse(path: Path) -> ast.Module:
 
 
 def _file_of(module: ModuleType | None) -> Path | None:
-    """The source of a module that is the user's own, not Python's, a library's or ours."""
+    """The source file of a user module; None for modules of Python, libraries and livegrad."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or getattr(module, "__name__", "") == "__main__":
         return None
@@ -174,7 +176,7 @@ def _is_users(file: Path) -> bool:
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
-    """The modules that a file names in its import statements, and what may be one."""
+    """The names in the import statements of a file that may be modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             named = [alias.name for alias in node.names]
@@ -190,7 +192,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _helpers_of(tree: ast.Module, package: str) -> tuple[list[str], set[str]]:
-    """The user's modules that a file imports, directly or not, each after those that it imports; and unloaded ones."""
+    """The user modules that a file imports, directly or indirectly, in dependency order; and unloaded modules."""
     helpers: dict[str, None] = {}
     entered: set[str] = set()
 
@@ -209,7 +211,7 @@ def _helpers_of(tree: ast.Module, package: str) -> tuple[list[str], set[str]]:
 
 
 class _ImportNotes:
-    """A finder that finds nothing: it notes the files of modules as they are before Python imports them."""
+    """An import finder that finds nothing: it records the stamps of files before Python imports them."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[Path, Stamp | None]] = {}  # by module
@@ -222,21 +224,21 @@ class _ImportNotes:
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[dict[str, tuple[Path, Stamp | None]]]:
-    """Modules beside the file can be imported, as when Python runs the file. Gives the files that are imported."""
+    """Makes modules next to the file importable, as when Python runs it. Yields the files that are imported."""
     entry, notes = str(folder.resolve()), _ImportNotes()
     sys.path.insert(0, entry)
     sys.meta_path.insert(0, notes)
     try:
         yield notes.files
     finally:
-        # By identity: the file may have edited them, and an equal entry is another's.
+        # By identity: the file may have edited the lists, and equal entries may be someone else's.
         sys.path[:] = [item for item in sys.path if item is not entry]
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not notes]
 
 
 @contextmanager
 def _restored_on_failure(helpers: list[str]) -> Iterator[None]:
-    """Modules that were run anew are as they were before if the file, or one of them, does not run."""
+    """Restores the modules if the file, or one of them, fails."""
     before = {name: dict(sys.modules[name].__dict__) for name in helpers if name in sys.modules}
     try:
         yield

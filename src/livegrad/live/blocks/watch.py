@@ -51,7 +51,7 @@ def watch(
 
 
 def _first_load(source: SourceFile, function: str) -> Callable[..., Any]:
-    """The function; where there is none yet, no code runs on."""
+    """The function of the first load, whose errors do not say that the last code keeps running."""
     try:
         return source.load(function)
     except GraphError as error:
@@ -62,7 +62,7 @@ def _first_load(source: SourceFile, function: str) -> Callable[..., Any]:
 
 
 def _next_body(target: Block, function: Callable[..., Any]) -> Body:
-    """What a block computes from now on. A function that no block can have is wrong where it is written."""
+    """The new body of a block. Errors about the function have its line."""
     try:
         return replace_body(target, function)
     except UsageError as error:
@@ -72,9 +72,9 @@ def _next_body(target: Block, function: Callable[..., Any]) -> Body:
 
 
 def follow(target: Block, files: Callable[[], Mapping[Path, Stamp | None]], load: Callable[[], Body]) -> None:
-    """Gives a block what `load` makes of its files whenever one of them changes, from when it is added on.
+    """Replaces the body of a block by `load()` whenever one of its files changes, once the block is in an engine.
 
-    `files` are as they were when they were last loaded.
+    `files` gives the stamps as of the last load.
     """
     target.watch = FileWatch(target, files, load)
 
@@ -101,5 +101,5 @@ class FileWatch:
             self.error = None
         except LivegradError as error:
             self.error = error
-        # Marked as seen only now: what was interrupted is tried again. It may import other modules than before.
+        # Last: an interrupted load is retried. The files are read again, because it may import other modules.
         self._seen = {path: stamps.get(path, stamp) for path, stamp in self._files().items()}

@@ -67,13 +67,13 @@ class PinResolver:
             inner = [
                 name if name.startswith(f"{node}/") else pin_key(node, name)  # inner regions give whole keys
                 for label, body in block.bodies.items()
-                for node, name in _behind(body, pin.name, _inner_prefix(around, block, label))
+                for node, name in _inputs_behind(body, pin.name, _inner_prefix(around, block, label))
             ]
             return [(key, name) for name in inner]
-        return list(_behind(block, pin.name, f"{key}/"))
+        return list(_inputs_behind(block, pin.name, f"{key}/"))
 
 
-def _behind(composite: Composite, name: str, prefix: str) -> Iterator[tuple[str, str]]:
+def _inputs_behind(composite: Composite, name: str, prefix: str) -> Iterator[tuple[str, str]]:
     """The node inputs that an exposed input feeds."""
     for pin in composite.inner_inputs.get(name, ()):
         if composite.graph.sources.get(pin) is None:  # otherwise it has a source inside
@@ -154,7 +154,7 @@ def _inner_prefix(prefix: str, block: Block, label: str) -> str:
 def flatten_graph(graph: Graph, previous: Network | None = None) -> Network:
     """The network of a whole graph. Unchanged nodes are taken from the previous network."""
     network = Network()
-    derived = _Flattening(graph, "").fill(network, {} if previous is None else previous.nodes)
+    derived = _Flattening(graph, "").add_nodes(network, {} if previous is None else previous.nodes)
     expand_derived(network, derived)
     for key, node in network.nodes.items():
         network.keys[node.block] = (*network.keys.get(node.block, ()), key)
@@ -189,7 +189,7 @@ def flatten_block(graph: Graph, block: Block) -> NetworkNode | None:
     flattening = None if home is None or home.blocks.get(block.name) is not block else _flattening_of(graph, home)
     if flattening is None or isinstance(block, DerivedBlock):
         return None
-    return flattening.node(block)
+    return flattening.make_node(block)
 
 
 def _flattening_of(graph: Graph, inner: Graph) -> _Flattening | None:
@@ -245,7 +245,7 @@ class _Flattening:
             inner = self._inside[block] = _Flattening(block.graph, prefix, self, block, block)
         return inner
 
-    def fill(
+    def add_nodes(
         self, network: Network, previous_nodes: Mapping[str, NetworkNode] = MappingProxyType({})
     ) -> dict[str, Derivation]:
         """Adds the nodes of this graph and of inner composites, in order. Returns the derived blocks."""
@@ -260,22 +260,22 @@ class _Flattening:
                 inner = level.inside(block)
                 open_graphs.append((inner, iter(inner.graph.blocks.values())))
             elif isinstance(block, DerivedBlock):
-                derived[level.key_of(block)] = level.derivation(block)
+                derived[level.key_of(block)] = level.make_derivation(block)
             else:
                 key = level.key_of(block)
-                network.nodes[key] = level.node(block, previous_nodes.get(key))
+                network.nodes[key] = level.make_node(block, previous_nodes.get(key))
         return derived
 
-    def derivation(self, block: DerivedBlock) -> Derivation:
+    def make_derivation(self, block: DerivedBlock) -> Derivation:
         """A derived block of this graph."""
         feeds = {name: self.feed(pin) for name, pin in block.inputs.items()}
         return Derivation(block, feeds, PinResolver(self.graph, self.prefix))
 
-    def node(self, block: Block, previous: NetworkNode | None = None) -> NetworkNode:
+    def make_node(self, block: Block, previous: NetworkNode | None = None) -> NetworkNode:
         """The node of a block: the previous one if the block and the sources of its pins are unchanged."""
         key = self.key_of(block)
         if isinstance(block, Region):
-            return self._region(key, block)
+            return self._make_region_node(key, block)
         sources = self.graph.sources
         pin_sources = [sources.get(pin) for pin in block.inputs.values()]
         body = getattr(block, "body", None)  # states and append buffers have none
@@ -333,13 +333,13 @@ class _Flattening:
             level, pin = level.inside(pin.block), inner
         return None
 
-    def _region(self, key: str, region: Region) -> NetworkNode:
+    def _make_region_node(self, key: str, region: Region) -> NetworkNode:
         """The node of a region with its bodies. One that is nested too deeply has none, which `validate` reports."""
         bodies = []
         for label, body in region.bodies.items() if self._depth < MOST_NESTED else ():
             network = Network()
             inside = _Flattening(body.graph, _inner_prefix(self.prefix, region, label), self, region, body)
-            expand_derived(network, inside.fill(network))
+            expand_derived(network, inside.add_nodes(network))
             for name, pin in body.inner_outputs.items():
                 ref = inside.output(pin)
                 if ref is None:

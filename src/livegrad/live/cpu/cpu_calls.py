@@ -1,6 +1,6 @@
 """Callables for the steps of a plan on the CPU: native code, library calls, appends, and regions.
 
-`cpu_executor` requests one callable per step. Loops run here; carried values are swapped, not copied.
+`cpu_executor` requests one callable per step. Loops run here; their variables are double-buffered, not copied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from livegrad.live.compile.live_plan import (
     operand_key,
 )
 from livegrad.live.cpu.on_demand import first_operands
-from livegrad.live.graph.problems import GraphError, raised_at
+from livegrad.live.graph.problems import GraphError, origin_of_exception
 from livegrad.live.graph.sources import Numbers
 from livegrad.ops.context import FeatureLevel
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
@@ -37,7 +37,7 @@ Call = Callable[[], None]
 
 
 class Calls:
-    """Makes calls on the memory of one executable, and knows where numbers go when they change."""
+    """Creates calls on the memory of one executable, and updates their arguments when numbers change."""
 
     def __init__(
         self,
@@ -48,31 +48,31 @@ class Calls:
         pull: Callable[[Sequence[str]], None],
     ) -> None:
         self.memory, self.codes, self.features = memory, codes, features
-        self._pull = pull  # runs those of some steps that wait until they are needed
+        self._pull = pull  # runs the waiting ones of some steps
         self.producer: Mapping[str, str] = {}  # the step of the plan that writes each buffer
-        self._taken = taken  # for each region of the plan the bodies that its last run took, those inside it too
+        self._taken = taken  # for each region of the plan, the bodies that its last run took, including inner ones
         self.parameters: Mapping[str, Any] = {}
-        self.bound: dict[str, BufferSpec] = {}  # memory of others, as it was when it was bound
-        self.counts: dict[str, int] = {}  # how often each function was called, in the run that is on
-        self.seconds: dict[str, float] = {}  # of steps inside of regions, when they are measured
+        self.bound: dict[str, BufferSpec] = {}  # external memory, as it was when it was bound
+        self.counts: dict[str, int] = {}  # the calls of each function in the current run
+        self.seconds: dict[str, float] = {}  # of steps inside regions, while they are measured
         self.started: dict[str, float] = {}
         self._measuring = False
-        # For each number: for each step the argument lists that hold it and the positions there.
+        # For each number and step, the argument lists that hold it, with the position.
         self._cells: dict[Any, dict[str, list[tuple[list[Any], int, Type]]]] = {}
-        self.swapped: dict[str, str] = {}  # which buffers stand for each other in the call that is being made
+        self.swapped: dict[str, str] = {}  # buffers that replace each other in calls that are created now
 
     def put(self, key: str | FeatureLevel, value: Any) -> None:
-        """A number into every argument list that has it."""
+        """Stores a number in every argument list that holds it."""
         for cells in self._cells.get(key, {}).values():
             for arguments, position, type in cells:
-                arguments[position] = _number(value, type)
+                arguments[position] = _as_argument(value, type)
 
     def measure(self, inside: bool) -> None:
-        """Whether steps inside of regions are measured in the next run."""
+        """Sets whether the next run measures steps inside regions."""
         self._measuring, self.seconds, self.started = inside, {}, {}
 
     def forget(self, step: Step, owner: str) -> None:
-        """Drops the argument lists of a step, which will be made anew."""
+        """Drops the argument lists of a step, whose call will be created again."""
         for operand in step.all_operands():
             self._cells.get(operand_key(operand), {}).pop(owner, None)
 
@@ -81,7 +81,7 @@ class Calls:
         self._cells.clear()
 
     def make(self, step: Step, owner: str) -> Call:
-        """What runs a step; `owner` is the step of the plan that it is part of."""
+        """Creates the call of a step; `owner` is the step of the plan that contains it."""
         call: Call
         if isinstance(step, RegionStep):
             call = self._region_call(step, owner)
@@ -117,9 +117,9 @@ class Calls:
         if isinstance(operand, BufferOperand):
             return self._array(operand.key)
         if isinstance(operand, ParameterOperand):
-            return _number(self.parameters[operand.key], operand.type)
+            return _as_argument(self.parameters[operand.key], operand.type)
         value = self.features.get(operand.feature)
-        return None if value is None else _number(value, operand.type)
+        return None if value is None else _as_argument(value, operand.type)
 
     def _arguments(self, owner: str, operands: Sequence[Operand]) -> list[Any]:
         arguments = [self._argument(operand) for operand in operands]
@@ -171,10 +171,10 @@ class Calls:
         return self._measure_call(key, owner, call)
 
     def _captured_call(self, step: CapturedStep, owner: str) -> Call:
-        """A library call with the operands of its capture: repeated as it is until it is captured anew."""
+        """A library call with the operands of its capture, repeated until the next capture."""
         arguments = [*self._arguments(owner, step.operands), *(self._array(key) for key in step.results)]
         for position, operand in enumerate(step.operands):
-            if isinstance(operand, BufferOperand):  # other steps read it too
+            if isinstance(operand, BufferOperand):  # read-only, because other steps read it too
                 arguments[position] = arguments[position].view()
                 arguments[position].flags.writeable = False
         library_call = step.call.call
@@ -187,12 +187,12 @@ class Calls:
                 raise
             except Exception as error:
                 what = f"`{step.call.name}` raised {type(error).__name__}: {error}"
-                raise GraphError(what, where=raised_at(error)) from error
+                raise GraphError(what, where=origin_of_exception(error)) from error
 
         return self._measure_call(step.key, owner, call)
 
     def _append_call(self, step: AppendStep, owner: str) -> Call:
-        """The counter is set to zero, then each writer's rows follow one another."""
+        """Resets the counter, then appends the rows of each writer."""
         values, count, total = (self._array(key) for key in step.results)
         writers = [(self._array(rows.key), self._array(emitted.key)) for rows, emitted in step.writers]
         capacity = step.capacity
@@ -228,7 +228,7 @@ class Calls:
                 result[...] = value
 
         if step.kind in ("while", "for"):
-            return self._loop(step, owner, control, begin)
+            return self._loop_call(step, owner, control, begin)
         bodies = [[self.make(inner, owner) for inner in body] for body in step.bodies]
         sources = [self._sources(body, owner) for body in step.bodies]
         pull = self._pull
@@ -248,16 +248,16 @@ class Calls:
         return branch
 
     def _sources(self, body: Sequence[Step], owner: str) -> tuple[str, ...]:
-        """The steps of the plan whose results a body reads when it is taken; bodies inside of it ask for theirs.
+        """The steps of the plan whose results a body reads when it is taken. Inner bodies request their own.
 
-        What a body gives away, and reads itself, is a result of the owner, which runs already.
+        A result of the owner that the body reads itself is not included: the owner is running already.
         """
         operands = (operand for step in body for operand in first_operands(step))
         producers = (self.producer.get(operand.key) for operand in operands if isinstance(operand, BufferOperand))
         return tuple(dict.fromkeys(key for key in producers if key is not None and key != owner))
 
     def _start_of(self, step: RegionStep, owner: str) -> Callable[[], set[tuple[str, int]]]:
-        """Where a region writes down which of its bodies it takes; the outermost one begins anew."""
+        """A function that gives the set of bodies taken in this run; that of the outermost region clears it."""
         taken = self._taken
 
         def begin_anew() -> set[tuple[str, int]]:
@@ -266,8 +266,8 @@ class Calls:
 
         return begin_anew if step.key == owner else partial(taken.__getitem__, owner)
 
-    def _loop(self, step: RegionStep, owner: str, control: list[Any], begin: Call) -> Call:
-        """Iterations take turns: what one writes as a result, the next reads as what is carried, and the other way."""
+    def _loop_call(self, step: RegionStep, owner: str, control: list[Any], begin: Call) -> Call:
+        """A loop with double buffering: odd iterations swap the buffers of loop variables and results."""
         bodies = _AlternatingBodies(self, step, owner)
         index = None if step.index is None else self._array(step.index)
         back = bodies.swapped_pairs()
@@ -291,32 +291,32 @@ class Calls:
                 body.run()
                 iteration += 1
                 going = bool(body.condition) if is_while else iteration < limit
-            if iteration and not iteration & 1:  # the last turn wrote its results where others are carried
+            if iteration and not iteration & 1:  # the last iteration wrote its results to the buffers of the variables
                 for carry, result in back:
                     np.copyto(result, carry)
 
         return loop
 
-    def swap_buffers(self, exchanges: Mapping[str, str]) -> dict[str, str]:
-        """Lets buffers stand for each other in calls that are made next, besides those that do already; gives those."""
+    def swap_buffers(self, swaps: Mapping[str, str]) -> dict[str, str]:
+        """Adds swaps for calls that are created next. Returns the swaps before, which the caller restores."""
         before = self.swapped
-        self.swapped = {**before, **{key: before.get(other, other) for key, other in exchanges.items()}}
+        self.swapped = {**before, **{key: before.get(other, other) for key, other in swaps.items()}}
         return before
 
 
 def _buffer_swaps(step: RegionStep) -> dict[str, str]:
-    """What is carried and what leaves, for each other; a result that two variables take is copied to both."""
+    """The swaps of loop variables and results. A result that two variables take is copied instead."""
     leaving = [carried.result for carried in step.carried]
     pairs = [(one.carry, one.result) for one in step.carried if leaving.count(one.result) == 1]
     return {**dict(pairs), **{result: carry for carry, result in pairs}}
 
 
 class _AlternatingBodies:
-    """The turns of a loop, each made when it is first gone: made beforehand, loops in loops would double all inside."""
+    """The two versions of a loop body, created on first use: otherwise each nesting level would double the work."""
 
     def __init__(self, calls: Calls, step: RegionStep, owner: str) -> None:
         self._calls, self._step, self._owner = calls, step, owner
-        self._around = calls.swapped  # what stands for each other in the loops around
+        self._around = calls.swapped  # the swaps of surrounding loops
         self.bodies: list[_LoopBody | None] = [None, None]
 
     def make(self, parity: int) -> _LoopBody:
@@ -329,16 +329,16 @@ class _AlternatingBodies:
         return body
 
     def swapped_pairs(self) -> list[tuple[Numbers, Numbers]]:
-        """What is carried, and the result that it is when the last turn was an swapped one."""
+        """The swapped pairs of loop variable and result."""
         swapped, array = _buffer_swaps(self._step), self._calls._array
         return [(array(one.carry), array(one.result)) for one in self._step.carried if one.carry in swapped]
 
 
 class _LoopBody:
-    """The body of a loop with buffers in their own places, or swapped."""
+    """The body of a loop with its buffers as planned, or swapped."""
 
-    def __init__(self, calls: Calls, step: RegionStep, owner: str, exchanges: Mapping[str, str]) -> None:
-        before = calls.swap_buffers(exchanges)
+    def __init__(self, calls: Calls, step: RegionStep, owner: str, swaps: Mapping[str, str]) -> None:
+        before = calls.swap_buffers(swaps)
         self._inner = [calls.make(inner, owner) for inner in step.bodies[0]]
         self.condition = None if step.condition is None else calls._array(step.condition)
         swapped = _buffer_swaps(step)
@@ -354,16 +354,16 @@ class _LoopBody:
 
 
 def layout_of(array: Numbers) -> tuple[int, tuple[int, ...], Any]:
-    """Where an array is, how large, and what its bytes stand for."""
+    """The address, shape and element type of an array."""
     return array.__array_interface__["data"][0], array.shape, array.dtype
 
 
 def _layout_when_bound(array: Numbers, spec: BufferSpec) -> tuple[int, tuple[int, ...], Any]:
-    """The place that an array must have; its owner may have changed it already since it was bound."""
+    """The layout that an array must have; its owner may have changed it since it was bound."""
     return layout_of(array)[0], spec.shape, array.dtype if scalar_of_dtype(array.dtype) == spec.element else None
 
 
-def _number(value: Any, type: Type) -> Any:
-    """A number as a step takes it; vectors and tensors among the features stay as they are."""
+def _as_argument(value: Any, type: Type) -> Any:
+    """A number as a step takes it. Features that are vectors or tensors become dense arrays."""
     scalar = type if isinstance(type, Scalar) else type.element if isinstance(type, Tensor) and not type.shape else None
     return np.ascontiguousarray(value) if scalar is None else scalar(value)

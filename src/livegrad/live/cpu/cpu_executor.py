@@ -56,7 +56,7 @@ class CpuExecutor:
         features: Mapping[FeatureLevel, Any],
         previous: CpuExecutable | None,
     ) -> CpuExecutable:
-        """An executable; memory of `previous` that fits is taken over."""
+        """Builds an executable, which reuses fitting memory of `previous`."""
         return CpuExecutable(plan, codes, features, previous)
 
 
@@ -80,10 +80,10 @@ class CpuExecutable:
         self._bytes = _require_memory(plan, plan.buffers.values())
         self.calls = _CallsOnDemand(self)
         self._staged: list[Numbers] = []  # the next values of states
-        self._before: dict[str, Numbers] = {}  # what states held in the last run, where steps that wait read them
-        self.on_demand: set[str] = set()  # steps that run when they are needed
-        self._unsure: set[str] | None = None  # steps of which that has to be found out anew; None: all
-        # Those of them that have no value yet, and whether they must run whatever comes of what they read.
+        self._before: dict[str, Numbers] = {}  # the values in the last run of states that waiting steps read
+        self.on_demand: set[str] = set()  # steps that run only if they are needed
+        self._unsure: set[str] | None = None  # steps whose membership must be checked again; None: all
+        # On-demand steps without a current value, and whether they must run even if their operands do not change.
         self.waiting: dict[str, bool] = {}
         if previous is not None:
             self.waiting = {key: must for key, must in previous.waiting.items() if key in plan.steps}
@@ -100,14 +100,14 @@ class CpuExecutable:
         self._run.pull(steps)
 
     def make_call(self, key: str) -> Call:
-        """What runs a step, with the numbers of today."""
+        """Creates the call of a step with the current numbers."""
         self.maker.parameters, self.maker.producer = self.plan.parameters, self.plan.producer
         return self.maker.make(self.plan.steps[key], key)
 
     # --- updates ---
 
     def set_parameter(self, key: str, value: Any) -> None:
-        """Hot: puts the number into every argument list that has it."""
+        """Hot: stores the number in every argument list that holds it."""
         self.maker.put(key, value)
 
     def setter(self, key: str) -> Callable[[Any], None]:
@@ -124,7 +124,7 @@ class CpuExecutable:
         np.copyto(self._memory[buffer], contents)
 
     def update(self, plan: LivePlan, codes: Mapping[str, CompiledPlan], steps: Sequence[str]) -> None:
-        """Other memory, functions, operands or states for what is named; what is not named is not looked at."""
+        """Replaces memory, functions, operands and states of the named steps; examines nothing else."""
         before = {key: self.plan.steps[key] for key in steps if key in self.plan.steps}
         after = {key: plan.steps[key] for key in steps if key in plan.steps}
         named = set(steps)
@@ -164,7 +164,7 @@ class CpuExecutable:
     def _look_again(
         self, plan: LivePlan, before: Mapping[str, Step], after: Mapping[str, Step], named: set[str]
     ) -> None:
-        """Notes the steps of which it may be otherwise whether they can wait: these, and those that they read from."""
+        """Marks these steps, and those that they read from, to be checked again for on-demand execution."""
         self.on_demand -= before.keys() - after.keys()
         if self._unsure is not None:
             self._unsure |= after.keys()
@@ -175,7 +175,7 @@ class CpuExecutable:
                 )
 
     def _fresh_memory(self, plan: LivePlan, touched: set[str], gone: set[str]) -> tuple[dict[str, Numbers], int]:
-        """Memory for those buffers that have none that fits, and how many bytes the plan needs then."""
+        """New memory for buffers without fitting memory, and the total bytes of the plan."""
         current = self.plan.buffers
         changed = [plan.buffers[key] for key in touched if plan.buffers[key] != current.get(key)]
         before = [current[key] for key in (*gone, *(spec.key for spec in changed)) if key in current]
@@ -196,7 +196,7 @@ class CpuExecutable:
     # --- running ---
 
     def make_ready(self, steps: Sequence[str]) -> None:
-        """Nothing: to make a call cannot fail."""
+        """Does nothing: creating a call cannot fail."""
 
     def run(
         self,
@@ -205,7 +205,7 @@ class CpuExecutable:
         forced: Collection[str] | None = None,
         touched: Collection[object] = (),
     ) -> RunReport:
-        """Runs these steps; what depends on one that failed is left out."""
+        """Runs these steps, without the dependents of failed ones."""
         self._begin_run(profile)
         self._before.clear()
         run = self._run = Run(self, profile, forced, touched)
@@ -215,11 +215,11 @@ class CpuExecutable:
     def _begin_run(self, profile: Profile) -> None:
         self.maker.counts = {}
         self.maker.measure(profile == "step")
-        # Turns of loops are made when they are first gone.
+        # Loop bodies are created during the run.
         self.maker.parameters, self.maker.producer = self.plan.parameters, self.plan.producer
 
     def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> list[str]:
-        """Says which steps are needed besides those that others read; gives those of them that have waited so far."""
+        """Updates the on-demand steps. Returns the waiting steps that became needed."""
         if self._unsure is None:
             self.on_demand = steps_on_demand(self.plan, self.cut_off.regions, is_needed)
             needed = [key for key in self.waiting if key not in self.on_demand]
@@ -229,7 +229,7 @@ class CpuExecutable:
         return [key for key in needed if key in self.waiting]
 
     def catch_up(self, step: str, failed: Mapping[str, LivegradError]) -> RunReport:
-        """Runs a step that waits, with the values that states had in the last run."""
+        """Runs a waiting step with the values that states had in the last run."""
         now = {key: self._memory[key].copy() for key in self._before}
         self._begin_run(False)
         run = self._run = Run(self, forced=(), lost=failed)
@@ -246,22 +246,22 @@ class CpuExecutable:
         return run.report()
 
     def put_off(self, steps: Iterable[str]) -> None:
-        """Has steps that caught up wait again: their results are not to be used."""
+        """Makes steps that caught up wait again: their results must not be used."""
         self.waiting |= dict.fromkeys(steps, True)
 
     def operands_read(self, step: str) -> Iterable[Operand]:
-        """What a step read in its last run; of a region what the bodies read that it took."""
+        """What a step read in its last run. A region read the operands of its taken bodies."""
         planned = self.plan.steps[step]
         if isinstance(planned, RegionStep):
             return planned.operands_of_taken(self.cut_off.taken.get(step, ()))
         return planned.all_operands()
 
     def starter(self, steps: Sequence[str]) -> None:
-        """None: a step may fail, which only `run` looks after."""
+        """None: steps may fail, and only `run` handles that."""
         return None
 
     def stage(self) -> list[str]:
-        """Copies the next values that are another state's value, and compares all with what states hold."""
+        """Copies next values that are values of other states. Returns the states that will change."""
         values = {state.value for state in self.plan.states}
         self._staged = [
             self._memory[state.next].copy() if state.next in values else self._memory[state.next]
@@ -271,7 +271,7 @@ class CpuExecutable:
         return [state.key for state, array in pairs if not same_bits(self._memory[state.value], array)]
 
     def advance(self) -> None:
-        """All states take the values that were staged; what steps that wait would have read of them is kept."""
+        """Gives all states their staged values, and saves the old values that waiting steps would have read."""
         for state in self.plan.states if self.waiting else ():
             if state.value not in self._before and not self.waiting.keys().isdisjoint(self._readers(state.value)):
                 self._before[state.value] = self._memory[state.value].copy()
@@ -304,7 +304,7 @@ class CpuExecutable:
 
 
 class _CallsOnDemand(dict[str, Call]):
-    """The calls of a plan, each made when it is first run: a cold update costs nothing for steps that do not run."""
+    """The calls of a plan, created on first use: a cold update costs nothing for steps that do not run."""
 
     def __init__(self, executable: CpuExecutable) -> None:
         self._executable = executable
@@ -315,16 +315,16 @@ class _CallsOnDemand(dict[str, Call]):
 
 
 def _leaves(steps: Mapping[str, Step]) -> set[str]:
-    """What has code: blocks, also those inside of regions."""
+    """The keys of all block steps, including those inside regions."""
     return {leaf.key for step in steps.values() for leaf in step.block_steps()}
 
 
 def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec], others: int = 0) -> int:
-    """How many bytes the buffers need, with others; refuses more than there is, which the system would promise."""
-    buffers_of_plan = [spec for spec in buffers if spec.lifetime != "external" and spec.key not in plan.slot_of]
-    needed = others + sum(spec.bytes for spec in buffers_of_plan) + sum(plan.slots)
-    if buffers_of_plan and needed > (available := machine_memory()):
-        largest = max(buffers_of_plan, key=lambda spec: spec.bytes)
+    """The bytes of the buffers plus `others`. Raises if the machine has less, because the system overcommits."""
+    owned = [spec for spec in buffers if spec.lifetime != "external" and spec.key not in plan.slot_of]
+    needed = others + sum(spec.bytes for spec in owned) + sum(plan.slots)
+    if owned and needed > (available := machine_memory()):
+        largest = max(owned, key=lambda spec: spec.bytes)
         what = f"there is no memory for `{largest.key}`, {largest.type}"
         error = GraphError(what, expected=f"at most {available} bytes in all", found=f"{needed}")
         step = plan.producer.get(largest.key)
@@ -334,7 +334,7 @@ def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec], others: int =
 
 @cache
 def machine_memory() -> int:
-    """How much memory the machine has; without an answer, as much as an address can name."""
+    """The memory of the machine in bytes; if the system does not say, the size of the address space."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -343,7 +343,7 @@ def machine_memory() -> int:
 
 def _new_buffer(spec: BufferSpec) -> Numbers:
     memory = aligned_memory(max(spec.bytes, 1))
-    memory[...] = 0  # a buffer that never was written reads as zeros, not as what others left
+    memory[...] = 0  # a buffer that was never written reads as zeros
     return memory[: spec.bytes].view(spec.element.dtype).reshape(spec.shape)
 
 
@@ -355,7 +355,7 @@ def _bound_array(plan: LivePlan, key: str) -> Numbers:
 
 
 def _memory_for(plan: LivePlan, previous: CpuExecutable | None) -> dict[str, Numbers]:
-    """Memory for every buffer: taken over where the spec is the same, else new."""
+    """Memory for every buffer: that of the previous executable if the spec is equal, otherwise new."""
     old = {} if previous is None else previous._memory
     specs = {} if previous is None else previous.plan.buffers
     renewed = set() if previous is None else renewed_buffers(previous.plan, plan)

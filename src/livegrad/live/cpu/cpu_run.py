@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 class Lost(Exception):
-    """A body of a region reads the results of a step that failed."""
+    """A region body reads the results of a failed step."""
 
 
 class _TooDeep(Exception):
-    """Regions in a row ask for each other's results, each from within its own run: the last asks for these steps."""
+    """Regions requested each other's results too deeply; the last one requested these steps."""
 
     def __init__(self, steps: Sequence[str]) -> None:
         super().__init__()
         self.steps = steps
 
 
-_DEEPEST = 32  # steps that are run from within others: Python has room for a hundred or so
+_DEEPEST = 32  # nested runs of steps: Python's stack has room for about a hundred
 
 
 class Run:
-    """What has been done so far in a run."""
+    """The state of one run."""
 
     __slots__ = (
         "_changed", "_cut_off", "_depth", "_executable", "_failures", "_forced", "_lost", "_plan", "_profile", "_ran",
@@ -54,19 +54,19 @@ class Run:
         self._executable, self._plan = executable, executable.plan
         self._cut_off, self._waiting = executable.cut_off, executable.waiting
         self._profile, self._forced = profile, forced
-        self._depth = 0  # how many steps are under way, each asked for by the one before
+        self._depth = 0  # the number of nested steps, each requested by the one around it
         self._ran: list[str] = []
         self._spared: list[str] = []
         self._unneeded: dict[str, None] = {}
         self._failures: list[Failure] = []
-        self._lost = set(lost)  # steps without values: those that failed, and what depends on them
+        self._lost = set(lost)  # steps without values: failed ones and their dependents
         self._seconds: dict[str, float] = {}
         self._started: dict[str, float] = {}
-        # What has changed; None: all that is read of those that ran.
+        # The changed operands; None: all results of the steps that ran.
         self._changed: set[object] | None = set(touched) if touched else None
 
     def go(self, steps: Sequence[str]) -> None:
-        """Runs these steps; what depends on one that failed is left out."""
+        """Runs these steps, without the dependents of failed ones."""
         on_demand = self._executable.on_demand if self._forced is not None else ()
         regions = self._cut_off.begin_run()
         for key in steps:
@@ -81,14 +81,14 @@ class Run:
                 self._run_if_changed(key)
 
     def pull(self, steps: Iterable[str]) -> None:
-        """Runs those of some steps that wait, and what they wait for; says so if one of them has no value."""
+        """Runs the waiting ones of some steps, and what they wait for. Raises `Lost` if one of them has no value."""
         if self._waiting:
             if self._depth > _DEEPEST and not self._waiting.keys().isdisjoint(steps):
                 raise _TooDeep(tuple(steps))
             for key in sorted(self._waiting_for(steps), key=self._plan.position.__getitem__):
                 must_run = self._waiting.get(key)
                 if must_run is None:
-                    continue  # a region before it has taken a body that reads it
+                    continue  # an earlier region has already pulled it
                 if self._lost and self._has_lost_source(key):
                     self._lost.add(key)
                 elif must_run:
@@ -102,7 +102,7 @@ class Run:
             raise Lost
 
     def blame(self, step: str, failed: Mapping[str, LivegradError]) -> None:
-        """Notes that a step has no value because of one that failed in an earlier run."""
+        """Records that a step has no value because another one failed in an earlier run."""
         if self._failures:
             return
         waiting = [self._plan.steps[key] for key in self._waiting_for((step,))]
@@ -111,7 +111,7 @@ class Run:
         self._failures.append(Failure(step, errors[0]))
 
     def report(self) -> RunReport:
-        """What was done."""
+        """The report of the run."""
         inside = self._executable.maker
         return RunReport(
             tuple(self._ran),
@@ -124,7 +124,7 @@ class Run:
         )
 
     def _waiting_for(self, steps: Iterable[str]) -> set[str]:
-        """Those of some steps that wait, with all that must be known before them."""
+        """The waiting ones of some steps, with the waiting steps that they read."""
         needed: set[str] = set()
         looked_at = list(steps)
         while looked_at:
@@ -135,11 +135,11 @@ class Run:
         return needed
 
     def _has_lost_source(self, key: str) -> bool:
-        """Whether something is not there that a step reads whatever it does."""
+        """Whether a step always reads a lost result."""
         return not self._lost.isdisjoint(producers(self._plan, first_operands(self._plan.steps[key])))
 
     def _must_run(self, key: str) -> bool:
-        """Whether something has happened to a step, or to what it reads, in this run so far."""
+        """Whether a step is forced, or an operand of it has changed in this run so far."""
         if self._forced is None or key in self._forced:
             return True
         if self._changed is None:
@@ -147,11 +147,11 @@ class Run:
         return self._cut_off.must_run(key, self._changed)
 
     def _run_if_changed(self, key: str) -> None:
-        """Runs a step if something that it reads has changed; a region depends on what it read in its last run."""
+        """Runs a step if one of its operands has changed. A region depends on what it read in its last run."""
         step, taken = self._plan.steps[key], self._cut_off.taken.get(key)
         if isinstance(step, RegionStep) and taken is not None and not self._must_run(key):
             sources = producers(self._plan, step.operands_of_taken(taken))
-            sources.pop(key, None)  # a body may read what it gives away
+            sources.pop(key, None)  # a body may read a result of its own region
             try:
                 self.pull(sources)
             except Lost:
@@ -185,7 +185,7 @@ class Run:
         return None
 
     def _call(self, key: str) -> None:
-        """Calls a step. What is asked for too deep in it is run first, and the step begins anew: none has an effect."""
+        """Calls a step. Steps requested too deeply inside it run first, and the step starts again, which is safe."""
         if self._depth:
             self._depth += 1
             try:
@@ -220,7 +220,7 @@ class Run:
         self._changed -= equal
 
     def _note_readers(self, key: str, equal: frozenset[str]) -> None:
-        """Steps that wait must run when they are needed, if they read what a step has changed."""
+        """Forces waiting steps that read a changed result of a step."""
         changed = self._cut_off.changed_by((key,)) - equal
         for reader in self._plan.consumers[key] if changed else ():
             if reader in self._waiting and self._cut_off.must_run(reader, changed):

@@ -14,13 +14,13 @@ from livegrad.live.compile.live_plan import LivePlan, RegionStep, Step, operand_
 from livegrad.live.graph.sources import Numbers
 
 _MOST_COMPARED = 1 << 14  # bytes
-_PATIENCE = 64  # a result that differed so often in a row is left alone
+_PATIENCE = 64  # successive differences after which a result is no longer compared
 _RUNS_UNTIL_NEXT_LOOK = 1024
 _NONE: frozenset[str] = frozenset()
 
 
 class Result:
-    """A result that others read: what gives its bytes (None: it counts as changed), and what they were."""
+    """A result that other steps read: a function that gives its bytes (None: always changed), and the last bytes."""
 
     __slots__ = ("before", "buffer", "differed", "read")
 
@@ -28,10 +28,10 @@ class Result:
         self.buffer = buffer
         self.read: Callable[[], bytes] | None = None
         self.before: bytes | None = None
-        self.differed = 0  # times in a row
+        self.differed = 0  # times in succession
 
     def note_difference(self, now: bytes) -> None:
-        """Remembers what readers will see; after many differences in a row, looks away."""
+        """Stores the bytes that readers will see. After many successive differences, stops comparing."""
         self.before = now
         self.differed += 1
         if self.differed >= _PATIENCE:
@@ -45,10 +45,10 @@ class HasPlan(Protocol):
 
 
 class CutOff:
-    """What the results of an executable were when their readers last ran, and which bodies its regions took.
+    """The results of an executable when their readers last ran, and the bodies that its regions took.
 
-    An executable that takes the place of another goes on with both: who is not stale in it has run in the other. An
-    interrupted run leaves results that their readers have not seen; the engine then starts with nothing known.
+    A new executable inherits both: steps that are not stale have run in the previous one. An interrupted run leaves
+    results that their readers have not seen; the engine then starts from scratch.
     """
 
     def __init__(self, executable: HasPlan, memory: Mapping[str, Numbers], previous: CutOff | None) -> None:
@@ -57,7 +57,7 @@ class CutOff:
         self._by_buffer: dict[str, Result] = {} if previous is None else previous._by_buffer  # by buffer
         self.results = Results(self)
         self._runs = 0
-        self._reads: dict[str, frozenset[object]] = {}  # of steps; what a region reads depends on its last run
+        self._reads: dict[str, frozenset[object]] = {}  # of leaf steps; those of a region depend on its last run
         self._regions: set[str] | None = None
 
     def must_run(self, key: str, changed: Collection[object]) -> bool:
@@ -67,7 +67,7 @@ class CutOff:
             step = self._executable.plan.steps[key]
             if isinstance(step, RegionStep):
                 taken = self.taken.get(key)
-                # None: it has not run yet.
+                # None: the region has not run yet.
                 return taken is None or any(
                     operand_key(operand) in changed for operand in step.operands_of_taken(taken)
                 )
@@ -75,7 +75,7 @@ class CutOff:
         return not reads.isdisjoint(changed)
 
     def find_equal(self, key: str) -> frozenset[str]:
-        """Those results of a step that came out as they were; it has just run."""
+        """The unchanged results of a step that has just run."""
         equal = _NONE
         for result in self.results[key]:
             if result.read is not None:
@@ -88,22 +88,22 @@ class CutOff:
         return equal
 
     def changed_by(self, steps: Iterable[str]) -> set[object]:
-        """What is read of the results of these steps."""
+        """The results of these steps that other steps read."""
         return {result.buffer for key in steps for result in self.results[key]}
 
     def note_failure(self, key: str) -> None:
-        """A step may have written half of its results: whatever comes next is something else."""
+        """Forgets the results of a failed step, which may be half written."""
         self.taken.pop(key, None)
         for buffer in self._executable.plan.steps[key].results:
             self._by_buffer.pop(buffer, None)
         self.results.pop(key, None)
 
     def find_results(self, key: str) -> list[Result]:
-        """The results of a step that others read."""
+        """The results of a step that other steps read."""
         plan, results = self._executable.plan, []
         for buffer in plan.steps[key].results:
             if not plan.readers.get(buffer):
-                self._by_buffer.pop(buffer, None)  # who comes to read it will see what nobody looked at here
+                self._by_buffer.pop(buffer, None)  # unobserved: the first reader must run
                 continue
             result = self._by_buffer.setdefault(buffer, Result(buffer))
             is_compared = result.differed < _PATIENCE and plan.buffers[buffer].bytes <= _MOST_COMPARED
@@ -121,7 +121,7 @@ class CutOff:
         return self._regions
 
     def begin_run(self) -> Collection[str]:
-        """The regions of the plan. Now and then, looks at those results again that always differed."""
+        """The regions of the plan. Once in a while, resumes comparing results that always differed."""
         self._runs += 1
         if self._runs % _RUNS_UNTIL_NEXT_LOOK == 0:
             for result in self._by_buffer.values():
@@ -137,9 +137,9 @@ class CutOff:
         after: Mapping[str, Step],
         gone: Iterable[str],
     ) -> None:
-        """Steps come and go, have other memory, other functions or other readers. What their readers saw is as it was.
+        """Updates the tables after steps were added, removed or got other memory, functions or readers.
 
-        `gone` are buffers that are no more.
+        What readers have seen stays. `gone` has the removed buffers.
         """
         for key in before.keys() | after.keys():
             self.results.pop(key, None)
@@ -157,20 +157,20 @@ class CutOff:
             self._regions |= {key for key, step in after.items() if isinstance(step, RegionStep)}
 
     def _note_first_reader(self, running: LivePlan, root: object) -> None:
-        """What nobody read so far was not looked at: who reads it now, and runs now, sees what it holds."""
+        """Starts to observe a result that had no readers: its first reader runs now and sees the current bytes."""
         spec = running.buffers.get(root) if root in running.producer and root not in self._by_buffer else None  # type: ignore[call-overload]
         if spec is not None and spec.bytes <= _MOST_COMPARED:
             self._by_buffer[spec.key] = Result(spec.key)
             self._by_buffer[spec.key].before = self._memory[spec.key].tobytes()
 
     def close(self) -> None:
-        """Drops what was looked up."""
+        """Clears the tables."""
         self.results.clear()
         self._reads.clear()
 
 
 class Results(dict[str, list[Result]]):
-    """The results of each step, looked up once: they are asked for with every step of every frame."""
+    """The results of each step, computed once, because every step of every frame needs them."""
 
     def __init__(self, cut_off: CutOff) -> None:
         self._cut_off = cut_off

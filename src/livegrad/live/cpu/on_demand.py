@@ -12,10 +12,10 @@ from livegrad.live.compile.live_plan import BlockStep, BufferOperand, LivePlan, 
 
 
 def steps_on_demand(plan: LivePlan, regions: Iterable[str], is_needed: Callable[[str], bool]) -> set[str]:
-    """The steps that nobody needs but bodies of regions, and steps that are needed by nobody else themselves.
+    """The steps whose results only bodies of regions and other on-demand steps read.
 
-    Not those that read memory of others, which may be something else by the time they run, nor calls of libraries.
-    Where memory is shared, all steps run in their order.
+    Steps that read external memory, which may have changed when they run, and library calls are never on demand. If
+    buffers share memory, no step is.
     """
     on_demand: set[str] = set()
     sources = {key for region in regions for key in producers(plan, plan.steps[region].all_operands())}
@@ -26,9 +26,9 @@ def steps_on_demand(plan: LivePlan, regions: Iterable[str], is_needed: Callable[
 def update_on_demand(
     on_demand: set[str], plan: LivePlan, keys: Iterable[str], is_needed: Callable[[str], bool]
 ) -> list[str]:
-    """Looks at some steps again, and at those that they read from where that makes a difference.
+    """Checks some steps again, and the steps that they read from if the answer changed.
 
-    `found` has the steps that may wait, and is brought up to date; gives those that no longer may.
+    Updates `on_demand`, the steps that may wait. Returns those that no longer may.
     """
     if plan.reuses_memory:
         return []
@@ -36,7 +36,7 @@ def update_on_demand(
     states = {plan.producer.get(state.next) for state in plan.states}
     waiting = [(-position[key], key) for key in keys if key in position]
     heapify(waiting)
-    while waiting:  # the last first: the readers of a step were looked at before it
+    while waiting:  # last step first, so that the readers of a step come before it
         _, key = heappop(waiting)
         step = plan.steps[key]
         may_wait = (
@@ -55,13 +55,13 @@ def update_on_demand(
 
 
 def producers(plan: LivePlan, operands: Iterable[Operand]) -> dict[str, None]:
-    """The steps whose results these operands are."""
+    """The steps that produce these operands."""
     keys = (plan.producer.get(operand.key) for operand in operands if isinstance(operand, BufferOperand))
     return dict.fromkeys(key for key in keys if key is not None)
 
 
 def first_operands(step: Step) -> Iterator[Operand]:
-    """What a step reads whenever it runs: of a region what decides about its bodies, and what loops begin with."""
+    """The operands that a step always reads. Those of a region are its control and initial loop variables."""
     if not isinstance(step, RegionStep):
         return step.all_operands()
     return iter((step.control, *(carried.initial for carried in step.carried)))
@@ -75,7 +75,7 @@ def _can_wait(plan: LivePlan, step: Step) -> bool:
 
 
 def _reads_wait(plan: LivePlan, step: Step, on_demand: Collection[str]) -> bool:
-    """Whether somebody reads a step, and nobody who may not wait for it."""
+    """Whether a step has readers, and all of them read it on demand."""
     readers = plan.consumers[step.key]
     return bool(readers) and all(_reads_on_demand(plan, step, reader, on_demand) for reader in readers)
 

@@ -1,4 +1,4 @@
-"""Advances the states on the device with one graph of copies."""
+"""Advances states on the device: graphs of copies from the next values to the values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Advance:
-    """Two graphs: one puts values aside that are another state's next, one gives all states theirs.
+    """Two graphs: `staging` saves values that are the next of other states, `graph` gives all states their values.
 
-    Started a second time before the next run, either changes nothing: a frame that was interrupted here can go on.
+    Starting either again before the next run changes nothing, so an interrupted frame can continue.
     """
 
     def __init__(self, executable: CudaExecutable) -> None:
@@ -32,18 +32,18 @@ class Advance:
                 source = memory.address
             if size:
                 copied.append((executable.address(state.value), source, size))
-        self.staging = _copying(staged) if staged else None
-        self.graph = _copying(copied)
+        self.staging = _make_copy_graph(staged) if staged else None
+        self.graph = _make_copy_graph(copied)
 
     def close(self) -> None:
-        """Gives the graphs back."""
+        """Destroys the graphs."""
         self.graph.close()
         if self.staging is not None:
             self.staging.close()
 
 
-def _copying(copies: Iterable[tuple[int, int, int]]) -> ExecutableGraph:
-    """A graph of copies, each a target, a source and a number of bytes."""
+def _make_copy_graph(copies: Iterable[tuple[int, int, int]]) -> ExecutableGraph:
+    """A graph of copies, each given as target, source and size in bytes."""
     builder = GraphBuilder()
     for target, source, size in copies:
         builder.copy(target, source, size)

@@ -1,4 +1,4 @@
-"""Binds steps of a live plan to device memory while the old plan runs, for a new plan or an update.
+"""Binds the steps of a live plan to device memory, for a new plan or an update, while the old plan stays intact.
 
 In: steps and their code. Out: `Fresh`, which an executable adopts as a whole when it is complete.
 """
@@ -35,45 +35,45 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Fresh:
-    """New objects that are built while the old plan runs, until all of them are complete."""
+    """New objects, collected until all of them are complete."""
 
     buffers: dict[str, HeldBuffer] = field(default_factory=dict)
     bound: dict[str, BoundStep] = field(default_factory=dict)
     captured: dict[str, CapturedGraph] = field(default_factory=dict)
-    shared: list[str] = field(default_factory=list)  # steps that the plan before has bound
+    shared: list[str] = field(default_factory=list)  # steps that reuse the launches of the previous plan
 
 
 @dataclass(eq=False)
 class PlanAddresses:
-    """Where things are, for a step that is bound: new memory first, then what is there."""
+    """The addresses of buffers and numbers of a plan: new memory first, then that of the executable."""
 
     executable: CudaExecutable
     plan: LivePlan
     fresh: Mapping[str, HeldBuffer] = field(default_factory=dict)
 
     def address(self, key: str) -> int:
-        """Where a buffer is."""
+        """The address of a buffer."""
         buffer = self.fresh.get(key)
         return self.executable.buffers.address(key) if buffer is None else buffer.address
 
     def number(self, operand: Operand) -> Any:
-        """What a number is now; None if it has no value."""
+        """The current value of a number; None if it has none."""
         if isinstance(operand, ParameterOperand):
             return self.plan.parameters[operand.key]
         assert isinstance(operand, FeatureOperand)
         return self.executable.features.get(operand.feature)
 
     def cell(self, operand: Operand) -> int:
-        """Where a number is, for steps that read it from memory."""
+        """The address of a number, for steps that read it from memory."""
         return self.executable.numbers.of(operand).cell(operand.type, self.number(operand)).address
 
     def operand(self, operand: Operand) -> int:
-        """Where an operand is in memory."""
+        """The address of an operand."""
         return self.address(operand.key) if isinstance(operand, BufferOperand) else self.cell(operand)
 
 
 def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: StepCode | None, fresh: Fresh) -> None:
-    """Binds a step to memory. An error is one of that step."""
+    """Binds a step to memory. Errors are `StepError`s."""
     addresses = PlanAddresses(executable, plan, fresh.buffers)
     try:
         if isinstance(leaf, BlockStep):
@@ -83,19 +83,19 @@ def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: 
             bound.make(addresses)
             fresh.bound[leaf.key] = bound
         elif isinstance(leaf, CapturedStep):
-            fresh.captured[leaf.key] = _captured(leaf, addresses, executable.captured.get(leaf.key))
+            fresh.captured[leaf.key] = _capture_call(leaf, addresses, executable.captured.get(leaf.key))
     except StepError:
         raise
     except LivegradError as error:
         raise StepError(leaf.key, error) from error
 
 
-def _captured(leaf: CapturedStep, around: PlanAddresses, previous: CapturedGraph | None) -> CapturedGraph:
-    """Records a call. It reads copies of its inputs: no library keeps it from writing there, and others read them too.
+def _capture_call(leaf: CapturedStep, addresses: PlanAddresses, previous: CapturedGraph | None) -> CapturedGraph:
+    """Captures a call. It reads copies of its inputs, because it might write to them and other steps read them.
 
-    Copies of the recording before are used again where they fit, so that the nodes that fill them stay as they are.
+    Reuses the copies of the previous capture if they fit, so that the nodes that fill them stay unchanged.
     """
-    buffers = around.plan.buffers
+    buffers = addresses.plan.buffers
     read = [buffers[operand.key] for operand in leaf.operands if isinstance(operand, BufferOperand)]
     before = [] if previous is None else previous.copies
     copies = (
@@ -104,9 +104,9 @@ def _captured(leaf: CapturedStep, around: PlanAddresses, previous: CapturedGraph
     copies = copies or [DeviceMemory(spec.bytes) for spec in read]
     views = iter([DeviceView(memory.address, spec) for memory, spec in zip(copies, read, strict=True)])
     arguments = [
-        next(views) if isinstance(operand, BufferOperand) else around.number(operand) for operand in leaf.operands
+        next(views) if isinstance(operand, BufferOperand) else addresses.number(operand) for operand in leaf.operands
     ]
-    arguments += [DeviceView(around.address(key), buffers[key]) for key in leaf.results]
+    arguments += [DeviceView(addresses.address(key), buffers[key]) for key in leaf.results]
     return capture(leaf.key, leaf.call.name, leaf.call.call, arguments, copies)
 
 
@@ -117,9 +117,9 @@ def share_steps(
     leaves: Iterable[LeafStep],
     fresh: Fresh,
 ) -> None:
-    """Takes over the launches of the plan before that are right as they are.
+    """Reuses launches of the previous plan that have the same code and memory.
 
-    That is: the same code, the same memory, and nothing to watch, for status words belong to a plan.
+    Not those of watched steps: status words belong to one plan.
     """
     before = previous.buffers.held
     moved = {key for key, buffer in executable.buffers.held.items() if before.get(key) is not buffer}
@@ -136,7 +136,7 @@ def share_steps(
 
 
 def buffers_for(plan: LivePlan, previous: CudaExecutable | None, in_place: Mapping[str, str]) -> dict[str, HeldBuffer]:
-    """Memory for every buffer of a plan: taken over where it fits, else new; variables in place have a result's."""
+    """Memory for every buffer of a plan: reused if it fits, else new. In-place variables share that of a result."""
     buffers = make_shared(plan)
     unshared = {key: spec for key, spec in plan.buffers.items() if key not in plan.slot_of and key not in in_place}
     buffers |= make_buffers(unshared.values(), plan) if previous is None else _taken_over(plan, previous, unshared)

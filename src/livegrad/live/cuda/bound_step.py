@@ -32,21 +32,21 @@ class Addresses(Protocol):
     """The buffers and numbers that a step is bound to."""
 
     def address(self, key: str) -> int:
-        """Where a buffer is."""
+        """The address of a buffer."""
         ...
 
     def cell(self, operand: Operand) -> int:
-        """Where a number is, for steps that read it from memory."""
+        """The address of a number, for steps that read it from memory."""
         ...
 
     def number(self, operand: Operand) -> Any:
-        """What a number is now; None if it has no value."""
+        """The current value of a number; None if it has none."""
         ...
 
 
 @dataclass(eq=False)
 class BoundStep:
-    """What a step launches, in the order of its items (None: a call of the host), and the memory of its own."""
+    """The launches of a step, in the order of its items (None: a host call), and its private memory."""
 
     step: BlockStep
     code: StepCode
@@ -54,12 +54,12 @@ class BoundStep:
     number_slots: list[tuple[Operand, NumberSlot]] = field(default_factory=list)
     arena: DeviceMemory | None = None
     scratch: dict[int, DeviceMemory] = field(default_factory=dict)
-    shared: dict[int, tuple[DeviceMemory, DeviceMemory]] = field(default_factory=dict)  # of blocks that share rows
+    shared: dict[int, tuple[DeviceMemory, DeviceMemory]] = field(default_factory=dict)  # partials and counters, by item
     tapes: DeviceMemory | None = None
     tape_bytes: int = _FIRST_TAPE_BYTES
-    values: dict[Any, Any] = field(default_factory=dict)  # of the host's calls: copies, and what is no array
-    uses_cells: bool = False  # reads numbers from memory
-    status: int = 0  # address of the first of its status words: one for each item, then one for tapes without room
+    values: dict[Any, Any] = field(default_factory=dict)  # operands and results of host calls
+    uses_cells: bool = False  # whether it reads numbers from memory
+    status: int = 0  # address of its status words: one for each item, then one for full tapes
 
     @property
     def key(self) -> str:
@@ -71,7 +71,7 @@ class BoundStep:
 
     @property
     def watched(self) -> bool:
-        """Whether a run may end with something to tell."""
+        """Whether a run may report failed checks or full tapes."""
         return self.code.is_watched
 
     @cached_property
@@ -81,7 +81,7 @@ class BoundStep:
 
     @cached_property
     def all_touched(self) -> frozenset[str]:
-        """All of them."""
+        """The buffers that any item reads or writes."""
         return frozenset(key for touched in self.touched for keys in touched for key in keys)
 
     def _keys(self, buffers: tuple[Buffer, ...]) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class BoundStep:
         return tuple(keys)
 
     def is_same(self, step: BlockStep, code: StepCode | None) -> bool:
-        """Whether another plan's step is this one; where its buffers are is another matter."""
+        """Whether a step of another plan has the same code and operands; addresses are not compared."""
         if self.code is not code:
             return False
         return self.step is step or (self.step.operands == step.operands and self.step.results == step.results)
@@ -107,7 +107,7 @@ class BoundStep:
         return [launch for launch in self.launches if isinstance(launch, Launch)]
 
     def library_graphs(self) -> dict[str, CapturedGraph]:
-        """The library calls in it, by the names of their nodes."""
+        """The library calls of the step, by the names of their nodes."""
         return {
             self.node_name(index): launch
             for index, launch in enumerate(self.launches)
@@ -118,11 +118,11 @@ class BoundStep:
         return f"{self.key}:{item}"
 
     def fits_in_place_of(self, other: BoundStep) -> bool:
-        """Whether its launches can take over the nodes of another's, one by one, and wait for enough there."""
+        """Whether its launches can replace those of another step in their nodes, with sufficient dependencies."""
         kinds = [launch.__class__ for launch in self.launches]
         if kinds != [launch.__class__ for launch in other.launches] or self.code.before != other.code.before:
             return False
-        # Nodes wait for those that write what the other's read: one that reads more would not wait for the rest.
+        # A node depends on the writers of what the other step reads. If this one reads more, dependencies are missing.
         pairs = zip(self.touched, other.touched, strict=True)
         return all(
             set(keys) <= set(keys_before)
@@ -131,14 +131,14 @@ class BoundStep:
         )
 
     def close(self) -> None:
-        """Gives back what was recorded of libraries."""
+        """Destroys the captured graphs of library calls."""
         for graph in self.library_graphs().values():
             graph.close()
 
     # --- making ---
 
     def make(self, addresses: Addresses) -> None:
-        """Takes memory and makes the launches. May fail for want of memory, and then has changed nothing else."""
+        """Allocates memory and creates the launches. Raises if there is not enough memory."""
         if self.code.plan.arena_bytes:
             self.arena = DeviceMemory(self.code.plan.arena_bytes)
         if self.code.takes_memory:
@@ -169,7 +169,7 @@ class BoundStep:
                 self.scratch[buffer] = DeviceMemory(size)
         if kernel.counters:
             counters = DeviceMemory(4 * kernel.counters)
-            counters.clear()  # blocks set them to zero again themselves
+            counters.clear()  # each launch resets them to zero
             self.shared[item_index] = DeviceMemory(kernel.partial_bytes), counters
 
     def _make_tapes(self) -> DeviceMemory:
@@ -204,11 +204,11 @@ class BoundStep:
                 value = self._address(slot, addresses)
         launch.slots[index] = value
 
-    def _address(self, slot: ArgumentSlot, around: Addresses) -> int:
+    def _address(self, slot: ArgumentSlot, addresses: Addresses) -> int:
         if slot.kind == "arena":
             assert self.arena is not None
             return self.arena.address + slot.offset
-        return self.external_address(slot.buffer, around) + slot.offset
+        return self.external_address(slot.buffer, addresses) + slot.offset
 
     def _fill_number(self, launch: Launch, index: int, operand: Operand, addresses: Addresses) -> None:
         number_slot = make_number_slot(launch, index, operand.type)
@@ -217,29 +217,29 @@ class BoundStep:
         if value is not None:
             number_slot.put(as_scalar(value))
 
-    def external_address(self, buffer: int, around: Addresses) -> int:
-        """The address of an argument or a result, by the number of its buffer."""
+    def external_address(self, buffer: int, addresses: Addresses) -> int:
+        """The address of an argument or a result, by the id of its buffer."""
         position = self.code.slots.get(buffer)
         if position is None:
-            return around.address(self.step.results[self.code.results[buffer]])
+            return addresses.address(self.step.results[self.code.results[buffer]])
         operand = self.step.operands[position]
         if isinstance(operand, BufferOperand):
-            return around.address(operand.key)
+            return addresses.address(operand.key)
         self.uses_cells = True
-        return around.cell(operand)
+        return addresses.cell(operand)
 
-    def buffer_address(self, buffer: Buffer, around: Addresses) -> int:
-        """Where a buffer of the step's own plan is."""
+    def buffer_address(self, buffer: Buffer, addresses: Addresses) -> int:
+        """The address of a buffer of the step's plan."""
         base = buffer.base
         if base.lifetime == "external":
-            return self.external_address(base.number, around)
+            return self.external_address(base.number, addresses)
         assert self.arena is not None
         return self.arena.address + self.code.plan.places[base]
 
-    # --- status words and what loops remember ---
+    # --- status words and tapes ---
 
     def move_status(self, address: int) -> list[Launch]:
-        """Lets it report elsewhere; gives the launches that must be updated."""
+        """Changes the address of the status words. Returns the launches that must be updated."""
         self.status = address
         for item_index, (item, launch) in enumerate(zip(self.code.items, self.launches, strict=True)):
             if isinstance(launch, Launch) and isinstance(item, SerialisedLaunch):
@@ -272,5 +272,5 @@ class BoundStep:
 
 
 def as_scalar(value: Any) -> Any:
-    """A number as it is put into a word."""
+    """A number as a scalar for an argument slot."""
     return value[()] if isinstance(value, np.ndarray) else value

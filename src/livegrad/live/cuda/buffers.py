@@ -14,7 +14,7 @@ import numpy as np
 from livegrad.live.compile.live_plan import BufferSpec, LivePlan
 from livegrad.live.graph.sources import ForeignArray, Numbers
 from livegrad.runtime.cuda.device_memory import DeviceMemory
-from livegrad.runtime.cuda.driver import checked, device, driver
+from livegrad.runtime.cuda.driver import check, device, driver
 
 _ALIGNMENT = 256
 _LARGE = 1 << 16  # bytes from which a buffer has an allocation of its own
@@ -22,7 +22,7 @@ _LARGE = 1 << 16  # bytes from which a buffer has an allocation of its own
 
 @dataclass(eq=False)
 class HeldBuffer:
-    """Memory under a name. `memory` keeps it: an allocation that others may share, or somebody's array."""
+    """A buffer in memory. `memory` keeps it alive: an allocation, possibly shared, or an external array."""
 
     address: int
     bytes: int
@@ -30,30 +30,30 @@ class HeldBuffer:
 
 
 class Buffers:
-    """Every buffer of a plan, and the cells of numbers that must lie in memory."""
+    """The buffers of a plan, by key."""
 
     def __init__(self) -> None:
         self.held: dict[str, HeldBuffer] = {}
         self.generation = 0  # counts changes of addresses
 
     def address(self, key: str) -> int:
-        """Where a buffer is."""
+        """The address of a buffer."""
         return self.held[key].address
 
     def put(self, fresh: Mapping[str, HeldBuffer]) -> None:
-        """Replaces memory. What was there is freed when nothing runs any more."""
+        """Replaces memory. The stream order frees the old memory after the work that uses it."""
         if fresh:
             self.held.update(fresh)
             self.generation += 1
 
     def drop(self, keys: Iterable[str]) -> None:
-        """Gives up buffers that a plan no longer has."""
+        """Drops buffers that a plan no longer has."""
         for key in keys:
             self.held.pop(key, None)
 
 
 def make_buffers(specs: Iterable[BufferSpec], plan: LivePlan) -> dict[str, HeldBuffer]:
-    """New memory for these buffers, all zeros; external ones that are on the device stay where they are."""
+    """New allocate_zeroed memory for these buffers. External device arrays are used in place."""
     buffers: dict[str, HeldBuffer] = {}
     small: list[BufferSpec] = []
     for spec in specs:
@@ -61,13 +61,13 @@ def make_buffers(specs: Iterable[BufferSpec], plan: LivePlan) -> dict[str, HeldB
         if external is not None and isinstance(external.array, ForeignArray):
             buffers[spec.key] = HeldBuffer(external.array.address, spec.bytes, external.array)
         elif spec.bytes >= _LARGE:
-            memory = zeroed(spec.bytes)
+            memory = allocate_zeroed(spec.bytes)
             buffers[spec.key] = HeldBuffer(memory.address, spec.bytes, memory)
         else:
             small.append(spec)
     if small:
         sizes = [-(-max(spec.bytes, 1) // _ALIGNMENT) * _ALIGNMENT for spec in small]
-        memory = zeroed(sum(sizes))
+        memory = allocate_zeroed(sum(sizes))
         address = memory.address
         for spec, size in zip(small, sizes, strict=True):
             buffers[spec.key] = HeldBuffer(address, spec.bytes, memory)
@@ -76,35 +76,35 @@ def make_buffers(specs: Iterable[BufferSpec], plan: LivePlan) -> dict[str, HeldB
 
 
 def make_shared(plan: LivePlan) -> dict[str, HeldBuffer]:
-    """Memory for the buffers that share it."""
-    slots = [zeroed(size) for size in plan.slots]
+    """Memory for the buffers that share slots."""
+    slots = [allocate_zeroed(size) for size in plan.slots]
     return {
         key: HeldBuffer(slots[slot].address, plan.buffers[key].bytes, slots[slot]) for key, slot in plan.slot_of.items()
     }
 
 
-def zeroed(size: int) -> DeviceMemory:
-    """New memory that reads as zeros."""
+def allocate_zeroed(size: int) -> DeviceMemory:
+    """New allocate_zeroed memory."""
     memory = DeviceMemory(size)
-    checked(driver.cuMemsetD8Async(memory.address, 0, memory.size, device().stream))
+    check(driver.cuMemsetD8Async(memory.address, 0, memory.size, device().stream))
     return memory
 
 
 def wait_for_writer(array: ForeignArray) -> None:
-    """Makes our work wait for the stream that another library writes an array on."""
+    """Makes the engine's stream wait for the stream on which another library writes an array."""
     stream, engine_stream = array.stream, device().stream
     if stream is not None and stream != int(engine_stream):
-        event = checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
-        checked(driver.cuEventRecord(event, stream))
-        checked(driver.cuStreamWaitEvent(engine_stream, event, 0))
-        checked(driver.cuEventDestroy(event))
+        event = check(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+        check(driver.cuEventRecord(event, stream))
+        check(driver.cuStreamWaitEvent(engine_stream, event, 0))
+        check(driver.cuEventDestroy(event))
 
 
 def write_array(address: int, contents: Numbers) -> None:
-    """Copies an array of the host to the device, in order with all other work, and does not wait for that.
+    """Copies a host array to the device, in stream order, without waiting.
 
-    The driver has read pageable memory when it returns, so that the array may be changed.
+    The driver has read pageable memory when it returns, so the array may then be modified.
     """
     dense = np.ascontiguousarray(contents)
     if dense.nbytes:
-        checked(driver.cuMemcpyHtoDAsync(address, dense.ctypes.data, dense.nbytes, device().stream))
+        check(driver.cuMemcpyHtoDAsync(address, dense.ctypes.data, dense.nbytes, device().stream))

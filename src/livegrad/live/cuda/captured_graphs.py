@@ -11,7 +11,7 @@ from typing import Any
 from livegrad.diagnostics import LivegradError
 from livegrad.live.compile.live_plan import BufferSpec
 from livegrad.live.executor import StepError
-from livegrad.live.graph.problems import GraphError, raised_at
+from livegrad.live.graph.problems import GraphError, origin_of_exception
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.dlpack import DEVICE, capsule_of
 from livegrad.runtime.cuda.driver import DeviceError, device, driver, is_current
@@ -79,4 +79,4 @@ def capture(
 def _explain_error(name: str, error: Exception) -> LivegradError:
     if isinstance(error, LivegradError):
         return error
-    return GraphError(f"`{name}` raised {type(error).__name__}: {error}", where=raised_at(error))
+    return GraphError(f"`{name}` raised {type(error).__name__}: {error}", where=origin_of_exception(error))

@@ -16,7 +16,7 @@ from livegrad.runtime.cuda.modules import load_function
 _WIDE = 256
 CONTROL_TYPES = tuple(type for type in SCALARS.values() if type.kind != "complex")
 
-# `counts` has, for each body of the region, how often it ran.
+# `counts` has the number of runs of each body of the region.
 _CONTROL = """\
 extern "C" __device__ __cudart_builtin__ void CUDARTAPI cudaGraphSetConditional(
     cudaGraphConditionalHandle handle, unsigned int value);
@@ -41,10 +41,10 @@ extern "C" __global__ void next_while(const __grid_constant__ Arguments a)
 }
 extern "C" __global__ void begin_switch(const __grid_constant__ Arguments a)
 {
-    const long long number = (long long)*a.control;
-    const bool known = number >= 0 && number < a.bodies;
-    if (known) a.counts[number] += 1;
-    go(a, known ? (unsigned int)number : 0xffffffffu);
+    const long long body = (long long)*a.control;
+    const bool exists = body >= 0 && body < a.bodies;
+    if (exists) a.counts[body] += 1;
+    go(a, exists ? (unsigned int)body : 0xffffffffu);
 }
 extern "C" __global__ void begin_for(const __grid_constant__ Arguments a)
 {
@@ -62,28 +62,28 @@ CONTROL_SLOTS = ("control", "condition", "counts", "bodies", "index")
 
 _APPEND = """\
 struct Arguments { const unsigned char* rows; const long long* emitted; unsigned char* values; long long* count;
-                   long long* total; long long* place; long long most; long long capacity; long long row_bytes; };
+                   long long* total; long long* range; long long most; long long capacity; long long row_bytes; };
 
-// One after the other: where this writer's rows begin, and how many there are.
+// One writer after the other: `range` has the first row and the number of rows of this writer.
 extern "C" __global__ void append_count(const __grid_constant__ Arguments a)
 {
     long long room = *a.emitted < a.most ? *a.emitted : a.most;
     if (room > a.capacity - *a.count) room = a.capacity - *a.count;
-    a.place[0] = *a.count;
-    a.place[1] = room;
+    a.range[0] = *a.count;
+    a.range[1] = room;
     *a.count += room;
     *a.total += *a.emitted;
 }
 extern "C" __global__ void append_rows(const __grid_constant__ Arguments a)
 {
-    const long long bytes = a.place[1] * a.row_bytes, start = a.place[0] * a.row_bytes;
+    const long long bytes = a.range[1] * a.row_bytes, start = a.range[0] * a.row_bytes;
     const long long step = (long long)gridDim.x * blockDim.x;
     for (long long k = (long long)blockIdx.x * blockDim.x + threadIdx.x; k < bytes; k += step)
         a.values[start + k] = a.rows[k];
 }
 """
 
-APPEND_SLOTS = ("rows", "emitted", "values", "count", "total", "place", "most", "capacity", "row_bytes")
+APPEND_SLOTS = ("rows", "emitted", "values", "count", "total", "range", "most", "capacity", "row_bytes")
 
 # A slot has the time of the last start and the sum of all durations, in nanoseconds.
 _TIME = """\
@@ -96,10 +96,10 @@ extern "C" __global__ void time_stop(const __grid_constant__ Arguments a) { a.sl
 
 
 def control_source(type: Scalar) -> str:
-    """CUDA C of the kernels that set conditions from a number of this type."""
+    """CUDA C of the kernels that set conditions from a control value of this type."""
     if type.kind == "complex":
         raise CompileError(f"a region is controlled by a number, not by {type}")
-    # Halves are only compared with zero: their bits without the sign.
+    # Half-precision values are only compared with zero: the bits without the sign.
     is_half = type.name in ("f16", "bf16")
     is_set = "((value & 0x7fff) != 0)" if is_half else "(value != 0)"
     return f"typedef {memory_type(type)} control_type;\n#define IS_SET(value) {is_set}\n{_CONTROL}"
@@ -123,12 +123,12 @@ def append_launch(symbol: str, **slots: int) -> Launch:
 
 
 def time_launch(symbol: str, slot: int) -> Launch:
-    """A launch that takes the time."""
+    """A launch of one of the timer kernels."""
     return _launch(_TIME, symbol, ("slot",), {"slot": slot})
 
 
 def engine_sources() -> dict[str, str]:
-    """The engine's own CUDA C, to be compiled where there is no GPU."""
+    """All CUDA C of the engine, for tests that compile it without a GPU."""
     from_types = {f"control_{type.name}": control_source(type) for type in CONTROL_TYPES}
     return {**from_types, "append": _APPEND, "time": _TIME}
 

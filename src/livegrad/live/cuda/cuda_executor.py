@@ -18,11 +18,11 @@ class CudaExecutor:
     """Makes executables for the first CUDA device."""
 
     name = "cuda"
-    edits_in_place = False  # a CUDA graph with other nodes is instantiated anew
+    edits_in_place = False  # a CUDA graph with other nodes must be instantiated again
 
     def __init__(self) -> None:
         device()
-        self._codes = CodeCache(_make)
+        self._codes = CodeCache(_compile_step)
 
     def prepare(self, step: BlockStep) -> StepCode:
         """The step's kernels, compiled and loaded."""
@@ -39,7 +39,7 @@ class CudaExecutor:
         return CudaExecutable(plan, codes, features, previous)
 
 
-def _make(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
+def _compile_step(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
     if isinstance(step.function, CudaKernel):
         return make_source_code(step, step.function)
     return make_code(step, in_memory)

@@ -44,10 +44,10 @@ from livegrad.live.graph.sources import ForeignArray, Numbers
 from livegrad.ops.context import FeatureLevel
 from livegrad.runtime.cuda.cuda_graph import ChangeRefused
 from livegrad.runtime.cuda.device_memory import DeviceMemory, download
-from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
+from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
 
 _MOST_PROGRAMS = 64
-_ProgramKey = tuple[tuple[str, ...], Profile, frozenset[str]]  # its steps, what is measured, calls that are refused
+_ProgramKey = tuple[tuple[str, ...], Profile, frozenset[str]]  # steps, profiling, refused calls
 
 
 class CudaExecutable:
@@ -65,15 +65,15 @@ class CudaExecutable:
         self.features = dict(features)
         self.buffers = Buffers()
         self.numbers = LiveNumbers()
-        self._missing: set[FeatureLevel] = set()  # features that are read and have no value
+        self._missing: set[FeatureLevel] = set()  # features that steps read and that have no value
         self.bound: dict[str, BoundStep] = {}
         self.captured: dict[str, CapturedGraph] = {}
         self.programs: LruCache[_ProgramKey, Program] = LruCache(_MOST_PROGRAMS, Program.close)
-        self.refused: Mapping[str, LivegradError] = {}  # calls inside of regions that cannot run now
+        self.refused: Mapping[str, LivegradError] = {}  # calls inside regions that cannot run now
         self._by_identity: dict[int, tuple[Sequence[str], Program]] = {}
         self._advance: Advance | None = None
         self._previous: CudaExecutable | None = None  # until this one is ready
-        self._shared: list[str] = []  # steps that were bound by the plan before, and are still that one's
+        self._shared: list[str] = []  # steps whose launches the previous executable still owns
         self.host = HostWork(self)
         leaves = list(leaves_of(plan.steps.values()))
         self._make_ledger(leaves)
@@ -95,7 +95,7 @@ class CudaExecutable:
                 if leaf.key not in fresh.bound:
                     code = codes.get(leaf.key)
                     if code is None and previous is not None and leaf.key in previous.bound:
-                        code = previous.bound[leaf.key].code  # the step is as it was, its memory is not
+                        code = previous.bound[leaf.key].code  # the step is unchanged, but its memory is not
                     bind_step(self, leaf, plan, code, fresh)
             self._shared = fresh.shared
             self.adopt(fresh)
@@ -106,7 +106,7 @@ class CudaExecutable:
         self._previous = previous
 
     def make_ready(self, steps: Sequence[str]) -> None:
-        """The program of these steps; then nothing more can fail, and what the plan before shares is this one's."""
+        """Builds the program of these steps, then takes ownership of everything shared with the previous executable."""
         if steps:
             self._program(tuple(steps), False)
         previous, self._previous = self._previous, None
@@ -114,8 +114,8 @@ class CudaExecutable:
             self._take_over(previous)
 
     def _take_over(self, previous: CudaExecutable) -> None:
-        """What is shared with the plan that ran before is this one's now, and has the numbers of this one."""
-        while self._shared:  # one after the other: an interrupt leaves none that both would close
+        """Takes ownership of launches shared with the previous executable, and sets the current numbers in them."""
+        while self._shared:  # one by one: after an interrupt, no launch is closed twice
             previous.bound.pop(self._shared[-1], None)
             self._shared.pop()
         self.numbers.keep_borrowed()
@@ -136,14 +136,14 @@ class CudaExecutable:
             if leaf.key not in self.plan.steps:
                 self.timers[leaf.key] = position
                 position += 2
-        self._status_ranges: dict[str, tuple[int, int]] = {}  # first word and how many, by step
+        self._status_ranges: dict[str, tuple[int, int]] = {}  # the first word and the count, by step
         self._status_used = 0
         self._counting_words = position
-        # Room for code that is edited later and has more kernels.
+        # Extra room for later edits with more kernels.
         self.ledger = Ledger(8 * len(leaves) + 64, position)
 
     def status_address(self, bound: BoundStep) -> int:
-        """Where a step reports; those that report nothing never look there."""
+        """The address of the status words of a step. Unwatched steps never write there."""
         if not bound.watched:
             return self.ledger.status_address
         first, room = self._status_ranges.get(bound.key, (0, 0))
@@ -156,7 +156,7 @@ class CudaExecutable:
         return self.ledger.status_address + 8 * first
 
     def _grow_ledger(self) -> None:
-        """More status words: every launch that reports learns where, and graphs that count are made anew."""
+        """Allocates more status words, updates all launches that report, and drops graphs that count."""
         self.ledger = Ledger(2 * self._status_used, self._counting_words)
         for key, bound in self.bound.items():
             if bound.watched:
@@ -197,7 +197,7 @@ class CudaExecutable:
             if self.buffers.held[key] is not taken.get(key):
                 write_array(self.buffers.address(key), contents)
 
-    waiting: Collection[str] = ()  # whether a body is taken is known on the device alone: what it may read has run
+    waiting: Collection[str] = ()  # none: only the device knows which bodies are taken, so all steps run
 
     def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> Collection[str]:
         """Nothing: all steps run."""
@@ -210,18 +210,18 @@ class CudaExecutable:
     def put_off(self, steps: Iterable[str]) -> None:
         """Nothing: no step waits."""
 
-    # --- what programs are made from ---
+    # --- parts of programs ---
 
     def address(self, key: str) -> int:
         """Where a buffer is."""
         return self.buffers.address(key)
 
     def operand_address(self, operand: Operand) -> int:
-        """Where an operand is in memory; a number gets a cell there."""
-        return self.around().operand(operand)
+        """The address of an operand. A number gets a cell in memory."""
+        return self.addresses().operand(operand)
 
-    def around(self) -> PlanAddresses:
-        """Where everything is."""
+    def addresses(self) -> PlanAddresses:
+        """The addresses of buffers and numbers."""
         return PlanAddresses(self, self.plan)
 
     def captured_graph(self, key: str) -> CapturedGraph:
@@ -229,41 +229,41 @@ class CudaExecutable:
         return self.captured[key]
 
     def counts_address(self, region: str) -> int:
-        """Where the runs of a region's bodies are counted."""
+        """The address of the run counts of a region's bodies."""
         return self.ledger.counting_address + 8 * self._counts[region]
 
     def counts_index(self, region: str) -> int:
-        """Which of the counting words are those of a region."""
+        """The index of a region's first counting word."""
         return self._counts[region]
 
     def append_ranges(self, key: str) -> int:
-        """Memory for where each writer's rows begin."""
+        """The address of the row ranges of the writers of an append step."""
         return self._append_memory[key][1]
 
     def timer(self, key: str) -> int:
-        """Where the time of a step inside a region is taken."""
+        """The address of the timer of a step inside a region."""
         return self.ledger.counting_address + 8 * self.timers[key]
 
     def run_host_item(self, key: str, item: int) -> None:
-        """A call of the host that is part of a step."""
+        """Runs a host call of a step."""
         self.host.run_item(self.bound[key], item)
 
     def refuse(self, key: str) -> None:
-        """In the place of a call inside a region that cannot run."""
+        """Raises the error of a call inside a region that cannot run."""
         raise self.refused[key]
 
     def run_host_region(self, region: RegionStep, bodies: Sequence[Program], prologue: Program) -> None:
-        """A region that the host goes round."""
+        """Runs a region on the host."""
         self.host.run_region(region, bodies, prologue)
 
     # --- updates ---
 
     def set_parameter(self, key: str, value: Any) -> None:
-        """Hot: puts the number into the words that hold it."""
+        """Hot: stores the number in the argument slots that hold it."""
         self.numbers.set(key, value)
 
     def setter(self, key: str) -> Callable[[Any], None]:
-        """The same for one number, whose words are looked up once."""
+        """A function that sets one number, whose slots are looked up once."""
         return self.numbers.setter(key)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
@@ -277,7 +277,7 @@ class CudaExecutable:
         write_array(self.buffers.address(buffer), contents)
 
     def drop_programs(self, members: set[str]) -> None:
-        """Gives up programs that have one of these steps; they are made anew when they are needed."""
+        """Drops programs with one of these steps; they are rebuilt when needed."""
         if not members:
             return
         for key, program in list(self.programs.items()):
@@ -287,17 +287,17 @@ class CudaExecutable:
         self._by_identity.clear()
 
     def drop_advance(self) -> None:
-        """Gives up the graph that moves states."""
+        """Drops the graphs that advance states."""
         if self._advance is not None:
             self._advance.close()
             self._advance = None
 
     def update(self, plan: LivePlan, codes: Mapping[str, StepCode], steps: Sequence[str]) -> None:
-        """Warm, code and recapture: made beside what runs, then put in its place."""
+        """Warm, code and recapture: prepares the changes while the old plan stays intact, then installs them."""
         update_executable(self, plan, codes, steps)
 
     def swap(self, step: BlockStep, code: StepCode) -> None:
-        """Code: launches of other functions take over the nodes of those before them."""
+        """Code: launches of the new function replace the old ones in their nodes."""
         swap_step(self, step, code)
 
     # --- running ---
@@ -309,9 +309,9 @@ class CudaExecutable:
         forced: Collection[str] | None = None,
         touched: Collection[object] = (),
     ) -> RunReport:
-        """Starts the program of these steps, and does not wait for it unless a step calls the host.
+        """Starts the program of these steps, without waiting unless a step calls the host.
 
-        All of them: to learn that a result came out as it was, the host would have to wait for the device.
+        All steps run: to find unchanged results, the host would have to wait for the device.
         """
         if not steps:
             return RunReport((), {}, seconds={} if profile else None, started={} if profile else None)
@@ -332,11 +332,11 @@ class CudaExecutable:
         return self._start(program)
 
     def operands_read(self, step: str) -> Iterable[Operand]:
-        """All that a step may read: which bodies a region took is known on the device."""
+        """All that a step may read, because only the device knows which bodies a region took."""
         return self.plan.steps[step].all_operands()
 
     def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:
-        """Starts a graph after a run of which nothing has to be looked at."""
+        """A function that starts the program of these steps, if it is one graph with nothing to check afterwards."""
         cached = self._by_identity.get(id(steps))
         if cached is None or cached[0] is not steps or self._missing:
             return None
@@ -347,7 +347,7 @@ class CudaExecutable:
 
         def start() -> RunReport | None:
             if program.generation != buffers.generation or not program.plain:
-                return None  # it is gone, or its addresses are; or another function is in it, which may fail
+                return None  # closed, or with stale addresses, or with a new function that may fail
             try:
                 graph.start(device().stream)
             except ChangeRefused:
@@ -368,7 +368,7 @@ class CudaExecutable:
                 program, failures = self._start_anew(program)
             return report_of(self, program, None, failures) if failures else program.report
         if program.last_times is not None:
-            program.last_times.times()  # before its events are recorded anew
+            program.last_times.times()  # before its events are recorded again
         self.host.calls.clear()
         self.ledger.clear()
         try:
@@ -378,7 +378,7 @@ class CudaExecutable:
         return report_of(self, program, self.ledger.snapshot(), failures)
 
     def _start_anew(self, program: Program) -> tuple[Program, list[Failure]]:
-        """Makes a program again whose graph the driver would not change, and starts that."""
+        """Rebuilds and starts a program whose graph the driver refused to update."""
         self.drop_programs(set(program.steps))
         rebuilt = self._program(program.steps, program.profile)
         return rebuilt, rebuilt.start(device().stream)
@@ -398,18 +398,18 @@ class CudaExecutable:
             program = ProgramBuilder(self, steps, profile).build()
             program.generation = self.buffers.generation
             self.programs.keep(key, program)
-            self._by_identity.clear()  # another one may have been closed to make room
+            self._by_identity.clear()  # the cache may have closed another program
         return program
 
     def stage(self) -> None:
-        """Puts values aside that are another state's next."""
+        """Saves values that are the next of other states."""
         if self._advance is None:
             self._advance = Advance(self)
         if self._advance.staging is not None:
             self._advance.staging.start(device().stream)
 
     def advance(self) -> None:
-        """All states take the values that were staged."""
+        """Gives all states their staged values."""
         assert self._advance is not None
         self._advance.graph.start(device().stream)
 
@@ -424,7 +424,7 @@ class CudaExecutable:
         return array
 
     def read_operand(self, buffer: str) -> Numbers:
-        """The contents of a buffer in the last run: no step waits here until states have changed."""
+        """The contents of a buffer in the last run: no step waits here, so that is the current value."""
         return self.read(buffer)
 
     def read_later(self, buffer: str) -> DeviceReading:
@@ -432,7 +432,7 @@ class CudaExecutable:
         return DeviceReading(self.buffers.address(buffer), self.plan.buffers[buffer])
 
     def close(self) -> None:
-        """Gives back graphs and memory, after what still runs has ended."""
+        """Releases graphs and memory. The driver waits for running work."""
         for key in self._shared:
             self.bound.pop(key, None)
         for program in self.programs.values():
@@ -454,5 +454,5 @@ class CudaExecutable:
             notify(self.bound[key].grow_tapes())
 
     def wait(self) -> None:
-        """Until all work that was started has ended."""
-        checked(driver.cuStreamSynchronize(device().stream))
+        """Waits until all started work has ended."""
+        check(driver.cuStreamSynchronize(device().stream))

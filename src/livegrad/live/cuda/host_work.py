@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class HostWork:
-    """Runs calls of the host on copies of what is on the device."""
+    """Runs host calls on copies of device memory."""
 
     def __init__(self, executable: CudaExecutable) -> None:
         self._executable = executable
@@ -34,24 +34,24 @@ class HostWork:
         self.run_nested = run_function
 
     def run_item(self, bound: BoundStep, item_index: int) -> None:
-        """One op of a step."""
+        """Runs one host item of a step."""
         item = bound.code.plan.steps[bound.code.items[item_index].number]
         assert isinstance(item, HostStep)
         for slot in item.operands:
             if isinstance(slot, Buffer):
                 base = slot.base
                 array = np.empty(base.shape, base.element.dtype)
-                download(bound.buffer_address(slot, self._around()), array)
+                download(bound.buffer_address(slot, self._addresses()), array)
                 bound.values[base.number] = array
         result = item.result
         if isinstance(result, Buffer):
             bound.values[result.base.number] = np.empty(result.base.shape, result.base.element.dtype)
         HostCall(item, self).run(bound.values)  # type: ignore[arg-type]
         if isinstance(result, Buffer):
-            write_array(bound.buffer_address(result, self._around()), bound.values[result.base.number])
+            write_array(bound.buffer_address(result, self._addresses()), bound.values[result.base.number])
 
     def run_region(self, region: RegionStep, bodies: Sequence[Program], prologue: Program) -> None:
-        """Control flow by the host: it reads the condition from the device before each body."""
+        """Runs a region: reads the condition from the device before each body."""
         stream = device().stream
         _start(prologue, stream)
         control = self._value(region.control)
@@ -86,17 +86,17 @@ class HostWork:
         download(self._executable.operand_address(operand), array)
         return array[()]
 
-    def _around(self) -> Any:
-        return self._executable.around()
+    def _addresses(self) -> Any:
+        return self._executable.addresses()
 
-    # --- what a call of the host asks for ---
+    # --- the interface for `HostCall` ---
 
     def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
-        """A buffer's copy on the host."""
+        """The host copy of a buffer."""
         return values[buffer.base.number].reshape(buffer.shape)
 
     def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        """None: no array of the host is the same in every run."""
+        """None: host copies differ between runs."""
         return None
 
 

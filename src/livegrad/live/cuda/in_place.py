@@ -17,14 +17,14 @@ from livegrad.schedule.plan import KernelStep, View
 
 
 def find_in_place(regions: Iterable[RegionStep], codes: Mapping[str, StepCode]) -> dict[str, str]:
-    """For each variable that needs no memory of its own, by its buffer, the result that it shares memory with."""
+    """For each loop variable that can share memory with a result, by its buffer, that result."""
     in_place: dict[str, str] = {}
     for region in regions:
         if region.kind not in ("while", "for"):
             continue
         leaves = [leaf for leaf in region.leaf_steps() if leaf.key in codes]
         if any(isinstance(item, SerialisedHostStep) for leaf in leaves for item in codes[leaf.key].items):
-            continue  # the host goes round
+            continue  # the host runs the loop
         leaving = [one.result for one in region.carried]
         for one in region.carried:
             if leaving.count(one.result) == 1 and _may_share(one, region.bodies[0], codes):
@@ -48,7 +48,7 @@ def _reads(step: Step, buffer: str) -> bool:
 
 
 def _writes_after_reading(step: BlockStep, code: StepCode, carried: Carried) -> bool:
-    """Whether no item of a step reads the variable once its result is there."""
+    """Whether no item of a step reads the variable after its result was written."""
     carries = {
         buffer
         for buffer, position in code.slots.items()
@@ -67,15 +67,15 @@ def _writes_after_reading(step: BlockStep, code: StepCode, carried: Carried) -> 
         return True
     item = code.items[writers[0]]
     if not isinstance(item, SerialisedLaunch) or item.number >= len(code.plan.steps):
-        return False  # a library, or a kernel of the user's: what it reads when is not known
+        return False  # a library call or a user kernel: the order of its accesses is unknown
     kernel = code.plan.steps[item.number]
     return isinstance(kernel, KernelStep) and _element_by_element(kernel, carries, results)
 
 
 def _element_by_element(kernel: KernelStep, carries: set[int], results: set[int]) -> bool:
-    """Whether each thread reads of some buffers just the elements that it writes to others, and reads them first.
+    """Whether each thread reads of `carries` only the elements that it then writes to `results`.
 
-    A kernel of one stage reads all that it needs for a row before it stores anything of it.
+    A kernel of one stage reads everything it needs for a row before it writes the row.
     """
     if kernel.inner or kernel.chunk or any(whole.base.number in carries for whole in kernel.wholes):
         return False
@@ -84,10 +84,10 @@ def _element_by_element(kernel: KernelStep, carries: set[int], results: set[int]
     alone = prod(kernel.domain) == 1
     if not alone and any(view.buffer.base.number in carries for view in kernel.uniforms):
         return False
-    written = {_place(view) for view in kernel.outputs if view.buffer.base.number in results}
-    read = {_place(view) for view in kernel.reads if view.buffer.base.number in carries}
+    written = {_layout_of(view) for view in kernel.outputs if view.buffer.base.number in results}
+    read = {_layout_of(view) for view in kernel.reads if view.buffer.base.number in carries}
     return alone or (len(written) == 1 and read <= written)
 
 
-def _place(view: View) -> tuple[int, tuple[int, ...]]:
+def _layout_of(view: View) -> tuple[int, tuple[int, ...]]:
     return view.offset, view.strides

@@ -14,14 +14,14 @@ import numpy as np
 
 from livegrad.live.cuda.pinned import PinnedMemory
 from livegrad.runtime.cuda.device_memory import DeviceMemory
-from livegrad.runtime.cuda.driver import checked, device, driver
+from livegrad.runtime.cuda.driver import check, device, driver
 
-CLEAN = (1 << 64) - 1  # a status word that nothing was reported in
+CLEAN = (1 << 64) - 1  # a status word without a report
 _MOST_IN_FLIGHT = 8
 
 
 class Ledger:
-    """Status words first (all ones before a run), then words that count (all zeros before a run)."""
+    """Status words (all ones before a run), followed by counting words (zeros before a run)."""
 
     def __init__(self, status_words: int, counting_words: int) -> None:
         self.status_words, self.counting_words = max(status_words, 1), max(counting_words, 1)
@@ -37,13 +37,13 @@ class Ledger:
         return self._memory.address + 8 * self.status_words
 
     def clear(self) -> None:
-        """Makes it ready for a run, in order with all other work."""
+        """Resets all words for a run, in stream order."""
         stream = device().stream
-        checked(driver.cuMemsetD8Async(self.status_address, 0xFF, 8 * self.status_words, stream))
-        checked(driver.cuMemsetD8Async(self.counting_address, 0, 8 * self.counting_words, stream))
+        check(driver.cuMemsetD8Async(self.status_address, 0xFF, 8 * self.status_words, stream))
+        check(driver.cuMemsetD8Async(self.counting_address, 0, 8 * self.counting_words, stream))
 
     def snapshot(self) -> Snapshot:
-        """What is in it after all runs so far; does not wait unless many snapshots are held and not looked at."""
+        """The words after all runs so far. Waits only if many unread snapshots exist."""
         if len(self._in_flight) >= _MOST_IN_FLIGHT:
             oldest = self._in_flight.popleft()()
             if oldest is not None:
@@ -54,32 +54,32 @@ class Ledger:
 
 
 class Snapshot:
-    """The words of a ledger after one run, under way to the host."""
+    """The words of a ledger after one run, being copied to the host."""
 
     def __init__(self, address: int, status_words: int, counting_words: int) -> None:
         self._status_words, self._count = status_words, status_words + counting_words
         self._words: np.ndarray[Any, Any] | None = None
-        self._taking = Lock()  # frames are looked at by several threads
+        self._taking = Lock()  # several threads may read a frame
         self._pinned = PinnedMemory(8 * self._count)
-        self._event = checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+        self._event = check(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
         stream = device().stream
-        checked(driver.cuMemcpyDtoHAsync(self._pinned.address, address, 8 * self._count, stream))
-        checked(driver.cuEventRecord(self._event, stream))
+        check(driver.cuMemcpyDtoHAsync(self._pinned.address, address, 8 * self._count, stream))
+        check(driver.cuEventRecord(self._event, stream))
         self._cleaning = weakref.finalize(self, _release, self._event, self._pinned)
         self._cleaning.atexit = False
 
     def ready(self) -> bool:
-        """Whether the words are here."""
+        """Whether the words have arrived."""
         with self._taking:
             device()
             return self._words is not None or int(driver.cuEventQuery(self._event)[0]) == 0
 
     def take(self) -> np.ndarray[Any, Any]:
-        """The words, once they are here."""
+        """Waits for the words and returns them."""
         with self._taking:
             if self._words is None:
                 device()
-                checked(driver.cuEventSynchronize(self._event))
+                check(driver.cuEventSynchronize(self._event))
                 self._words = self._pinned.array(np.uint64, (self._count,)).copy()
                 self._cleaning()
             return self._words

@@ -1,4 +1,4 @@
-"""Executable graphs of the live engine: several graphs may have a node for the same launch, and all learn of a change.
+"""Executable graphs of the live engine, in which several graphs share a launch and are notified of its changes.
 
 The engine keeps one graph for each set of stale steps so far, so a step's launches are in many of them.
 """
@@ -11,7 +11,7 @@ from livegrad.runtime.cuda.cuda_graph import ExecutableGraph, GraphBuilder, Laun
 
 
 class LiveGraph(ExecutableGraph):
-    """An executable graph that shares its launches with others. It has to be closed: its launches refer to it."""
+    """An executable graph that shares its launches with others. It must be closed, because its launches refer to it."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         super().__init__(builder)
@@ -19,7 +19,7 @@ class LiveGraph(ExecutableGraph):
             launch.graphs.append(self)
 
     def replace(self, old: Launch, new: Launch) -> None:
-        """Gives the node of one launch to another, with other argument slots, another grid or another function."""
+        """Replaces a launch in its node by one with other argument slots, another grid or another function."""
         self._nodes[new] = self._nodes.pop(old)
         self.changed.pop(old, None)
         self.changed[new] = None
@@ -33,7 +33,7 @@ class LiveGraph(ExecutableGraph):
 
 
 def notify(launches: Sequence[Launch]) -> None:
-    """Tells all graphs with a node for one of these launches that it changed."""
+    """Marks these launches as changed in all graphs with a node for them."""
     for launch in launches:
         for graph in launch.graphs:
             graph.changed[launch] = None

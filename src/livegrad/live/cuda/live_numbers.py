@@ -15,18 +15,18 @@ import numpy as np
 
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
 from livegrad.live.compile.live_plan import Operand, operand_key
-from livegrad.live.cuda.buffers import HeldBuffer, write_array, zeroed
+from livegrad.live.cuda.buffers import HeldBuffer, allocate_zeroed, write_array
 from livegrad.live.cuda.live_graph import notify
 from livegrad.runtime.cuda.cuda_graph import Launch
 
-# What `struct` calls a number; other types go by NumPy.
+# Formats of `struct`; NumPy packs the other types.
 _FORMS = {"f32": "<f", "f64": "<d", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q",
             "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q", "bool": "<?"}  # fmt: skip
 _PACKERS = {name: struct.Struct(form).pack_into for name, form in _FORMS.items()}
 
 
 def dense_number(value: Any, type: Type) -> np.ndarray[Any, Any]:
-    """A number, or a vector among the features, as memory that a step reads."""
+    """A number, or a vector feature, as a dense array."""
     element = scalar_of(type)
     assert element is not None
     shape: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ def dense_number(value: Any, type: Type) -> np.ndarray[Any, Any]:
 
 @dataclass(eq=False)
 class NumberSlot:
-    """A word of a launch that holds a number."""
+    """An argument slot of a launch that holds a number."""
 
     launch: Launch
     offset: int
@@ -50,7 +50,7 @@ class NumberSlot:
 
 
 def make_number_slot(launch: Launch, index: int, type: Type) -> NumberSlot:
-    """The place of a number in the words of a launch."""
+    """The argument slot of a launch for a number of this type."""
     element = scalar_of(type)
     assert isinstance(element, Scalar)
     offset, target = 8 * index, launch.bytes
@@ -67,43 +67,43 @@ def make_number_slot(launch: Launch, index: int, type: Type) -> NumberSlot:
 
 @dataclass(eq=False)
 class Number:
-    """A parameter or feature: by owner (a step), the words that hold it; and its cells in memory."""
+    """A parameter or feature: the argument slots that hold it, by owner (a step), and its cells in memory."""
 
     slots: dict[str, list[NumberSlot]] = field(default_factory=dict)
     cells: dict[Type, HeldBuffer] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
-    puts: tuple[Callable[[Any], None], ...] | None = ()  # of all places; None: some came or went since they were listed
+    puts: tuple[Callable[[Any], None], ...] | None = ()  # of all slots; None: they changed since
 
     def add(self, owner: str, slot: NumberSlot) -> None:
         self.slots.setdefault(owner, []).append(slot)
         self.puts = None
 
     def copy(self) -> Number:
-        """One with the same places, to which others can be added."""
+        """A copy with the same slots, to which others can be added."""
         return Number({owner: list(slots) for owner, slots in self.slots.items()}, puts=None)
 
     def forget(self, owner: str) -> None:
         if self.slots.pop(owner, None) is not None:
             self.puts = None
 
-    def _list_setters(self) -> tuple[Callable[[Any], None], ...]:
+    def _list_slots(self) -> tuple[Callable[[Any], None], ...]:
         all_slots = [slot for slots in self.slots.values() for slot in slots]
         self.launches = tuple(dict.fromkeys(slot.launch for slot in all_slots))
         return tuple(slot.put for slot in all_slots)
 
     def cell(self, type: Type, value: Any) -> HeldBuffer:
-        """Memory that holds it as a type."""
+        """Memory that holds the number as a type."""
         if type not in self.cells:
             array = dense_number(0 if value is None else value, type)
-            memory = zeroed(array.nbytes)
+            memory = allocate_zeroed(array.nbytes)
             self.cells[type] = HeldBuffer(memory.address, array.nbytes, memory)
             write_array(memory.address, array)
         return self.cells[type]
 
     def set(self, value: Any) -> None:
-        """Hot: every word and cell gets the new value, and the graphs learn of it."""
+        """Hot: writes the new value to every slot and cell, and notifies the graphs."""
         if self.puts is None:
-            self.puts = self._list_setters()
+            self.puts = self._list_slots()
         for put in self.puts:
             put(value)
         notify(self.launches)
@@ -116,10 +116,10 @@ class LiveNumbers:
 
     def __init__(self) -> None:
         self._numbers: dict[Any, Number] = {}
-        self._borrowed: dict[Any, Number] = {}  # those of them that are the plan before's, as they are
+        self._borrowed: dict[Any, Number] = {}  # those that the previous executable still owns
 
     def of(self, operand: Operand) -> Number:
-        """A number, with all places that hold it."""
+        """The number of an operand, created on first use."""
         key = operand_key(operand)
         number = self._numbers.get(key)
         if number is None:
@@ -127,22 +127,22 @@ class LiveNumbers:
         return number
 
     def add(self, owner: str, slots: Iterable[tuple[Operand, NumberSlot]]) -> None:
-        """Notes where a step holds numbers."""
+        """Adds the slots in which a step holds numbers."""
         for operand, slot in slots:
             key = operand_key(operand)
             if key in self._borrowed:
                 if owner in self._borrowed[key].slots:
-                    continue  # taken over with its places
-                self._numbers[key] = self._borrowed.pop(key).copy()  # the plan before keeps its own
+                    continue  # borrowed with its slots
+                self._numbers[key] = self._borrowed.pop(key).copy()  # the previous executable keeps its own
             self.of(operand).add(owner, slot)
 
     def forget(self, owner: str, slots: Iterable[tuple[Operand, NumberSlot]]) -> None:
-        """A step holds them no more."""
+        """Removes the slots of a step."""
         for operand, _ in slots:
             self._numbers[operand_key(operand)].forget(owner)
 
     def borrow(self, previous: LiveNumbers, shared: Iterable[str]) -> None:
-        """Numbers of the plan before that only steps hold whose launches are taken over."""
+        """Borrows numbers of the previous executable that only steps with reused launches hold."""
         taken = set(shared)
         self._borrowed = {
             key: number
@@ -152,26 +152,26 @@ class LiveNumbers:
         self._numbers.update(self._borrowed)
 
     def keep_borrowed(self) -> None:
-        """The plan before is gone."""
+        """Takes ownership of the borrowed numbers, because the previous executable is gone."""
         self._borrowed = {}
 
     def set(self, key: Any, value: Any) -> None:
-        """Hot: gives a number another value; one that no step holds has no place for it."""
+        """Hot: sets a number, if any step holds it."""
         number = self._numbers.get(key)
         if number is not None:
             number.set(value)
 
     def set_changed(self, before: Mapping[Any, Any], now: Mapping[Any, Any]) -> None:
-        """Sets the numbers that are not what they were."""
+        """Sets the numbers that changed."""
         for key, value in now.items():
             if before.get(key) is not value:
                 self.set(key, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value)
 
     def setter(self, key: Any) -> Callable[[Any], None]:
-        """What `set` does for one number, which is looked up once: a region's gets its cell when its graph is made."""
+        """A function that sets one number. The number of a region gets its cell later, when its graph is built."""
         return self._numbers.setdefault(key, Number()).set
 
     def clear(self) -> None:
-        """Forgets all of them."""
+        """Drops all numbers."""
         self._numbers.clear()
         self._borrowed = {}

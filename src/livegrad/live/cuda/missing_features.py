@@ -1,4 +1,4 @@
-"""Features without a value: steps that read them do not run, nor do their dependents.
+"""Handles features without a value: steps that read them do not run, nor do their dependents.
 
 `CudaExecutable.run` checks this before it looks for a program; if every feature has a value, nothing here is called. A
 call inside a region fails only if the region takes its body, so the host runs such regions itself.
@@ -27,7 +27,7 @@ class MissingFeature(CompileError):
 
 
 class MovedMemory(CompileError):
-    """A step reads memory of somebody else's that is no longer where it was, or as large."""
+    """A step reads external memory that has moved or was resized."""
 
     def __init__(self, step: str, key: str) -> None:
         super().__init__(f"the array bound to `{key}` has moved or was resized by its owner", help="bind it again")
@@ -37,7 +37,7 @@ class MovedMemory(CompileError):
 def steps_that_cannot_run(
     plan: LivePlan, features: Mapping[FeatureLevel, Any], held: Mapping[str, HeldBuffer], steps: Sequence[str]
 ) -> dict[str, LivegradError]:
-    """The steps that read a feature without a value or memory that has moved, and (in order) what depends on them."""
+    """The steps that read a feature without a value or memory that has moved, and their dependents, in order."""
     moved = {key for key, external in plan.bindings.items() if _has_moved(held[key], external.array)}
     lost: dict[str, LivegradError] = {}
     for key in steps:
@@ -56,7 +56,7 @@ def steps_that_cannot_run(
 def calls_that_cannot_run(
     plan: LivePlan, features: Mapping[FeatureLevel, Any], steps: Sequence[str]
 ) -> dict[str, LivegradError]:
-    """The calls inside of regions that read a feature without a value."""
+    """The calls inside regions that read a feature without a value."""
     regions = (step for step in map(plan.steps.__getitem__, steps) if isinstance(step, RegionStep))
     leaves = ((leaf.key, _missing_feature(leaf, features)) for region in regions for leaf in region.leaf_steps())
     return {key: MissingFeature(key, feature) for key, feature in leaves if feature is not None}
@@ -72,7 +72,7 @@ def _has_moved(held: HeldBuffer, array: Any) -> bool:
 
 
 def run_without(start: Callable[[], RunReport], missing: Mapping[str, LivegradError]) -> RunReport:
-    """The report of a run of the other steps, with the failures of these."""
+    """Runs the other steps, and adds the failures of these to the report."""
     report = start()
     if report.later is not None:
         report = report.later()

@@ -14,7 +14,7 @@ import numpy as np
 
 from livegrad.live.compile.live_plan import BufferSpec
 from livegrad.live.graph.sources import Numbers
-from livegrad.runtime.cuda.driver import PerContext, checked, device, driver
+from livegrad.runtime.cuda.driver import PerContext, check, device, driver
 
 _LEAST = 64
 _LARGEST_KEPT, _MOST_KEPT = 1 << 26, 1 << 24  # bytes: of one allocation, and of all allocations of one size
@@ -38,7 +38,7 @@ class PinnedMemory:
         try:
             self.address = self._free_list.pop()
         except IndexError:
-            self.address = int(checked(driver.cuMemHostAlloc(self.size, 0)))
+            self.address = int(check(driver.cuMemHostAlloc(self.size, 0)))
 
     def array(self, dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """The memory as an array; valid until it is freed."""
@@ -63,11 +63,11 @@ class DeviceReading:
         self._value: Numbers | None = None
         self._taking = Lock()
         self._pinned = PinnedMemory(spec.bytes)
-        self._event = checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+        self._event = check(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
         stream = device().stream
         if spec.bytes:
-            checked(driver.cuMemcpyDtoHAsync(self._pinned.address, address, spec.bytes, stream))
-        checked(driver.cuEventRecord(self._event, stream))
+            check(driver.cuMemcpyDtoHAsync(self._pinned.address, address, spec.bytes, stream))
+        check(driver.cuEventRecord(self._event, stream))
         self._cleaning = weakref.finalize(self, _release, self._event, self._pinned)
         self._cleaning.atexit = False
 
@@ -82,7 +82,7 @@ class DeviceReading:
         with self._taking:
             if self._value is None:
                 device()
-                checked(driver.cuEventSynchronize(self._event))
+                check(driver.cuEventSynchronize(self._event))
                 self._value = np.array(self._pinned.array(self._spec.element.dtype, self._spec.shape))
                 self._cleaning()
             return self._value

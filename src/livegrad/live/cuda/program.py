@@ -15,21 +15,21 @@ from livegrad.live.compile.live_plan import LivePlan
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.live_graph import LiveGraph
 from livegrad.live.executor import Failure, Profile, RunReport
-from livegrad.runtime.cuda.driver import checked, device, driver, is_current
+from livegrad.runtime.cuda.driver import check, device, driver, is_current
 
 
 @dataclass(eq=False)
 class HostPart:
-    """A call of the host; what it reads is fetched from the device, so it waits."""
+    """A host call. It waits for the device, from which it copies its operands."""
 
-    owner: str  # the step of the plan that it is part of
+    owner: str  # the step of the plan that contains it
     call: Callable[[], None]
 
 
 class Timing:
-    """Events around the steps of a plan, and which steps inside of them are timed too.
+    """Events before and after the steps of a plan, and the inner steps that are timed too.
 
-    Events live as long as this: a frame whose times nobody has looked at yet keeps it, when the program is gone.
+    The events live as long as this object: a frame whose times were not read yet keeps it after the program is closed.
     """
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class Timing:
         self._cleaning.atexit = False
         self.first = self.event()
         self.around: dict[str, tuple[Any, Any]] = {}
-        self.inside: list[str] = []  # steps in regions, which are timed by kernels
+        self.inside: list[str] = []  # steps inside regions, which kernels time
 
     def event(self) -> Any:
         """A new event."""
-        self._events.append(checked(driver.cuEventCreate(0)))
+        self._events.append(check(driver.cuEventCreate(0)))
         return self._events[-1]
 
 
@@ -54,7 +54,7 @@ def _destroy(events: list[Any], context_number: int) -> None:
 
 @dataclass(eq=False)
 class Program:
-    """Graphs and calls of the host, in order."""
+    """Graphs and host calls, in order."""
 
     steps: tuple[str, ...]
     parts: list[LiveGraph | HostPart] = field(default_factory=list)
@@ -62,34 +62,34 @@ class Program:
     watched: bool = False
     counted: bool = False
     timing: Timing | None = None
-    externals: tuple[str, ...] = ()  # buffers that it reads and that belong to others
-    calls: dict[str, int] = field(default_factory=dict)  # what every run calls once
-    members: frozenset[str] = frozenset()  # all steps in it, inside regions too
-    owners: dict[str, str] = field(default_factory=dict)  # calls inside regions too → the step of the plan
-    generation: int = 0  # of the buffers whose addresses its nodes have
-    plain: bool = False  # nothing is to be looked at after a run
-    report: RunReport = field(default_factory=lambda: RunReport((), {}))  # what there is to say of such a run
-    last_times: Any = None  # of the last run, whose events the next one records anew
-    nested: list[Program] = field(default_factory=list)  # of regions that the host runs
+    externals: tuple[str, ...] = ()  # external buffers that it reads
+    calls: dict[str, int] = field(default_factory=dict)  # the functions that every run calls once
+    members: frozenset[str] = frozenset()  # all its steps, including those inside regions
+    owners: dict[str, str] = field(default_factory=dict)  # calls, also those inside regions → the step of the plan
+    generation: int = 0  # of the buffers whose addresses its nodes hold
+    plain: bool = False  # nothing has to be check after a run
+    report: RunReport = field(default_factory=lambda: RunReport((), {}))  # the report of a plain run
+    last_times: Any = None  # of the last run, whose events the next run reuses
+    nested: list[Program] = field(default_factory=list)  # those of regions that the host runs
 
     @property
     def graphs(self) -> Iterator[LiveGraph]:
         return (part for part in self.parts if isinstance(part, LiveGraph))
 
-    def look_for_watched(self, bound: Mapping[str, BoundStep]) -> None:
-        """Finds whether a run may end with something to tell; after an edit, it is found anew."""
+    def update_watched(self, bound: Mapping[str, BoundStep]) -> None:
+        """Updates whether runs must be check for failures, after building and after edits."""
         self.watched = any(key in bound and bound[key].watched for key in self.owners)
         self.plain = not (self.watched or self.counted or self.timing)
 
     def start(self, stream: Any) -> list[Failure]:
-        """Starts everything; what a call of the host raises is the failure of its step, and the rest goes on."""
+        """Starts all parts. An error of a host call is a failure of its step; the other steps continue."""
         parts = self.parts
         if len(parts) == 1 and self.timing is None and parts[0].__class__ is LiveGraph:
             parts[0].start(stream)  # type: ignore[union-attr]
             return []
         failures: list[Failure] = []
         if self.timing is not None:
-            checked(driver.cuEventRecord(self.timing.first, stream))
+            check(driver.cuEventRecord(self.timing.first, stream))
         for part in parts:
             if isinstance(part, LiveGraph):
                 part.start(stream)
@@ -101,14 +101,14 @@ class Program:
         return failures
 
     def close(self) -> None:
-        self.generation = -1  # a holder of the old one does not start it
+        self.generation = -1  # a starter that still holds it does not start it
         for part in self.graphs:
             part.close()
         for program in self.nested:
             program.close()
-        self.last_times = None  # its readers hold them, and with them the events
+        self.last_times = None  # readers of the times keep the events alive
 
 
 def externals_of(program: Program, plan: LivePlan) -> tuple[str, ...]:
-    """The buffers of others that a program reads."""
+    """The external buffers that a program reads."""
     return tuple(key for key in plan.bindings if not program.members.isdisjoint(plan.readers.get(key, ())))

@@ -35,7 +35,7 @@ from livegrad.runtime.cuda.dependencies import DependencyTracker
 
 
 class Parts(Protocol):
-    """What programs are made from: `CudaExecutable`."""
+    """The parts of programs, which `CudaExecutable` provides."""
 
     plan: LivePlan
     bound: dict[str, BoundStep]
@@ -72,7 +72,7 @@ class _Scope:
 
 
 class ProgramBuilder:
-    """Makes the program of some steps."""
+    """Builds the program of some steps."""
 
     def __init__(self, parts: Parts, steps: Sequence[str], profile: Profile = False) -> None:
         self.parts, self.plan = parts, parts.plan
@@ -82,10 +82,10 @@ class ProgramBuilder:
             self.program.timing = Timing()
         self._scope: _Scope | None = None
         self._owner = ""
-        self._sharing = bool(self.plan.slot_of or parts.in_place)  # buffers are not the only names of their memory
+        self._sharing = bool(self.plan.slot_of or parts.in_place)  # several buffers may have the same memory
 
     def build(self) -> Program:
-        """The program. Whatever was made is given back if the driver refuses something."""
+        """Builds the program. If the driver refuses a node, all graphs are destroyed."""
         steps = [self.plan.steps[key] for key in self.program.steps]
         try:
             for step in steps:
@@ -113,7 +113,7 @@ class ProgramBuilder:
         program.members = frozenset([*program.steps, *program.owners])
         program.counted = bool(regions)
         program.externals = externals_of(program, self.plan)
-        program.look_for_watched(bound)
+        program.update_watched(bound)
         program.report = RunReport(program.steps, program.calls)
         return program
 
@@ -170,10 +170,10 @@ class ProgramBuilder:
     def _add_block(self, step: BlockStep, scope: _Scope | None) -> None:
         bound = self.parts.bound[step.key]
         code = bound.code
-        nodes: dict[int, int] = {}  # of its items in the graph that is open
+        nodes: dict[int, int] = {}  # of its items in the open graph
         for item, launch in enumerate(bound.launches):
             if launch is None:
-                # By its key: the step may be bound anew while this program stays.
+                # By key: the step may be bound again while this program stays.
                 self._add_host_call(lambda item=item: self.parts.run_host_item(step.key, item))
                 nodes.clear()
                 continue
@@ -215,7 +215,7 @@ class ProgramBuilder:
         for index, (rows, emitted) in enumerate(step.writers):
             slots = {
                 "rows": address(rows.key), "emitted": address(emitted.key), "values": address(values),
-                "count": address(count), "total": address(total), "place": ranges + 16 * index,
+                "count": address(count), "total": address(total), "range": ranges + 16 * index,
                 "most": self.plan.buffers[rows.key].shape[0], "capacity": step.capacity, "row_bytes": row_bytes,
             }  # fmt: skip
             range_resource = ("append", step.key, index)
@@ -286,7 +286,7 @@ class ProgramBuilder:
                 self._add_repeat(step, inner, repeat, control, address, slots)
 
     def _add_prologue(self, step: RegionStep, scope: _Scope) -> None:
-        """Results are zeros, or the initial values of what is carried, until a body has run."""
+        """Initialises results with zeros, or with the initial values of loop variables."""
         carried = {one.result for one in step.carried}
         for key in step.results:
             if key not in carried:
@@ -296,14 +296,14 @@ class ProgramBuilder:
             self._add_carry(scope, one, one.initial)
 
     def _add_carry(self, scope: _Scope, carried: Carried, source: Operand | str) -> None:
-        """Gives a variable its value; one that shares memory with its result has it already."""
+        """Copies the value of a loop variable, unless it shares memory with its result."""
         if carried.carry not in self.parts.in_place:
             self._add_copy(scope, carried.carry, source)
 
     def _add_repeat(
         self, step: RegionStep, scope: _Scope, symbol: str, control: Scalar, address: int, slots: dict[str, int]
     ) -> None:
-        """The end of an iteration: what is carried moves on, and the condition is set anew."""
+        """Ends an iteration: copies loop variables, and sets the condition again."""
         for one in step.carried:
             self._add_carry(scope, one, one.result)
         reads: list[str] = []
@@ -311,8 +311,8 @@ class ProgramBuilder:
             control, address = self.plan.buffers[step.condition].element, self.parts.address(step.condition)
             reads = [step.condition]
         launch = control_launch(symbol, control, control=address, **slots)
-        # Behind everything in the body: from the moment when the condition is set, a driver may start the next round
-        # while other kernels of this one still run (seen on an H200 with driver 580: the device faults).
+        # After everything in the body: once the condition is set, a driver may start the next iteration while other
+        # kernels of this one still run (seen on an H200 with driver 580: the device faults).
         body, index = range(len(scope.builder)), [] if step.index is None else [step.index]
         before, after = self._resources(reads), self._resources(index)
         scope.add(lambda nodes: scope.builder.kernel(launch, nodes), before, after, also=body)
@@ -336,7 +336,7 @@ class ProgramBuilder:
         return any(isinstance(launch, CapturedGraph) for bound_leaf in leaves for launch in bound_leaf.launches)
 
     def _add_host_region(self, step: RegionStep) -> None:
-        """A region whose bodies call the host cannot be a conditional node: the host goes round."""
+        """Adds a region whose bodies call the host. It cannot be a conditional node, so the host runs the loop."""
         self._close_graph()
         outer, bodies = self.program, []
         prologue = self.program = Program(outer.steps)
@@ -357,7 +357,7 @@ class ProgramBuilder:
     # --- times ---
 
     def _start_time(self, step: Step, scope: _Scope | None) -> Callable[[], None] | None:
-        """Events around a step of the plan; around one inside a region, where there can be no events, kernels."""
+        """Times a step with events; inside regions, where events are not allowed, with kernels."""
         if scope is None and step.key == self._owner:
             return self._start_events(step)
         if scope is None or isinstance(step, RegionStep) or self._profile != "step":
@@ -382,7 +382,7 @@ class ProgramBuilder:
     def _add_marker(
         self, step: Step, make: Callable[[_Scope, Iterable[int]], int], scope: _Scope | None = None
     ) -> None:
-        """A node before everything that a step does, or after it: it counts as a writer of what the step touches."""
+        """Adds a node before or after all work of a step, as a writer of every buffer that the step touches."""
         current = self._open_scope(scope)
         touched = self._resources(accessed_buffers(step))
         current.add(lambda before: make(current, before), [], touched)
@@ -395,8 +395,8 @@ _KERNELS: dict[str, tuple[str, str | None]] = {
     "while": ("begin_while", "next_while"),
     "for": ("begin_for", "next_for"),
 }
-_LIBRARIES = ("libraries",)  # their calls share memory of their own, so they take turns
-# Regions inside of a body take turns: two conditional nodes that a body runs side by side can wait for one another for
-# ever (seen on an H200 with driver 580 in one of 700 random graphs; never where they were in order).
+_LIBRARIES = ("libraries",)  # a resource that serialises library calls, which share a workspace
+# A resource that serialises regions inside a body: two concurrent conditional nodes of a body can deadlock (seen on an
+# H200 with driver 580 in one of 700 random graphs; never where they were ordered).
 _CONDITIONALS = ("conditionals",)
 _NODES: dict[str, Any] = {"if": "if", "if_else": "if", "switch": "switch", "while": "while", "for": "while"}

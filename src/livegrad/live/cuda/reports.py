@@ -14,7 +14,7 @@ from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.ledger import CLEAN, Snapshot
 from livegrad.live.cuda.program import Program
 from livegrad.live.executor import Failure, RunReport
-from livegrad.runtime.cuda.driver import checked, device, driver
+from livegrad.runtime.cuda.driver import check, device, driver
 from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LazyMapping(Mapping[str, Any]):
-    """A mapping that is made when it is first looked at."""
+    """A mapping that is computed on first access."""
 
     def __init__(self, make: Callable[[], Mapping[str, Any]], is_ready: Callable[[], bool]) -> None:
         self._make: Callable[[], Mapping[str, Any]] | None = make
@@ -31,7 +31,7 @@ class LazyMapping(Mapping[str, Any]):
 
     def _get(self) -> Mapping[str, Any]:
         make = self._make
-        if make is not None:  # two threads that look at once make the same
+        if make is not None:  # concurrent threads compute equal mappings
             self._mapping = make()
             self._make = None
         return self._mapping
@@ -77,7 +77,7 @@ def _make_report(
     seconds: Any,
     started: Any,
 ) -> RunReport:
-    """A report without the steps that failed and those that depend on them."""
+    """A report without failed steps and their dependents."""
     lost = _find_lost(executable, program.steps, {failure.step for failure in failures}) if failures else set()
     ran = tuple(key for key in program.steps if key not in lost) if lost else program.steps
     return RunReport(ran, calls, tuple(failures), seconds, started)
@@ -93,7 +93,7 @@ def _find_lost(executable: CudaExecutable, steps: Iterable[str], failed: set[str
 
 
 class _Run:
-    """A run whose words are under way."""
+    """A run whose ledger is being copied to the host."""
 
     def __init__(
         self, executable: CudaExecutable, program: Program, snapshot: Snapshot, failures: Sequence[Failure]
@@ -104,13 +104,13 @@ class _Run:
         self._host_calls = dict(executable.host.calls)
 
     def ready(self) -> bool:
-        """Whether nothing has to be waited for."""
+        """Whether the ledger has arrived."""
         return self.snapshot.ready()
 
     # --- checks ---
 
     def finish(self, calls: Mapping[str, int], seconds: Any, started: Any) -> RunReport:
-        """The report after the run has ended; a run whose loops found no room to remember is done again."""
+        """The report after the run has ended. A run with full tapes is repeated with larger ones."""
         failures = {failure.step: failure for failure in self.failures}
         while full := self._steps_with_full_tapes():
             try:
@@ -170,15 +170,15 @@ class _Run:
                     counts[inner.key] = count
 
     def times(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Seconds of each step, and when it began; of steps inside regions the sum."""
+        """The duration of each step, and its start. Inside regions, the durations are sums."""
         if self._times is None:
             timing = self.program.timing
             assert timing is not None
             self.snapshot.take()
             seconds, started = {}, {}
             for key, (start, stop) in timing.around.items():
-                started[key] = 1e-3 * checked(driver.cuEventElapsedTime(timing.first, start))
-                seconds[key] = 1e-3 * checked(driver.cuEventElapsedTime(start, stop))
+                started[key] = 1e-3 * check(driver.cuEventElapsedTime(timing.first, start))
+                seconds[key] = 1e-3 * check(driver.cuEventElapsedTime(start, stop))
             for key in timing.inside:
                 seconds[key] = 1e-9 * float(self.snapshot.counts[self.executable.timers[key] + 1])
                 started[key] = started[self.program.owners[key]]

@@ -1,4 +1,4 @@
-"""User kernels: compiled or loaded, checked against their declared parameters, and converted to step code.
+"""User kernels: compiled or loaded, check against their declared parameters, and converted to step code.
 
 In: a `CudaKernel`. Out: a `StepCode` of one launch. NVRTC messages refer to the user's line.
 """
@@ -25,7 +25,7 @@ _ERROR = re.compile(r"\((\d+)\): (?:catastrophic )?error:? ?(.*)")
 
 
 def make_source_code(step: BlockStep, kernel: CudaKernel) -> StepCode:
-    """The code of a step whose block is a kernel of the user's."""
+    """The code of a step whose block is a user kernel."""
     for argument in kernel.arguments:
         if argument.kind == "number" and isinstance(step.operands[argument.number], BufferOperand):
             raise CompileError(
@@ -42,7 +42,7 @@ def make_source_code(step: BlockStep, kernel: CudaKernel) -> StepCode:
     read = tuple(arguments[a.number] for a in kernel.arguments if a.kind == "input")
     slots = {buffer.number: position for position, buffer in enumerate(arguments)}
     outputs = {buffer.number: position for position, buffer in enumerate(results)}
-    # A kernel that leaves elements of its outputs alone finds there what the last run left.
+    # Outputs are not cleared: elements that a kernel does not write keep the values of the last run.
     return StepCode(plan, (serialised,), ((),), (function,), slots, outputs, ((read, results),), separate=True)
 
 
@@ -73,7 +73,7 @@ def _slot(argument: KernelArgument, arguments: Any, results: Any) -> int | Argum
 
 
 def load_kernel(kernel: CudaKernel) -> Any:
-    """The function on the device."""
+    """Loads a kernel on the device."""
     try:
         return load_code(machine_code(kernel, device().architecture), kernel.symbol)
     except DeviceError as error:
@@ -96,7 +96,7 @@ def machine_code(kernel: CudaKernel, architecture: str) -> bytes:
 
 
 def _at_users_line(error: CompileError, kernel: CudaKernel) -> CompileError:
-    """What NVRTC says, with its first error at the line where the user wrote it."""
+    """The first error of NVRTC, with the user's line."""
     match = _ERROR.search(str(error))
     if match is None:
         return error
@@ -107,7 +107,7 @@ def _at_users_line(error: CompileError, kernel: CudaKernel) -> CompileError:
 
 
 def _require_layout(kernel: CudaKernel, function: Any) -> None:
-    """Holds what is said of the parameters against the kernel itself: the driver would read whatever lies there."""
+    """Checks the declared parameters against the kernel: the driver itself does not check what it reads."""
     sizes: list[int] = []
     while int((answer := driver.cuFuncGetParamInfo(function, len(sizes)))[0]) == 0:
         sizes.append(int(answer[2]))

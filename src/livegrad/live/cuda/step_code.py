@@ -36,16 +36,16 @@ Item = SerialisedLaunch | SerialisedLibraryCall | SerialisedHostStep
 
 @dataclass(frozen=True, eq=False)
 class StepCode:
-    """What a step does: kernels, calls of libraries and of the host, in order; `before` has what each waits for."""
+    """The items of a step: kernels, library calls and host calls, in order; `before` has the dependencies of each."""
 
     plan: Plan
     items: tuple[Item, ...]
     before: tuple[tuple[int, ...], ...]
-    functions: tuple[Any, ...]  # of the items that are kernels, as the driver knows them
-    slots: dict[int, int]  # the number of an argument's buffer → its position among the operands
-    results: dict[int, int]  # the number of a result's buffer → its position among the results
+    functions: tuple[Any, ...]  # the driver's function of each kernel; None for other items
+    slots: dict[int, int]  # the id of an argument's buffer → its position among the operands
+    results: dict[int, int]  # the id of a result's buffer → its position among the results
     touched: tuple[tuple[tuple[Buffer, ...], tuple[Buffer, ...]], ...]  # what each item reads and writes
-    separate: bool = False  # each word is a parameter of its own; else all of them are one
+    separate: bool = False  # each slot is a kernel parameter; otherwise all slots are one struct
 
     @cached_property
     def kernels(self) -> list[SerialisedLaunch]:
@@ -57,7 +57,7 @@ class StepCode:
 
     @cached_property
     def is_watched(self) -> bool:
-        """Whether a run may end with something to tell."""
+        """Whether a run may report failed checks or full tapes."""
         return any(kernel.sites or kernel.uses_tapes for kernel in self.kernels)
 
     @cached_property
@@ -67,7 +67,7 @@ class StepCode:
 
     @cached_property
     def takes_memory(self) -> bool:
-        """Whether kernels need memory besides what they read and write."""
+        """Whether kernels need scratch memory or counters."""
         return any(kernel.scratch or kernel.counters for kernel in self.kernels)
 
 
@@ -76,11 +76,11 @@ class CodeCache:
 
     def __init__(self, make: Callable[[BlockStep, Sequence[bool]], StepCode]) -> None:
         self._make = make
-        # The function is in the value so that its id stays its own.
+        # The value holds the function, so that its id is not reused.
         self._codes: LruCache[tuple[Any, ...], tuple[Any, StepCode]] = LruCache(_MOST_KEPT)
 
     def get(self, step: BlockStep) -> StepCode:
-        """The code of a step, made when it is first asked for."""
+        """The code of a step, compiled on first use."""
         in_memory = tuple([operand.__class__ is BufferOperand for operand in step.operands])
         key = (id(step.function), step.sizes, in_memory)
         entry = self._codes.use(key) or self._codes.keep(key, (step.function, self._make(step, in_memory)))
@@ -88,7 +88,7 @@ class CodeCache:
 
 
 def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
-    """Schedules a step's function and compiles its kernels; nothing is launched and no memory is taken."""
+    """Schedules the function of a step and compiles its kernels. Launches nothing and allocates no memory."""
     assert isinstance(step.function, Function)
     plan = compile_plan(step.function, CUDA, dict(step.sizes))
     slots: dict[int, int] = {}
@@ -97,19 +97,19 @@ def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
             raise CompileError(f"`{step.key}` takes a value that is no array")
         slots[slot.number] = position
     results = {slot.number: position for position, slot in enumerate(plan.results) if isinstance(slot, Buffer)}
-    # A scalar that another block computes is in memory: those that are found among the arguments go by value.
+    # Scalars that other blocks compute are in memory; the other scalar arguments are passed by value.
     by_value = tuple(slot for slot, memory in zip(plan.arguments, in_memory, strict=True) if not memory)
     serialised = serialise_plan(replace(plan, arguments=by_value), device().architecture)
-    items, before = _in_order(serialised)
+    items, before = _list_items(serialised)
     touched = tuple((plan.steps[item.number].inputs, plan.steps[item.number].results) for item in items)
     for item in items:
         if isinstance(item, SerialisedLibraryCall):
             item.call.prepare()
-    return StepCode(plan, items, before, tuple(map(_function, items)), slots, results, touched)
+    return StepCode(plan, items, before, tuple(map(_load_item, items)), slots, results, touched)
 
 
-def _in_order(serialised: SerialisedDevicePlan) -> tuple[tuple[Item, ...], tuple[tuple[int, ...], ...]]:
-    """The items of all segments, one after the other; what lies in another segment is in order anyway."""
+def _list_items(serialised: SerialisedDevicePlan) -> tuple[tuple[Item, ...], tuple[tuple[int, ...], ...]]:
+    """The items of all segments. Segments run in order, so dependencies are only within them."""
     items: list[Item] = []
     before: list[tuple[int, ...]] = []
     for segment in serialised.segments:
@@ -123,7 +123,7 @@ def _in_order(serialised: SerialisedDevicePlan) -> tuple[tuple[Item, ...], tuple
     return tuple(items), tuple(before)
 
 
-def _function(item: Item) -> Any:
+def _load_item(item: Item) -> Any:
     if not isinstance(item, SerialisedLaunch):
         return None
     code = load_compiled(item.code)

@@ -8,7 +8,7 @@ from livegrad.live.compile.live_plan import AppendStep, BufferOperand, CapturedS
 
 
 def leaves_of(steps: Iterable[Step]) -> Iterator[LeafStep]:
-    """The calls in these steps, inside regions too."""
+    """The leaf steps of these steps, including those inside regions."""
     for step in steps:
         if isinstance(step, RegionStep):
             yield from step.leaf_steps()
@@ -17,7 +17,7 @@ def leaves_of(steps: Iterable[Step]) -> Iterator[LeafStep]:
 
 
 def regions_of(steps: Iterable[Step]) -> Iterator[RegionStep]:
-    """The regions among these steps and inside of them."""
+    """The regions among these steps, and those inside them."""
     for step in steps:
         if isinstance(step, RegionStep):
             yield step
@@ -25,7 +25,7 @@ def regions_of(steps: Iterable[Step]) -> Iterator[RegionStep]:
 
 
 def buffers_in_other_nodes(step: Step) -> Iterator[str]:
-    """The buffers whose addresses are in nodes other than launches of bound steps: of regions, appends and copies."""
+    """The buffers whose addresses are in other nodes than launches of bound steps: regions, appends and copies."""
     if isinstance(step, CapturedStep):
         yield from (operand.key for operand in step.operands if isinstance(operand, BufferOperand))
     if isinstance(step, AppendStep):

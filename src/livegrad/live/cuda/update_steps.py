@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def update_executable(
     executable: CudaExecutable, plan: LivePlan, codes: Mapping[str, StepCode], steps: Sequence[str]
 ) -> None:
-    """Brings these steps up to a plan of the same structure; fails as a whole or not at all."""
+    """Updates these steps to a plan of the same structure. Changes nothing if it fails."""
     before = executable.plan
     named = [plan.steps[key] for key in steps]
     touched = {key for step in named for key in buffers_around(step)}
@@ -51,14 +51,14 @@ def update_executable(
     _hand_over(executable, named, old, fresh)
     _put_recordings(executable, recorded)
     for program in executable.programs.values():
-        program.generation = executable.buffers.generation  # whatever it launches was bound anew, or it is gone
+        program.generation = executable.buffers.generation  # its launches have the new addresses, or it was dropped
         program.externals = externals_of(program, plan)
     if any(key in fresh.buffers for state in plan.states for key in (state.value, state.next)):
         executable.drop_advance()
 
 
 def _in_place_after(executable: CudaExecutable, named: Sequence[Step], codes: Mapping[str, StepCode]) -> dict[str, str]:
-    """Which variables of loops share memory with a result when these steps have other code."""
+    """The loop variables that share memory with a result, given the new code of these steps."""
     regions = list(regions_of(named))
     if not regions:
         return executable.in_place
@@ -73,7 +73,7 @@ def _in_place_after(executable: CudaExecutable, named: Sequence[Step], codes: Ma
 def _moved_buffers(
     executable: CudaExecutable, plan: LivePlan, touched: Set[str], in_place: Mapping[str, str]
 ) -> dict[str, HeldBuffer]:
-    """New memory for what has another size or binding, and for variables that share it no more, or from now on."""
+    """New memory for buffers with another size or binding, and for loop variables that start or stop sharing."""
     before = executable.plan
     moved = {key for key in touched if _has_moved(key, before, plan)}
     moved |= {key for key in touched if (key in in_place) != (key in executable.in_place)}
@@ -87,7 +87,7 @@ def _moved_buffers(
 
 
 def swap_step(executable: CudaExecutable, step: BlockStep, code: StepCode) -> None:
-    """Another function for one step on the memory that is there; fails as a whole or not at all."""
+    """Replaces the function of one step on the same memory. Changes nothing if it fails."""
     fresh = Fresh()
     bind_step(executable, step, executable.plan, code, fresh)
     # Nothing can fail from here on.
@@ -105,7 +105,7 @@ def _has_moved(key: str, before: LivePlan, plan: LivePlan) -> bool:
 
 
 def _write(executable: CudaExecutable, touched: Iterable[str], before: LivePlan, fresh: Fresh) -> None:
-    """Contents that are new, or whose buffer is."""
+    """Writes contents that changed or whose buffer is new."""
     contents = executable.plan.contents
     for key in touched:
         if key in contents and (key in fresh.buffers or before.contents.get(key) is not contents[key]):
@@ -113,7 +113,7 @@ def _write(executable: CudaExecutable, touched: Iterable[str], before: LivePlan,
 
 
 def _set_numbers(executable: CudaExecutable, named: Iterable[Step], before: LivePlan) -> None:
-    """Numbers that changed along with the rest: words were filled with them, but cells in memory were not."""
+    """Sets numbers that changed with the plan: new launches have them, but cells in memory do not."""
     for step in named:
         for operand in step.all_operands():
             if isinstance(operand, ParameterOperand):
@@ -123,7 +123,7 @@ def _set_numbers(executable: CudaExecutable, named: Iterable[Step], before: Live
 
 
 def _hand_over(executable: CudaExecutable, named: Sequence[Step], old: Mapping[str, BoundStep], fresh: Fresh) -> None:
-    """New launches get the nodes of old ones, in every graph that has them."""
+    """Replaces old launches by new ones in every graph, and drops programs where that is impossible."""
     moved = fresh.buffers.keys()
     rebuilt = {step.key for step in named if not moved.isdisjoint(buffers_in_other_nodes(step))}
     rebuilt |= {key for key, bound in old.items() if not executable.bound[key].fits_in_place_of(bound)}
@@ -135,11 +135,11 @@ def _hand_over(executable: CudaExecutable, named: Sequence[Step], old: Mapping[s
             before.graphs = []
     if any(bound.watched != executable.bound[key].watched for key, bound in old.items()):
         for program in executable.programs.values():
-            program.look_for_watched(executable.bound)
+            program.update_watched(executable.bound)
 
 
 def _put_recordings(executable: CudaExecutable, recorded: Mapping[str, CapturedGraph]) -> None:
-    """Other recordings in the place of child nodes; where the driver refuses one, the graph is made anew."""
+    """Replaces captured graphs in child nodes. If the driver refuses, the program is dropped."""
     refused = set()
     for name, recording in recorded.items():
         for program in executable.programs.values():

@@ -47,7 +47,7 @@ def _edit(
         with graph.editing():
             if graph.journal.observer is None:
                 return method(graph, *arguments, **named)
-            with graph.journal.observed(name, graph, *arguments, *named.values()):
+            with graph.journal.notify_observer(name, graph, *arguments, *named.values()):
                 return method(graph, *arguments, **named)
 
     name = {"_add": "add", "_set_value": "set"}.get(method.__name__, method.__name__)
@@ -236,27 +236,22 @@ class Graph:
     def _set_value(self, target: Pin, value: Any) -> None:
         self._require_input(target)
         before = self.sources.get(target)
-        setting_before = default_like = before if isinstance(before, Setting) else None
-        if setting_before is None:
-            default = target.block.default_of(target.name)
-            default_like = None if default is None else setting_of(default)
+        current = before if isinstance(before, Setting) else None
+        default = target.block.default_of(target.name) if before is None else None
+        replaced = current if default is None else setting_of(default)
         fresh = setting_of(value, _held_number(target) if value.__class__ is int else None)
-        previous = setting_before if before is not None else default_like
-        fresh.line = previous.line if previous is not None and previous.input_type == fresh.input_type else object()
-        if setting_before is None or (setting_before.is_number != fresh.is_number):
-            implied = before is None and default_like is not None and default_like.is_number and fresh.is_number
-            detail = (
-                f"{describe_setting(default_like)} → {describe_setting(fresh)}"
-                if implied and default_like is not None
-                else "set"
-            )
-            self.journal.write("rebind" if implied else "structure", target, detail)
+        fresh.line = replaced.line if replaced is not None and replaced.input_type == fresh.input_type else object()
+        if current is None or current.is_number != fresh.is_number:
+            if before is None and replaced is not None and replaced.is_number and fresh.is_number:
+                self.journal.write("rebind", target, f"{describe_setting(replaced)} → {describe_setting(fresh)}")
+            else:
+                self.journal.write("structure", target, "set")
             self._feed(target, fresh)
-        elif setting_before.input_type != fresh.input_type:
+        elif current.input_type != fresh.input_type:
             self.journal.write("rebind", target, f"now {describe_setting(fresh)}")
             self.sources[target] = fresh
-        elif not same_value(setting_before.value, fresh.value):
-            self.journal.write("value", target, f"{describe_setting(setting_before)} → {describe_setting(fresh)}")
+        elif not same_value(current.value, fresh.value):
+            self.journal.write("value", target, f"{describe_setting(current)} → {describe_setting(fresh)}")
             self.sources[target] = fresh
 
     @_edit

@@ -52,7 +52,7 @@ class Composite(Block):
                 "the name of a pin must be a string", where=caller_origin(), expected="a str", found=type(name).__name__
             )
         exposed_name = name or pin.name
-        with self.graph.editing(), self.graph.journal.observed("expose", None, self, pin, exposed_name):
+        with self.graph.editing(), self.graph.journal.notify_observer("expose", None, self, pin, exposed_name):
             return self._expose(pin, exposed_name)
 
     def _expose(self, pin: Pin, name: str) -> Pin:

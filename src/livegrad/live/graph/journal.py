@@ -171,7 +171,7 @@ class Journal:
         self._merge_at = max(MANY, 2 * len(self.entries))
 
     @contextmanager
-    def observed(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:
+    def notify_observer(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:
         """Notifies the observer of an edit, before and after. Called with the lock held."""
         observer = self.observer
         before = None if observer is None else observer.before_edit(edit, arguments)

@@ -1,4 +1,4 @@
-"""Walks over nested graphs: the blocks inside of a block, the graphs around a graph, and the journals of both.
+"""Walks over nested graphs: the blocks inside a block, the graphs around a graph, and the journals of both.
 
 `Graph` uses them to lock, to refuse cycles, and to hand over journals when blocks are added and removed.
 """

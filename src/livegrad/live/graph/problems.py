@@ -28,7 +28,7 @@ class PinError(GraphError):
 _LIBRARIES = f"{os.sep}site-packages{os.sep}"
 
 
-def raised_at(error: BaseException) -> Origin | None:
+def origin_of_exception(error: BaseException) -> Origin | None:
     """The user's line that raised an exception: the innermost one outside of livegrad and libraries."""
     origin = None
     entry = error.__traceback__

@@ -36,24 +36,24 @@ class Describer:
         self._functions = FunctionWriter(write)
         self._write = write
         self._blocks: dict[Block, int] = {}
-        self._uncommitted: list[Block] = []  # described for an edit that was not made yet
+        self._uncommitted: list[Block] = []  # described for an edit that is not written yet
         self._next = 0
         self._memory: dict[ExternalBuffer, int] = {}
         self._contents: dict[ExternalBuffer, tuple[bytes, int | None]] = {}  # as the file has them
 
     def id_of(self, block: Block) -> int:
-        """The number of a block that was described."""
+        """The id of a described block."""
         block_id = self._blocks.get(block)
         if block_id is None:
             raise NotRecordable(f"`{block.name}` cannot be recorded here: it is in no graph of this engine")
         return block_id
 
     def pin(self, pin: Pin) -> list[Any]:
-        """A pin by its block's number and its name."""
+        """A pin as the id of its block and its name."""
         return [self.id_of(pin.block), pin.name]
 
     def graph(self, graph: Graph, top: Graph) -> int | None:
-        """The composite that a graph is inside of; None: the engine's own graph."""
+        """The id of the composite of a graph; None for the graph of the engine."""
         if graph is top:
             return None
         composites = (
@@ -67,17 +67,17 @@ class Describer:
         return self._blocks[owner]
 
     def commit(self) -> None:
-        """What was described last is in the file."""
+        """Keeps the ids of blocks whose description is in the file."""
         self._uncommitted.clear()
 
     def roll_back(self) -> None:
-        """What was described and did not get into the file is not known."""
+        """Forgets blocks whose description did not get into the file."""
         for block in self._uncommitted:
             del self._blocks[block]
         self._uncommitted.clear()
 
     def block(self, block: Block) -> Line:
-        """A block with all that is in it; one that is known is its number only."""
+        """Describes a block with its contents; a block that was described already is only its id."""
         block_id = self._blocks.get(block)
         if block_id is not None:
             return {"id": block_id}
@@ -120,7 +120,7 @@ class Describer:
         }
 
     def body(self, body: Body) -> Line:
-        """What a block computes."""
+        """Describes a body."""
         inputs = {spec.name: None if spec.type is None else str(spec.type) for spec in body.inputs}
         common = {"name": body.name, "inputs": inputs, "outputs": list(body.outputs)}
         if isinstance(body, FunctionBody):
@@ -135,7 +135,7 @@ class Describer:
         )
 
     def source(self, source: Source) -> Line:
-        """What feeds a pin."""
+        """Describes the source of a pin."""
         match source:
             case Edge():
                 return {"connect": self.pin(source.source)}
@@ -144,7 +144,7 @@ class Describer:
         return {"set": encode_value(source.value)}
 
     def memory(self, external: ExternalBuffer) -> int:
-        """The number of memory that belongs to someone else; its contents are in the file from then on."""
+        """The id of external memory, whose contents are written to the file."""
         if external not in self._memory:
             if not isinstance(external.array, np.ndarray):
                 raise NotRecordable("memory of a device cannot be recorded", help="bind an array of NumPy")
@@ -153,7 +153,7 @@ class Describer:
         return self._memory[external]
 
     def write_memory(self) -> None:
-        """Writes what has changed in the memory of others since it was written last."""
+        """Writes external memory that has changed since it was last written."""
         for external, memory_id in self._memory.items():
             now = external.array.tobytes(), external.version
             if self._contents.get(external) != now:

@@ -17,7 +17,7 @@ class NotRecordable(UsageError):
 
 
 def encode_value(value: Any) -> Any:
-    """A number, an array, text, or a tuple, list or dict of them, as JSON.
+    """Encodes a number, an array, a string, or a tuple, list or dict of them, as JSON.
 
     >>> encode_value((1.5, True)), encode_value(np.float32(2.0))
     ({'tuple': [1.5, True]}, {'dtype': 'float32', 'number': '00000040'})
@@ -40,13 +40,13 @@ def encode_value(value: Any) -> Any:
 
 
 def encode_array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """An array with all its bits."""
+    """Encodes an array exactly."""
     data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {"dtype": array.dtype.name, "shape": list(array.shape), "data": data}
 
 
 def decode_value(text: Any) -> Any:
-    """The value again.
+    """Decodes what `encode_value` has encoded.
 
     >>> decode_value(encode_value((np.float32(2.0), [1])))
     (np.float32(2.0), [1])

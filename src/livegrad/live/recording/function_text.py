@@ -27,15 +27,15 @@ _HELP = "use numbers, arrays, modules and functions whose source can be found; o
 
 
 class FunctionWriter:
-    """Writes each function once, and gives the number it has in the file."""
+    """Writes each function once, and assigns it an id in the file."""
 
     def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
         self._write = write
         self._numbers: dict[int, int] = {}
-        self._held: list[Any] = []  # what has a number stays alive: another object must not take its place
+        self._held: list[Any] = []  # kept alive, so that object ids are not reused
 
     def id_of(self, target: Any) -> int:
-        """The number of a function; it and what it calls are in the file from then on."""
+        """The id of a function, which is written to the file with the functions that it calls."""
         function_id = self._numbers.get(id(target))
         if function_id is None:
             function_id = self._numbers[id(target)] = len(self._numbers)
@@ -86,7 +86,7 @@ class FunctionWriter:
 
 
 def _text_of(source: Source) -> str:
-    """The definition alone: decorators are applied again, and defaults are recorded by value."""
+    """The definition without decorators and defaults, which are recorded separately."""
     definition = copy.deepcopy(source.definition)
     arguments = definition.args
     arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
@@ -98,7 +98,7 @@ def _text_of(source: Source) -> str:
 
 
 def _names_of(source: Source) -> Iterator[str]:
-    """The names that a function takes from around itself."""
+    """The names that a function takes from its closure and globals."""
     used = {node.id for node in ast.walk(source.definition) if isinstance(node, ast.Name)}
     codes = [source.function.__code__]
     for code in codes:
@@ -116,7 +116,7 @@ def _names_of(source: Source) -> Iterator[str]:
 
 
 def _import_name(value: Any) -> str | None:
-    """`module:name` of what a library offers under a name."""
+    """`module:name` of a member of a library; None for other objects."""
     for name in (getattr(value, "__name__", None), repr(value) if _is_type_of_ours(value) else None):
         if isinstance(name, str) and getattr(livegrad, name, MISSING) is value:
             return f"livegrad:{name}"
@@ -132,18 +132,18 @@ def _is_type_of_ours(value: Any) -> bool:
 
 
 class FunctionReader:
-    """Makes the functions of a file again, when they are used first."""
+    """Recreates the functions of a file on first use."""
 
     def __init__(self) -> None:
         self._described: dict[int, dict[str, Any]] = {}
         self._functions: dict[int, Any] = {}
 
     def note(self, line: dict[str, Any]) -> None:
-        """Takes the line of a function."""
+        """Stores the line of a function."""
         self._described[line["function"]] = line
 
     def get(self, function_id: int) -> Any:
-        """The function with a number."""
+        """The function with an id."""
         if function_id not in self._functions:
             self._make(function_id, self._described[function_id])
         return self._functions[function_id]
@@ -160,7 +160,7 @@ class FunctionReader:
             python.__defaults__ = decode_value(line["defaults"])
         if "keyword_defaults" in line:
             python.__kwdefaults__ = decode_value(line["keyword_defaults"])
-        self._functions[function_id] = python  # for those that call it, and that it calls
+        self._functions[function_id] = python  # first: functions may call each other
         names.update({name: self._value(text) for name, text in line["names"].items()})
         decorate = {"function": function, "differentiable": differentiable}.get(line.get("decorator", ""))
         if decorate is not None:

@@ -66,7 +66,7 @@ class Recording:
         self.engine, self.path = engine, path
         self._file: IO[str] | None = None
         self._describer = Describer(self._write)
-        self._interrupted = False  # a frame began and did not end
+        self._interrupted = False  # a frame has begun and not ended
         engine.observe(self._begin)
 
     def close(self) -> None:
@@ -86,13 +86,13 @@ class Recording:
         self.close()
 
     def _write(self, line: Line) -> None:
-        """One line; it is in the file when this returns."""
+        """Writes and flushes one line."""
         assert self._file is not None
         self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._file.flush()
 
     def _begin(self) -> Recording:
-        """Writes what the engine is when the recording begins."""
+        """Opens the file, and writes the state of the engine."""
         try:
             self._file = self.path.open("w", encoding="utf-8")
         except FileNotFoundError:
@@ -125,7 +125,7 @@ class Recording:
                     continue  # it is new: it starts from its initial value
                 self._write({"state": self._describer.id_of(block), "value": encode_array(value)})
 
-    # --- what the engine says ---
+    # --- the interface of `Observer` ---
 
     def before_edit(self, edit: str, arguments: tuple[Any, ...]) -> Any:
         """Describes an edit before it is made; raises if it cannot be recorded."""
@@ -158,7 +158,7 @@ class Recording:
             case "connect":
                 return {"source": describer.pin(only_output(first)), "pin": describer.pin(arguments[1])}
             case "set":
-                return {"pin": describer.pin(first), "value": _given(arguments[1])}
+                return {"pin": describer.pin(first), "value": _encode_setting(arguments[1])}
             case "bind":
                 assert graph is not None
                 bound = graph.sources[first]
@@ -167,7 +167,7 @@ class Recording:
             case "expose":
                 return {"block": describer.id_of(first), "pin": describer.pin(arguments[1]), "name": arguments[2]}
             case "feature":
-                return {"feature": str(first), "value": _given(arguments[1])}
+                return {"feature": str(first), "value": _encode_setting(arguments[1])}
         return {"pin": describer.pin(only_output(first))}  # disconnect, keep
 
     def frame_begins(self) -> None:
@@ -176,14 +176,14 @@ class Recording:
         self._describer.write_memory()
         self._interrupted = True
         line: Line = {"step": self.engine.frame.number + 1}
-        if broken := self.engine.watch_errors:  # files are not recorded; what is wrong with them is the frame's problem
+        if broken := self.engine.watch_errors:  # files are not recorded, but their errors are problems of the frame
             line["watched"] = [[self._describer.id_of(block), str(error)] for block, error in broken]
         self._write(line)
 
     def frame_ends(self, frame: Frame) -> None:
         """Writes the outcome of a frame and all outputs."""
         if not self._interrupted:
-            return  # nothing had changed, and nothing ran
+            return  # nothing changed and nothing ran
         self._interrupted = False
         line: Line = {"frame": frame.number}
         try:
@@ -191,7 +191,7 @@ class Recording:
             line["failed"] = sorted(frame.failed)
             line["outputs"] = [[*self._describer.pin(pin), value] for pin, value in read_outputs(self.engine)]
         finally:
-            self._write(line)  # an interrupt keeps outputs from being read; the frame has happened
+            self._write(line)  # also if an interrupt prevents reading outputs: the frame is complete
 
     def _note_interruption(self) -> None:
         if self._interrupted:
@@ -199,8 +199,8 @@ class Recording:
             self._write({"interrupted": True})
 
 
-def _given(value: Any) -> Any:
-    """A value as it was given to a pin; what is neither a number nor an array becomes an array, as the engine does."""
+def _encode_setting(value: Any) -> Any:
+    """Encodes a value of a pin. Like the engine, converts everything except numbers to arrays."""
     if value.__class__ in (bool, int, float, complex):
         return value if value.__class__ is not complex else encode_value(value)
     array = array_of(value)
@@ -208,7 +208,7 @@ def _given(value: Any) -> Any:
 
 
 def read_outputs(engine: Engine) -> Iterator[tuple[Pin, Any]]:
-    """Every output outside of regions with its bits, or the kind of error that reading it gives."""
+    """Every output outside of regions, encoded, or the code of the error from reading it."""
     running = bool(engine.frame.problems)
     for block in _blocks_of(engine.graph):
         for pin in block.outputs.values():
@@ -219,7 +219,7 @@ def read_outputs(engine: Engine) -> Iterator[tuple[Pin, Any]]:
 
 
 def encode_output(array: Numbers) -> Line:
-    """An output: all its bits, or what tells them from others."""
+    """Encodes an output exactly; a large one by its hash."""
     if array.nbytes <= _WHOLE:
         return encode_array(array)
     return {
@@ -230,7 +230,7 @@ def encode_output(array: Numbers) -> Line:
 
 
 def _blocks_of(graph: Graph) -> Iterator[Block]:
-    """The blocks outside of regions, those in composites included."""
+    """The blocks outside of regions, including those in composites."""
     for block in graph.blocks.values():
         if isinstance(block, Composite) and not isinstance(block, Region):
             yield from _blocks_of(block.graph)

@@ -95,7 +95,7 @@ def replay(path: str | Path, *, trust: bool = False, backend: str | None = None)
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a recording; one that was cut off while it was written is left out."""
+    """The lines of a recording, without a last line that was cut off while it was written."""
     lines = []
     try:
         texts = path.read_text(encoding="utf-8").splitlines()
@@ -120,17 +120,17 @@ def read_lines(path: Path) -> list[Line]:
 
 @dataclass(eq=False)
 class _BrokenFile:
-    """Stands for a watched file: files are not recorded, only what was wrong with them."""
+    """Stands for a watched file: recordings contain the errors of files, not the files."""
 
     block: Block
     error: LivegradError | None = None
 
     def poll(self) -> None:
-        """Nothing: edits are in the recording."""
+        """Does nothing: the recording contains the edits."""
 
 
 class _Replaying:
-    """One replay: the blocks and memory of the recording by their numbers."""
+    """One replay, with the blocks and memory of the recording by id."""
 
     def __init__(self, lines: list[Line], backend: str | None) -> None:
         head, *self._lines = lines
@@ -138,13 +138,13 @@ class _Replaying:
         self._functions = FunctionReader()
         self._blocks: dict[int, Block] = {}
         self._memory: dict[int, ExternalBuffer] = {}
-        self._initial: dict[State, Any] = {}  # of states that go on from another value
+        self._initial: dict[State, Any] = {}  # of states that start from another value
         self._broken: dict[int, _BrokenFile] = {}  # by block
         self._frames = 0
         self._differences: list[Difference] = []
 
     def run(self) -> Replay:
-        """All lines, one after the other."""
+        """Replays all lines in order."""
         for position, line in enumerate(self._lines):
             if "edit" in line:
                 self._edit(line)
@@ -153,7 +153,7 @@ class _Replaying:
             elif "memory" in line:
                 self._write_memory(line)
             elif "state" in line:
-                self._go_on_from(line)
+                self._start_state(line)
             elif "step" in line:
                 following = self._lines[position + 1] if position + 1 < len(self._lines) else {}
                 if "interrupted" not in following:
@@ -287,8 +287,8 @@ class _Replaying:
 
     # --- frames ---
 
-    def _go_on_from(self, line: Line) -> None:
-        """A state that had advanced when the recording began starts from there."""
+    def _start_state(self, line: Line) -> None:
+        """Starts a state from the value that it had when the recording began."""
         state = self._blocks[line["state"]]
         assert isinstance(state, State)
         self._initial[state] = state.initial
@@ -318,16 +318,18 @@ class _Replaying:
         for what, before in recorded.items():
             if what in line and before != replayed[what]:
                 self._differences.append(Difference(frame_index, what, str(before), str(replayed[what])))
-        ids = {id(block): problem for problem, block in self._blocks.items()}
+        ids = {id(block): block_id for block_id, block in self._blocks.items()}
         now = {(ids[id(pin.block)], pin.name): (pin, value) for pin, value in read_outputs(self.engine)}
         for block, name, before in line.get("outputs", ()):
             pin, value = now.get((block, name), (f"{self._blocks[block].name}.{name}", None))
             if value != before:
-                self._differences.append(Difference(frame_index, str(pin), _shown(before), _shown(value)))
+                self._differences.append(
+                    Difference(frame_index, str(pin), _describe_output(before), _describe_output(value))
+                )
 
 
-def _shown(value: Any) -> str:
-    """An output as people read it."""
+def _describe_output(value: Any) -> str:
+    """An output as text."""
     if not isinstance(value, dict) or "data" not in value:
         return str(value)
     array = decode_value(value)

@@ -173,8 +173,8 @@ class Applier:
         """Structure, code and bindings: compiles the new plan, compares it with the running one, and installs it."""
         running, previous = self._runtime.executable, self._runtime.compilation
         structural = any(entry.kind == "structure" for entry in entries)
-        anew = self.reuse_memory or (structural and not self._executor.edits_in_place)
-        if running is None or previous is None or previous.plan is not running.plan or anew:
+        needs_rebuild = self.reuse_memory or (structural and not self._executor.edits_in_place)
+        if running is None or previous is None or previous.plan is not running.plan or needs_rebuild:
             compilation = compile_graph(self._graph, self.reuse_memory, frozenset(self.kept), previous)
             names: Iterable[str] | None = None
         else:
@@ -190,7 +190,7 @@ class Applier:
         try:
             self._install(plan, changes, codes, frame)
         except LivegradError as error:
-            raise EngineError([_installing_problem(error, compilation, changes)]) from error
+            raise EngineError([_installation_problem(error, compilation, changes)]) from error
         committed = commit(compilation, previous, self._transaction)
         self._transaction.put(vars(self._runtime), "compilation", committed)
         assert self._runtime.executable is not None
@@ -408,7 +408,7 @@ class Applier:
             debug.errors, debug.state, debug.refused = [*debug.errors, problem.error], "failed", True
 
 
-def _installing_problem(error: LivegradError, compilation: Compilation, changes: Mapping[str, Change]) -> Problem:
+def _installation_problem(error: LivegradError, compilation: Compilation, changes: Mapping[str, Change]) -> Problem:
     """The problem of a plan that could not be installed, reported for its block or for the one that changed most."""
     nodes = {node.key: node for node in compilation.network.all_nodes()}
     if isinstance(error, StepError):

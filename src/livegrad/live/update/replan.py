@@ -63,7 +63,7 @@ def replan(
     """The compilation of the edited graph, and the steps and states that may differ (None: any)."""
     try:
         edited = _flatten(graph, previous, running, entries)
-        compilation = _overlaid(previous, edited)
+        compilation = _overlay_nodes(previous, edited)
         position, end = _sort(compilation, running, edited)
         touched = _Specializing(compilation, previous, running, edited, position).run()
     except (_TooMuch, SeveralUses, CycleError):
@@ -106,7 +106,7 @@ def _flatten(graph: Graph, previous: Compilation, running: LivePlan, entries: Se
         raise _TooMuch  # the nodes of a gradient follow from the structure
     followed = network.followers.keys() & edited.nodes.keys()
     if followed:
-        edited.nodes |= _follow(network, edited.nodes, followed)
+        edited.nodes |= _update_derived(network, edited.nodes, followed)
     return edited
 
 
@@ -126,7 +126,9 @@ def _states_by_next(running: LivePlan) -> dict[str, list[str]]:
     return states
 
 
-def _follow(network: Network, nodes: Mapping[str, NetworkNode], followed: Iterable[str]) -> dict[str, NetworkNode]:
+def _update_derived(
+    network: Network, nodes: Mapping[str, NetworkNode], followed: Iterable[str]
+) -> dict[str, NetworkNode]:
     """The nodes derived from these, directly or indirectly, with the current sources of their primal nodes."""
     derived: dict[str, NetworkNode] = {}
     waiting = list(followed)
@@ -141,7 +143,7 @@ def _follow(network: Network, nodes: Mapping[str, NetworkNode], followed: Iterab
     return derived
 
 
-def _overlaid(previous: Compilation, edited: Edited) -> Compilation:
+def _overlay_nodes(previous: Compilation, edited: Edited) -> Compilation:
     """The previous compilation with the edited nodes in overlays."""
     network, before = previous.network, previous.shapes
     keys: Overlay[Block, tuple[str, ...]] = Overlay(network.keys)
@@ -235,7 +237,7 @@ class _Specializing:
         heapify(self._waiting)
         for key in list(self._states_touched):
             note_state(nodes[key], compilation.shapes)
-            self._follow(nodes[key])
+            self._schedule_readers(nodes[key])
         touched: dict[str, None] = {}
         while self._waiting:
             _, key = heappop(self._waiting)
@@ -247,12 +249,12 @@ class _Specializing:
                 broken.add(key)
             else:
                 specialize(nodes[key], self._compilation.shapes, self._compilation.problems, self._broken)
-            self._follow(nodes[key])
+            self._schedule_readers(nodes[key])
         for key in self._states_touched:
             compilation.problems += check_state(nodes[key], compilation.shapes, broken)
         return [*touched, *self._states_touched]
 
-    def _follow(self, node: NetworkNode) -> None:
+    def _schedule_readers(self, node: NetworkNode) -> None:
         """Schedules the readers of a node whose types changed.
 
         Also the readers of a broken node while nodes remain to be checked, because its dependents are not reported.

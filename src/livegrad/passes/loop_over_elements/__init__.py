@@ -16,11 +16,13 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, ops_in
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.control import parameters_of, while_loop
+from livegrad.ops.movement import inverse_permutation, permute
 from livegrad.ops.rules import zero
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.loop_over_elements.bodies import expand_condition, expand_function, with_unused_parameters
 from livegrad.passes.loop_over_elements.cost import gains_by_elements
 from livegrad.passes.loop_over_elements.elements import NotExpanded
+from livegrad.passes.loop_over_elements.layout import permute_inside, transposed_operands
 from livegrad.passes.loop_over_elements.versions import LOOPS, first_argument, is_array
 from livegrad.passes.scalarise_loops import scalarise_loops
 
@@ -48,7 +50,19 @@ def _expand(node: Node, is_chosen: Callable[[Node], bool]) -> Node | None:
         return None
     if not _is_in_place(loop):
         return None
-    return make_tuple(*[get(loop, index=index) for index in range(node.attribute("carried"))])
+    return make_tuple(*_results(loop, node.attribute("carried")))
+
+
+def _results(loop: Node, number: int) -> list[Node]:
+    """The first results of a loop, which stores the tensors that it goes through by column transposed."""
+    axes = transposed_operands(loop)
+    given = [permute(own, axes=axes[place]) if place in axes else own for place, own in enumerate(loop.operands)]
+    transposed = permute_inside(loop, tuple(given), axes) if axes else None
+    if transposed is None or not _is_in_place(transposed):
+        return [get(loop, index=index) for index in range(number)]
+    places = [first_argument(loop) + index for index in range(number)]
+    values = [(place, get(transposed, index=index)) for index, place in enumerate(places)]
+    return [permute(v, axes=inverse_permutation(axes[place])) if place in axes else v for place, v in values]
 
 
 def _by_element(node: Node) -> Node:

@@ -15,7 +15,7 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Attribute, Function, Key, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Tensor, Type, i64, inner_types
+from livegrad.ir.types import Scalar, Tensor, Type, i64, inner_types
 from livegrad.ir.walk import exchanged_functions, substitute
 from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import assign
@@ -23,8 +23,10 @@ from livegrad.ops.control import parameters_of, while_loop
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, sizes
+from livegrad.ops.reduction import arg_reduce
 from livegrad.passes.loop_over_elements.dependence import may_read_behind
-from livegrad.passes.loop_over_elements.elements import Elements, Index, NotExpanded, loops_over
+from livegrad.passes.loop_over_elements.elements import Elements, NotExpanded, reduces_rows
+from livegrad.passes.loop_over_elements.index_maps import Index, loops_over
 from livegrad.passes.loop_over_elements.sink import sink_into_regions
 from livegrad.passes.loop_over_elements.versions import (
     BRANCHES,
@@ -108,17 +110,13 @@ class _Body:
             if node not in self.memory and node not in self.numbers:
                 with originating_from(node.origins):
                     self._emit(node)
-        rewritten = self._versions.rewritten()
-        for number in self._in_order(rewritten):
+        for number in self._versions.rewritten():
             self._rewrite(number)
         results = [self._result(number) for number in range(len(function.results))]
         inputs = [*self._inputs[: self._at], *self._fresh_inputs, *self._scratch_inputs, *self._inputs[self._at :]]
         ends = [place.last for place in self._scratch]
         made = make_function(function.name, inputs, [*results, *ends])
         return Expanded(made, tuple([node.type for node in self._scratch_inputs]))  # type: ignore[misc]
-
-    def _in_order(self, rewritten: list[int]) -> list[int]:
-        return rewritten
 
     # --- results ---
 
@@ -194,8 +192,22 @@ class _Body:
                 raise NotExpanded
         elif node in self._versions.stored:
             place = self._new_place(node.type)
-            self._write(place, assign, node, node, None)
+            if reduces_rows(node):
+                self._reduce_rows(node, place)
+            else:
+                self._write(place, assign, node, node, None)
             self.memory[node] = place.last
+
+    def _reduce_rows(self, node: Node, place: _Place) -> None:
+        places = [place]
+        if node.op is arg_reduce:
+            element: Scalar = node.operands[0].type.element  # type: ignore[union-attr]
+            places.insert(0, self._new_place(Tensor(element, sizes(node))))
+        elements = Elements(self.memory, self.numbers)
+        after = elements.reduced_rows(node, tuple([own.last for own in places]))
+        for own, version in zip(places, after, strict=True):
+            own.last = version
+            self._places[version] = own
 
     # --- memory ---
 
@@ -243,7 +255,7 @@ class _Body:
         places = variables if indices is None else [elements.at(writer, index, variables) for index in indices]
         for read in elements.reads:
             if memory[read.tensor] is target and (
-                read.index is None or may_read_behind(places, read.index, variables, extents)
+                read.place is None or may_read_behind(places, read.place, variables, extents)
             ):
                 self._separate(writer, value, indices or (), read.reader)
         written = [element, *places]

@@ -16,6 +16,7 @@ from livegrad.passes.loop_over_elements.versions import LOOPS, UPDATES, is_array
 
 _LANES = 2.0  # how much faster a kernel over whole tensors computes, with lanes and threads
 _OPERATION = 0.5  # nanoseconds for what is worth an addition
+_NARROW = 0.25  # LLVM fits lanes to narrow elements
 _COPY = 0.5  # nanoseconds for an element
 _KERNEL = 1_500.0  # nanoseconds to start one
 _LOOP = 10_000.0  # nanoseconds to start a loop over tensors inside another
@@ -38,8 +39,8 @@ def _has_parts(body: Function) -> bool:
 
 
 def _by_element(body: Function) -> float:
-    return _computing(body) + sum(
-        _iterations(node) * max(map(_by_element, node.functions)) for node in nodes_of(body) if node.functions
+    return _computing(body, narrow=_NARROW) + sum(
+        iterations_of(node) * max(map(_by_element, node.functions)) for node in nodes_of(body) if node.functions
     )
 
 
@@ -48,11 +49,11 @@ def _by_tensor(body: Function) -> float:
     written = [node for node in nodes if node.op in UPDATES and is_array(node.type)]
     kernels = 1 + len(written) + sum(node.op in (reduce, arg_reduce) for node in nodes)
     copies = sum(number_of_elements(node) for node in written)
-    inner = [_LOOP + _iterations(node) * max(map(_by_tensor, node.functions)) for node in nodes if node.functions]
+    inner = [_LOOP + iterations_of(node) * max(map(_by_tensor, node.functions)) for node in nodes if node.functions]
     return _computing(body) / _LANES + kernels * _KERNEL + copies * _COPY + sum(inner)
 
 
-def _computing(body: Function) -> float:
+def _computing(body: Function, narrow: float = 1.0) -> float:
     """Nanoseconds for the elements of all tensors that a body computes, one after the other."""
     total, counted = 0.0, set[Node]()
     for node in nodes_of(body):
@@ -62,13 +63,15 @@ def _computing(body: Function) -> float:
         elif node.op in UPDATES:
             total += 2.0 * number_of_elements(node.operands[1])
         elif is_array(node.type) and node.operands and not node.functions:
-            total += node.op.cost * number_of_elements(node)
+            share = narrow if node.type.element.bits < 32 else 1.0  # type: ignore[union-attr]
+            total += share * node.op.cost * number_of_elements(node)
         elif node.op in (reduce, arg_reduce):
             total += number_of_elements(node.operands[0])
     return total * _OPERATION
 
 
-def _iterations(node: Node) -> float:
+def iterations_of(node: Node) -> float:
+    """How often a loop runs its body, as far as known; a branch runs one way."""
     if node.op not in LOOPS:
         return 1
     known = known_integer(node.operands[0]) if node.op is for_loop else None

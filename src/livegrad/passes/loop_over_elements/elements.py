@@ -6,7 +6,7 @@ In: a tensor that a loop body computes by elementwise ops, movements of elements
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,11 +14,11 @@ from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Scalar, Tensor, i64
+from livegrad.ops.assignment import assign
 from livegrad.ops.comparison import bit_and, bit_not, bit_or, equal, greater, greater_equal, is_nan, less
-from livegrad.ops.control import check, make_for_loop
+from livegrad.ops.control import check
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import add, maximum, minimum, mul, select
-from livegrad.ops.failing import known_integer
 from livegrad.ops.indexing import lookup, lookup_or
 from livegrad.ops.movement import (
     broadcast,
@@ -30,14 +30,23 @@ from livegrad.ops.movement import (
     reshape,
     sizes,
     slice_,
-    squeezed_axes,
 )
 from livegrad.ops.reduction import arg_reduce, fold_start, reduce
+from livegrad.passes.loop_over_elements.index_maps import (
+    Index,
+    State,
+    checked_index,
+    loops_over,
+    merged_index,
+    moved_index,
+    shifted,
+    whole,
+)
 
 _MOST_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
+_PARTS, _SHORTEST_SPLIT = 8, 32  # how many results a long reduction has until its end
 _COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
 MOVEMENTS = frozenset({broadcast, concatenate, flip, pad, permute, reshape, slice_})
-Index = tuple[Node, ...]
 
 
 class NotExpanded(Exception):
@@ -49,7 +58,7 @@ class Read(NamedTuple):
 
     reader: Node
     tensor: Node
-    index: Index | None
+    place: Index | None
 
 
 def is_computed_by_element(node: Node) -> bool:
@@ -61,18 +70,15 @@ def is_computed_by_element(node: Node) -> bool:
     return node.op.elementwise or node.op in MOVEMENTS or node.op in (iota, lookup, lookup_or, check)
 
 
-def whole(number: int) -> Node:
-    return constant(number, i64)
-
-
-def shifted(index: Node, start: int, step: int) -> Node:
-    """`start + step * index`, with few operations."""
-    if index.op is constant_op:
-        return whole(start + step * index.attribute("value"))
-    if step == -1:
-        return start - index
-    scaled = index if step == 1 else index * step
-    return scaled if start == 0 else scaled + start
+def reduces_rows(node: Node) -> bool:
+    """Whether a reduction keeps the last dimension, along which elements lie side by side."""
+    if node.op not in (reduce, arg_reduce) or not sizes(node):
+        return False
+    source = node.operands[0]
+    axes = node.attribute("axes") if node.op is reduce else (node.attribute("axis"),)
+    if node.op is arg_reduce and source.type.element.kind == "bool":  # type: ignore[union-attr]
+        return False
+    return bool(axes) and len(sizes(source)) - 1 not in axes
 
 
 @dataclass
@@ -188,7 +194,7 @@ class Elements:
         if source in self.memory:
             return self.read(node, source, tuple(index))
         bounds = enumerate(zip(index, sizes(source), strict=True))
-        within = [_checked(place, size, axis) for axis, (place, size) in bounds]
+        within = [checked_index(place, size, axis) for axis, (place, size) in bounds]
         return self.element(source, tuple(within))
 
     def _behind_border(self, node: Node, index: Index) -> tuple[Node | None, Index]:
@@ -248,12 +254,33 @@ class Elements:
         combine = _COMBINE[node.attribute("kind")]
 
         def add_point(inner: Index, total: tuple[Node, ...]) -> tuple[Node, ...]:
-            return (combine(total[0], self.at(node, source, _merged(index, axes, inner))),)
+            return (combine(total[0], self.at(node, source, merged_index(index, axes, inner))),)
 
         if not axes:
             return self.at(node, source, index)
         start = constant(fold_start(node.attribute("kind"), element), element)
+        if len(axes) == 1 and extents[0] >= _SHORTEST_SPLIT and element.kind == "float":
+            return self._reduced_in_parts(node, index, axes[0], start)
         return self._loops(extents, add_point, (start,))[0]
+
+    def _reduced_in_parts(self, node: Node, index: Index, axis: int, start: Node) -> Node:
+        """A long reduction with several results so far: an addition need not wait for the one before."""
+        source, extent = node.operands[0], sizes(node.operands[0])[axis]
+        combine = _COMBINE[node.attribute("kind")]
+
+        def value(position: Node) -> Node:
+            return self.at(node, source, merged_index(index, (axis,), (position,)))
+
+        def add_points(inner: Index, totals: tuple[Node, ...]) -> tuple[Node, ...]:
+            return tuple([combine(t, value(shifted(inner[0], part, _PARTS))) for part, t in enumerate(totals)])
+
+        def add_rest(inner: Index, totals: tuple[Node, ...]) -> tuple[Node, ...]:
+            return (combine(totals[0], value(shifted(inner[0], extent - extent % _PARTS, 1))),)
+
+        totals = self._loops([extent // _PARTS], add_points, (start,) * _PARTS)
+        while len(totals) > 1:
+            totals = tuple([combine(a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)])
+        return self._loops([extent % _PARTS], add_rest, totals)[0]
 
     def _best(self, node: Node, index: Index, axis: int, extent: int) -> Node:
         """The first place of the greatest or least element; of NaNs the first."""
@@ -262,82 +289,51 @@ class Elements:
             raise NotExpanded
 
         def compare(inner: Index, best: tuple[Node, ...]) -> tuple[Node, ...]:
-            value = self.at(node, source, _merged(index, (axis,), inner))
-            better = greater(value, best[0]) if largest else less(value, best[0])
-            if value.type.kind == "float":  # type: ignore[union-attr]
-                better = bit_or(better, bit_and(is_nan(value), bit_not(is_nan(best[0]))))
+            value = self.at(node, source, merged_index(index, (axis,), inner))
+            better = _is_better(value, best[0], largest)
             return select(better, value, best[0]), select(better, inner[0], best[1])
 
-        first = self.at(node, source, _merged(index, (axis,), (whole(0),)))
+        first = self.at(node, source, merged_index(index, (axis,), (whole(0),)))
         return self._loops([extent], compare, (first, whole(0)))[1]
 
-    def _loops(self, extents: Sequence[int], body: object, start: tuple[Node, ...]) -> tuple[Node, ...]:
+    def reduced_rows(self, node: Node, targets: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The tensors in memory after a reduction of leading dimensions: row by row, so that memory is read in order.
+
+        The first target gets the results so far; for the place of the greatest or least element, the second gets it.
+        """
+        source, kept = node.operands[0], sizes(node)
+        axes = node.attribute("axes") if node.op is reduce else (node.attribute("axis"),)
+        extents = [sizes(source)[axis] for axis in axes]
+        element: Scalar = source.type.element  # type: ignore[union-attr]
+
+        def begin(index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
+            if node.op is reduce:
+                return (assign(state[0], constant(fold_start(node.attribute("kind"), element), element), *index),)
+            first = self.at(node, source, merged_index(index, axes, (whole(0),)))
+            return assign(state[0], first, *index), assign(state[1], whole(0), *index)
+
+        def add_point(place: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
+            inner, index = place[: len(axes)], place[len(axes) :]
+            value, before = self.at(node, source, merged_index(index, axes, inner)), lookup(state[0], *index)
+            if node.op is reduce:
+                return (assign(state[0], _COMBINE[node.attribute("kind")](before, value), *index),)
+            better = _is_better(value, before, node.attribute("kind") == "argmax")
+            where = select(better, inner[0], lookup(state[1], *index))
+            return assign(state[0], select(better, value, before), *index), assign(state[1], where, *index)
+
+        return self._loops([*extents, *kept], add_point, self._loops(kept, begin, targets))
+
+    def _loops(self, extents: Sequence[int], body: Callable[[Index, State], State], start: State) -> State:
         self._inside += 1
         try:
-            return loops_over(extents, body, start)  # type: ignore[arg-type]
+            return loops_over(extents, body, start)
         finally:
             self._inside -= 1
 
 
-def _merged(index: Index, axes: Sequence[int], inner: Index) -> Index:
-    """The index into what is reduced: `inner` along the axes that are, `index` along the others."""
-    kept, reduced = iter(index), dict(zip(axes, inner, strict=True))
-    rank = len(index) + len(axes)
-    return tuple([reduced[axis] if axis in reduced else next(kept) for axis in range(rank)])
-
-
-def _checked(place: Node, size: int, axis: int) -> Node:
-    """An index as an i64 that is checked to be in range."""
-    known = known_integer(place)
-    if known is not None and 0 <= known < size:
-        return whole(known)
-    wide = place if place.type is i64 else cast(place, type=i64)
-    inside = greater_equal(wide, 0) & less(wide, size)
-    return check(wide, inside, message=f"index out of range for axis {axis}")
-
-
-def moved_index(node: Node, index: Index) -> Index:
-    """The index into the operand of an op that only moves elements."""
-    source = sizes(node.operands[0]) if isinstance(node.operands[0].type, Tensor) else ()
-    if node.op is broadcast:
-        axes = node.attribute("axes")
-        return tuple([whole(0) if size == 1 else index[axis] for size, axis in zip(source, axes, strict=True)])
-    if node.op is permute:
-        axes = node.attribute("axes")
-        return tuple([index[axes.index(axis)] for axis in range(len(axes))])
-    if node.op is slice_:
-        starts, steps = node.attribute("start"), node.attribute("step")
-        return tuple([shifted(i, a, s) for i, a, s in zip(index, starts, steps, strict=True)])
-    if node.op is flip:
-        flipped = node.attribute("axes")
-        return tuple([shifted(i, source[axis] - 1, -1) if axis in flipped else i for axis, i in enumerate(index)])
-    assert node.op is reshape
-    target = sizes(node)
-    kept = squeezed_axes(source, target)
-    if kept is not None:
-        return tuple([whole(0) if axis is None else index[axis] for axis in kept])
-    number = index[0] if index else whole(0)
-    for place, size in zip(index[1:], target[1:], strict=True):
-        number = number * size + place
-    places: list[Node] = []
-    for size in reversed(source[1:]):
-        places.append(number % size)
-        number = number // size
-    return (number, *reversed(places)) if source else ()
-
-
-def loops_over(extents: Sequence[int], body: object, start: tuple[Node, ...]) -> tuple[Node, ...]:
-    """A nest of loops over a space, in row-major order: `state = body(index, state)` at each point."""
-
-    def level(axis: int, index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
-        if axis == len(extents):
-            return body(index, state)  # type: ignore[operator]
-        if extents[axis] == 1:
-            return level(axis + 1, (*index, whole(0)), state)
-
-        def along(position: Node, *inner: Node) -> tuple[Node, ...]:
-            return level(axis + 1, (*index, position), inner)
-
-        return make_for_loop(whole(extents[axis]), along, *state)
-
-    return start if 0 in extents else level(0, (), start)
+def _is_better(value: Node, best: Node, largest: bool) -> Node:
+    """Whether a value is the first that comes before all earlier ones; a NaN comes before everything."""
+    better = greater(value, best) if largest else less(value, best)
+    if value.type.kind == "float":  # type: ignore[union-attr]
+        better = bit_or(better, bit_and(is_nan(value), bit_not(is_nan(best))))
+    return better

@@ -20,7 +20,7 @@ from livegrad.ops.control import cond, for_loop, switch, while_loop
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.movement import broadcast, sizes
 from livegrad.ops.reduction import arg_reduce, reduce
-from livegrad.passes.loop_over_elements.elements import NotExpanded
+from livegrad.passes.loop_over_elements.elements import NotExpanded, reduces_rows
 
 UPDATES = (assign, scatter_add)
 LOOPS = (for_loop, while_loop)
@@ -117,7 +117,8 @@ class Versions:
             if not is_array(node.type) or self._has_version(node):
                 continue
             own = users.get(node, [])
-            if any(user.functions or (user.op in UPDATES and user.operands[0] is node) for user in own):
+            needed = any(user.functions or (user.op in UPDATES and user.operands[0] is node) for user in own)
+            if needed or reduces_rows(node):
                 yield node
             elif node.op in (reduce, arg_reduce) or (node.op.elementwise and node.op.cost >= _COSTLY):
                 again = any(user.op is broadcast or (user.op is lookup and user.operands[0] is node) for user in own)

@@ -175,7 +175,10 @@ class CompiledPlan:
         with self._lock:
             for position, cell in self._to_set:
                 cell[()] = arguments[position]
-            results = [make() for make in self._makers] if into is None else into
+            if into is not None:
+                results = into
+            else:
+                results = [self._makers[0]()] if len(self._makers) == 1 else [make() for make in self._makers]
             for position, patches in self._to_patch:
                 start = _address_of(arguments[position])
                 for words, index, offset in patches:

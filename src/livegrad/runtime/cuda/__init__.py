@@ -1,4 +1,4 @@
-"""CUDA: plans as one CUDA Graph of kernels compiled by NVRTC. Importing it touches no driver."""
+"""CUDA: runs plans as CUDA Graphs of kernels compiled by NVRTC. Importing it does not start the driver."""
 
 from livegrad.runtime.cuda.cuda_function import (
     CudaFunction,

@@ -22,10 +22,10 @@ from livegrad.state import Owned
 
 
 class CudaFunction(CompiledFunction[CudaPlan]):
-    """A function compiled for a CUDA device. Arguments are NumPy's, or arrays of the device that are used in place.
+    """A function compiled for a CUDA device. Arguments are NumPy arrays, or device arrays, which are used in place.
 
-    Float32 division and square root may be off by 2 ulp (units in the last place), unless `ieee` is set, which rounds
-    them as IEEE 754 says; everything else is the same in both.
+    Float32 division and square root may be off by 2 ulp (units in the last place). With `ieee`, they are rounded
+    according to IEEE 754; everything else is the same.
     """
 
     target = CUDA
@@ -35,7 +35,7 @@ class CudaFunction(CompiledFunction[CudaPlan]):
         self.ieee = ieee
 
     def on_device(self, *arguments: Any) -> Any:
-        """As a call, but the results are arrays that stay on the device, and nothing waits for them."""
+        """Like a call, but the results are device arrays, and nothing waits for them."""
         shapes = self._dense_shapes(arguments)
         plan, leaves = self._plans.by_shapes.get(shapes), arguments
         if plan is None:
@@ -46,7 +46,7 @@ class CudaFunction(CompiledFunction[CudaPlan]):
         return self._assemble(results)
 
     def _dense_shapes(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The shapes of the arguments with symbolic sizes if all are on the device or numbers that fit, else None."""
+        """The shapes of arguments with symbolic sizes; None unless all are device arrays or numbers that fit."""
         if self._expected is None or len(leaves) != len(self._expected):
             return None
         shapes = []
@@ -95,7 +95,7 @@ class CudaFunction(CompiledFunction[CudaPlan]):
 
 
 def _require_fit(element: str, strides: Any, type: Type, label: str) -> None:
-    """An array of the device has the very type of its parameter and is dense."""
+    """Raises unless a device array is dense and has the exact type of its parameter."""
     if not isinstance(type, Tensor) or element != type.element.dtype.str or strides:
         found = f"{element} with strides {strides}"
         raise UsageError(f"{label} does not fit", where=caller_origin(), expected=f"a dense {type}", found=found)
@@ -105,7 +105,7 @@ _functions = Owned(partial(FunctionCache, CudaFunction))
 
 
 def compile_function(function: Function, ieee: bool = False) -> CudaFunction:
-    """Compiles a function. The result is kept in an LRU cache."""
+    """Compiles a function, with an LRU cache."""
     return _functions.current.get(function, ieee)
 
 
@@ -115,30 +115,30 @@ def run_function(function: Function, *arguments: Any) -> Any:
 
 
 def compile_ieee(function: Function) -> CudaFunction:
-    """As `compile_function`, with float32 division and square root rounded as IEEE 754 says."""
+    """Like `compile_function`, with float32 division and square root rounded according to IEEE 754."""
     return compile_function(function, ieee=True)
 
 
 def run_ieee(function: Function, *arguments: Any) -> Any:
-    """As `run_function`, with float32 division and square root rounded as IEEE 754 says."""
+    """Like `run_function`, with float32 division and square root rounded according to IEEE 754."""
     return compile_ieee(function)(*arguments)
 
 
 class _Choice:
-    """What tensors on the device are compiled with."""
+    """The compiler for tensors on the device."""
 
     compile: Callable[[Function], CudaFunction] = staticmethod(compile_function)
 
 
 def set_ieee_division(wanted: bool) -> None:
-    """Whether tensors on the device divide and take square roots of float32 as IEEE 754 says, or within 2 ulp.
+    """Sets whether float32 division and square root of device tensors follow IEEE 754, or are within 2 ulp.
 
     >>> set_ieee_division(True)
-    >>> set_ieee_division(False)  # as it is at first
+    >>> set_ieee_division(False)  # the default
     """
     _Choice.compile = staticmethod(compile_ieee if wanted else compile_function)
 
 
 def compile_chosen() -> Callable[[Function], CudaFunction]:
-    """What compiles the functions of tensors: as `set_ieee_division` has said."""
+    """The compiler for tensors on the device, as `set_ieee_division` selected it."""
     return _Choice.compile

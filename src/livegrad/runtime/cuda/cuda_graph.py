@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Hashable, Iterable
 from typing import Any, Literal
 
-from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver, is_current
+from livegrad.runtime.cuda.driver import DeviceError, check, device, driver, is_current
 
 ConditionKind = Literal["if", "while", "switch"]
 _CONDITIONS = {
@@ -61,7 +61,7 @@ class GraphBuilder:
     def __init__(self, graph: Any = None, root: GraphBuilder | None = None) -> None:
         self.root = root or self
         self.context = device().context
-        self.graph = checked(driver.cuGraphCreate(0)) if graph is None else graph
+        self.graph = check(driver.cuGraphCreate(0)) if graph is None else graph
         self.nodes: list[Any] = []
         if root is None:
             self.launches: list[tuple[Launch, Any]] = []  # those of bodies too
@@ -83,7 +83,7 @@ class GraphBuilder:
         handles = [nodes[index] for index in before]
         answer = driver.cuGraphAddKernelNode(self.graph, handles, len(handles), launch.parameters)
         if answer[0]:
-            checked(answer)
+            check(answer)
         node = answer[1]
         self.root.launches.append((launch, node))
         nodes.append(node)
@@ -97,7 +97,7 @@ class GraphBuilder:
         parameters.dst, parameters.elementSize, parameters.width, parameters.height = address, width, bytes // width, 1
         parameters.value, parameters.pitch = value * (0x01010101 if width == 4 else 1), 0
         node = driver.cuGraphAddMemsetNode(self.graph, handles, len(handles), parameters, self.context)
-        return self._append(checked(node))
+        return self._append(check(node))
 
     def copy(self, target: int, source: int, bytes: int, before: Iterable[int] = ()) -> int:
         """Adds a copy of device memory."""
@@ -107,23 +107,23 @@ class GraphBuilder:
         parameters.srcDevice, parameters.dstDevice = source, target
         parameters.WidthInBytes, parameters.Height, parameters.Depth = bytes, 1, 1
         node = driver.cuGraphAddMemcpyNode(self.graph, handles, len(handles), parameters, self.context)
-        return self._append(checked(node))
+        return self._append(check(node))
 
     def event(self, event: Any, before: Iterable[int] = ()) -> int:
         """Adds a node that records an event."""
         handles = self._handles(before)
-        return self._append(checked(driver.cuGraphAddEventRecordNode(self.graph, handles, len(handles), event)))
+        return self._append(check(driver.cuGraphAddEventRecordNode(self.graph, handles, len(handles), event)))
 
     def child(self, name: Hashable, graph: Any, before: Iterable[int] = ()) -> int:
         """Adds a copy of a graph as one node. `ExecutableGraph.change_child` finds it by its name."""
         handles = self._handles(before)
-        node = checked(driver.cuGraphAddChildGraphNode(self.graph, handles, len(handles), graph))
+        node = check(driver.cuGraphAddChildGraphNode(self.graph, handles, len(handles), graph))
         self.root.children.append((name, node))
         return self._append(node)
 
     def condition(self) -> Any:
         """A new handle, which a kernel sets to say whether, which or how often bodies of a conditional node run."""
-        return checked(driver.cuGraphConditionalHandleCreate(self.graph, self.context, 0, 0))
+        return check(driver.cuGraphConditionalHandleCreate(self.graph, self.context, 0, 0))
 
     def conditional(
         self, kind: ConditionKind, condition: Any, bodies: int, before: Iterable[int] = ()
@@ -136,7 +136,7 @@ class GraphBuilder:
         parameters.conditional.type = getattr(driver.CUgraphConditionalNodeType, _CONDITIONS[kind])
         parameters.conditional.size = bodies
         parameters.conditional.ctx = self.context
-        node = checked(driver.cuGraphAddNode(self.graph, handles, None, len(handles), parameters))
+        node = check(driver.cuGraphAddNode(self.graph, handles, None, len(handles), parameters))
         graphs = [parameters.conditional.phGraph_out[index] for index in range(bodies)]
         return self._append(node), [GraphBuilder(graph, self.root) for graph in graphs]
 
@@ -150,7 +150,7 @@ class ExecutableGraph:
 
     def __init__(self, builder: GraphBuilder) -> None:
         try:
-            self._handle = checked(driver.cuGraphInstantiate(builder.graph, 0))
+            self._handle = check(driver.cuGraphInstantiate(builder.graph, 0))
         except DeviceError:
             builder.drop()
             raise
@@ -180,7 +180,7 @@ class ExecutableGraph:
             self.changed.clear()
         answer = driver.cuGraphLaunch(self._handle, stream)
         if answer[0]:
-            checked(answer)
+            check(answer)
         return changed
 
     def close(self) -> None:

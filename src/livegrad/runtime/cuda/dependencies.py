@@ -72,7 +72,7 @@ def _resources(buffers: Iterable[Buffer], ranges: Mapping[Buffer, Sequence[Resou
 
 
 def _byte_ranges(plan: Plan) -> dict[Buffer, range]:
-    """The arena is cut wherever a buffer begins or ends: for each buffer, the numbers of the ranges that it covers."""
+    """Cuts the arena at the bounds of all buffers. Returns, for each buffer, the indices of the ranges it covers."""
     extents = {buffer: (start, start + buffer.reserved_bytes) for buffer, start in plan.places.items()}
     cuts = sorted({end for extent in extents.values() for end in extent})
     return {buffer: range(bisect_left(cuts, start), bisect_left(cuts, end)) for buffer, (start, end) in extents.items()}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.runtime.cuda.dlpack import DEVICE, capsule_of
-from livegrad.runtime.cuda.driver import DeviceError, PerContext, checked, device, driver, is_current
+from livegrad.runtime.cuda.driver import DeviceError, PerContext, check, device, driver, is_current
 
 # The process keeps freed memory up to this size: allocating it again takes longer than most kernels run.
 _KEPT_BYTES = 1 << 32
@@ -28,9 +28,9 @@ make_room: list[Callable[[], bool]] = []
 
 def _make_pool() -> Any:
     """The memory pool of the device, configured to keep freed memory."""
-    pool = checked(driver.cuDeviceGetDefaultMemPool(checked(driver.cuCtxGetDevice())))
+    pool = check(driver.cuDeviceGetDefaultMemPool(check(driver.cuCtxGetDevice())))
     attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-    checked(driver.cuMemPoolSetAttribute(pool, attribute, driver.cuuint64_t(_KEPT_BYTES)))
+    check(driver.cuMemPoolSetAttribute(pool, attribute, driver.cuuint64_t(_KEPT_BYTES)))
     return pool
 
 
@@ -48,8 +48,8 @@ def allocate(size: int) -> int:
         if int(status) == 0:
             return int(address)
         if status != driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-            checked((status,))
-    free, total = checked(driver.cuMemGetInfo())
+            check((status,))
+    free, total = check(driver.cuMemGetInfo())
     raise DeviceError(
         f"the device has no room for {size:,} bytes",
         found=f"{free:,} of {total:,} bytes free",
@@ -69,8 +69,8 @@ def _evict() -> bool:
 
 def _trim() -> bool:
     """Returns freed memory to the driver, which may merge it into larger blocks."""
-    checked(driver.cuStreamSynchronize(device().stream))
-    checked(driver.cuMemPoolTrimTo(_pool.current, 0))
+    check(driver.cuStreamSynchronize(device().stream))
+    check(driver.cuMemPoolTrimTo(_pool.current, 0))
     return True
 
 
@@ -109,23 +109,23 @@ class DeviceMemory:
 
     def clear(self) -> None:
         """Sets all bytes to zero, in order with all other work."""
-        checked(driver.cuMemsetD8Async(self.address, 0, self.size, device().stream))
+        check(driver.cuMemsetD8Async(self.address, 0, self.size, device().stream))
 
 
 def upload(address: int, array: np.ndarray[Any, Any]) -> None:
     """Copies a dense array to an address on the device, in order with all other work."""
     if array.nbytes:
         stream = device().stream
-        checked(driver.cuMemcpyHtoDAsync(address, array.ctypes.data, array.nbytes, stream))
-        checked(driver.cuStreamSynchronize(stream))
+        check(driver.cuMemcpyHtoDAsync(address, array.ctypes.data, array.nbytes, stream))
+        check(driver.cuStreamSynchronize(stream))
 
 
 def download(address: int, array: np.ndarray[Any, Any]) -> None:
     """Fills a dense array from an address on the device, after all work that was launched."""
     if array.nbytes:
         stream = device().stream
-        checked(driver.cuMemcpyDtoHAsync(array.ctypes.data, address, array.nbytes, stream))
-        checked(driver.cuStreamSynchronize(stream))
+        check(driver.cuMemcpyDtoHAsync(array.ctypes.data, address, array.nbytes, stream))
+        check(driver.cuStreamSynchronize(stream))
 
 
 def memory_in_use() -> tuple[int, int]:
@@ -134,7 +134,7 @@ def memory_in_use() -> tuple[int, int]:
         driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
         (driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
     )
-    return tuple(int(checked(driver.cuMemPoolGetAttribute(_pool.current, name))) for name in (used, held))  # type: ignore[return-value]
+    return tuple(int(check(driver.cuMemPoolGetAttribute(_pool.current, name))) for name in (used, held))  # type: ignore[return-value]
 
 
 class DeviceArray:

@@ -14,7 +14,7 @@ from livegrad.diagnostics import KernelCheckError, LivegradError
 from livegrad.ir.line_sites import Places, name_place
 from livegrad.runtime.cpu.compiled_plan import HostCall
 from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, download, upload
-from livegrad.runtime.cuda.driver import DeviceError, checked, device, driver
+from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
 from livegrad.runtime.cuda.interrupt import interrupt_address, wait_interruptibly
 from livegrad.runtime.cuda.plan_graph import PlanGraph, PlanLaunch
 from livegrad.runtime.cuda.serialised_device_plan import SerialisedDevicePlan, SerialisedGraph, serialise_plan
@@ -27,43 +27,49 @@ _MOST_TAPE_BYTES = 1 << 34  # all threads together
 
 
 class CudaPlan:
-    """A plan with its code and its memory on the device. One run at a time; others wait.
+    """A plan with its code and its memory on the device. Runs of several threads are serialised.
 
-    `plan` may be None when the serialised plan has no steps of the host.
+    `plan` may be None if the serialised plan has no host steps.
     """
 
     def __init__(
-        self, serialised: SerialisedDevicePlan, plan: Plan | None, run_nested: Callable[..., Any], places: Places = ()
+        self,
+        serialised: SerialisedDevicePlan,
+        plan: Plan | None,
+        run_nested: Callable[..., Any],
+        source_locations: Places = (),
     ) -> None:
         self.serialised, self.plan, self.run_nested = serialised, plan, run_nested
-        self._line_of_mark = places
+        self._source_locations = source_locations
         self._lock = threading.RLock()
         device()
         self._steps = [PlanLaunch(launch) for launch in serialised.launches]
         self._kernels = [step for step in self._steps if step.kernel is not None]
         self._arena = DeviceMemory(serialised.arena_bytes)
-        self._status_host = np.full(serialised.steps + 1, _CLEAN, np.uint64)  # the last word: a tape found no room
+        self._status_host = np.full(serialised.steps + 1, _CLEAN, np.uint64)  # the last word: a tape was full
         self._status = DeviceMemory(self._status_host.nbytes)
         self._status.upload(self._status_host)
         self._watched = any(k.sites or k.uses_tapes for k in serialised.kernels)
         self._polls = any(k.polls for k in serialised.kernels)
-        self._staging: dict[int, DeviceMemory] = {}  # for arrays of the host, made when the first comes
+        self._staging: dict[int, DeviceMemory] = {}  # device memory of host arrays, allocated on first use
         self._bound: dict[int, int] = {}
         self._values: dict[int, int] = {}
-        self._numbers: dict[int, Any] = {}  # Python's own, which do not change: the same one needs no setting again
-        self._foreign: dict[int, Any] = {}  # kept until the next run: the device may still read it
+        self._numbers: dict[int, Any] = {}  # immutable Python numbers: the same object need not be set again
+        self._foreign: dict[int, Any] = {}  # kept alive until the next run: the device may still read them
         self._tape_bytes = _FIRST_TAPE_BYTES
         self._tapes: DeviceMemory | None = None
         self._scratch = self._make_scratch()
-        self._users: dict[int, list[tuple[PlanLaunch, int, ArgumentSlot]]] = {}  # slots by buffer
+        self._users: dict[int, list[tuple[PlanLaunch, int, ArgumentSlot]]] = {}  # argument slots by buffer
         self._stale: set[PlanLaunch] = set()
         self._fill_slots()
         self.segments = self._make_segments()
 
     @classmethod
-    def from_plan(cls, plan: Plan, run_nested: Callable[..., Any], ieee: bool = False, places: Places = ()) -> CudaPlan:
-        """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
-        return cls(serialise_plan(plan, device().architecture, ieee), plan, run_nested, places)
+    def from_plan(
+        cls, plan: Plan, run_nested: Callable[..., Any], ieee: bool = False, source_locations: Places = ()
+    ) -> CudaPlan:
+        """Compiles the kernels of a plan. `source_locations` has the source locations of the marks in its nodes."""
+        return cls(serialise_plan(plan, device().architecture, ieee), plan, run_nested, source_locations)
 
     # --- preparation ---
 
@@ -121,7 +127,7 @@ class CudaPlan:
         return self._tapes
 
     def _make_segments(self) -> list[PlanGraph | HostCall]:
-        """Graphs of launches that follow one another, and the host's steps between them."""
+        """Builds the graphs of launches, and the host steps between them."""
         by_number = {step.number: step for step in self._steps}
         segments: list[PlanGraph | HostCall] = []
         self._graphs: dict[int, PlanGraph] = {}  # by step
@@ -145,13 +151,13 @@ class CudaPlan:
 
     @property
     def step_counts(self) -> tuple[int, int]:
-        """How many kernels one run makes, and how many calls of libraries and steps of the host."""
+        """The number of kernels of one run, and that of library calls and host steps."""
         return len(self._kernels), len(self._steps) - len(self._kernels) + len(self.segments) - len(self.graphs)
 
     # --- running ---
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
-        """The results' leaves as NumPy arrays from the arguments' leaves: arrays of the host or of the device."""
+        """Runs the plan on the leaves of arguments, which are host or device arrays. Returns NumPy arrays."""
         with self._lock:
             for result in self.serialised.results:
                 if result is not None:
@@ -160,7 +166,7 @@ class CudaPlan:
             return [self._on_host(position, result, values) for position, result in enumerate(self.serialised.results)]
 
     def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
-        """The results' leaves as arrays of the device, which later runs leave alone; nothing is waited for."""
+        """Runs the plan without waiting. Returns device arrays, which later runs do not overwrite."""
         with self._lock:
             arrays: dict[int, DeviceArray] = {}
             for result in self.serialised.results:
@@ -174,11 +180,11 @@ class CudaPlan:
             ]
 
     def start(self, arguments: Sequence[Any]) -> dict[Any, Any]:
-        """Runs everything and raises what checks found; results stay on the device. Gives the objects of the host."""
+        """Runs the plan and raises failed checks. Results stay on the device; returns the host objects."""
         try:
             return self._start(arguments)
         except LivegradError as error:
-            name_place(error, self._line_of_mark)
+            name_place(error, self._source_locations)
             raise
 
     def _start(self, arguments: Sequence[Any]) -> dict[Any, Any]:
@@ -193,7 +199,7 @@ class CudaPlan:
                 self._bind_argument(array, argument)
         self._run_segments(dict(values))
         while self._watched and self._read_status():
-            # A tape found no room: nothing of this run counts. Again, with twice as much.
+            # A tape was full, so this run is invalid. Run again with tapes of twice the size.
             self._tape_bytes *= 2
             for step in self._steps:
                 for index, slot in enumerate(step.slots):
@@ -228,17 +234,17 @@ class CudaPlan:
             self._rebind(array.number, memory.address)
             memory.upload(np.ascontiguousarray(argument, array.element.dtype))
         if array.shape == () and any(slot.kind == "value" for _, _, slot in self._users.get(array.number, ())):
-            # The kernel takes the number itself, with its arguments.
+            # The kernel takes the number by value.
             value = np.empty((), array.element.dtype)
             download(self._bound[array.number], value)
             self._set_value(array, value)
 
     def _bind_foreign(self, array: SerialisedArray, argument: Any) -> None:
-        """Another library's array of the device, after what that library has said it waits for."""
+        """Binds a device array of another library, after the work on its stream."""
         held = argument.__cuda_array_interface__
         stream = held.get("stream")
         if stream is not None and stream != int(device().stream):
-            checked(driver.cuStreamSynchronize(driver.CUstream(stream)))
+            check(driver.cuStreamSynchronize(driver.CUstream(stream)))
         self._numbers.pop(array.number, None)
         self._foreign[array.number] = argument
         self._rebind(array.number, int(held["data"][0]))
@@ -280,7 +286,7 @@ class CudaPlan:
         self._last_values = values
 
     def _run_on_host(self, call: HostCall, values: dict[Any, Any]) -> None:
-        """A step of the host on copies of what it reads; what it gives goes back to the device."""
+        """Runs a host step on copies of its operands, and copies its result to the device."""
         for slot in call.step.operands:
             if isinstance(slot, Buffer):
                 self._fetch(slot, values)
@@ -313,20 +319,20 @@ class CudaPlan:
         download(self._bound[result.number], array)
         return array
 
-    # --- what a step of the host asks for ---
+    # --- the interface for `HostCall` ---
 
     def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
-        """A buffer's copy on the host."""
+        """The host copy of a buffer."""
         return values[buffer.base.number].reshape(buffer.shape)
 
     def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        """None: no array of the host is the same in every run."""
+        """None: host copies differ between runs."""
         return None
 
     # --- checks ---
 
     def _read_status(self, keep: bool = False) -> bool:
-        """Raises the first failed check; whether a tape found no room. Clears the words unless `keep` is set."""
+        """Raises the first failed check, and returns whether a tape was full. With `keep`, a full tape stays marked."""
         host = self._status_host
         self._status.download(host)
         full = bool(host[-1] != _CLEAN)

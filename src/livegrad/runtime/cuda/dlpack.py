@@ -10,9 +10,9 @@ from itertools import count
 from typing import Any, Protocol
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.runtime.cuda.driver import checked, device, driver
+from livegrad.runtime.cuda.driver import check, device, driver
 
-DEVICE = (2, 0)  # a GPU of CUDA, the first
+DEVICE = (2, 0)  # the first CUDA device
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _NAME = b"dltensor"
 
@@ -36,16 +36,16 @@ _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("number", ctypes.c_void_p), ("deleter", _Deleter))
+    _fields_ = (("tensor", _Tensor), ("loan", ctypes.c_void_p), ("deleter", _Deleter))
 
 
-_lent: dict[int, Any] = {}  # by number: what a consumer may still read
-_numbers = count(1)
+_loans: dict[int, Any] = {}  # by id: the arrays that a consumer may still read
+_loan_ids = count(1)
 
 
 @_Deleter
-def _let_go(address: int) -> None:
-    _lent.pop(_Managed.from_address(address).number, None)
+def _end_loan(address: int) -> None:
+    _loans.pop(_Managed.from_address(address).loan, None)
 
 
 _new = ctypes.pythonapi.PyCapsule_New
@@ -58,12 +58,12 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _drop_capsule(capsule: int) -> None:
-    if _is_valid(capsule, _NAME):  # a consumer gives it another name
-        _let_go(_pointer(capsule, _NAME))
+    if _is_valid(capsule, _NAME):  # a consumer renames the capsule
+        _end_loan(_pointer(capsule, _NAME))
 
 
 class Lendable(Protocol):
-    """An array that can be lent: `DeviceArray`, or a view of a buffer of the engine."""
+    """An array that can be exported: `DeviceArray`, or a view of a buffer of the engine."""
 
     @property
     def address(self) -> int: ...
@@ -74,7 +74,7 @@ class Lendable(Protocol):
 
 
 def capsule_of(array: Lendable, stream: int | None) -> Any:
-    """A capsule of the array's memory, ready for work on the consumer's stream (-1: it waits by itself)."""
+    """A capsule of the memory of an array, ready for the consumer's stream (-1: the consumer synchronises itself)."""
     kind = array.dtype.kind
     if kind not in _CODES:
         raise UsageError("DLPack has no such element", where=caller_origin(), found=str(array.dtype))
@@ -82,14 +82,14 @@ def capsule_of(array: Lendable, stream: int | None) -> Any:
         _wait_on(stream)
     shape = (ctypes.c_int64 * len(array.shape))(*array.shape)
     tensor = _Tensor(array.address, *DEVICE, len(array.shape), _CODES[kind], 8 * array.dtype.itemsize, 1, shape)
-    managed = _Managed(tensor, next(_numbers), _let_go)
-    _lent[managed.number] = (array, managed, shape)
+    managed = _Managed(tensor, next(_loan_ids), _end_loan)
+    _loans[managed.loan] = (array, managed, shape)
     return _new(ctypes.addressof(managed), _NAME, ctypes.cast(_drop_capsule, ctypes.c_void_p))
 
 
 def _wait_on(stream: int | None) -> None:
-    """The consumer's stream goes on when our work has ended; None is the default stream."""
-    event = checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
-    checked(driver.cuEventRecord(event, device().stream))
-    checked(driver.cuStreamWaitEvent(driver.CUstream(1 if stream is None else stream), event, 0))
-    checked(driver.cuEventDestroy(event))
+    """Makes the consumer's stream (None: the default stream) wait for the work on ours."""
+    event = check(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+    check(driver.cuEventRecord(event, device().stream))
+    check(driver.cuStreamWaitEvent(driver.CUstream(1 if stream is None else stream), event, 0))
+    check(driver.cuEventDestroy(event))

@@ -44,7 +44,7 @@ class Device:
 
 @cache
 def reason_for_no_cuda() -> str | None:
-    """Why CUDA cannot be used here, or None when it can. Asks the driver, so nothing calls it at import.
+    """Why CUDA cannot be used here, or None if it can. Starts the driver, so nothing calls it at import.
 
     >>> reason_for_no_cuda() is None or isinstance(reason_for_no_cuda(), str)
     True
@@ -61,7 +61,7 @@ def reason_for_no_cuda() -> str | None:
     return None if count else "the CUDA driver finds no device"
 
 
-def checked(answer: tuple[Any, ...]) -> Any:
+def check(answer: tuple[Any, ...]) -> Any:
     """The results of a driver call; raises an error with the driver's message if the call failed."""
     status = answer[0]
     if int(status) != 0:
@@ -78,15 +78,15 @@ def checked(answer: tuple[Any, ...]) -> Any:
 def _start() -> Device:
     if (reason := reason_for_no_cuda()) is not None or driver is None:
         raise DeviceError(f"CUDA cannot be used: {reason}", help="install livegrad[cuda] where there is an NVIDIA GPU")
-    first = checked(driver.cuDeviceGet(0))
-    context = checked(driver.cuDevicePrimaryCtxRetain(first))
-    checked(driver.cuCtxSetCurrent(context))
+    first = check(driver.cuDeviceGet(0))
+    context = check(driver.cuDevicePrimaryCtxRetain(first))
+    check(driver.cuCtxSetCurrent(context))
     attribute = driver.CUdevice_attribute
-    major = checked(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, first))
-    minor = checked(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, first))
-    stream = checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
-    name = checked(driver.cuDeviceGetName(128, first)).split(b"\0")[0].decode()
-    version = checked(driver.cuDriverGetVersion())
+    major = check(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, first))
+    minor = check(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, first))
+    stream = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+    name = check(driver.cuDeviceGetName(128, first)).split(b"\0")[0].decode()
+    version = check(driver.cuDriverGetVersion())
     return Device(context, stream, f"sm_{major}{minor}", name, version, next(_context_numbers))
 
 
@@ -95,7 +95,7 @@ def device() -> Device:
     started = _start()
     if getattr(_thread, "ready", None) is not started:
         assert driver is not None
-        checked(driver.cuCtxSetCurrent(started.context))
+        check(driver.cuCtxSetCurrent(started.context))
         _thread.ready = started
     return started
 

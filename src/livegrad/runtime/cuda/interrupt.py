@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import time
 
-from livegrad.runtime.cuda.driver import PerContext, checked, device, driver
+from livegrad.runtime.cuda.driver import PerContext, check, device, driver
 
 _NOT_READY = 600
 _QUICK_POLLS = 200  # before the host sleeps between two polls
@@ -18,10 +18,10 @@ _LEAST_SLEEP, _MOST_SLEEP = 20e-6, 1e-3
 def _make_flag() -> tuple[ctypes.c_int, int]:
     """The flag as the host sees it, and its address on the device."""
     flags = driver.CU_MEMHOSTALLOC_DEVICEMAP | driver.CU_MEMHOSTALLOC_PORTABLE
-    address = int(checked(driver.cuMemHostAlloc(64, flags)))
+    address = int(check(driver.cuMemHostAlloc(64, flags)))
     flag = ctypes.c_int.from_address(address)
     flag.value = 0
-    return flag, int(checked(driver.cuMemHostGetDevicePointer(address, 0)))
+    return flag, int(check(driver.cuMemHostGetDevicePointer(address, 0)))
 
 
 _flag = PerContext(_make_flag)
@@ -46,9 +46,9 @@ def wait_interruptibly() -> None:
         flag, _ = _flag.current
         flag.value = 1
         try:
-            checked(driver.cuStreamSynchronize(stream))
+            check(driver.cuStreamSynchronize(stream))
         finally:
             flag.value = 0
         raise
     if status:
-        checked(driver.cuStreamSynchronize(stream))
+        check(driver.cuStreamSynchronize(stream))

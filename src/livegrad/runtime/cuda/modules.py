@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.runtime.cuda.driver import PerContext, checked, device, driver
+from livegrad.runtime.cuda.driver import PerContext, check, device, driver
 from livegrad.runtime.cuda.nvrtc import compile_source
 
 
@@ -36,8 +36,8 @@ def _load(key: str | bytes, symbol: str, make_code: Callable[[], bytes]) -> Any:
     function = functions.get((key, symbol))
     if function is None:
         code = np.frombuffer(make_code() + b"\0", np.uint8)  # PTX is text and must end in a zero
-        module = checked(driver.cuModuleLoadData(code.ctypes.data))
-        function = checked(driver.cuModuleGetFunction(module, symbol.encode()))
+        module = check(driver.cuModuleLoadData(code.ctypes.data))
+        function = check(driver.cuModuleGetFunction(module, symbol.encode()))
     return functions.setdefault((key, symbol), function)  # threads that load the same code share one function
 
 

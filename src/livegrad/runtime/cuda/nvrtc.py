@@ -1,4 +1,4 @@
-"""Compiles CUDA C to cubins with NVRTC and caches them on disk. Called by `plan.py`.
+"""Compiles CUDA C to cubins with NVRTC and caches them on disk. Called by `serialised_device_plan.py`.
 
 NVRTC needs no GPU. Code is generated for one architecture, never as PTX, because a driver older than NVRTC rejects its
 PTX.
@@ -22,7 +22,7 @@ try:
 except ImportError:
     nvrtc = None
 
-# NVRTC has a cache of its own, which would keep everything twice.
+# NVRTC's own cache would store everything twice.
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--no-cache")
 _MOST_CUBINS = 2048
 
@@ -41,7 +41,7 @@ _cubins = Owned(_Cubins)
 
 @cache
 def reason_for_no_compiler() -> str | None:
-    """Why CUDA C cannot be compiled here, or None when it can.
+    """Why CUDA C cannot be compiled here, or None if it can.
 
     >>> reason_for_no_compiler() is None or isinstance(reason_for_no_compiler(), str)
     True
@@ -49,13 +49,13 @@ def reason_for_no_compiler() -> str | None:
     if nvrtc is None:
         return "cuda-bindings is not installed"
     try:
-        _checked(nvrtc.nvrtcVersion())
+        _check(nvrtc.nvrtcVersion())
     except (RuntimeError, CompileError, OSError) as error:
         return f"NVRTC does not start: {error}"
     return None
 
 
-def _checked(answer: tuple[Any, ...]) -> Any:
+def _check(answer: tuple[Any, ...]) -> Any:
     status, *values = answer
     if int(status) != 0:
         raise CompileError(f"NVRTC returned {status.name}")
@@ -69,7 +69,7 @@ def compile_source(source: str, architecture: str, name: str = "kernel") -> byte
 
 
 def compile_with_key(source: str, architecture: str, name: str = "kernel") -> bytes:
-    """As `compile_source`, but gives the key by which `load_compiled` finds the cubin."""
+    """Like `compile_source`, but returns the key with which `load_compiled` finds the cubin."""
     key = _key_of(source, architecture)
     if load_compiled(key) is None:
         _compile_and_keep(key, source, architecture, name)
@@ -77,7 +77,7 @@ def compile_with_key(source: str, architecture: str, name: str = "kernel") -> by
 
 
 def load_compiled(key: bytes) -> bytes | None:
-    """A cubin by its key, from memory or from the disk cache; None when it is in neither."""
+    """A cubin by its key, from memory or from the disk cache; None if it is in neither."""
     cubins = _cubins.current
     with cubins.lock:
         cached = cubins.by_key.use(key)
@@ -90,7 +90,7 @@ def load_compiled(key: bytes) -> bytes | None:
 
 
 def forget_cubins() -> None:
-    """Drops what was compiled or loaded from memory; what is on disk stays."""
+    """Drops all cubins from memory, not from disk."""
     cubins = _cubins.current
     with cubins.lock:
         cubins.by_key.clear()
@@ -103,7 +103,7 @@ def _options(architecture: str) -> tuple[str, ...]:
 def _key_of(source: str, architecture: str) -> bytes:
     if (reason := reason_for_no_compiler()) is not None:
         raise CompileError(f"CUDA C cannot be compiled: {reason}", help="install livegrad[cuda]")
-    version = _checked(nvrtc.nvrtcVersion())
+    version = _check(nvrtc.nvrtcVersion())
     return hashlib.sha256("\n".join(["cubin", str(version), *_options(architecture), source]).encode()).digest()
 
 
@@ -121,17 +121,17 @@ def _keep(key: bytes, cubin: bytes) -> None:
 
 
 def _compile(source: str, options: tuple[str, ...], name: str) -> bytes:
-    """NVRTC itself; several threads may be in it at once."""
-    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
+    """Calls NVRTC, which several threads may do concurrently."""
+    program = _check(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
         status, *_ = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         if int(status) != 0:
-            log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
-            _checked(nvrtc.nvrtcGetProgramLog(program, log))
+            log = b" " * _check(nvrtc.nvrtcGetProgramLogSize(program))
+            _check(nvrtc.nvrtcGetProgramLog(program, log))
             text = log.decode(errors="replace").strip("\0 \n")
             raise CompileError(f"NVRTC rejects `{name}`: {text}")
-        cubin = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
-        _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
+        cubin = b" " * _check(nvrtc.nvrtcGetCUBINSize(program))
+        _check(nvrtc.nvrtcGetCUBIN(program, cubin))
         return cubin
     finally:
         nvrtc.nvrtcDestroyProgram(program)

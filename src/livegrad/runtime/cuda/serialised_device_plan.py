@@ -1,7 +1,7 @@
 """Serialised device executables: everything needed to run a plan on the device, as plain data that can be loaded from a
 file.
 
-`serialise_plan` serialises a plan; `function.py` stores the result on disk with the cubins that it names.
+`serialise_plan` serialises a plan; `cuda_function.py` stores the result on disk with the cubins that it names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan
 
 @dataclass(frozen=True)
 class SerialisedLaunch:
-    """One launch of a kernel: its code by key, its argument slots, how many threads run it, and the memory it takes."""
+    """One kernel launch: its code by key, its argument slots, its grid, and the memory that it needs."""
 
     number: int  # of the step
     name: str
@@ -47,13 +47,13 @@ class SerialisedLaunch:
     partial_bytes: int
     counters: int
     uses_tapes: bool
-    polls: bool  # whether it has a loop that may have to be interrupted
+    polls: bool  # whether it has an unbounded loop, which polls the interrupt flag
     sites: tuple[Site, ...]
 
 
 @dataclass(frozen=True)
 class SerialisedLibraryCall:
-    """One call of a library that is captured into the graph, and the slots of its operands and result."""
+    """A library call that is captured into the graph, and the slots of its operands and result."""
 
     number: int
     call: LibraryCall
@@ -98,8 +98,8 @@ class SerialisedDevicePlan(SerialisedExecutable):
 
 
 def serialise_plan(plan: Plan, architecture: str, ieee: bool = False) -> SerialisedDevicePlan:
-    """The plan as a serialised plan, with its kernels compiled."""
-    emitted = _emitted_kernels(plan, architecture, ieee)
+    """Compiles the kernels of a plan and serialises it."""
+    emitted = _emit_kernels(plan, architecture, ieee)
     segments: list[SerialisedGraph | SerialisedHostStep] = []
     waiting: list[tuple[KernelStep | HostStep, SerialisedLaunch | SerialisedLibraryCall]] = []
 
@@ -124,7 +124,7 @@ def serialise_plan(plan: Plan, architecture: str, ieee: bool = False) -> Seriali
 
 
 def _exclusive_resources(launches: Sequence[SerialisedLaunch | SerialisedLibraryCall]) -> dict[int, str]:
-    """The launches that share memory which is not a buffer of the plan: the memory of tapes, and of the libraries."""
+    """The shared resource of each launch that uses one besides buffers: the tapes, or the library workspace."""
     shared = {}
     for index, launch in enumerate(launches):
         if isinstance(launch, SerialisedLibraryCall):
@@ -134,8 +134,8 @@ def _exclusive_resources(launches: Sequence[SerialisedLaunch | SerialisedLibrary
     return shared
 
 
-def _emitted_kernels(plan: Plan, architecture: str, ieee: bool) -> dict[int, tuple[Bound, KernelText, bytes]]:
-    """The kernels of a plan by the numbers of their steps, with the keys of their code; compiled side by side."""
+def _emit_kernels(plan: Plan, architecture: str, ieee: bool) -> dict[int, tuple[Bound, KernelText, bytes]]:
+    """The kernels of a plan by the index of their step, with the keys of their code; compiled concurrently."""
     kernels: dict[int, tuple[Bound, KernelText]] = {}
     for index, step in enumerate(plan.steps):
         if isinstance(step, KernelStep) and all(step.domain):
@@ -178,7 +178,7 @@ def _serialise_launch(index: int, step: KernelStep, bound: Bound, text: KernelTe
 
 
 def _serialise_library_call(index: int, step: HostStep, plan: Plan) -> SerialisedLibraryCall | None:
-    """A step of the host as the call of a library on the device; None where none does it."""
+    """The library call for a host step; None if no library supports it."""
     make = LIBRARY_CALLS.get(step.op)
     call = make(step) if make is not None else None
     if call is None or not isinstance(step.result, Buffer):

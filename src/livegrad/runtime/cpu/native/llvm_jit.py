@@ -21,24 +21,15 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from livegrad.runtime.cpu.native.linker import load
+from livegrad.runtime.cpu.native.llvm_passes import (
+    CODE_GENERATION_LEVEL,
+    UNVECTORISED_LOOP_SPEED,
+    is_mistrusted,
+    optimize,
+    suitable_speed,
+)
 from livegrad.runtime.object_cache import ObjectCache, default_cache
 from livegrad.state import Owned, renew_lock_after_fork
-
-# What each speed does, and what it costs on float32 kernels of 32 lanes (Ice Lake, LLVM 22, on a machine in use):
-# processor time of `compile_kernel` and Mpoints/s on one thread, for 310 ops (least to most of 8 processes) and for
-# 3,000 ops (one process, best of 4). At 310 ops, 2 ran 7 to 10 % faster than 1 in 8 of 9 processes, slower in one.
-#   0: no passes, code generation 0                                13..24 ms, 157..227 | 139 ms, 14
-#   1: inline, SROA, instcombine, simplifycfg; code generation 2   25..41 ms, 180..240 | 279 ms, 20
-#   2: the function simplification pipeline at level 1; likewise   28..49 ms, 198..256 | 290 ms, 21
-#   3: LLVM's whole pipeline at level 3; code generation 3: for kernels of scalar loops
-#   4: likewise, without the loop vectoriser
-# Up to 2, the loop and SLP vectorisers are off, and so is the unroller: the IR is already made of vectors of the width
-# that its emitter chose. Only functions marked `alwaysinline` are inlined: what the emitter outlined stays outlined.
-# Short texts gain nothing from 2 and spend half of their compile time on it: a kernel of 100 lines takes 8 ms with 1,
-# 13 ms with 2, and runs as fast.
-_LONG_TEXT = 300  # lines
-LOOP_SPEED, UNVECTORISED_LOOP_SPEED = 3, 4
-CODE_GENERATION_LEVEL = (0, 2, 2, 3, 3)
 
 # `small` with `pic`: every section of a kernel lies in one allocation, so constants are one instruction away, and calls
 # and addresses of symbols outside (libc may be terabytes off) go through stubs and a table that the linker builds.
@@ -211,11 +202,6 @@ def compile_kernel(
     return function
 
 
-def suitable_speed(ir_text: str) -> int:
-    """How much effort this text is worth."""
-    return 1 if ir_text.count("\n") < _LONG_TEXT else 2
-
-
 def object_key(ir_text: str, speed: int | None = None) -> bytes:
     """Return the digest that names the object code of `ir_text` on this machine."""
     digest = hashlib.sha256(_key_prefix(suitable_speed(ir_text) if speed is None else speed))
@@ -232,7 +218,7 @@ def cross_assemble(ir_text: str, triple: str, cpu: str = "", features: str = "",
     """Return assembly text for another machine, to look at and to test."""
     machine = _machine(triple, cpu, features, speed)
     with parsed_module(ir_text) as module:
-        _optimize(module, machine, speed)
+        optimize(module, machine, speed)
         if not is_mistrusted(module, speed):
             return machine.emit_assembly(module)
     return cross_assemble(ir_text, triple, cpu, features, speed=UNVECTORISED_LOOP_SPEED)
@@ -281,18 +267,10 @@ def compile_image(ir_text: str, speed: int, machine: Any = None) -> bytes:
         host = host_target()
         machine = _machine(host.triple, host.cpu, host.features, speed)
     with parsed_module(ir_text) as module:
-        _optimize(module, machine, speed)
+        optimize(module, machine, speed)
         if not is_mistrusted(module, speed):
             return machine.emit_object(module)
     return compile_image(ir_text, UNVECTORISED_LOOP_SPEED, machine)
-
-
-def is_mistrusted(module: Any, speed: int) -> bool:
-    """Return whether loops that were vectorised have masked loads, which kernels of scalar loops do not begin with.
-
-    LLVM 22.1 may move such a load behind a store to the same memory (llvm/llvm-project#215453).
-    """
-    return speed == LOOP_SPEED and any(function.name.startswith("llvm.masked.load") for function in module.functions)
 
 
 @contextmanager
@@ -315,69 +293,6 @@ def parsed_module(ir_text: str) -> Iterator[Any]:
             yield module
     finally:
         context.close()
-
-
-def _optimize(module: Any, machine: Any, speed: int) -> None:
-    if speed == 0:
-        return
-    if speed >= LOOP_SPEED:
-        with whole_pipeline(machine, speed) as (builder, passes):
-            passes.run(module, builder)
-        return
-    builder, prepare, simplify = pass_pipeline(machine, speed)
-    prepare.run(module, builder)
-    if simplify is not None:
-        for function in module.functions:
-            if not function.is_declaration:
-                simplify.run(function, builder)
-
-
-@lru_cache(maxsize=32)
-def pass_pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
-    """Return the pass builder, the module passes, and the passes then run on each function (None: none).
-
-    Kept, because llvmlite 0.50 never frees a pass manager (20 KiB each). LLVM's whole module pipelines cannot be kept:
-    their inliner gives its passes away on the first run, and ends the process on the second.
-    """
-    options = llvm.create_pipeline_tuning_options(speed_level=1)
-    options.loop_vectorization = False
-    options.slp_vectorization = False
-    options.loop_interleaving = False
-    options.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, options)
-    prepare = llvm.create_new_module_pass_manager()
-    prepare.add_always_inliner_pass()
-    if speed == 1:
-        prepare.add_sroa_pass()
-        prepare.add_instruction_combine_pass()
-        prepare.add_simplify_cfg_pass()
-        prepare.add_aggressive_dce_pass()
-    prepare.add_global_dead_code_eliminate_pass()
-    return builder, prepare, builder.getFunctionPassManager() if speed >= 2 else None
-
-
-@contextmanager
-def whole_pipeline(machine: Any, speed: int) -> Iterator[tuple[Any, Any]]:
-    """Give a pass builder, and LLVM's whole pipeline for one run.
-
-    The pipeline is freed here: llvmlite 0.50 does not free a pass manager (170 KiB after a run).
-    """
-    builder = _loop_pass_builder(machine, speed)
-    passes = builder.getModulePassManager()
-    try:
-        yield builder, passes
-    finally:
-        llvm.ffi.lib.LLVMPY_DisposeNewModulePassManger(passes)
-        passes.detach()
-
-
-@lru_cache(maxsize=32)
-def _loop_pass_builder(machine: Any, speed: int) -> Any:
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = options.loop_interleaving = speed == LOOP_SPEED
-    options.slp_vectorization = False
-    options.loop_unrolling = True
-    return llvm.create_pass_builder(machine, options)
 
 
 def load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:

@@ -16,13 +16,11 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from livegrad.runtime.cpu.native.llvm_jit import (
+from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, host_machine, parsed_module
+from livegrad.runtime.cpu.native.llvm_passes import (
     LOOP_SPEED,
     UNVECTORISED_LOOP_SPEED,
-    NativeCompileError,
-    host_machine,
     is_mistrusted,
-    parsed_module,
     pass_pipeline,
     whole_pipeline,
 )

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from livegrad.runtime.cuda.driver import DeviceError, PerContext, checked, driver
+from livegrad.runtime.cuda.driver import DeviceError, PerContext, check, driver
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall
 from livegrad.state import renew_lock_after_fork
 
@@ -20,7 +20,7 @@ renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 def make_stream() -> Any:
     """A new stream, which does not wait for the default stream."""
-    return checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+    return check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
 
 _stream = PerContext(make_stream)
@@ -31,7 +31,7 @@ def capture_on_stream(stream: Any, enqueue: Callable[[], None]) -> Any:
 
     If the function raises, the unfinished graph is destroyed.
     """
-    checked(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
     try:
         enqueue()
     except BaseException:
@@ -39,7 +39,7 @@ def capture_on_stream(stream: Any, enqueue: Callable[[], None]) -> Any:
         if int(status) == 0 and graph is not None and int(graph):
             driver.cuGraphDestroy(graph)
         raise
-    return checked(driver.cuStreamEndCapture(stream))
+    return check(driver.cuStreamEndCapture(stream))
 
 
 class BoundCall:
@@ -62,5 +62,5 @@ class BoundCall:
                 # Libraries load kernels on first use, and the driver refuses some loads during capture (seen: cuBLAS,
                 # batches of complex matrices). One run outside of the capture loads the kernel.
                 enqueue()
-                checked(driver.cuStreamSynchronize(stream))
+                check(driver.cuStreamSynchronize(stream))
                 return capture_on_stream(stream, enqueue)

@@ -64,10 +64,10 @@ class MatrixProduct:
         a, b = self.first, self.second
         one, zero = (np.array([value], self.element.dtype) for value in (1, 0))
         library, handle = _handle.current
-        _checked(library.cublasSetStream_v2(handle, ctypes.c_void_p(int(stream))), "cublasSetStream")
+        _check(library.cublasSetStream_v2(handle, ctypes.c_void_p(int(stream))), "cublasSetStream")
         # Setting the stream resets the workspace.
         workspace = _workspace.current
-        _checked(
+        _check(
             library.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.address), ctypes.c_size_t(workspace.size)),
             "cublasSetWorkspace",
         )
@@ -82,7 +82,7 @@ class MatrixProduct:
             *[ctypes.c_void_p(result), ctypes.c_int64(self.columns), ctypes.c_longlong(self.rows * self.columns)],
             ctypes.c_int64(self.count),
         )
-        _checked(status, self.name)
+        _check(status, self.name)
 
 
 def matmul_call(step: HostStep) -> LibraryCall | None:
@@ -150,7 +150,7 @@ def _make_handle() -> tuple[Any, Any]:
     if cublas is None:
         raise DeviceError("cuBLAS is not installed", help="install nvidia-cublas")
     handle = ctypes.c_void_p()
-    _checked(cublas.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
+    _check(cublas.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
     return cublas, handle
 
 
@@ -159,6 +159,6 @@ _handle = PerContext(_make_handle)
 _workspace = PerContext(lambda: DeviceMemory(_WORKSPACE_BYTES))
 
 
-def _checked(status: int, what: str) -> None:
+def _check(status: int, what: str) -> None:
     if status:
         raise DeviceError(f"cuBLAS rejects `{what}`: status {status}")

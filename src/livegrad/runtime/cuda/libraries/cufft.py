@@ -13,14 +13,14 @@ from typing import Any
 from livegrad.ir.types import Tensor, c64, c128
 from livegrad.ops.fourier import fft, irfft
 from livegrad.runtime.cuda.device_memory import DeviceMemory
-from livegrad.runtime.cuda.driver import DeviceError, checked, driver
+from livegrad.runtime.cuda.driver import DeviceError, check, driver
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall, shared_library
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
 _MOST_AXES = 3
 _FORWARD, _INVERSE = -1, 1
-# By (what comes in, whether numbers have 64 bits): the kind of a plan, and the function that runs it.
+# By (input kind, double precision): the kind of a plan, and the function that runs it.
 _KINDS = {
     ("complex", False): (0x29, "cufftExecC2C"),
     ("complex", True): (0x69, "cufftExecZ2Z"),
@@ -30,8 +30,8 @@ _KINDS = {
     ("half", True): (0x6C, "cufftExecZ2D"),
 }
 
-# cuFFT scales nothing. It uses the input of a transform to real numbers as scratch memory, and takes the imaginary
-# parts for zero that NumPy does not read.
+# cuFFT does not scale. Its transforms to real numbers overwrite their input, and assume that the imaginary parts that
+# NumPy ignores are zero.
 _TEXT = """\
 template<class T> __device__ void scale(T* values, long long count, double factor)
 {
@@ -46,8 +46,8 @@ template<class T> __device__ void prepare(const T* from, T* to, long long count,
     const long long step = (long long)gridDim.x * blockDim.x;
     for (long long k = (long long)blockIdx.x * blockDim.x + threadIdx.x; k < count; k += step)
     {
-        const long long place = k / 2 % half;
-        const bool unread = k % 2 == 1 && (place == 0 || (even && place == half - 1));
+        const long long bin = k / 2 % half;
+        const bool unread = k % 2 == 1 && (bin == 0 || (even && bin == half - 1));
         to[k] = unread ? T(0) : from[k];
     }
 }
@@ -77,7 +77,7 @@ class FourierTransform:
         return self.lengths[-1] // 2 + 1
 
     def prepare(self) -> None:
-        """Makes the plan and the memory that it works in."""
+        """Creates the plan and its work area."""
         if self._plan is not None:
             return
         cufft = library()
@@ -141,7 +141,7 @@ class FourierTransform:
 
 
 def transform_call(step: HostStep) -> LibraryCall | None:
-    """The transform of a step; None where cuFFT is missing or the axes are not the last ones."""
+    """The cuFFT call of a step; None if cuFFT is missing or the axes are not the last ones."""
     node = step.function.results[0]
     source = node.operands[0].type
     if not isinstance(step.result, Buffer) or not isinstance(source, Tensor) or library() is None:
@@ -167,12 +167,12 @@ def _launch(function: Any, stream: Any, count: int, *arguments: float) -> None:
     types = [ctypes.c_double if isinstance(argument, float) else ctypes.c_longlong for argument in arguments]
     grid = min(4096, -(-count // 256))
     parameters = (tuple(arguments), tuple(types))
-    checked(driver.cuLaunchKernel(function, grid, 1, 1, 256, 1, 1, 0, stream, parameters, 0))
+    check(driver.cuLaunchKernel(function, grid, 1, 1, 256, 1, 1, 0, stream, parameters, 0))
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """cuFFT, if it is here."""
+    """cuFFT, or None if it is not installed."""
     return shared_library("cufft", ("libcufft.so.12", "libcufft.so.11"))
 
 

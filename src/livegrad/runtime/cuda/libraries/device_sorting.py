@@ -18,7 +18,7 @@ from livegrad.ir.types import Scalar, Tensor, i64
 from livegrad.ops.movement import permute
 from livegrad.ops.sorting import argsort, searchsorted
 from livegrad.runtime.cuda.device_memory import DeviceMemory
-from livegrad.runtime.cuda.driver import checked, driver
+from livegrad.runtime.cuda.driver import check, driver
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
@@ -26,7 +26,7 @@ from livegrad.schedule.plan import Buffer, HostStep
 _THREADS, _MOST_BLOCKS = 256, 4096
 SLOTS = ("from", "to", "order_from", "order_to", "count", "length", "inner", "run")
 
-# `order_from` is null in the first pass, when every element still has its own number; `order_to` when nobody asks.
+# `order_from` is null in the first pass, in which the order is 0, 1, 2 …; `order_to` is null if it is not requested.
 _TEXT = """\
 struct Arguments { const key_type* from; key_type* to; const long long* order_from; long long* order_to;
                    long long count; long long length; long long inner; long long run; };
@@ -37,7 +37,7 @@ __device__ inline bool comes_first(key_type a, key_type b)
     return DESCENDING ? VALUE(b) < VALUE(a) : VALUE(a) < VALUE(b);
 }
 
-// How many of some elements in order come before one; those that are equal to it count if they are `through`.
+// The number of sorted elements before a key; elements equal to it count if `through` is set.
 __device__ inline long long rank(const key_type* rising, long long count, long long stride, key_type key, bool through)
 {
     long long low = 0, high = count;
@@ -55,23 +55,23 @@ extern "C" __global__ void merge(const __grid_constant__ Arguments a)
     const long long step = (long long)gridDim.x * blockDim.x;
     for (long long e = (long long)blockIdx.x * blockDim.x + threadIdx.x; e < a.count; e += step)
     {
-        const long long place = e / a.inner % a.length;
-        const long long row = e - place * a.inner;
-        const long long start = place - place % (2 * a.run);
+        const long long index = e / a.inner % a.length;
+        const long long row = e - index * a.inner;
+        const long long start = index - index % (2 * a.run);
         const long long middle = start + a.run < a.length ? start + a.run : a.length;
         const long long end = middle + a.run < a.length ? middle + a.run : a.length;
-        const bool is_first = place < middle;
+        const bool is_first = index < middle;
         const long long other = is_first ? middle : start;
         const key_type key = a.from[e];
         const long long before = rank(a.from + row + other * a.inner, (is_first ? end : middle) - other, a.inner, key,
                                       !is_first);
-        const long long target = row + ((is_first ? place : start + place - middle) + before) * a.inner;
+        const long long target = row + ((is_first ? index : start + index - middle) + before) * a.inner;
         a.to[target] = key;
-        if (a.order_to) a.order_to[target] = a.order_from ? a.order_from[e] : place;
+        if (a.order_to) a.order_to[target] = a.order_from ? a.order_from[e] : index;
     }
 }
 
-// `from` are `length` elements in order, `to` what is searched for, `order_to` where it is; `run`: after its equals.
+// `from`: `length` sorted elements, `to`: the keys, `order_to`: their positions; `run`: after equal elements.
 extern "C" __global__ void search(const __grid_constant__ Arguments a)
 {
     const long long step = (long long)gridDim.x * blockDim.x;
@@ -84,7 +84,7 @@ extern "C" __global__ void search(const __grid_constant__ Arguments a)
 def source_of(element: Scalar, descending: bool) -> str:
     """CUDA C that sorts elements of a type."""
     value, is_nan = "(v)", "(false)"
-    if element.name in ("f16", "bf16"):  # bits: the sign, then a magnitude that grows with the number
+    if element.name in ("f16", "bf16"):  # bits: a sign, then a magnitude
         value = "((v) & 0x8000 ? -(int)((v) & 0x7fff) : (int)((v) & 0x7fff))"
         is_nan = f"(((v) & 0x7fff) > {'0x7c00' if element.name == 'f16' else '0x7f80'})"
     elif element.kind == "float":
@@ -94,7 +94,7 @@ def source_of(element: Scalar, descending: bool) -> str:
 
 
 class MergeSort:
-    """A sort of many rows along one axis, of `length` elements that lie `inner` apart; or the order that sorts them."""
+    """Sorts rows along one axis, of `length` elements with stride `inner`, or computes the order that sorts them."""
 
     def __init__(self, element: Scalar, shape: tuple[int, ...], axis: int, descending: bool, wants_order: bool) -> None:
         self.count, self.length, self.inner = prod(shape), shape[axis], prod(shape[axis + 1 :])
@@ -108,18 +108,18 @@ class MergeSort:
 
     @property
     def passes(self) -> int:
-        """How often runs are put together; one element is a pass of its own, which copies it."""
+        """The number of merge passes; rows of one element need one pass, which copies them."""
         return max(1, (self.length - 1).bit_length())
 
     def prepare(self) -> None:
-        """Takes the memory that passes write to in turn with the result, and loads the kernel."""
+        """Allocates the buffers between passes, and loads the kernel."""
         load_function(self._text, "sort", "merge")
         if self._memory is None:
             keys = -(-self.count * self.element.dtype.itemsize // 16) * 16
             self._memory = DeviceMemory(2 * keys + 8 * self.count)
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
-        """A launch for each pass; the last one writes the result."""
+        """Enqueues a launch for each pass; the last one writes the result."""
         assert self._memory is not None
         keys = -(-self.count * self.element.dtype.itemsize // 16) * 16
         first = self._memory.address
@@ -135,7 +135,7 @@ class MergeSort:
 
 
 class Search:
-    """Where values would have to be put into a row of elements that are in order."""
+    """Finds the insertion points of values in a sorted row."""
 
     def __init__(self, element: Scalar, length: int, count: int, after_equals: bool) -> None:
         self.length, self.count, self.after_equals = length, count, after_equals
@@ -150,13 +150,13 @@ class Search:
         load_function(self._text, "sort", "search")
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
-        """One launch: every value searches for itself."""
+        """Enqueues one launch with a thread for each value."""
         slots = (operands[0], operands[-1], 0, result, self.count, self.length, 1, int(self.after_equals))
         _launch(load_function(self._text, "sort", "search"), stream, self.count, slots)
 
 
 def sort_call(step: HostStep) -> LibraryCall | None:
-    """The sort of a step; None where there is nothing to sort."""
+    """The sort of a step; None if there is nothing to sort."""
     node = step.function.results[0]
     source = node.operands[0].type
     if not isinstance(source, Tensor) or node.operands[0].op is permute or not isinstance(step.result, Buffer):
@@ -171,7 +171,7 @@ def sort_call(step: HostStep) -> LibraryCall | None:
 
 
 def search_call(step: HostStep) -> LibraryCall | None:
-    """The search of a step; None where there is nothing to look for, or nothing to look in."""
+    """The search of a step; None if there are no values or no sorted elements."""
     node = step.function.results[0]
     ordered, values = (operand.type for operand in node.operands)
     if not isinstance(ordered, Tensor) or not isinstance(values, Tensor) or node.op is not searchsorted:
@@ -188,4 +188,4 @@ def _launch(function: Any, stream: Any, count: int, slots: Sequence[int]) -> Non
     pointers = np.array([packed.ctypes.data], np.uint64)
     grid = min(_MOST_BLOCKS, -(-count // _THREADS))
     shape = (grid, 1, 1, _THREADS, 1, 1, 0)
-    checked(driver.cuLaunchKernel(function, *shape, stream, pointers.ctypes.data, 0))
+    check(driver.cuLaunchKernel(function, *shape, stream, pointers.ctypes.data, 0))

@@ -12,22 +12,22 @@ from typing import Any, Protocol
 
 
 class LibraryCall(Protocol):
-    """One call of a library, with sizes and scales fixed; addresses are given each time it is captured."""
+    """A library call with fixed sizes and scales. Each capture passes the addresses."""
 
     @property
     def name(self) -> str: ...
 
     def prepare(self) -> None:
-        """Makes what the call needs and capture does not allow to be made: handles, plans, and memory for them."""
+        """Creates what cannot be created during capture: handles, plans and memory."""
         ...
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
-        """Puts the work on a stream, which may be one that is being captured."""
+        """Enqueues the work on a stream, which may be under capture."""
         ...
 
 
 def _folders(package: str) -> list[Path]:
-    """Where wheels put shared libraries: `nvidia/cu13/lib`, or before CUDA 13 a folder for each."""
+    """The folders of shared libraries in NVIDIA's wheels: `nvidia/cu13/lib`, or before CUDA 13 one per package."""
     folders: list[Path] = []
     for name in ("nvidia.cu13", f"nvidia.{package}"):
         try:
@@ -41,7 +41,7 @@ def _folders(package: str) -> list[Path]:
 
 @cache
 def shared_library(package: str, names: tuple[str, ...]) -> ctypes.CDLL | None:
-    """A library of CUDA by its file names, newest first: from NVIDIA's wheels, or where the system looks; else None.
+    """A CUDA library by its file names, newest first: from NVIDIA's wheels or the system's search path; else None.
 
     >>> shared_library("no_such_package", ("libnothing.so.1",)) is None
     True

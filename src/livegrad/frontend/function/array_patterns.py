@@ -1,0 +1,88 @@
+"""Annotations of whole arrays, alone or in tuples: the sizes that are not numbers come from the arguments.
+
+`type_reading` makes them, `signature` keeps them, and calls ask why an argument does not fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from livegrad.frontend.function.function_types import FrontType, TensorType, TupleType, describe
+from livegrad.ir import types as ir
+
+Size = int | str | None  # of a dimension: a number, a name that stands for one number in a call, or any
+
+
+@dataclass(frozen=True)
+class TensorPattern:
+    """`tensor[float, 2]`, `array[float, "n", 3]`: a whole array; the sizes that are not numbers come from the argument.
+
+    >>> TensorPattern(ir.f64, ("n", 3)), TensorPattern(ir.f64, (None, None))
+    (array[float, "n", 3], tensor[float, 2])
+    """
+
+    element: ir.Scalar
+    sizes: tuple[Size, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    def __repr__(self) -> str:
+        if all(size is None for size in self.sizes):
+            return f"tensor[{describe(self.element)}, {self.rank}]"
+        return f"array[{describe(self.element)}, {', '.join(_size_text(size) for size in self.sizes)}]"
+
+    def type_of(self, value: Any) -> TensorType:
+        """The type of an argument; TypeError if it does not fit."""
+        array = np.asarray(value)
+        found = TensorType(self.element, array.shape)
+        if not np.can_cast(array.dtype, self.element.dtype, "same_kind") or self.misfit(found, {}) is not None:
+            raise TypeError(f"expected {self!r}, found an array of {array.dtype} with shape {array.shape}")
+        return found
+
+    def misfit(self, found: FrontType | None, names: dict[str, int]) -> str | None:
+        """Why a value is no such array, or None; notes in `names` which numbers the names of sizes stand for."""
+        if not isinstance(found, TensorType) or found.element is not self.element or len(found.shape) != self.rank:
+            return f"expects {self!r}, found {'nothing' if found is None else describe(found)}"
+        for axis, (expected, size) in enumerate(zip(self.sizes, found.shape, strict=True)):
+            wanted = names.setdefault(expected, size) if isinstance(expected, str) else expected
+            if wanted is not None and wanted != size:
+                name = f"`{expected}`, which is {wanted}," if isinstance(expected, str) else wanted
+                return f"expects the size {name} in axis {axis}, found {size}"
+        return None
+
+
+def _size_text(size: Size) -> str:
+    return f'"{size}"' if isinstance(size, str) else str(size)
+
+
+@dataclass(frozen=True)
+class TuplePattern:
+    """`tuple[array[float, "n"], int]`: a tuple with whole arrays inside, whose sizes come from the argument."""
+
+    elements: tuple[Pattern, ...]
+
+    def __repr__(self) -> str:
+        return f"tuple[{', '.join(_pattern_text(element) for element in self.elements)}]"
+
+    def misfit(self, found: FrontType | None, names: dict[str, int]) -> str | None:
+        """Why a value is no such tuple, or None; notes in `names` which numbers the names of sizes stand for."""
+        if not isinstance(found, TupleType) or len(found.elements) != len(self.elements):
+            return f"expects {self!r}, found {'nothing' if found is None else describe(found)}"
+        for index, (pattern, type) in enumerate(zip(self.elements, found.elements, strict=True)):
+            fits = pattern == type or not isinstance(pattern, TensorPattern | TuplePattern)
+            problem = None if fits else pattern.misfit(type, names)  # type: ignore[union-attr]
+            if problem is not None:
+                return f"[{index}] {problem}"
+        return None
+
+
+Pattern = FrontType | TensorPattern | TuplePattern
+
+
+def _pattern_text(pattern: Pattern) -> str:
+    return repr(pattern) if isinstance(pattern, TensorPattern | TuplePattern) else describe(pattern)

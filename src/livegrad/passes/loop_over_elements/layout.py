@@ -1,0 +1,150 @@
+"""Transposes tensors that a nest mostly reads and writes down their columns, before the nest and back after it.
+
+In: a loop over elements. The inner loop then moves along memory, where a step down a column would leave the cache line.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from math import prod
+
+from livegrad.ir.node import Function, Node, make_node
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.types import Tensor
+from livegrad.ir.walk import exchanged_functions, nodes_of
+from livegrad.ops.aggregate import get
+from livegrad.ops.assignment import assign
+from livegrad.ops.control import call, cond, for_loop, parameters_of, switch, while_loop
+from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.passes.loop_over_elements.cost import iterations_of
+from livegrad.passes.loop_over_elements.dependence import affine_index
+
+Axes = tuple[int, ...]
+_WRITES = (assign, scatter_add)
+_LEAST_GAIN = 4.0  # accesses for each element: fewer do not pay for the transposition
+
+
+class _NotTransposed(Exception):
+    """A nest uses a tensor otherwise than by index."""
+
+
+def transposed_operands(loop: Node) -> dict[int, Axes]:
+    """The operands of a loop that are better stored with another dimension last, as axes for `permute`."""
+    votes: Counter[tuple[Node, int]] = Counter()
+    first = 0 if loop.op is while_loop else 1
+    body: Function = loop.attribute("body")
+    roles = {body.parameters[1 + place - first]: own for place, own in enumerate(loop.operands) if place >= first}
+    _count(body, roles, iterations_of(loop), votes)
+    found: dict[int, Axes] = {}
+    for place, operand in enumerate(loop.operands):
+        if place < first or not isinstance(operand.type, Tensor) or operand.type.rank < 2:
+            continue
+        if loop.operands.count(operand) > 1:
+            continue
+        rank = operand.type.rank
+        best = max(range(rank), key=lambda axis: votes[operand, axis])
+        count = votes[operand, best]
+        if count > 2.0 * votes[operand, rank - 1] and count >= _LEAST_GAIN * prod(operand.type.shape):  # type: ignore[arg-type]
+            found[place] = (*[axis for axis in range(rank) if axis != best], best)
+    return found
+
+
+def _count(function: Function, roles: Mapping[Node, Node], times: float, votes: Counter[tuple[Node, int]]) -> None:
+    """Counts accesses of innermost loops by the dimension along which they move; `roles` says which tensor it is."""
+    known = dict(roles)
+    nodes = nodes_of(function)
+    is_innermost = not any(node.op in (for_loop, while_loop) for node in nodes)
+    for node in nodes:
+        if node.op is get and node.operands[0].op in (for_loop, while_loop):
+            loop = node.operands[0]
+            base = loop.operands[node.attribute("index") + (1 if loop.op is for_loop else 0)]
+            if base in known:
+                known[node] = known[base]
+        elif node.op in (lookup, *_WRITES) and node.operands[0] in known:
+            tensor = known[node] = known[node.operands[0]]
+            indices = node.operands[1:] if node.op is lookup else node.operands[2:]
+            for axis, index in enumerate(indices):
+                if is_innermost and function.parameters and _moves(index, function.parameters[0]):
+                    votes[tensor, axis] += times  # type: ignore[assignment]
+        elif node.op in (for_loop, while_loop):
+            body: Function = node.attribute("body")
+            shift = 0 if node.op is for_loop else 1
+            inner = {body.parameters[p + shift]: known[o] for p, o in enumerate(node.operands) if o in known}
+            _count(body, inner, times * iterations_of(node), votes)
+
+
+def _moves(index: Node, variable: Node) -> bool:
+    if isinstance(index.type, Tensor):
+        return False
+    form = affine_index(index, [variable])
+    return form is not None and variable in form.factors
+
+
+def permute_inside(loop: Node, operands: tuple[Node, ...], axes: Mapping[int, Axes]) -> Node | None:
+    """The loop over operands that are transposed already; None if it uses one otherwise than by index."""
+    try:
+        return _rebuilt(loop, operands, axes)
+    except _NotTransposed:
+        return None
+
+
+def _rebuilt(node: Node, operands: tuple[Node, ...], axes: Mapping[int, Axes]) -> Node:
+    exchange: dict[Function, Function] = {}
+    for name, value in node.attributes:
+        for function in value if isinstance(value, tuple) else (value,):
+            if isinstance(function, Function):
+                shift = _shift(node, name)
+                exchange[function] = _permuted(function, {place + shift: own for place, own in axes.items()})
+    return make_node(node.op, operands, exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
+
+
+def _shift(node: Node, name: str) -> int:
+    """How much later than among the operands a value stands among a function's parameters."""
+    if node.op is while_loop:
+        return 1 if name == "body" else 0
+    return -1 if node.op in (cond, switch) else 0
+
+
+def _permuted(function: Function, axes: Mapping[int, Axes]) -> Function:
+    types = [
+        Tensor(type.element, tuple([type.shape[axis] for axis in axes[place]])) if place in axes else type  # type: ignore[union-attr]
+        for place, type in enumerate(function.parameter_types)
+    ]
+    parameters = parameters_of(types)
+    done = dict(zip(function.parameters, parameters, strict=True))
+    moved = {function.parameters[place]: own for place, own in axes.items()}  # how the new values are transposed
+    for node in nodes_of(function):
+        if node in done:
+            continue
+        operands = tuple([done[operand] for operand in node.operands])
+        with originating_from(node.origins):
+            done[node] = _node(node, operands, moved)
+    return Function(function.name, parameters, tuple([done[result] for result in function.results]))
+
+
+def _node(node: Node, operands: tuple[Node, ...], moved: dict[Node, Axes]) -> Node:
+    own = {place: moved[operand] for place, operand in enumerate(node.operands) if operand in moved}
+    if not own:
+        _inherit(node, moved)
+        return make_node(node.op, operands, node.attributes) if operands != node.operands else node
+    if node.op in (lookup, *_WRITES) and list(own) == [0]:
+        kept = 1 if node.op is lookup else 2
+        indices = operands[kept:]
+        if node.op in _WRITES:
+            moved[node] = own[0]
+        return make_node(node.op, (*operands[:kept], *[indices[axis] for axis in own[0]]), node.attributes)
+    if node.op not in (for_loop, while_loop):
+        raise _NotTransposed
+    return _rebuilt(node, operands, own)
+
+
+def _inherit(node: Node, moved: dict[Node, Axes]) -> None:
+    """A tensor that a loop returns is stored as the one that it takes."""
+    if node.op is get and node.operands[0].op in (for_loop, while_loop):
+        loop = node.operands[0]
+        base = loop.operands[node.attribute("index") + (1 if loop.op is for_loop else 0)]
+        if base in moved:
+            moved[node] = moved[base]
+    elif node.op is call and any(isinstance(operand.type, Tensor) for operand in node.operands):
+        raise _NotTransposed
