@@ -31,7 +31,7 @@ def _instructions(module: llvm.ModuleRef) -> Iterator[Instruction]:
                 value = operands[0] if instruction.opcode == "store" else instruction
                 has_constants = any(operand.is_constant for operand in operands)
                 yield Instruction(
-                    instruction.opcode,
+                    str(instruction.opcode),
                     str(value.type),
                     callee,
                     block.name,
