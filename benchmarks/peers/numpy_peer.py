@@ -66,7 +66,8 @@ def build_loops(problem: Problem) -> Run:
 
 
 def build_eager(problem: Problem) -> Run:
-    return eager_programs.run_of(problem.kind, problem.size, *inputs(problem), np.maximum)
+    x, y = inputs(problem)
+    return eager_programs.run_of(problem.kind, problem.size, x, y, np.maximum)
 
 
 BUILDERS = {
