@@ -471,7 +471,7 @@ def test_arguments_of_a_batch_are_checked() -> None:
     function = trace(lambda x, y: x * y, f64, f64)
     with pytest.raises(UsageError, match="an axis, or None, for each"):
         batch(function, (0,), size=2)
-    with pytest.raises(UsageError, match="nothing of"):
+    with pytest.raises(UsageError, match="no argument of"):
         batch(function, None, size=2)
-    with pytest.raises(UsageError, match="no axis 1 for the batch"):
+    with pytest.raises(UsageError, match="batch axis 1 is out of range"):
         batch(function, (1, None), size=2)

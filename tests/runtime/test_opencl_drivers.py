@@ -19,7 +19,7 @@ def device(version: str) -> SimpleNamespace:
 
 def test_a_driver_that_is_known_to_abort_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opencl.llvm, "get_host_cpu_features", lambda: {"avx512f": True})
-    with pytest.warns(RuntimeWarning, match="takes this processor for `znver3` and is known to abort"):
+    with pytest.warns(RuntimeWarning, match="identifies this processor as `znver3` and is known to abort"):
         opencl._warn_of_known_crash(device(ZEN_3))
 
 

@@ -96,7 +96,7 @@ class Writer(ABC):
         assert isinstance(type, Tensor)
         sizes = [size for size in type.shape if isinstance(size, int)]
         if len(sizes) != len(type.shape):
-            raise CompileError(f"{self.dialect.name} reads tensors of known size", where=node.origin)
+            raise CompileError(f"{self.dialect.name} requires tensors with static sizes", where=node.origin)
         strides, stride = [], 1
         for size in reversed(sizes):
             strides.append(str(stride))

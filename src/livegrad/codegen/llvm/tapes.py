@@ -88,7 +88,7 @@ def slot_bytes(type: Type, lanes: int) -> int:
 def _slot(builder: KernelBuilder, tape: TapeReference, index: Register) -> Register:
     builder.uses_tapes = True
     if not index.uniform:
-        raise CompileError("a tape is indexed by a loop's own index only")
+        raise CompileError("a tape can only be indexed by its loop's index")
     size = slot_bytes(tape.element, builder.lanes)
     call = f"call ptr @lg_tape_slot(ptr %arena, {tape.header.typed}, {index.typed}, i64 {size})"
     return builder.make(call, pointer, 1)

@@ -56,7 +56,7 @@ def scalar_type(context: Context, value: Value | None, default: ir.Scalar, at: a
     try:
         return ir.scalar_of_dtype(np.dtype(named))
     except (TypeError, KeyError, ValueError):
-        raise context.error("LG202", "this is no type of numbers", at, found=repr(named)) from None
+        raise context.error("LG202", "not a numeric type", at, found=repr(named)) from None
 
 
 def _new(context: Context, shape: tuple[int, ...], element: ir.Scalar, fill: Any, at: ast.AST) -> Value:

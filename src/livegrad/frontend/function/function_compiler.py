@@ -190,7 +190,7 @@ def _require_known_sizes(context: Context, function: CapturedFunction) -> None:
             if isinstance(size, str) and size not in context.sizes:
                 raise context.error(
                     "LG204",
-                    f'the size "{size}" of the result is that of no parameter',
+                    f'the size "{size}" of the result does not match any parameter',
                     getattr(definition, "returns", None) or definition,
                     expected=", ".join(map(repr, context.sizes)) or None,
                     help="use a size of a parameter, or lg.tensor[float, 2] for arrays of any sizes",

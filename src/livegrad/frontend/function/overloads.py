@@ -286,7 +286,7 @@ def _write_back(
     elif aliases_of(given):
         raise context.error(
             "LG106",
-            f"`{found.function.__name__}` writes its `{name}`, which is no variable here",
+            f"`{found.function.__name__}` writes its `{name}`, which is not a variable here",
             at,
             help="give the array a name, and pass that",
         )

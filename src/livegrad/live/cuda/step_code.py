@@ -94,7 +94,7 @@ def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
     slots: dict[int, int] = {}
     for position, slot in enumerate(plan.arguments):
         if not isinstance(slot, Buffer):
-            raise CompileError(f"`{step.key}` takes a value that is no array")
+            raise CompileError(f"`{step.key}` takes a value that is not an array")
         slots[slot.number] = position
     results = {slot.number: position for position, slot in enumerate(plan.results) if isinstance(slot, Buffer)}
     # Scalars that other blocks compute are in memory; the other scalar arguments are passed by value.
@@ -128,5 +128,5 @@ def _load_item(item: Item) -> Any:
         return None
     code = load_compiled(item.code)
     if code is None:
-        raise DeviceError(f"the code of `{item.name}` is gone from the cache", help="run it again")
+        raise DeviceError(f"the code of `{item.name}` was evicted from the cache", help="run it again")
     return load_code(code, "kernel")

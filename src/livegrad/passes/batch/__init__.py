@@ -76,14 +76,14 @@ def _axes(function: Function, in_axes: int | Sequence[int | None] | None) -> lis
             found=str(len(axes)),
         )
     if all(axis is None for axis in axes):
-        raise UsageError(f"nothing of `{function.name}` is batched", where=caller_origin(), help="give an axis")
+        raise UsageError(f"no argument of `{function.name}` has a batch axis", where=caller_origin(), help="give an axis")
     return axes
 
 
 def _place(axis: int, type: Tensor) -> int:
     """Where the batch stands in a tensor; negative axes count from the last."""
     if not -type.rank <= axis < type.rank:
-        raise UsageError(f"no axis {axis} for the batch", where=caller_origin(), expected=f"an axis of {type}")
+        raise UsageError(f"batch axis {axis} is out of range", where=caller_origin(), expected=f"an axis of {type}")
     return axis % type.rank
 
 

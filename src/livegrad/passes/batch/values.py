@@ -67,7 +67,7 @@ def batched_type(type: Type, size: Size) -> Type:
             return Array(batched_type(element, size), own)
         case Tape(element=element):
             return Tape(batched_type(element, size))
-    raise UsageError(f"there is no batch of {type}")
+    raise UsageError(f"values of type {type} cannot be batched")
 
 
 @lru_cache(maxsize=4096)

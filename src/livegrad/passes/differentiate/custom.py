@@ -63,7 +63,7 @@ def _require_no_captures(node: Node, tangents: tuple[Tangent, ...]) -> None:
     captures = dict(node.attributes).get("captures", 0)
     if captures and not all(map(is_zero, tangents[-captures:])):
         raise DifferentiationError(
-            f"the derivative of `{node.attribute('function').name}` is given by its arguments alone, "
+            f"the derivative of `{node.attribute('function').name}` covers only its arguments, "
             "and it uses a value from around it that is differentiated too",
             where=node.origin,
             help="pass that value as an argument, or use lg.stop_gradient on it",

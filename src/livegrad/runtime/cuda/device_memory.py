@@ -51,7 +51,7 @@ def allocate(size: int) -> int:
             check((status,))
     free, total = check(driver.cuMemGetInfo())
     raise DeviceError(
-        f"the device has no room for {size:,} bytes",
+        f"the device is out of memory: {size:,} bytes cannot be allocated",
         found=f"{free:,} of {total:,} bytes free",
         help="drop tensors that are no longer needed, or work on less at a time",
     )

@@ -77,7 +77,7 @@ def capsule_of(array: Lendable, stream: int | None) -> Any:
     """A capsule of the memory of an array, ready for the consumer's stream (-1: the consumer synchronises itself)."""
     kind = array.dtype.kind
     if kind not in _CODES:
-        raise UsageError("DLPack has no such element", where=caller_origin(), found=str(array.dtype))
+        raise UsageError("DLPack does not support this element type", where=caller_origin(), found=str(array.dtype))
     if stream != -1:
         _wait_on(stream)
     shape = (ctypes.c_int64 * len(array.shape))(*array.shape)

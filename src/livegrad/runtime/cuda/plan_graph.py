@@ -34,7 +34,7 @@ class PlanLaunch:
             return
         code = load_compiled(serialised.code)
         if code is None:
-            raise DeviceError(f"the code of `{serialised.name}` is gone from the cache", help="run it again")
+            raise DeviceError(f"the code of `{serialised.name}` was evicted from the cache", help="run it again")
         self.slots, self.kernel = serialised.slots, serialised
         self.launch = Launch(load_code(code, "kernel"), serialised.grid, serialised.threads, len(serialised.slots))
         if serialised.counters:
