@@ -41,8 +41,8 @@ def _warn_of_known_crash(device: Any) -> None:
     takes_for = re.search(r"znver[123]\b", device.version)
     if "PoCL" in device.platform.version and takes_for and llvm.get_host_cpu_features().get("avx512f"):
         warn_caller(
-            f"{device.platform.version.strip()} identifies this processor as `{takes_for[0]}` and is known to abort on it; "
-            "install PoCL 5 or newer, built with LLVM 16 or newer",
+            f"{device.platform.version.strip()} identifies this processor as `{takes_for[0]}` and is known to abort on "
+            "it; install PoCL 5 or newer, built with LLVM 16 or newer",
             RuntimeWarning,
         )
 

@@ -307,7 +307,9 @@ def verify_groups(draft: Draft) -> None:
     for group in draft.groups:
         done.add(group)
         if not done.issuperset(group.needs):
-            raise VerifyError(f"a group of `{draft.function.name}` is scheduled before a group that it depends on", found=str(draft))
+            raise VerifyError(
+                f"a group of `{draft.function.name}` is scheduled before a group that it depends on", found=str(draft)
+            )
         computed.update(group.roots)
     if computed != draft.roots.keys():
         raise VerifyError(f"not every stored value of `{draft.function.name}` is in a group", found=str(draft))

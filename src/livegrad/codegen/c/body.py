@@ -180,7 +180,9 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
     """A read by computed index: out of range is reported, and reads nothing."""
     tensor = writer.tensor(operands[0], node.operands[0])
     if isinstance(node.type, Tensor):
-        raise CompileError(f"{writer.dialect.name} supports only reads of single elements of tensors", where=node.origin)
+        raise CompileError(
+            f"{writer.dialect.name} supports only reads of single elements of tensors", where=node.origin
+        )
     inside, terms = [], []
     places = zip(node.operands[1:], operands[1:], tensor.extents, tensor.strides, strict=True)
     for axis, (operand, value, extent, stride) in enumerate(places):

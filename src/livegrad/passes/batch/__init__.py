@@ -76,7 +76,9 @@ def _axes(function: Function, in_axes: int | Sequence[int | None] | None) -> lis
             found=str(len(axes)),
         )
     if all(axis is None for axis in axes):
-        raise UsageError(f"no argument of `{function.name}` has a batch axis", where=caller_origin(), help="give an axis")
+        raise UsageError(
+            f"no argument of `{function.name}` has a batch axis", where=caller_origin(), help="give an axis"
+        )
     return axes
 
 
