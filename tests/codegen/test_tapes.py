@@ -6,7 +6,7 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.codegen.llvm import kernel_module, tape_runtime
-from livegrad.ir.types import Tape
+from livegrad.ir.types import Tape, Tensor
 
 
 def endless(x: lg.ir.Node) -> lg.ir.Node:
@@ -77,3 +77,16 @@ def test_a_tape_that_is_read_after_it_was_overwritten_is_copied() -> None:
     for x in (2.0, -20.0):
         expected = (x if x > 0.0 else 3.0 * x) + 100.0 * (x + 10.0)
         assert lg.ir.compile(function)(x, 0, 1) == lg.ir.evaluate(function, x, 0, 1) == expected
+
+
+def test_tapes_of_one_loop_that_begin_empty_stay_apart() -> None:
+    """The second derivative writes two tapes in one loop, which also reads a table by index."""
+
+    def weighted(n: lg.ir.Node, x: lg.ir.Node, table: lg.ir.Node) -> lg.ir.Node:
+        return ops.make_for_loop(n, lambda i, y: ops.sin(y) * ops.lookup(table, i) + x, x)[0]
+
+    function = lg.jvp(lg.vjp(lg.ir.trace(weighted, lg.i64, lg.f64, Tensor(lg.f64, (5,)))))
+    values = [3, 0.3, np.linspace(0.2, 0.9, 5), 0.7, (), 0.6, np.linspace(0.9, 0.1, 5), 0.4]
+    for native, expected in zip(lg.ir.compile(function)(*values), lg.ir.evaluate(function, *values), strict=True):
+        for own, right in zip(native, expected, strict=True) if isinstance(native, tuple) else [(native, expected)]:
+            np.testing.assert_allclose(own, right, rtol=1e-13)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from livegrad.ir.function import map_results
 from livegrad.ir.leaves import constant, constant_op, is_constant, parameter_op
 from livegrad.ir.node import Function, Module, Node, make_node
-from livegrad.ir.types import Tensor, i64
+from livegrad.ir.types import Tape, Tensor, i64
 from livegrad.ir.walk import functions_in, nodes_of, ops_below, reachable_functions, substitute, toposort
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.comparison import bit_and, greater, greater_equal, less
@@ -52,8 +52,10 @@ def _in_versions(node: Node) -> Node | None:
         return node.operands[0].operands[node.attribute("index")]
     if node.op is not for_loop:
         return None
-    body: Function = node.attribute("body")
-    proof = _ends_to_check(body, node.attribute("carried")) if ops_below(body).isdisjoint(_LOOPS) else None
+    body, carried = node.attribute("body"), node.attribute("carried")
+    # Empty tapes are one node. A loop that writes several of them starts from copies, which a branch does not make.
+    writes_tapes = any(isinstance(type, Tape) for type in body.result_types)
+    proof = None if writes_tapes or ops_below(body) & {*_LOOPS} else _ends_to_check(body, carried)
     if not proof:
         return None
     then, otherwise = (_function_of_loop(node, version) for version in (_unchecked(body, proof), body))
