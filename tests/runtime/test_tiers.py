@@ -1,7 +1,9 @@
 """Baseline and optimised tier compute the same bits at the same address, also after a fork."""
 
+import faulthandler
 import itertools
 import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -179,11 +181,39 @@ def test_a_child_of_a_fork_improves_its_own_kernels() -> None:
     expected = compiled(values).tobytes()
     child = os.fork()
     if child == 0:
+        faulthandler.register(signal.SIGALRM, chain=True)  # a child that hangs prints its stacks
+        signal.alarm(90)
         background_compiler.current.wait()
         good = all(code.is_optimized for code in _codes()) and compiled(values).tobytes() == expected
         os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not any(code.is_optimized for code in _codes())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_job_that_fails_is_reported_and_those_behind_it_are_done() -> None:
+    own = BackgroundCompiler(quiet_seconds=3600.0)
+    done: list[str] = []
+    own.later(lambda: done.append(1 / 0))  # type: ignore[arg-type]
+    own.later(lambda: done.append("second"))
+    own.wait()
+    assert done == ["second"]
+    own.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_who_waits_starts_the_thread_again_if_something_ended_it() -> None:
+    own = BackgroundCompiler(quiet_seconds=3600.0)
+    done: list[str] = []
+
+    def end_the_thread() -> None:
+        raise SystemExit
+
+    own.later(end_the_thread)
+    own.later(lambda: done.append("second"))
+    own.wait()
+    assert done == ["second"]
+    own.stop()
 
 
 def test_jobs_wait_until_it_is_quiet_and_errands_are_done_at_the_end() -> None:

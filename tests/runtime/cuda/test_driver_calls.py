@@ -250,7 +250,7 @@ def test_no_room_on_the_device_is_an_error_of_the_block_and_nothing_is_lost():
         engine.set(large["x"], np.zeros(1 << 19, np.float32))
         (problem,) = engine.step().problems
         assert problem.block is large
-        assert "no room" in str(problem)
+        assert "out of memory" in str(problem)
         engine.remove(large)
         engine.set(made[0]["gain"], 3.0)
         assert engine.step().ok

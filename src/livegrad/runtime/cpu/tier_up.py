@@ -22,6 +22,7 @@ from livegrad.state import BackgroundWork, Owned, call_after_fork
 
 QUIET_SECONDS = 0.05
 _PATIENCE = 20  # times that: so long does a job wait where it never gets quiet
+_LIVENESS_SECONDS = 1.0  # so often somebody who waits looks whether the thread is alive
 _MANY = 256  # jobs: from then on, those are dropped that have nothing to do any more
 
 
@@ -103,10 +104,14 @@ class BackgroundCompiler(BackgroundWork):
                 self._drop_moot()
             self._waiting.extend(jobs)
             if self._thread is None and not self._stopping:
-                self._thread = threading.Thread(target=self._run, name="livegrad-background-compiler", daemon=True)
-                self._thread.start()
+                self._start_thread()
             elif is_asleep:
                 self._changed.notify_all()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name="livegrad-background-compiler", daemon=True)
+        thread.start()
+        self._thread = thread  # not before: nobody is to wait for a thread that could not start
 
     def _drop_moot(self) -> None:
         """Drops the jobs that have nothing to do any more; finalizers may add others meanwhile."""
@@ -122,7 +127,10 @@ class BackgroundCompiler(BackgroundWork):
             self._changed.notify_all()
             try:
                 while self._thread is not None and (self._waiting or self._busy):
-                    self._changed.wait()
+                    if not self._thread.is_alive():  # something ended it that is no exception of a job
+                        self._busy = False
+                        self._start_thread()
+                    self._changed.wait(_LIVENESS_SECONDS)
             finally:
                 self._waiters -= 1
 
@@ -158,7 +166,10 @@ class BackgroundCompiler(BackgroundWork):
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
-            job.run()
+            try:
+                job.run()
+            except Exception as error:  # it is reported, and costs nobody the jobs that wait behind it
+                threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, self._thread)))
             del job  # what it holds is not to wait for the next one
             with self._changed:
                 self._busy = False
