@@ -45,6 +45,12 @@ def choose(names: list[str], quick: bool) -> list[Benchmark]:
     return [row for row in every if not names or row.name in wanted]
 
 
+def suites_of(names: list[str]) -> list[str]:
+    """The suites that these are, or have rows of."""
+    first = {row.name: suite for suite, rows in reversed(SUITES.items()) for row in rows(False)}
+    return list(dict.fromkeys(name if name in SUITES else first[name] for name in names))
+
+
 def measure_all(benchmarks: list[Benchmark], effort: Effort) -> tuple[list[Outcome], dict[str, str]]:
     """Measures the rows, prints each outcome as soon as it is available, and returns them with the peers' versions."""
     once = [row for row in benchmarks if row.processes == 1]
@@ -82,7 +88,7 @@ def main() -> int:
     notes = judge_suites(outcomes)
     print("\n".join(notes))
     if arguments.json:
-        suite = "+".join(arguments.names or SUITES)
+        suite = "+".join(suites_of(arguments.names or list(SUITES)))
         more = engine.gpu_notes() if suite == "engine-gpu" and reason_for_no_cuda() is None else {}
         more |= {"notes": notes} if notes else {}
         path = report.write_json(suite, outcomes, machine.describe(versions), **more)
