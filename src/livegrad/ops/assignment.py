@@ -15,9 +15,16 @@ from livegrad.ops.comparison import equal
 from livegrad.ops.elementwise import select
 from livegrad.ops.failing import Attributes, write_can_fail
 from livegrad.ops.index_motion import Box, are_distinct, box_of
-from livegrad.ops.indexing import flat_indices, lookup, write_type
+from livegrad.ops.indexing import flat_indices, lookup, lookup_or, scatter_add, write_type
 from livegrad.ops.movement import iota, reshape, slice_
 from livegrad.ops.rules import or_zero, zero
+
+
+def indices_of(node: Node) -> tuple[Node, ...]:
+    """The indices by which a node uses a tensor, its first operand; none for other ops."""
+    if node.op is lookup:
+        return node.operands[1:]
+    return node.operands[2:] if node.op in (lookup_or, *UPDATES) else ()
 
 
 def _evaluate_assign(base: Any, updates: Any, *indices: Any, in_range: tuple[int, ...] = ()) -> Any:
@@ -83,3 +90,5 @@ assign = Op(
     can_fail=_assign_can_fail,
     cost=8.0,
 )
+
+UPDATES = (scatter_add, assign)  # ops that make a new version of their first operand

@@ -15,14 +15,13 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Tuple, Type, Vector, components, holds_tensor, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
-from livegrad.ops.assignment import assign
-from livegrad.ops.control import cond, for_loop, map_, switch, while_loop
+from livegrad.ops.assignment import UPDATES
+from livegrad.ops.control import map_, while_loop
 from livegrad.ops.host import host_call
-from livegrad.ops.indexing import lookup, lookup_or, scatter_add
-from livegrad.passes.regions import LOOPS
+from livegrad.ops.indexing import lookup, lookup_or
+from livegrad.passes.regions import BRANCHES, LOOPS, first_argument
 
 _READS = (lookup, lookup_or)
-_WRITES = (scatter_add, assign)
 _ELEMENTS = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
 
 
@@ -45,11 +44,6 @@ def writes_in_place(node: Node) -> bool:
 def memory_below(node: Node) -> list[Node]:
     """The values that must be in memory for such a loop."""
     return [value for value in _below(node) if _is_storable(value)]
-
-
-def first_carried(loop: Node) -> int:
-    """Which operand of a loop is its first carried value."""
-    return 1 if loop.op is for_loop else 0
 
 
 def _between(node: Node) -> list[Node]:
@@ -128,9 +122,9 @@ def versions_returned(function: Function) -> tuple[int | None, ...]:
             place = members[node.operands[0]][node.attribute("index")]
             if place is not None:
                 source[node] = place
-        elif node.op in _WRITES and not isinstance(node.operands[1].type, Tensor):
+        elif node.op in UPDATES and not isinstance(node.operands[1].type, Tensor):
             source[node] = source[node.operands[0]]
-        elif node.op in (*LOOPS, cond, switch) and holds_tensor(node.type):
+        elif node.op in (*LOOPS, *BRANCHES) and holds_tensor(node.type):
             returned = [None if place is None else node.operands[place] for place in _written_through(node)]
             places = tuple([None if operand is None else source[operand] for operand in returned])
             if isinstance(node.type, Tensor):
@@ -154,9 +148,9 @@ def _reads_elements(node: Node, source: dict[Node, int]) -> bool:
 
 def written_operands(node: Node) -> tuple[int, ...]:
     """The places of the operands that are tensors which a node of such a function writes."""
-    if node.op in _WRITES:
+    if node.op in UPDATES:
         return (0,)
-    if node.op not in (*LOOPS, cond, switch) or not holds_tensor(node.type):
+    if node.op not in (*LOOPS, *BRANCHES) or not holds_tensor(node.type):
         return ()
     return tuple([place for place in dict.fromkeys(_written_through(node)) if place is not None])
 
@@ -166,7 +160,7 @@ def _written_through(node: Node) -> tuple[int | None, ...]:
     if node.op in LOOPS:
         if not _keeps_tensors(node):
             raise _NotInPlace
-        first, carried = first_carried(node), node.attribute("carried")
+        first, carried = first_argument(node), node.attribute("carried")
         types = [operand.type for operand in node.operands[first : first + carried]]
         return tuple([first + place if isinstance(type, Tensor) else None for place, type in enumerate(types)])
     every = [versions_returned(branch) for branch in node.functions]

@@ -23,6 +23,7 @@ from livegrad.state import Owned
 _LEADING: dict[Op, int] = {call: 0, recompute_call: 0, cond: 1, switch: 1, for_loop: 1, while_loop: 0, map_: 0}
 REGIONS = frozenset(_LEADING)
 LOOPS = (for_loop, while_loop)
+BRANCHES = (cond, switch)
 _T = TypeVar("_T")
 
 
@@ -94,6 +95,18 @@ class Region:
     def pack(self, members: Sequence[Node]) -> Node:
         """All results as the one value that this node gives."""
         return make_tuple(*members) if self.packed else members[0]
+
+
+def first_argument(node: Node) -> int:
+    """Which operand of a region is the first that its functions take: the first carried value of a loop.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f32, i64
+    >>> loop = trace(lambda n, x: for_loop(n, x, body=trace(lambda i, y: y, i64, f32), carried=1), i64, f32)
+    >>> first_argument(loop.results[0])
+    1
+    """
+    return _LEADING[node.op]
 
 
 def region_of(node: Node) -> Region | None:

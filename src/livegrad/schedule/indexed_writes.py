@@ -10,20 +10,10 @@ from typing import NamedTuple
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import shape_of
-from livegrad.ops.assignment import assign, written_box
+from livegrad.ops.assignment import UPDATES, assign, written_box
 from livegrad.ops.index_motion import Box, motion_of
-from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.movement import broadcast
 from livegrad.schedule.views import FIXED_ZERO, Affine, Index, shifted
-
-WRITES = (scatter_add, assign)
-
-
-def indices_of(node: Node) -> tuple[Node, ...]:
-    """The indices by which a node uses a tensor, its first operand; none for other ops."""
-    if node.op is lookup:
-        return node.operands[1:]
-    return node.operands[2:] if node.op in (lookup_or, *WRITES) else ()
 
 
 class Choice(NamedTuple):
@@ -49,7 +39,7 @@ def assigned_box(node: Node) -> Box | None:
 
 def choice_of(node: Node) -> Choice | None:
     """A write as a choice at each element; None for any other node."""
-    if node.op not in WRITES or 0 in shape_of(node.type):
+    if node.op not in UPDATES or 0 in shape_of(node.type):
         return None
     _, updates, *indices = node.operands
     sizes, places = shape_of(node.type), list(map(place_of, indices))

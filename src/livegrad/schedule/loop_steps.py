@@ -11,7 +11,7 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node, make_node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Vector, components
 from livegrad.ops.aggregate import get, member
-from livegrad.passes.in_place_loops import first_carried
+from livegrad.passes.regions import first_argument
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Port, Sink
 from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
@@ -29,7 +29,7 @@ def build_loop(roots: Sequence[Node], stored: Mapping[Node, Buffer], new_buffer:
     for index, type in enumerate(components(loop.type)):
         if not isinstance(type, Tensor):
             continue
-        place = first_carried(loop) + index
+        place = first_argument(loop) + index
         target = targets[index] = targets.get(index) or new_buffer("carried", *storage(type))
         if stored.get(operands[place]) is not target:
             copies.append(build_copy(operands[place], target, stored, new_buffer))

@@ -18,7 +18,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, bf16, holds_tensor, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make
-from livegrad.ops.assignment import assign
+from livegrad.ops.assignment import UPDATES, assign
 from livegrad.ops.control import call, component_shape, cond, for_loop, map_, switch, while_loop
 from livegrad.ops.conversion import complex_parts, from_parts
 from livegrad.ops.convolution import convolve
@@ -32,7 +32,7 @@ from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
 from livegrad.passes.in_place_loops import memory_below, writes_in_place
 from livegrad.passes.regions import LOOPS
-from livegrad.schedule.indexed_writes import WRITES, assigned_box, choice_of, is_uniform
+from livegrad.schedule.indexed_writes import assigned_box, choice_of, is_uniform
 
 GroupKind = Literal["fused", "scan", "place", "write", "loop", "host", "view"]
 Roots = dict[Node, GroupKind]  # in topological order
@@ -290,7 +290,7 @@ def _tensor_kind(node: Node) -> GroupKind | None:
         return "place"
     if node.op is reshape and squeezed_axes(sizes(node.operands[0]), sizes(node)) is None:
         return "view"
-    if node.op in WRITES:
+    if node.op in UPDATES:
         return _write_kind(node)
     if not isinstance(node.type, Tensor) or node.op.elementwise or node.op in (*_READS, pad, parameter_op):
         return None

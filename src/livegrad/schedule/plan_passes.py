@@ -21,7 +21,8 @@ from livegrad.ops.assignment import assign
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.movement import pad
 from livegrad.passes.flatten_signature import leaf_types
-from livegrad.passes.in_place_loops import first_carried, memory_below, writes_in_place
+from livegrad.passes.in_place_loops import memory_below, writes_in_place
+from livegrad.passes.regions import first_argument
 from livegrad.schedule.allocate import Touching, allocate_arena
 from livegrad.schedule.draft import Draft, view_of
 from livegrad.schedule.extrema import compared_with_extrema
@@ -176,7 +177,7 @@ def _changed_by(root: Node, kind: GroupKind) -> Node | None:
     if kind != "loop" or not isinstance(root.type, Tensor):
         return None
     (loop,) = root.operands
-    return loop.operands[first_carried(loop) + root.attribute("index")]
+    return loop.operands[first_argument(loop) + root.attribute("index")]
 
 
 def build_steps(draft: Draft) -> Iterator[Step]:

@@ -18,8 +18,8 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Type, bool_, components, i64
 from livegrad.ir.walk import functions_in, nodes_of, toposort
 from livegrad.ops.tape import tape_add, tape_set, tape_sum
-from livegrad.passes.in_place_loops import first_carried, order_before_writes, written_operands
-from livegrad.passes.regions import LOOPS
+from livegrad.passes.in_place_loops import order_before_writes, written_operands
+from livegrad.passes.regions import LOOPS, first_argument
 from livegrad.schedule.loops.cost_model import byte_size
 
 _WRITES = (tape_set, tape_add, tape_sum)
@@ -34,7 +34,7 @@ def _written_operands(node: Node) -> list[int]:
     tensors = list(written_operands(node))
     if node.op not in LOOPS:
         return tensors
-    places = range(first_carried(node), first_carried(node) + node.attribute("carried"))
+    places = range(first_argument(node), first_argument(node) + node.attribute("carried"))
     return [place for place in places if place in tensors or isinstance(node.operands[place].type, Tape)]
 
 

@@ -14,16 +14,18 @@ from livegrad.ir.node import Attribute, Function, Node, make_node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, ops_in
-from livegrad.ops.aggregate import get, make, make_tuple
+from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import parameters_of, while_loop
 from livegrad.ops.movement import inverse_permutation, permute
 from livegrad.ops.rules import zero
+from livegrad.passes.flatten_signature import take_from_made
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.loop_over_elements.bodies import expand_condition, expand_function, with_unused_parameters
 from livegrad.passes.loop_over_elements.cost import gains_by_elements
 from livegrad.passes.loop_over_elements.elements import NotExpanded
 from livegrad.passes.loop_over_elements.layout import permute_inside, transposed_operands
-from livegrad.passes.loop_over_elements.versions import LOOPS, first_argument, is_array
+from livegrad.passes.loop_over_elements.versions import is_array
+from livegrad.passes.regions import LOOPS, first_argument
 from livegrad.passes.scalarise_loops import scalarise_loops
 
 
@@ -39,10 +41,8 @@ def expand_loops(function: Function, is_chosen: Callable[[Node], bool]) -> Funct
 
 
 def _expand(node: Node, is_chosen: Callable[[Node], bool]) -> Node | None:
-    if node.op is get and node.operands[0].op is make:
-        return node.operands[0].operands[node.attribute("index")]
     if node.op not in LOOPS or not is_chosen(node):
-        return None
+        return take_from_made(node)
     try:
         with originating_from(node.origins):
             loop = _by_element(node)

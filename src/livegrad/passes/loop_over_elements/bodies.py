@@ -18,7 +18,7 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Scalar, Tensor, Type, i64, inner_types
 from livegrad.ir.walk import exchanged_functions, substitute
 from livegrad.ops.aggregate import get
-from livegrad.ops.assignment import assign
+from livegrad.ops.assignment import UPDATES, assign
 from livegrad.ops.control import parameters_of, while_loop
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup
@@ -28,16 +28,8 @@ from livegrad.passes.loop_over_elements.dependence import may_read_behind
 from livegrad.passes.loop_over_elements.elements import Elements, NotExpanded, reduces_rows
 from livegrad.passes.loop_over_elements.index_maps import Index, loops_over
 from livegrad.passes.loop_over_elements.sink import sink_into_regions
-from livegrad.passes.loop_over_elements.versions import (
-    BRANCHES,
-    LOOPS,
-    UPDATES,
-    Versions,
-    branch_destinations,
-    first_argument,
-    is_array,
-    number_of_elements,
-)
+from livegrad.passes.loop_over_elements.versions import Versions, branch_destinations, is_array, number_of_elements
+from livegrad.passes.regions import BRANCHES, LOOPS, first_argument
 
 _MOST_ATTEMPTS = 40
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from livegrad.ir.node import Function, Node
 from livegrad.ir.walk import nodes_of
+from livegrad.ops.assignment import UPDATES
 from livegrad.ops.control import for_loop
 from livegrad.ops.failing import known_integer
 from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.reduction import arg_reduce, reduce
-from livegrad.passes.loop_over_elements.versions import LOOPS, UPDATES, is_array, number_of_elements
+from livegrad.passes.loop_over_elements.versions import is_array, number_of_elements
+from livegrad.passes.regions import LOOPS
 
 _LANES = 2.0  # how much faster a kernel over whole tensors computes, with lanes and threads
 _OPERATION = 0.5  # nanoseconds for what is worth an addition

@@ -14,25 +14,25 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tensor
 from livegrad.ir.walk import exchanged_functions, nodes_of
 from livegrad.ops.aggregate import get
-from livegrad.ops.assignment import assign
-from livegrad.ops.control import call, cond, for_loop, parameters_of, switch, while_loop
-from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.assignment import UPDATES, indices_of
+from livegrad.ops.control import call, parameters_of
+from livegrad.ops.indexing import lookup
 from livegrad.passes.loop_over_elements.cost import iterations_of
 from livegrad.passes.loop_over_elements.dependence import affine_index
+from livegrad.passes.regions import LOOPS, first_argument, region_of
 
 Axes = tuple[int, ...]
-_WRITES = (assign, scatter_add)
 _LEAST_GAIN = 4.0  # accesses for each element: fewer do not pay for the transposition
 
 
 class _NotTransposed(Exception):
-    """A nest uses a tensor otherwise than by index."""
+    """A nest uses a tensor as a whole, not only by index."""
 
 
 def transposed_operands(loop: Node) -> dict[int, Axes]:
     """The operands of a loop that are better stored with another dimension last, as axes for `permute`."""
     votes: Counter[tuple[Node, int]] = Counter()
-    first = 0 if loop.op is while_loop else 1
+    first = first_argument(loop)
     body: Function = loop.attribute("body")
     roles = {body.parameters[1 + place - first]: own for place, own in enumerate(loop.operands) if place >= first}
     _count(body, roles, iterations_of(loop), votes)
@@ -54,22 +54,21 @@ def _count(function: Function, roles: Mapping[Node, Node], times: float, votes: 
     """Counts accesses of innermost loops by the dimension along which they move; `roles` says which tensor it is."""
     known = dict(roles)
     nodes = nodes_of(function)
-    is_innermost = not any(node.op in (for_loop, while_loop) for node in nodes)
+    is_innermost = not any(node.op in LOOPS for node in nodes)
     for node in nodes:
-        if node.op is get and node.operands[0].op in (for_loop, while_loop):
+        if node.op is get and node.operands[0].op in LOOPS:
             loop = node.operands[0]
-            base = loop.operands[node.attribute("index") + (1 if loop.op is for_loop else 0)]
+            base = loop.operands[first_argument(loop) + node.attribute("index")]
             if base in known:
                 known[node] = known[base]
-        elif node.op in (lookup, *_WRITES) and node.operands[0] in known:
+        elif node.op in (lookup, *UPDATES) and node.operands[0] in known:
             tensor = known[node] = known[node.operands[0]]
-            indices = node.operands[1:] if node.op is lookup else node.operands[2:]
-            for axis, index in enumerate(indices):
+            for axis, index in enumerate(indices_of(node)):
                 if is_innermost and function.parameters and _moves(index, function.parameters[0]):
                     votes[tensor, axis] += times  # type: ignore[assignment]
-        elif node.op in (for_loop, while_loop):
+        elif node.op in LOOPS:
             body: Function = node.attribute("body")
-            shift = 0 if node.op is for_loop else 1
+            shift = 1 - first_argument(node)
             inner = {body.parameters[p + shift]: known[o] for p, o in enumerate(node.operands) if o in known}
             _count(body, inner, times * iterations_of(node), votes)
 
@@ -82,7 +81,7 @@ def _moves(index: Node, variable: Node) -> bool:
 
 
 def permute_inside(loop: Node, operands: tuple[Node, ...], axes: Mapping[int, Axes]) -> Node | None:
-    """The loop over operands that are transposed already; None if it uses one otherwise than by index."""
+    """The loop over operands that are transposed already; None if it uses one as a whole."""
     try:
         return _rebuilt(loop, operands, axes)
     except _NotTransposed:
@@ -90,20 +89,13 @@ def permute_inside(loop: Node, operands: tuple[Node, ...], axes: Mapping[int, Ax
 
 
 def _rebuilt(node: Node, operands: tuple[Node, ...], axes: Mapping[int, Axes]) -> Node:
+    region = region_of(node)
+    assert region is not None
     exchange: dict[Function, Function] = {}
-    for name, value in node.attributes:
-        for function in value if isinstance(value, tuple) else (value,):
-            if isinstance(function, Function):
-                shift = _shift(node, name)
-                exchange[function] = _permuted(function, {place + shift: own for place, own in axes.items()})
+    for function, offset in zip(region.functions, region.offsets, strict=True):
+        shift = offset - len(region.leading)
+        exchange[function] = _permuted(function, {place + shift: own for place, own in axes.items()})
     return make_node(node.op, operands, exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
-
-
-def _shift(node: Node, name: str) -> int:
-    """How much later than among the operands a value stands among a function's parameters."""
-    if node.op is while_loop:
-        return 1 if name == "body" else 0
-    return -1 if node.op in (cond, switch) else 0
 
 
 def _permuted(function: Function, axes: Mapping[int, Axes]) -> Function:
@@ -128,22 +120,22 @@ def _node(node: Node, operands: tuple[Node, ...], moved: dict[Node, Axes]) -> No
     if not own:
         _inherit(node, moved)
         return make_node(node.op, operands, node.attributes) if operands != node.operands else node
-    if node.op in (lookup, *_WRITES) and list(own) == [0]:
+    if node.op in (lookup, *UPDATES) and list(own) == [0]:
         kept = 1 if node.op is lookup else 2
         indices = operands[kept:]
-        if node.op in _WRITES:
+        if node.op in UPDATES:
             moved[node] = own[0]
         return make_node(node.op, (*operands[:kept], *[indices[axis] for axis in own[0]]), node.attributes)
-    if node.op not in (for_loop, while_loop):
+    if node.op not in LOOPS:
         raise _NotTransposed
     return _rebuilt(node, operands, own)
 
 
 def _inherit(node: Node, moved: dict[Node, Axes]) -> None:
     """A tensor that a loop returns is stored as the one that it takes."""
-    if node.op is get and node.operands[0].op in (for_loop, while_loop):
+    if node.op is get and node.operands[0].op in LOOPS:
         loop = node.operands[0]
-        base = loop.operands[node.attribute("index") + (1 if loop.op is for_loop else 0)]
+        base = loop.operands[first_argument(loop) + node.attribute("index")]
         if base in moved:
             moved[node] = moved[base]
     elif node.op is call and any(isinstance(operand.type, Tensor) for operand in node.operands):

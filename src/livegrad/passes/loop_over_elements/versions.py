@@ -15,16 +15,13 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get
-from livegrad.ops.assignment import assign
-from livegrad.ops.control import cond, for_loop, switch, while_loop
-from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.assignment import UPDATES
+from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, sizes
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.passes.loop_over_elements.elements import NotExpanded, reduces_rows
+from livegrad.passes.regions import BRANCHES, LOOPS, first_argument
 
-UPDATES = (assign, scatter_add)
-LOOPS = (for_loop, while_loop)
-BRANCHES = (cond, switch)
 _MOST_NODES = 1500
 _COSTLY = 8.0  # an op that is worth so many additions is not computed twice
 
@@ -32,11 +29,6 @@ _COSTLY = 8.0  # an op that is worth so many additions is not computed twice
 def is_array(type: Type) -> bool:
     """Whether a type is that of a tensor with dimensions, which lies in memory or is computed element by element."""
     return isinstance(type, Tensor) and bool(type.shape)
-
-
-def first_argument(node: Node) -> int:
-    """Which operand of a loop or branch is the first that its functions take."""
-    return 0 if node.op is while_loop else 1
 
 
 def source_of(node: Node) -> Node:

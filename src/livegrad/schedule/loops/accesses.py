@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livegrad.ir.walk import nodes_of
-from livegrad.schedule.indexed_writes import indices_of
+from livegrad.ops.assignment import indices_of
 from livegrad.schedule.loops.cost_model import (
     LONGEST_PACK,
     MOST_TRANSPOSED,

@@ -16,17 +16,16 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tensor, bool_
 from livegrad.ir.walk import exchanged_functions, nodes_of, ops_below, rebuild
 from livegrad.ops.aggregate import get, make, make_tuple
+from livegrad.ops.assignment import indices_of
 from livegrad.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
-from livegrad.ops.control import cond, for_loop, while_loop
+from livegrad.ops.control import cond, for_loop
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, lookup_or
 from livegrad.passes.affine_bounds import Affine, any_number, form_of, index_below
-from livegrad.passes.regions import region_of
+from livegrad.passes.regions import LOOPS, region_of
 from livegrad.passes.unguard_invariants import unguard_invariants
-from livegrad.schedule.indexed_writes import indices_of
 from livegrad.schedule.loops.nest import LoopNest
 
-_LOOPS = (for_loop, while_loop)
 # A function that several nodes run is analysed for each of them: a program that shares many is left as it is.
 _MOST_NODES = 20_000
 _MOST_ROUNDS = 4
@@ -52,7 +51,7 @@ def optimise_scalar_loops(nest: LoopNest) -> LoopNest:
 
 
 def _has_loops(function: Function) -> bool:
-    return not ops_below(function).isdisjoint(_LOOPS)
+    return not ops_below(function).isdisjoint(LOOPS)
 
 
 @lru_cache(maxsize=1024)
@@ -125,7 +124,7 @@ class _Proving:
             taken = "then" if operands[0].attribute("value") else "otherwise"
             return self._inlined(node.attribute(taken), operands[1:], table)
         arguments = list(forms[len(region.leading) :])
-        if node.op in _LOOPS:
+        if node.op in LOOPS:
             carried = node.attribute("carried")
             arguments[:carried] = [any_number(operand.type) for operand in region.arguments[:carried]]
         exchange: dict[Function, Function] = {}

@@ -14,11 +14,11 @@ from functools import lru_cache
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Type, inner_types
 from livegrad.ir.walk import functions_in, nodes_of
+from livegrad.ops.assignment import indices_of
 from livegrad.ops.control import call, cond, for_loop, switch, while_loop
 from livegrad.ops.elementwise import add
 from livegrad.ops.tape import tape_get
 from livegrad.passes.regions import carried_flags
-from livegrad.schedule.indexed_writes import indices_of
 from livegrad.schedule.kernel import Source, Stage
 from livegrad.schedule.loops.nest import LoopNest
 

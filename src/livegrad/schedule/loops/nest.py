@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.schedule.indexed_writes import indices_of
+from livegrad.ops.assignment import indices_of
 from livegrad.schedule.kernel import Kernel, Stage
 from livegrad.schedule.loops.dimensions import Dimensions, StrideKind, loop_dimensions, stride_kinds
 from livegrad.schedule.plan import Axis, KernelStep

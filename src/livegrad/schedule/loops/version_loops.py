@@ -16,15 +16,16 @@ from livegrad.ir.leaves import constant, constant_op, is_constant, parameter_op
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.types import Tape, Tensor, i64
 from livegrad.ir.walk import functions_in, nodes_of, ops_below, reachable_functions, substitute, toposort
-from livegrad.ops.aggregate import get, make, make_tuple
+from livegrad.ops.aggregate import get, make_tuple
+from livegrad.ops.assignment import indices_of
 from livegrad.ops.comparison import bit_and, greater, greater_equal, less
-from livegrad.ops.control import call, cond, for_loop, parameters_of, while_loop
+from livegrad.ops.control import call, cond, for_loop, parameters_of
 from livegrad.ops.elementwise import add, select
+from livegrad.passes.flatten_signature import take_from_made
 from livegrad.passes.functions import rewrite_functions, uses_any
-from livegrad.schedule.indexed_writes import indices_of
+from livegrad.passes.regions import LOOPS
 from livegrad.schedule.loops.nest import LoopNest
 
-_LOOPS = (for_loop, while_loop, call)
 # Steps and factors are less than the first number, and iterations than the second: between two values in range, no
 # index overflows.
 _MOST_STEP, _MOST_ITERATIONS = 1 << 15, 1 << 32
@@ -48,14 +49,12 @@ def _versioned(function: Function) -> Function:
 
 
 def _in_versions(node: Node) -> Node | None:
-    if node.op is get and node.operands[0].op is make:
-        return node.operands[0].operands[node.attribute("index")]
     if node.op is not for_loop:
-        return None
+        return take_from_made(node)
     body, carried = node.attribute("body"), node.attribute("carried")
     # Empty tapes are one node. A loop that writes several of them starts from copies, which a branch does not make.
     writes_tapes = any(isinstance(type, Tape) for type in body.result_types)
-    proof = None if writes_tapes or ops_below(body) & {*_LOOPS} else _ends_to_check(body, carried)
+    proof = None if writes_tapes or ops_below(body) & {*LOOPS, call} else _ends_to_check(body, carried)
     if not proof:
         return None
     then, otherwise = (_function_of_loop(node, version) for version in (_unchecked(body, proof), body))
