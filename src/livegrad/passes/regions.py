@@ -102,8 +102,9 @@ def first_argument(node: Node) -> int:
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32, i64
-    >>> loop = trace(lambda n, x: for_loop(n, x, body=trace(lambda i, y: y, i64, f32), carried=1), i64, f32)
-    >>> first_argument(loop.results[0])
+    >>> from livegrad.ops.control import make_for_loop
+    >>> power = trace(lambda n, x: make_for_loop(n, lambda i, y: y * x, x)[0], i64, f32)
+    >>> first_argument(power.results[0].operands[0])
     1
     """
     return _LEADING[node.op]
