@@ -48,7 +48,9 @@ from livegrad.schedule.loops.device import (
     batch_rows,
     choose_index_width,
     choose_launch,
+    keep_rows,
     share_rows,
+    tile_transposed_reads,
 )
 from livegrad.schedule.loops.expand import expand_without_code
 from livegrad.schedule.loops.interchange import interchange_transposed
@@ -160,6 +162,8 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
     "cuda": (
         LoopPass(assign_rows),
         LoopPass(share_rows),
+        LoopPass(keep_rows, optional=True),
+        LoopPass(tile_transposed_reads, optional=True),
         LoopPass(batch_rows),
         LoopPass(choose_index_width),
         LoopPass(choose_launch),
@@ -167,19 +171,21 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
     ),
 }
 
-# What `Target.without` takes; the first two are parts of passes that always run.
+# What `Target.without` takes for the CPU, and more for devices; the first two are parts of passes that always run.
 OPTIONAL = (
     *("fuse", "guard_padded_loads"),
     *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES, *LOOP_PASSES["cpu"]) if step.optional),
 )
+OPTIONAL_ON_DEVICES = tuple(step.name for step in LOOP_PASSES["cuda"] if step.optional)
 
 
 @lru_cache(maxsize=64)
 def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
     """The value passes of a target: those that hold for all sizes, and those that run for each set of sizes."""
-    unknown = sorted(target.skipped.difference(OPTIONAL))
+    optional = OPTIONAL + OPTIONAL_ON_DEVICES
+    unknown = sorted(target.skipped.difference(optional))
     if unknown:
-        raise UsageError(f"there is no optimisation `{unknown[0]}`", expected=f"one of {', '.join(OPTIONAL)}")
+        raise UsageError(f"there is no optimisation `{unknown[0]}`", expected=f"one of {', '.join(optional)}")
     used = [p for p in VALUE_PASSES if (p.targets is None or target.name in p.targets) and _runs(p, target)]
     first = next(number for number, step in enumerate(used) if step.binds)
     return tuple(used[:first]), tuple(used[first:])

@@ -46,6 +46,7 @@ class Scan(NamedTuple):
     initial: bool | int | float
     reverse: bool
     exclusive: bool
+    kind: ReduceKind | None = None  # the associative operation of the body, which threads may share; None: in order
 
 
 @dataclass(frozen=True)

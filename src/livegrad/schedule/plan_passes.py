@@ -19,7 +19,7 @@ from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import assign
 from livegrad.ops.control import for_loop, while_loop
-from livegrad.ops.movement import pad
+from livegrad.ops.movement import pad, permute
 from livegrad.passes.flatten_signature import leaf_types
 from livegrad.passes.in_place_loops import memory_below, writes_in_place
 from livegrad.passes.regions import first_argument
@@ -71,10 +71,21 @@ def materialise(draft: Draft) -> None:
     draft.materialised = long_chain_cuts(function) | draft.compared
     if not draft.target.uses("guard_padded_loads"):
         draft.materialised |= {node for node in nodes_of(function) if node.op is pad}
+    draft.materialised |= _copied_for_libraries(draft)
     draft.roots = find_roots(function, draft.forced, draft.materialised)
     often = computed_often(function, draft.roots)
     if often:
         _store_also(draft, often)
+
+
+def _copied_for_libraries(draft: Draft) -> set[Node]:
+    """The permuted operands of host steps that are copied first, because the target's library needs another layout."""
+    reads_permuted = draft.target.reads_permuted
+    if reads_permuted is None:
+        return set()
+    steps = [node for node, kind in draft.forced.items() if kind == "host"]
+    operands = [(node, operand) for node in steps for operand in node.operands if operand.op is permute]
+    return {operand for node, operand in operands if not reads_permuted(node, operand)}
 
 
 def _store_also(draft: Draft, nodes: set[Node]) -> None:

@@ -38,7 +38,8 @@ def build_scan(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer)
     step.store_values(stage, Work(root, [following], None), row_level=False)
     body, sources = builder.expressions.stage_function("scan", [following], first=(before,))
     exclusive = root.op is cumulative and root.attribute("exclusive")
-    scan = Scan(start, root.attribute("reverse"), exclusive)
+    kind = root.attribute("kind") if root.op is cumulative else None
+    scan = Scan(start, root.attribute("reverse"), exclusive, kind)
     closed = Stage("point", body, sources, tuple(stage.sinks), scan)
     reads = [
         (Port(buffer.element, "point"), View(buffer, offset, strides))

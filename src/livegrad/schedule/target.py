@@ -28,6 +28,8 @@ class Target:
     # Rows of a tile for steps that work row by row; None where the chain is better run step by step.
     rows_of_tile: Callable[[RowChain], int | None] | None = None
     lacks_code: Callable[[Node], bool] | None = None  # whether an op in a kernel must be expanded
+    # Whether the library that computes a node reads this operand, a permutation, where its source lies; None: always.
+    reads_permuted: Callable[[Node, Node], bool] | None = None
     skipped: frozenset[str] = frozenset()
 
     def without(self, *names: str) -> Target:

@@ -18,6 +18,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const __grid_constant__
     for (row_index row = ((row_index)blockIdx.x * blockDim.x + threadIdx.x) / 32; row < (row_index)a.rows; row += step) {
         const row_index d0 = row;
         float fold1 = 0x0.0p+0f;
+        #pragma unroll 4
         for (row_index p2 = share * (32) + threadIdx.x % 32; p2 < ((row_index)a.inner0 - 0); p2 += (row_index)(32) * blocks) {
             const row_index local0 = p2;
             const row_index i0 = 0 + local0;

@@ -150,7 +150,7 @@ def compile_source(source: str, architecture: str, name: str = "kernel") -> byte
         made.with_suffix(".so").rename(path.with_suffix(".so"))
         shutil.rmtree(folder)
     own = source[source.index("struct Arguments") :]
-    shares = b"1" if re.search("__syncthreads|_fold|_lane", own) else b"0"
+    shares = b"1" if re.search("__syncthreads|_fold|_lane|_scan", own) else b"0"
     return b"SIMULATED " + shares + str(path.with_suffix(".so")).encode()
 
 

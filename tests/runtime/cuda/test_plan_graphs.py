@@ -90,6 +90,40 @@ def test_a_library_call_with_other_addresses_is_captured_again(driver: Simulated
     assert graph.counters.built == 1
 
 
+def test_addresses_that_come_in_turns_need_no_updates(driver: SimulatedDriver) -> None:
+    compiled = sorted_sums()
+    arrays = [DeviceArray.from_host(VALUES + number) for number in range(3)]
+    for number in (0, 1, 2) * 3:
+        near(compiled(arrays[number]), np.sort(2 * VALUES + 2 * number) + VALUES + number)
+    names = ("cuStreamEndCapture", "cuGraphInstantiate", "cuGraphExecKernelNodeSetParams")
+    counts = [driver.count(name) for name in names]
+    for number in (0, 1, 2, 2, 1, 0) * 3:
+        near(compiled(arrays[number]), np.sort(2 * VALUES + 2 * number) + VALUES + number)
+    assert [driver.count(name) for name in names] == counts
+    (graph,) = compiled.plan().graphs
+    assert graph.counters.built == 3
+
+
+def test_addresses_that_never_come_back_share_one_executable(driver: SimulatedDriver) -> None:
+    compiled = sorted_sums()
+    arrays = [DeviceArray.from_host(VALUES + number) for number in range(20)]
+    for number, array in enumerate(arrays):
+        near(compiled(array), np.sort(2 * VALUES + 2 * number) + VALUES + number)
+    assert driver.count("cuGraphInstantiate") == 1
+    for number in (3, 7, 3, 7, 12, 3, 12, 7, 19, 5, 5, 0, 3) * 2:
+        near(compiled(arrays[number]), np.sort(2 * VALUES + 2 * number) + VALUES + number)
+    assert driver.count("cuGraphInstantiate") - driver.count("cuGraphExecDestroy") <= 4
+
+
+def test_numbers_reach_every_executable(driver: SimulatedDriver) -> None:
+    compiled = scaled()
+    arrays = [DeviceArray.from_host(VALUES + number) for number in range(2)]
+    for round in range(6):
+        for number, array in enumerate(arrays):
+            near(compiled(array, float(round)), -float(round) * (VALUES + number))
+    assert driver.count("cuGraphInstantiate") == 2
+
+
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_library_call_of_other_structure_builds_the_graph_again(driver: SimulatedDriver, refused: bool) -> None:
     compiled = CudaFunction(trace(sorted_row, Tensor(f32, (4,))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from livegrad.codegen.c.body import needs_expansion
 from livegrad.codegen.cuda.kernel_values import KERNELS
 from livegrad.ir.node import Node
+from livegrad.ops.linalg import matmul
 from livegrad.schedule.target import Target
 
 
@@ -12,4 +13,10 @@ def _lacks_code(node: Node) -> bool:
     return needs_expansion(node, KERNELS)
 
 
-CUDA = Target("cuda", lacks_code=_lacks_code)
+def _reads_permuted(node: Node, operand: Node) -> bool:
+    """cuBLAS takes matrices whose rows or columns lie in one piece; other libraries take dense tensors."""
+    axes = operand.attribute("axes")
+    return node.op is matmul and len(axes) - 1 in axes[-2:]
+
+
+CUDA = Target("cuda", lacks_code=_lacks_code, reads_permuted=_reads_permuted)

@@ -5,23 +5,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 from livegrad.codegen.c.helpers import helper_functions
-from livegrad.codegen.c.operands import TensorReference, Text, Value
+from livegrad.codegen.c.operands import Text
 from livegrad.codegen.check_sites import Site
+from livegrad.codegen.cuda.kernel_accesses import KernelAccesses
 from livegrad.codegen.cuda.kernel_values import KERNELS, memory_type
-from livegrad.codegen.cuda.kernel_writer import KernelWriter
 from livegrad.codegen.cuda.prelude import library
 from livegrad.codegen.cuda.reductions import Fold, combine_block, combine_columns, combine_warp
+from livegrad.codegen.cuda.shared_scans import write_shared_scan
 from livegrad.codegen.cuda.speculative_minmax import may_speculate, write_speculated
-from livegrad.ir.types import Scalar, i64
-from livegrad.schedule.kernel import Port, Sink, Stage
-from livegrad.schedule.loops.cost_model import COLUMNS, HEAVY_THREADS, MOST_THREADS
+from livegrad.codegen.cuda.tiles import write_tiles
+from livegrad.ir.types import Scalar
+from livegrad.schedule.kernel import Stage
+from livegrad.schedule.loops.cost_model import COLUMNS, HEAVY_THREADS, MOST_THREADS, READS_IN_FLIGHT
 from livegrad.schedule.loops.device import rows_at_once
-from livegrad.schedule.loops.dimensions import StrideKind
 from livegrad.schedule.loops.nest import LoopNest
 
 
@@ -41,24 +43,12 @@ def emit_kernel(nest: LoopNest, ieee: bool = False) -> KernelText:
     return _Emitter(nest, ieee).emit()
 
 
-class _Emitter:
+class _Emitter(KernelAccesses):
     def __init__(self, nest: LoopNest, ieee: bool) -> None:
-        self.nest, self.kernel, self.ieee = nest, nest.kernel, ieee
-        self.runner = nest.rows.by  # of a row
+        super().__init__(nest)
+        self.ieee = ieee
         self.at_once = rows_at_once(nest)
         self.shared_rows = nest.loop("parallel", "inner", "block") is not None
-        self.writer = KernelWriter()
-        self.words: dict[str, str] = {}  # names and C types
-        self.rows: list[Text | None] = [None] * len(nest.kernel.rows)
-        self.domain = [f"d{d}" for d in range(nest.domain_rank)]
-        self.inner = [f"i{d}" for d in range(nest.inner_rank)]
-        self.ahead: dict[int, str] = {}  # reads that were done before the stage
-        self.together = self.runner != "thread"  # several threads share a row
-
-    def word(self, name: str, type: str = "long long") -> str:
-        """An argument of the kernel."""
-        self.words.setdefault(name, type)
-        return f"a.{name}"
 
     def emit(self) -> KernelText:
         writer = self.writer
@@ -66,16 +56,23 @@ class _Emitter:
         if self.at_once > 1:
             self._several_rows(self.kernel.stages[0])
             return self._assembled()
+        if self.runner == "tile":
+            write_tiles(self, self._run_stages)
+            return self._assembled()
         self._open_rows()
         start = len(writer.lines)
         with writer.nested():
             self._decode_row()
-            for stage in self.kernel.stages:
-                self._stage(stage)
+            self.declare_kept()
+            self._run_stages()
             if writer.uses_tapes:
                 writer.lines.insert(start, "        memory.used = LG_SPARE;")
         writer.line("}")
         return self._assembled()
+
+    def _run_stages(self) -> None:
+        for stage in self.kernel.stages:
+            self._stage(stage)
 
     def _several_rows(self, stage: Stage) -> None:
         """A thread reads what several rows need before it computes any: memory answers late, but many at once."""
@@ -97,12 +94,12 @@ class _Emitter:
                         self._stage(stage)
                         continue
                     for read in needed:
-                        place = self._element("read", read, self.kernel.reads[read], self.nest.reads[read].strides)
+                        place = self.element("read", read, self.kernel.reads[read], self.nest.reads[read].strides)
                         writer.line(f"ahead{read}[k] = {place};")
 
     def _decode_row(self) -> None:
         """The indices of a row."""
-        self._decode("row", list(self.domain), [f"domain{d}" for d in range(len(self.domain))])
+        self.decode("row", list(self.domain), [f"domain{d}" for d in range(len(self.domain))])
 
     def _open_rows(self) -> None:
         """The loop over rows: of a thread, a warp, a block, or of a block that has 32 of them, one for each lane."""
@@ -131,13 +128,16 @@ class _Emitter:
     def _assembled(self) -> KernelText:
         writer = self.writer
         opening = self._memory_lines() if writer.uses_tapes else []
+        if writer.sites:
+            opening.append("    unsigned long long failed = ~0ull;")
+            writer.line("lg_report(a.status, failed);")
         if writer.polls:
             self.word("interrupt", "const volatile int*")
         functors = [f"struct {name} {{ {member} }};" for member, name in writer.functors.items()]
         own = "\n".join([*functors, *opening, *writer.lines])
         parts = [*library(own, self.ieee, writer.largest_slot), *helper_functions(own, KERNELS), *functors]
         fields = "\n".join(f"    alignas(8) {type} {name};" for name, type in self.words.items())
-        bounds = f"{MOST_THREADS}"
+        bounds = f"{max(MOST_THREADS, self.nest.rows.step)}"
         if self.nest.heavy:
             bounds = f"{HEAVY_THREADS}, {3 if self.runner == 'thread' else 4}"
         head = f'extern "C" __global__ void __launch_bounds__({bounds}) kernel(const __grid_constant__ Arguments a)'
@@ -163,95 +163,15 @@ class _Emitter:
             f"    lg_memory memory = {{{start}, {size}, LG_SPARE, {self.word('full', 'unsigned long long*')}, false}};"
         ]
 
-    # --- places ---
-
-    def _decode(self, linear: str, names: list[str], extents: list[str]) -> None:
-        """The indices of a point from its number in row-major order."""
-        rest = linear
-        for position in range(len(names) - 1, -1, -1):
-            if position == 0:
-                self.writer.line(f"const row_index {names[0]} = {rest};")
-                break
-            extent = f"(row_index){self.word(extents[position])}"
-            self.writer.line(f"const row_index {names[position]} = {rest} % {extent};")
-            following = self.writer.name("rest")
-            self.writer.line(f"const row_index {following} = {rest} / {extent};")
-            rest = following
-
-    def _element(self, role: str, number: int, port: Port, kinds: tuple[StrideKind, ...]) -> str:
-        """The place in memory that an access touches at the present point."""
-        pointer = self.word(f"{role}{number}", f"{'const ' if role == 'read' and not port.scratch else ''}"
-                            f"{memory_type(port.element)}*")  # fmt: skip
-        here = [*self.domain, *(self.inner if port.level == "point" else [])]
-        terms = []
-        for dimension, (index, kind) in enumerate(zip(here, kinds, strict=False)):
-            if kind == "one":
-                terms.append(index)
-            elif kind == "any":
-                terms.append(f"{index} * (row_index){self.word(f'{role}{number}_stride{dimension}')}")
-        if port.scratch:
-            worker = {
-                "thread": "((long long)blockIdx.x * blockDim.x + threadIdx.x)",
-                "warp": "(((long long)blockIdx.x * blockDim.x + threadIdx.x) / 32)",
-            }.get(self.runner, "blockIdx.x")
-            own = f"((long long){worker} * {self.word('scratch_bytes')})"
-            pointer = f"(({memory_type(port.element)}*)((char*){pointer} + {own}))"
-        return f"{pointer}[{' + '.join(terms) or '0'}]"
-
-    def _arguments(self, stage: Stage, again: bool = False) -> list[Value]:
-        """The arguments of a stage's body; `again` reads memory again."""
-        writer, kernel = self.writer, self.kernel
-        arguments: list[Value] = []
-        for source in stage.sources:
-            number = source.number
-            match source.kind:
-                case "index":
-                    arguments.append(Text(f"(long long){[*self.domain, *self.inner][number]}", i64))
-                case "read":
-                    port = kernel.reads[number]
-                    strides = self.nest.reads[number].strides
-                    place = self.ahead.get(number) or self._element("read", number, port, strides)
-                    place = f"lg_fresh(&{place})" if again else place
-                    arguments.append(writer.value(KERNELS.loaded(place, port.element), port.element))
-                case "whole":
-                    arguments.append(self._whole(number))
-                case "uniform":
-                    arguments.append(self._uniform(number))
-                case "row":
-                    value = self.rows[number]
-                    assert value is not None
-                    arguments.append(value)
-        return arguments
-
-    def _whole(self, number: int) -> TensorReference:
-        whole = self.kernel.wholes[number]
-        pointer = self.word(f"whole{number}", f"const {memory_type(whole.element)}*")
-        extents = tuple(self.word(f"whole{number}_extent{d}") for d in range(whole.rank))
-        strides = tuple(self.word(f"whole{number}_stride{d}") for d in range(whole.rank))
-        return TensorReference(pointer, whole.element, extents, strides)
-
-    def _uniform(self, number: int) -> Text:
-        type = self.kernel.uniforms[number]
-        if self.nest.by_value[number]:
-            return Text(KERNELS.loaded(self.word(f"uniform{number}", memory_type(type)), type), type)
-        pointer = self.word(f"uniform{number}", f"const {memory_type(type)}*")
-        return self.writer.value(KERNELS.loaded(f"*{pointer}", type), type)
-
-    def _store(self, target: Sink, value: Text) -> None:
-        port = self.kernel.outputs[target.number]
-        place = self._element("output", target.number, port, self.nest.outputs[target.number].strides)
-        once = f"if ({self._first_lane()}) " if self.together and port.level == "row" else ""
-        self.writer.line(f"{once}{place} = {KERNELS.stored(value.text, port.element)};")
-
     # --- stages ---
 
     def _stage(self, stage: Stage) -> None:
         writer = self.writer
         if stage.level == "row":
             writer.element = "row"
-            arguments = self._arguments(stage)
-            if self.runner == "thread" and may_speculate(stage.body):
-                again = partial(self._arguments, stage, again=True)
+            arguments = self.arguments(stage)
+            if not self.together and not self.ahead and may_speculate(stage.body):
+                again = partial(self.arguments, stage, again=True)
                 results = write_speculated(writer, stage.body, arguments, again)
             else:
                 results = writer.scalars(stage.body, arguments)
@@ -259,28 +179,16 @@ class _Emitter:
                 if target.kind == "row":
                     self.rows[target.number] = value
                 else:
-                    self._store(target, value)
+                    self.store(target, value)
             return
         writer.element = self._operand_element() if self.nest.step.vector_axis == "inner" else "row"
         if stage.scan is not None:
             self._scan_stage(stage)
         else:
             self._point_stage(stage)
-        if self.together and any(port.scratch for port in self.kernel.outputs):
+        self.held |= {source.number for source in stage.sources if source.kind == "read" and source.number in self.kept}
+        if self.together and any(port.scratch for port in self.kernel.outputs) and not self.nest.kept_points:
             writer.line("__syncwarp();" if self.runner == "warp" else "__syncthreads();")
-
-    def _first_lane(self) -> str:
-        """Whether a thread stores the results of its row."""
-        lanes = {"block": "threadIdx.x == 0", "warp": "threadIdx.x % 32 == 0"}
-        return lanes.get(self.runner, f"threadIdx.x < {COLUMNS}")
-
-    def _lanes(self) -> tuple[str, str]:
-        """Of the threads of a block that share a row, which one this is, and how many there are."""
-        if self.runner == "warp":
-            return "threadIdx.x % 32", "32"
-        if self.runner == "block":
-            return "threadIdx.x", "blockDim.x"
-        return f"threadIdx.x / {COLUMNS}", f"blockDim.x / {COLUMNS}"
 
     def _operand_element(self) -> str:
         """The index of the reduced element over rows and inner points, for failed checks."""
@@ -293,7 +201,25 @@ class _Emitter:
             linear = f"({linear} * {self.word(extent)} + {name})"
         return linear
 
-    def _sweep(self, body: Callable[[], None], down: bool = False) -> None:
+    @contextmanager
+    def _shared_points(self, point: str, first: str, step: str, bound: str, only_reduces: bool) -> Iterator[None]:
+        """Inside, code for one of the points that this thread takes of a row that several share."""
+        writer, kept = self.writer, self.nest.kept_points
+        if kept:
+            writer.line("#pragma unroll")  # registers have no index
+            with writer.block(f"for (int k = 0; k < {kept}; ++k)"):
+                writer.line(f"const row_index {point} = {first} + k * {step};")
+                with nullcontext() if self.nest.whole_rows else writer.block(f"if ({point} < {bound})"):
+                    yield
+            return
+        if self.nest.heavy:
+            writer.line("#pragma unroll 1")  # to write long code twice takes the compiler twice the time
+        elif only_reduces:
+            writer.line(f"#pragma unroll {READS_IN_FLIGHT}")
+        with writer.block(f"for (row_index {point} = {first}; {point} < {bound}; {point} += {step})"):
+            yield
+
+    def _sweep(self, body: Callable[[], None], down: bool = False, only_reduces: bool = False) -> None:
         """The inner points of a row: all of them in order, or this thread's share."""
         writer = self.writer
         start, stop = self._first_range()
@@ -301,13 +227,11 @@ class _Emitter:
             rest = "".join(f" * (row_index){self.word(f'inner{d}')}" for d in range(1, len(self.inner)))
             point = writer.name("p")
             bound = f"({stop} - {start}){rest}"
-            lane, lanes = self._lanes()
+            lane, lanes = self.lanes()
             first, step = f"share * ({lanes}) + {lane}", f"(row_index)({lanes}) * blocks"
-            if self.nest.heavy:
-                writer.line("#pragma unroll 1")  # to write long code twice takes the compiler twice the time
-            with writer.block(f"for (row_index {point} = {first}; {point} < {bound}; {point} += {step})"):
+            with self._shared_points(point, first, step, bound, only_reduces):
                 local = ["local0", *self.inner[1:]]
-                self._decode(point, local, [f"inner{d}" for d in range(len(self.inner))])
+                self.decode(point, local, [f"inner{d}" for d in range(len(self.inner))])
                 writer.line(f"const row_index {self.inner[0]} = {start} + local0;")
                 body()
             return
@@ -343,14 +267,14 @@ class _Emitter:
         }
 
         def point() -> None:
-            results = self.writer.scalars(stage.body, self._arguments(stage))
+            results = self.writer.scalars(stage.body, self.arguments(stage))
             for index, (target, value) in enumerate(zip(stage.sinks, results, strict=True)):
                 if index in folds:
                     folds[index].take(value, self._linear_index())
                 else:
-                    self._store(target, value)
+                    self.store(target, value)
 
-        self._sweep(point)
+        self._sweep(point, only_reduces=len(folds) == len(stage.sinks))
         if self.together and folds:
             self._combine(list(folds.values()))
         for index, fold in folds.items():
@@ -371,14 +295,14 @@ class _Emitter:
             writer.line(f"{fold.c_type}* const {pointer} = ({fold.c_type}*)({base});")
             places.append(pointer)
             offset = f"{offset} + {fold.bytes}LL * blocks * {self.word('rows')}"
-        with writer.block(f"if ({self._first_lane()})"):
+        with writer.block(f"if ({self.first_lane()})"):
             for fold, pointer in zip(folds, places, strict=True):
                 writer.line(f"{pointer}[(long long)share * {self.word('rows')} + row] = {fold.name};")
         counter = f"{self.word('counters', 'unsigned int*')} + tile"
         writer.line(f"if (!lg_is_last({counter}, blocks)) continue;")
         for fold in folds:
             fold.begin_again()
-        lane, lanes = self._lanes()
+        lane, lanes = self.lanes()
         other = writer.name("b")
         with writer.block(f"for (row_index {other} = {lane}; {other} < blocks; {other} += {lanes})"):
             for fold, pointer in zip(folds, places, strict=True):
@@ -395,13 +319,16 @@ class _Emitter:
     def _scan_stage(self, stage: Stage) -> None:
         writer, scan = self.writer, stage.scan
         assert scan is not None
+        if self.together:
+            write_shared_scan(self, stage, scan)
+            return
         type = _scalar(stage, 0)
         state = writer.name("s")
         writer.line(f"{KERNELS.scalar(type)} {state} = {KERNELS.literal(scan.initial, type)};")
 
         def point() -> None:
-            (result,) = writer.scalars(stage.body, [Text(state, type), *self._arguments(stage)])
-            self._store(stage.sinks[0], Text(state, type) if scan.exclusive else result)
+            (result,) = writer.scalars(stage.body, [Text(state, type), *self.arguments(stage)])
+            self.store(stage.sinks[0], Text(state, type) if scan.exclusive else result)
             writer.line(f"{state} = {result.text};")
 
         self._sweep(point, down=scan.reverse)

@@ -101,9 +101,9 @@ class KernelWriter(Writer):
             self.line("if (memory.failed) break;")
 
     def report(self, bad: str, message: str, origin: Place | None) -> None:
-        """Writes the site and the lowest element for which `bad` holds to the status word."""
+        """Notes the site and the lowest element for which `bad` holds, for the status word."""
         self.sites.append(Site(message, origin))
-        self.line(f"if ({bad}) lg_report(a.status, {self.element}, {len(self.sites) - 1});")
+        self.line(f"if ({bad}) lg_note(&failed, {self.element}, {len(self.sites) - 1});")
 
     # --- values ---
 

@@ -13,6 +13,7 @@ from livegrad.compiler import lower_loops
 from livegrad.schedule.loops.device import blocks_of_a_row, fold_bytes, row_count, tile_count, worker_count
 from livegrad.schedule.loops.nest import LoopNest, for_device
 from livegrad.schedule.plan import KernelStep, Plan
+from livegrad.schedule.target import Target
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,20 @@ class Bound:
         return worker_count(self.nest)
 
 
-def bind(step: KernelStep, plan: Plan, share_rows: bool = False) -> Bound:
+def bind(step: KernelStep, plan: Plan, share_rows: bool = False, target: Target = CUDA) -> Bound:
     """Returns the loop nest of a step and its argument slots by name.
 
     Blocks share long rows only if the caller has memory for partial results (`partial_bytes`, `counters`).
     """
     kernel = step.kernel
     by_value = [is_cell(view.buffer, plan) and view.buffer.element.dtype.itemsize <= 8 for view in step.uniforms]
-    nest = lower_loops(for_device(step, CUDA, share_rows, by_value))
+    nest = lower_loops(for_device(step, target, share_rows, by_value))
     rows, blocks = row_count(nest), blocks_of_a_row(nest)
-    scratch = max((v.buffer.bytes for p, v in zip(kernel.outputs, step.outputs, strict=True) if p.scratch), default=0)
-    scratch = -(-scratch // 16) * 16
+    scratch = 0
+    if not nest.kept_points:  # otherwise it is in registers
+        ports = zip(kernel.outputs, step.outputs, strict=True)
+        scratch = max((view.buffer.bytes for port, view in ports if port.scratch), default=0)
+        scratch = -(-scratch // 16) * 16
     slots = _argument_slots(nest, plan)
     slots |= {"rows": rows, "scratch_bytes": scratch, "blocks": blocks}
     partials = sum(fold_bytes(kernel)) * rows * blocks if blocks > 1 else 0

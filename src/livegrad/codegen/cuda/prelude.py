@@ -27,16 +27,22 @@ __device__ inline unsigned short lg_to_bfloat(float value)
 
 template<class T> __device__ inline T lg_fresh(const T* place) { return *(const volatile T*)place; }
 
-__device__ inline void lg_report(unsigned long long* status, long long element, unsigned int site)
-{ atomicMin(status, ((unsigned long long)element << 16) | site); }
+// The lowest element of a thread that has failed, and its check: written once, at the end, so that loads do not wait.
+__device__ inline void lg_note(unsigned long long* failed, long long element, unsigned int site)
+{
+    const unsigned long long note = ((unsigned long long)element << 16) | site;
+    if (note < *failed) *failed = note;
+}
+__device__ inline void lg_report(unsigned long long* status, unsigned long long failed)
+{ if (failed != ~0ull) atomicMin(status, failed); }
 
-// The second is a number, and no zero that would win over the other zero: then one instruction does it.
+// One instruction, which lets NaN through, and may give either of two zeros.
 __device__ inline float lg_max_or_nan(float a, float b)
 {
 #if __CUDA_ARCH__ >= 800
     float value; asm("max.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b)); return value;
 #else
-    return b > a ? b : a;
+    return b > a || b != b ? b : a;
 #endif
 }
 __device__ inline float lg_min_or_nan(float a, float b)
@@ -44,7 +50,7 @@ __device__ inline float lg_min_or_nan(float a, float b)
 #if __CUDA_ARCH__ >= 800
     float value; asm("min.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b)); return value;
 #else
-    return b < a ? b : a;
+    return b < a || b != b ? b : a;
 #endif
 }
 
@@ -181,6 +187,13 @@ template<class T, class F> __device__ inline T lg_warp_fold(T value, F combine)
     return value;
 }
 
+// The results of all warps, combined by each warp alike; `start` changes nothing.
+template<class T, class F> __device__ inline T lg_fold_of_warps(const T* values, T start, F combine)
+{
+    const int lane = threadIdx.x % 32;
+    return lg_from_lane(lg_warp_fold(lane < blockDim.x / 32 ? values[lane] : start, combine), 0);
+}
+
 template<class T, class F> __device__ inline T lg_fold_in_order(const T* values, int count, int stride, F combine)
 {
     T value = values[0];
@@ -198,6 +211,33 @@ template<class T, class F> __device__ inline T lg_column_fold(T value, F combine
     shared[threadIdx.x] = value;
     __syncthreads();
     return lg_fold_in_order(shared + threadIdx.x % 32, blockDim.x / 32, 32, combine);
+}
+
+// A scan over the lanes of a warp: what lies before this lane, and the total of all. `start` changes nothing.
+template<class T> struct lg_scanned { T before, total; };
+template<class T, class F> __device__ inline lg_scanned<T> lg_warp_scan(T value, T start, F combine)
+{
+    const int lane = threadIdx.x % 32;
+    #pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2)
+    {
+        const T below = lg_from_lane(value, lane >= distance ? lane - distance : lane);
+        if (lane >= distance) value = combine(below, value);
+    }
+    const T below = lg_from_lane(value, lane > 0 ? lane - 1 : 0);
+    return {lane > 0 ? below : start, lg_from_lane(value, 31)};
+}
+
+// The same over all threads of a block, whose warps leave their totals in shared memory.
+template<class T, class F> __device__ inline lg_scanned<T> lg_block_scan(T value, T start, T* totals, F combine)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const lg_scanned<T> own = lg_warp_scan(value, start, combine);
+    __syncthreads();
+    if (lane == 0) totals[warp] = own.total;
+    __syncthreads();
+    const lg_scanned<T> warps = lg_warp_scan(lane < blockDim.x / 32 ? totals[lane] : start, start, combine);
+    return {combine(lg_from_lane(warps.before, warp), own.before), warps.total};
 }
 
 // Whether this block is the last of those that share a row: it sees what all others have written before.

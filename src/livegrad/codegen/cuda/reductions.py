@@ -12,7 +12,7 @@ from livegrad.codegen.c.operands import Text
 from livegrad.codegen.cuda.device_elementwise import rounded_half
 from livegrad.codegen.cuda.kernel_values import KERNELS
 from livegrad.codegen.cuda.kernel_writer import KernelWriter
-from livegrad.ir.types import Scalar, f16
+from livegrad.ir.types import Scalar, f16, f32
 from livegrad.ops.comparison import bit_and, bit_or
 from livegrad.ops.elementwise import add, maximum, minimum, mul
 from livegrad.ops.reduction import fold_start
@@ -43,26 +43,28 @@ class Fold:
 
     def take(self, value: Text, index: str) -> None:
         fresh = f"{self.c_type}{{{value.text}, {index}}}" if self.indexed else value.text
-        self.writer.line(f"{self.name} = {self._combined(self.name, fresh)};")
+        self.writer.line(f"{self.name} = {self.combined(self.name, fresh)};")
 
     def take_partial(self, place: str) -> None:
         """Adds the partial result of a block."""
         partial = self.writer.name("left")
         self.writer.line(f"const {self.c_type} {partial} = {place};")
-        self.writer.line(f"{self.name} = {self._combined(self.name, partial)};")
+        self.writer.line(f"{self.name} = {self.combined(self.name, partial)};")
 
     def begin_again(self) -> None:
         self.writer.line(f"{self.name} = {self.start};")
 
-    def _combined(self, first: str, second: str) -> str:
+    def combined(self, first: str, second: str) -> str:
         if self.indexed:
             return f"lg_better<{'true' if self.kind == 'argmax' else 'false'}>({first}, {second})"
+        if self.type is f32 and self.kind in ("max", "min"):
+            return f"lg_{self.kind}_or_nan({first}, {second})"
         return applied(KERNELS, _OPS[self.kind], self.type, [first, second])
 
     @property
     def combine(self) -> str:
         """A function of two values in C: one for all folds of a kind, so that the compiler sees it once."""
-        body = f"({self.c_type} x, {self.c_type} y) const {{ return {self._combined('x', 'y')}; }}"
+        body = f"({self.c_type} x, {self.c_type} y) const {{ return {self.combined('x', 'y')}; }}"
         return self.writer.functor(f"__device__ {self.c_type} operator()" + body)
 
     def result(self, wanted: Scalar) -> Text:
@@ -77,14 +79,14 @@ def combine_block(writer: KernelWriter, folds: list[Fold]) -> None:
         writer.line(f"{fold.name} = lg_warp_fold({fold.name}, {fold.combine});")
     shared = {fold: writer.name("shared") for fold in folds}
     for fold, name in shared.items():
-        writer.line(f"__shared__ {fold.c_type} {name}[8];")  # of warps
+        writer.line(f"__shared__ {fold.c_type} {name}[32];")  # of warps
     writer.line("__syncthreads();")
     with writer.block("if (threadIdx.x % 32 == 0)"):
         for fold, name in shared.items():
             writer.line(f"{name}[threadIdx.x / 32] = {fold.name};")
     writer.line("__syncthreads();")
     for fold, name in shared.items():
-        writer.line(f"{fold.name} = lg_fold_in_order({name}, blockDim.x / 32, 1, {fold.combine});")
+        writer.line(f"{fold.name} = lg_fold_of_warps({name}, {fold.start}, {fold.combine});")
 
 
 def combine_warp(writer: KernelWriter, folds: list[Fold]) -> None:

@@ -78,7 +78,11 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
     aggregate.get_at: (structure.index_known,),
     aggregate.set_at: (structure.index_known,),
     # tensors
-    movement.broadcast: (structure.move_nothing, structure.broadcast_of_broadcast),
+    movement.broadcast: (
+        structure.move_nothing,
+        structure.broadcast_of_broadcast,
+        structure.broadcast_without_added_dimensions,
+    ),
     movement.reshape: (structure.move_nothing, structure.reshape_of_reshape, structure.move_uniform),
     movement.permute: (structure.permute_nothing, structure.permute_of_permute, structure.move_uniform),
     movement.slice_: (structure.slice_everything, structure.slice_of_slice, structure.move_uniform),
@@ -119,5 +123,6 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
 
 @cache
 def rules_for(op: Op) -> tuple[Rule, ...]:
-    """The rules of an op, in order; ops that work element by element are folded before anything else is tried."""
-    return (*((fold_constants,) if op.elementwise else ()), *RULES.get(op, ()))
+    """The rules of an op, in order; elementwise ops are folded before anything else is tried."""
+    own = RULES.get(op, ())
+    return (fold_constants, *own, structure.compute_before_adding_dimensions) if op.elementwise else own

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from livegrad.ir.dimension import Size
 from livegrad.ir.leaves import constant_op
-from livegrad.ir.node import Node
+from livegrad.ir.node import Node, make_node
 from livegrad.ir.types import Tensor, components, shape_of
 from livegrad.ops.aggregate import get, get_at, make, set_, splat
 from livegrad.ops.movement import broadcast, flip, permute, reshape, slice_
@@ -103,9 +104,57 @@ def broadcast_of_broadcast(node: Node) -> Node | None:
     )
 
 
+def broadcast_without_added_dimensions(node: Node) -> Node | None:
+    """Dimensions of 1 that were added only to be broadcast are not needed."""
+    source = _before_adding_dimensions(node.operands[0])
+    if source is None or 1 in shape_of(source.type):
+        return None
+    kept = [axis for axis, size in enumerate(shape_of(node.operands[0].type)) if size != 1]
+    outer = node.attribute("axes")
+    return broadcast(source, shape=node.attribute("shape"), axes=tuple(outer[axis] for axis in kept))
+
+
 def reshape_of_reshape(node: Node) -> Node | None:
     (x,) = node.operands
     return reshape(x.operands[0], shape=node.attribute("shape")) if x.op is reshape else None
+
+
+def compute_before_adding_dimensions(node: Node) -> Node | None:
+    """What an elementwise op computes from tensors that were given dimensions of 1 (a reduction with `keepdims`) is
+    computed without them. So the values of a row, whatever their dimensions, are computed where the row is reduced."""
+    if not isinstance(node.type, Tensor):
+        return None
+    shape: tuple[Size, ...] | None = None
+    for operand in node.operands:
+        if _is_uniform(operand):
+            continue
+        source = _before_adding_dimensions(operand)
+        if source is None or shape not in (None, shape_of(source.type)):
+            return None
+        shape = shape_of(source.type)
+    if shape is None:
+        return None
+    operands = tuple(_without_dimensions(operand, shape) for operand in node.operands)
+    return reshape(make_node(node.op, operands, node.attributes), shape=shape_of(node.type))
+
+
+def _is_uniform(x: Node) -> bool:
+    return x.op is broadcast and not x.attribute("axes")
+
+
+def _before_adding_dimensions(x: Node) -> Node | None:
+    """The source of a reshape that only adds dimensions of 1."""
+    if x.op is not reshape:
+        return None
+    (source,) = x.operands
+    before, after = shape_of(source.type), shape_of(x.type)
+    if len(before) >= len(after) or not before:
+        return None
+    return source if [n for n in before if n != 1] == [n for n in after if n != 1] else None
+
+
+def _without_dimensions(x: Node, shape: tuple[Size, ...]) -> Node:
+    return broadcast(x.operands[0], shape=shape, axes=()) if _is_uniform(x) else x.operands[0]
 
 
 def permute_nothing(node: Node) -> Node | None:

@@ -75,14 +75,14 @@ class CudaFunction(CompiledFunction[CudaPlan]):
     @cached_property
     def _lowered(self) -> Function:
         """The function after the passes that hold for all sizes."""
-        return lower(self._marked, CUDA)
+        return lower(self._marked, self.target)
 
     def _compile(self, sizes: dict[str, int]) -> CudaPlan:
-        plan = Compilation(self._lowered, CUDA, sizes).plan
-        return CudaPlan.from_plan(plan, run_on_cpu, self.ieee, self._places)
+        plan = Compilation(self._lowered, self.target, sizes).plan
+        return CudaPlan.from_plan(plan, run_on_cpu, self.ieee, self._places, self.target)
 
     def _plan_key(self, digest: bytes, sizes: dict[str, int]) -> bytes:
-        return serialised_plan_key(digest, sizes, device().architecture, self.ieee)
+        return serialised_plan_key(digest, sizes, device().architecture, self.ieee, self.target)
 
     def _load(self, data: bytes) -> CudaPlan | None:
         serialised = decode(data)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.codegen.argument_slots import ArgumentSlot
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.launch import slot_value
 from livegrad.diagnostics import KernelCheckError, LivegradError
 from livegrad.ir.line_sites import Places, name_place
@@ -20,6 +21,7 @@ from livegrad.runtime.cuda.plan_graph import PlanGraph, PlanLaunch
 from livegrad.runtime.cuda.serialised_device_plan import SerialisedDevicePlan, SerialisedGraph, serialise_plan
 from livegrad.runtime.serialised import SerialisedArray
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
+from livegrad.schedule.target import Target
 
 _CLEAN = (1 << 64) - 1
 _FIRST_TAPE_BYTES = 2048
@@ -66,10 +68,16 @@ class CudaPlan:
 
     @classmethod
     def from_plan(
-        cls, plan: Plan, run_nested: Callable[..., Any], ieee: bool = False, source_locations: Places = ()
+        cls,
+        plan: Plan,
+        run_nested: Callable[..., Any],
+        ieee: bool = False,
+        source_locations: Places = (),
+        target: Target = CUDA,
     ) -> CudaPlan:
         """Compiles the kernels of a plan. `source_locations` has the source locations of the marks in its nodes."""
-        return cls(serialise_plan(plan, device().architecture, ieee), plan, run_nested, source_locations)
+        serialised = serialise_plan(plan, device().architecture, ieee, target)
+        return cls(serialised, plan, run_nested, source_locations)
 
     # --- preparation ---
 
@@ -276,9 +284,10 @@ class CudaPlan:
         for step in self._stale:
             self._graphs[step.number].change(step.launch)
         self._stale.clear()
+        binding = tuple(self._bound.values())  # of the same buffers in every run
         for segment in self.segments:
             if isinstance(segment, PlanGraph):
-                segment.launch()
+                segment.launch(binding)
                 if self._polls:
                     wait_interruptibly()
             elif not (self._watched and self._read_status(keep=True)):

@@ -6,11 +6,12 @@ fills the argument slots; a graph updates its nodes when they have changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from livegrad.codegen.argument_slots import Slots
 from livegrad.diagnostics import LivegradError
+from livegrad.ir.lru import LruCache
 from livegrad.runtime.cuda.cuda_graph import ChangeRefused, ExecutableGraph, GraphBuilder, Launch
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import DeviceError, device, driver
@@ -18,6 +19,9 @@ from livegrad.runtime.cuda.libraries.capture import BoundCall
 from livegrad.runtime.cuda.modules import load_code
 from livegrad.runtime.cuda.nvrtc import load_compiled
 from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch, SerialisedLibraryCall
+
+_MOST_VARIANTS = 4  # executables of one graph, for as many bindings
+_SEEN_BINDINGS = 16
 
 
 class PlanLaunch:
@@ -64,39 +68,78 @@ class GraphCounters:
     nodes_updated: int = 0
 
 
+class _Variant:
+    """An executable graph, the arguments that its nodes have, and the launches whose arguments may be others now."""
+
+    def __init__(self, executable: ExecutableGraph, launches: Sequence[Launch | BoundCall]) -> None:
+        self.executable = executable
+        self.arguments = {launch: _arguments_of(launch) for launch in launches}
+        self.pending: dict[Launch | BoundCall, None] = {}
+
+    def changed(self) -> dict[Launch | BoundCall, Hashable]:
+        """The launches whose nodes have other arguments than they should, with the right ones."""
+        arguments = {launch: _arguments_of(launch) for launch in self.pending}
+        return {launch: right for launch, right in arguments.items() if self.arguments[launch] != right}
+
+    def accept(self, changed: dict[Launch | BoundCall, Hashable]) -> None:
+        """Notes that all nodes have their arguments."""
+        self.arguments |= changed
+        self.pending.clear()
+
+
+def _arguments_of(launch: Launch | BoundCall) -> Hashable:
+    return bytes(launch.bytes) if isinstance(launch, Launch) else (*launch.operands, launch.result)
+
+
 @dataclass(eq=False)
 class PlanGraph:
-    """Launches in order, each with the indices of the launches that must end before it starts."""
+    """Launches in order, each with the indices of the launches that must end before it starts.
+
+    A loop that calls a function writes its results to a few addresses in turn. Each such set of addresses, a binding,
+    gets an executable graph of its own when it comes back, so that nothing has to be updated.
+    """
 
     launches: Sequence[Launch | BoundCall]
     dependencies: Sequence[Sequence[int]]
     counters: GraphCounters = field(default_factory=GraphCounters)
-    _executable: ExecutableGraph | None = None
-    _changed_calls: dict[BoundCall, None] = field(default_factory=dict)  # library calls with other addresses
+    _variants: dict[Hashable, _Variant] = field(default_factory=dict)  # by binding, the last used one at the end
+    _seen: LruCache[Hashable, bool] = field(default_factory=lambda: LruCache(_SEEN_BINDINGS))
 
     def change(self, launch: Launch | BoundCall) -> None:
         """Marks the node of a launch to be updated before the next run."""
-        if self._executable is None:
-            return
-        if isinstance(launch, Launch):
-            self._executable.changed[launch] = None
-        else:
-            self._changed_calls[launch] = None
+        for variant in self._variants.values():
+            variant.pending[launch] = None
 
-    def launch(self) -> None:
+    def launch(self, binding: Hashable = ()) -> None:
         """Updates the changed nodes and launches the graph, without waiting."""
         stream = device().stream
-        executable = self._executable or self._build()
+        variant = self._variant_for(binding)
+        changed = variant.changed() if variant.pending else {}
         try:
-            self._update_calls(executable)
-            updated = executable.start(stream)
+            for launch in changed:
+                self._update(variant.executable, launch)
+            variant.executable.start(stream)
+            variant.accept(changed)
+            self.counters.nodes_updated += len(changed)
         except ChangeRefused:  # a library may choose other kernels for other addresses
-            updated = self._build().start(stream)
-        self.counters.nodes_updated += updated
+            self._variants.pop(binding).executable.close()
+            self._build(binding).executable.start(stream)
         self.counters.launched += 1
 
-    def _build(self) -> ExecutableGraph:
-        """Builds the graph with the current arguments, and replaces the previous one."""
+    def _variant_for(self, binding: Hashable) -> _Variant:
+        """The executable for a binding. For one that was not seen before, that is the last used one, to be updated."""
+        variant = self._variants.pop(binding, None)
+        if variant is None:
+            if not self._variants or binding in self._seen:
+                return self._build(binding)
+            last = next(reversed(self._variants))
+            variant = self._variants.pop(last)
+            self._seen[last] = self._seen[binding] = True
+        self._variants[binding] = variant
+        return variant
+
+    def _build(self, binding: Hashable) -> _Variant:
+        """Builds the graph with the current arguments."""
         builder = GraphBuilder()
         try:
             for launch, before in zip(self.launches, self.dependencies, strict=True):
@@ -111,20 +154,18 @@ class PlanGraph:
         except LivegradError:
             builder.drop()
             raise
-        executable, previous = ExecutableGraph(builder), self._executable
-        if previous is not None:
-            previous.close()
-        self._executable = executable
-        self._changed_calls.clear()
+        if len(self._variants) >= _MOST_VARIANTS:
+            self._variants.pop(next(iter(self._variants))).executable.close()
+        variant = self._variants[binding] = _Variant(ExecutableGraph(builder), self.launches)
         self.counters.built += 1
-        return executable
+        return variant
 
-    def _update_calls(self, executable: ExecutableGraph) -> None:
-        for call in self._changed_calls:
-            child = call.capture()
-            try:
-                executable.change_child(call, child)
-            finally:
-                driver.cuGraphDestroy(child)
-        self.counters.nodes_updated += len(self._changed_calls)
-        self._changed_calls.clear()
+    def _update(self, executable: ExecutableGraph, launch: Launch | BoundCall) -> None:
+        if isinstance(launch, Launch):
+            executable.changed[launch] = None
+            return
+        child = launch.capture()
+        try:
+            executable.change_child(launch, child)
+        finally:
+            driver.cuGraphDestroy(child)

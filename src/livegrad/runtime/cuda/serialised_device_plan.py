@@ -14,6 +14,7 @@ from typing import Any
 
 from livegrad.codegen.argument_slots import ArgumentSlot, Slots, buffer_slot, decode_slots
 from livegrad.codegen.check_sites import Site, decode_sites, encode_sites
+from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.kernel import KernelText, emit_kernel
 from livegrad.codegen.cuda.launch import Bound, bind
 from livegrad.ops.movement import permute
@@ -30,6 +31,7 @@ from livegrad.runtime.serialised import (
 )
 from livegrad.schedule.loops.device import remembers
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan
+from livegrad.schedule.target import Target
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,9 @@ class SerialisedDevicePlan(SerialisedExecutable):
 # --- from plans ------------------------------------------------------------------------------------------------------
 
 
-def serialise_plan(plan: Plan, architecture: str, ieee: bool = False) -> SerialisedDevicePlan:
+def serialise_plan(plan: Plan, architecture: str, ieee: bool = False, target: Target = CUDA) -> SerialisedDevicePlan:
     """Compiles the kernels of a plan and serialises it."""
-    emitted = _emit_kernels(plan, architecture, ieee)
+    emitted = _emit_kernels(plan, architecture, ieee, target)
     segments: list[SerialisedGraph | SerialisedHostStep] = []
     waiting: list[tuple[KernelStep | HostStep, SerialisedLaunch | SerialisedLibraryCall]] = []
 
@@ -134,12 +136,14 @@ def _exclusive_resources(launches: Sequence[SerialisedLaunch | SerialisedLibrary
     return shared
 
 
-def _emit_kernels(plan: Plan, architecture: str, ieee: bool) -> dict[int, tuple[Bound, KernelText, bytes]]:
+def _emit_kernels(
+    plan: Plan, architecture: str, ieee: bool, target: Target
+) -> dict[int, tuple[Bound, KernelText, bytes]]:
     """The kernels of a plan by the index of their step, with the keys of their code; compiled concurrently."""
     kernels: dict[int, tuple[Bound, KernelText]] = {}
     for index, step in enumerate(plan.steps):
         if isinstance(step, KernelStep) and all(step.domain):
-            bound = bind(step, plan, share_rows=True)
+            bound = bind(step, plan, True, target)
             kernels[index] = bound, emit_kernel(bound.nest, ieee)
     names = {text.text: plan.steps[index].kernel.name for index, (_, text) in kernels.items()}  # type: ignore[union-attr]
 
@@ -158,7 +162,7 @@ def _serialise_launch(index: int, step: KernelStep, bound: Bound, text: KernelTe
     scratch = {
         view.buffer.base.number: bound.workers * bound.scratch_bytes
         for port, view in zip(step.kernel.outputs, step.outputs, strict=True)
-        if port.scratch
+        if port.scratch and bound.scratch_bytes
     }
     return SerialisedLaunch(
         index,
@@ -197,9 +201,11 @@ def _operand_buffers(step: HostStep) -> list[Buffer]:
 # --- on disk ---------------------------------------------------------------------------------------------------------
 
 
-def serialised_plan_key(digest: bytes, sizes: Mapping[str, int], architecture: str, ieee: bool) -> bytes:
+def serialised_plan_key(
+    digest: bytes, sizes: Mapping[str, int], architecture: str, ieee: bool, target: Target = CUDA
+) -> bytes:
     """The key of a serialised plan in the disk cache: the function, its sizes, the device's kind and this compiler."""
-    return executable_key(digest, sizes, "cuda", architecture, str(ieee))
+    return executable_key(digest, sizes, "cuda", architecture, str(ieee), *sorted(target.skipped))
 
 
 def encode(serialised: SerialisedDevicePlan) -> bytes | None:

@@ -146,6 +146,16 @@ WARP_ROW = 512  # points of a row up to which a warp takes it alone
 ENOUGH_BLOCKS, LEAST_POINTS = 16 * 132, 8
 # A kernel that does little for each element waits for memory: its threads take some at once, if there are so many.
 FEW_NODES, ROWS_AT_ONCE, MANY_ELEMENTS = 40, 4, 1 << 20
+# Registers of a thread that hold a row between sweeps, and points of it: the code of a sweep is written once for each.
+KEPT_REGISTERS, KEPT_POINTS, KEPT_NODES = 64, 16, 2000
+DEVICE_REGISTERS = 1 << 16  # of 32 bits, of a multiprocessor
+LARGEST_BLOCK = 1024  # threads, the most that devices allow
+# Points that a thread reads before it uses the first, in a sweep that only reduces: memory answers late, but many at
+# once. With 2048 threads on a multiprocessor, four numbers each are the 20 kB in flight that 4.3 TB/s take.
+READS_IN_FLIGHT = 4
+SCANNED_POINTS = 4  # neighbouring points that a thread takes of a row that several scan
+# Rows on a side of the tiles that transpose reads through shared memory, rows that are worth it, and the most reads.
+TILE_SIDE, LEAST_TILED, MOST_TILED_READS = 32, 1 << 16, 4
 # A kernel of so many nodes needs many registers: fewer threads, of which enough fit on a multiprocessor. Measured for a
 # gradient of 1,080 instructions: 4.6 ms in blocks of 256 with 223 registers for each thread, 3.5 ms in three of 128.
 MANY_NODES, HEAVY_THREADS = 500, 128

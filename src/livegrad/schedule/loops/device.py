@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 
 from livegrad.ir.types import Scalar, Tape, f16, inner_types
@@ -9,11 +10,17 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.loops.cost_model import (
     COLUMNS,
+    DEVICE_REGISTERS,
     ENOUGH_BLOCKS,
     FEW_DEVICE_ROWS,
     FEW_NODES,
     HEAVY_THREADS,
+    KEPT_NODES,
+    KEPT_POINTS,
+    KEPT_REGISTERS,
+    LARGEST_BLOCK,
     LEAST_POINTS,
+    LEAST_TILED,
     MANY_DEVICE_ROWS,
     MANY_ELEMENTS,
     MANY_NODES,
@@ -21,8 +28,10 @@ from livegrad.schedule.loops.cost_model import (
     MOST_BLOCKS_WITH_MEMORY,
     MOST_THREADS,
     MOST_THREADS_WITH_MEMORY,
+    MOST_TILED_READS,
     ROWS_AT_ONCE,
     SHORT_INDEX,
+    TILE_SIDE,
     WARP,
     WARP_ROW,
     WORTH_A_BLOCK,
@@ -42,6 +51,80 @@ def share_rows(nest: LoopNest) -> LoopNest:
         return nest
     first, *others = nest.loops
     return nest.replace(loops=(first, Loop("parallel", "inner", blocks, by="block"), *others))
+
+
+def keep_rows(nest: LoopNest) -> LoopNest:
+    """Has the threads of a warp or block keep their part of a row in registers, so that later sweeps read no memory."""
+    kept = kept_accesses(nest)
+    if not kept or nest.rows.by not in ("warp", "block") or blocks_of_a_row(nest) > 1 or not _may_keep(nest):
+        return nest
+    points, nodes = _points(nest), _node_count(nest.kernel)
+    if nodes > MANY_NODES:
+        return nest
+    for threads in (WARP, 128, 256, 512, LARGEST_BLOCK):
+        held = 1 << (-(-points // threads) - 1).bit_length()  # few kinds of code for many lengths of rows
+        registers = held * sum(-(-element.dtype.itemsize // 4) for element in kept)
+        most = min(KEPT_REGISTERS, DEVICE_REGISTERS // (2 * threads))  # half of what a thread has
+        if held <= KEPT_POINTS and registers <= most and held * nodes <= KEPT_NODES:
+            nest = nest.replace(kept_points=held, whole_rows=held * threads == points)
+            return (
+                nest.change(nest.rows, by="warp")
+                if threads == WARP
+                else nest.change(nest.rows, by="block", step=threads)
+            )
+    return nest
+
+
+def kept_accesses(nest: LoopNest) -> list[Scalar]:
+    """The elements of what a thread would keep of each point: reads of several sweeps, and scratch memory."""
+    kernel = nest.kernel
+    scratch = [port.element for port in kernel.outputs if port.scratch]
+    return [*scratch, *[kernel.reads[number].element for number in repeated_reads(kernel)]]
+
+
+def repeated_reads(kernel: Kernel) -> list[int]:
+    """The reads of inner points that several sweeps of a row repeat."""
+    uses = Counter(
+        source.number
+        for stage in kernel.stages
+        if stage.level == "point"
+        for source in dict.fromkeys(stage.sources)
+        if source.kind == "read" and kernel.reads[source.number].level == "point"
+    )
+    return sorted(number for number, count in uses.items() if count > 1 and not kernel.reads[number].scratch)
+
+
+def scratch_output(nest: LoopNest, read: int) -> int | None:
+    """The output whose scratch memory a read takes up again; None if it reads other points than were written."""
+    step, dimensions = nest.step, nest.dimensions
+    for number, (port, view) in enumerate(zip(nest.kernel.outputs, step.outputs, strict=True)):
+        if port.scratch and view.buffer.base is step.reads[read].buffer.base:
+            return number if dimensions.outputs[number] == dimensions.reads[read] else None
+    return None
+
+
+def tile_transposed_reads(nest: LoopNest) -> LoopNest:
+    """Has a block take a square of rows, and read through shared memory what lies in memory the other way round."""
+    if nest.rows.by != "thread" or nest.inner_rank or nest.domain_rank < 2 or remembers(nest.kernel):
+        return nest
+    if row_count(nest) < LEAST_TILED or nest.dimensions.domain[-1] < TILE_SIDE or _node_count(nest.kernel) > MANY_NODES:
+        return nest
+    dimension, reads = _most_transposed(nest)
+    if not reads or nest.dimensions.domain[dimension] < TILE_SIDE:
+        return nest
+    nest = nest.replace(tiled_reads=reads, tiled_dimension=dimension)
+    return nest.change(nest.rows, by="tile")
+
+
+def _most_transposed(nest: LoopNest) -> tuple[int, tuple[int, ...]]:
+    """The dimension along which most reads continue in memory that do not along the last one, and those reads."""
+    last = nest.domain_rank - 1
+    along: dict[int, list[int]] = {}
+    for number, access in enumerate(nest.reads):
+        if access.strides[last] == "any" and "one" in access.strides[:last]:
+            along.setdefault(access.strides.index("one"), []).append(number)
+    dimension = max(along, key=lambda own: len(along[own]), default=0)
+    return dimension, tuple(along.get(dimension, ())[:MOST_TILED_READS])
 
 
 def batch_rows(nest: LoopNest) -> LoopNest:
@@ -74,6 +157,10 @@ def row_count(nest: LoopNest) -> int:
 
 def tile_count(nest: LoopNest) -> int:
     """Rows, or groups of rows that a block takes together."""
+    if nest.rows.by == "tile":
+        sides = (nest.tiled_dimension, nest.domain_rank - 1)
+        sizes = enumerate(nest.dimensions.domain)
+        return prod(-(-size // TILE_SIDE) if number in sides else size for number, size in sizes)
     return -(-row_count(nest) // COLUMNS) if nest.rows.by == "columns" else row_count(nest)
 
 
@@ -92,7 +179,7 @@ def rows_at_once(nest: LoopNest) -> int:
 def worker_count(nest: LoopNest) -> int:
     """How many run at once, each with scratch or tapes of its own."""
     grid, threads, runner = nest.rows.extent, nest.rows.step, nest.rows.by
-    if runner == "thread" or remembers(nest.kernel):
+    if runner in ("thread", "tile") or remembers(nest.kernel):
         return grid * threads
     return grid * threads // WARP if runner == "warp" else grid
 
@@ -110,15 +197,26 @@ def _node_count(kernel: Kernel) -> int:
 def _may_batch(nest: LoopNest) -> bool:
     """Whether a single stage does little with each of many elements."""
     kernel = nest.kernel
-    if len(kernel.stages) != 1 or kernel.stages[0].level != "row" or remembers(kernel):
+    if nest.rows.by != "thread" or len(kernel.stages) != 1 or kernel.stages[0].level != "row" or remembers(kernel):
         return False
     few = _node_count(kernel) <= FEW_NODES and 1 <= len(kernel.reads) <= 4
     return few and row_count(nest) >= MANY_ELEMENTS and all(port.level == "row" for port in kernel.outputs)
 
 
+def _may_keep(nest: LoopNest) -> bool:
+    """Whether each thread that sweeps a row visits the same points in every sweep, and scratch is read there alone."""
+    kernel = nest.kernel
+    if nest.is_split or remembers(kernel) or any(stage.scan is not None for stage in kernel.stages):
+        return False
+    scratch = [number for number, port in enumerate(kernel.reads) if port.scratch]
+    return all(scratch_output(nest, number) is not None for number in scratch)
+
+
 def _who_runs_a_row(nest: LoopNest) -> Runner:
     kernel, rows, points, along = nest.kernel, row_count(nest), _points(nest), nest.step.vector_axis == "inner"
-    if points <= 1 or any(stage.scan is not None for stage in kernel.stages):
+    if points > 1 and kernel.stages[0].scan is not None:
+        return _who_scans_a_row(nest)
+    if points <= 1:
         return "thread"
     if along and (points >= WORTH_A_BLOCK or rows < FEW_DEVICE_ROWS):
         return "warp" if points <= WARP_ROW else "block"
@@ -126,6 +224,17 @@ def _who_runs_a_row(nest: LoopNest) -> Runner:
         return "thread"
     worth = rows < MANY_DEVICE_ROWS and points >= WORTH_A_BLOCK
     return "columns" if worth and fold_bytes(kernel) and not remembers(kernel) else "thread"
+
+
+def _who_scans_a_row(nest: LoopNest) -> Runner:
+    """Threads share a scan if its operation is associative, unless there are enough rows that lie side by side."""
+    (stage,), points = nest.kernel.stages, _points(nest)
+    along = nest.outputs[0].strides[-1] == "one"
+    if stage.scan is None or stage.scan.kind is None or nest.inner_rank != 1 or points < WORTH_A_BLOCK:
+        return "thread"
+    if not along and row_count(nest) >= FEW_DEVICE_ROWS:
+        return "thread"
+    return "warp" if points <= WARP_ROW else "block"
 
 
 def fold_bytes(kernel: Kernel) -> list[int]:
@@ -154,10 +263,10 @@ def remembers(kernel: Kernel) -> bool:
 def _launch(nest: LoopNest, rows: int) -> tuple[int, int]:
     """Blocks, and threads of a block, for so many rows (or tiles of them, or shares of those)."""
     kernel, runner = nest.kernel, nest.rows.by
-    threads = most = HEAVY_THREADS if nest.heavy else MOST_THREADS
+    threads = most = nest.rows.step or (HEAVY_THREADS if nest.heavy else MOST_THREADS)
     if runner != "thread":
         grid = -(-rows * WARP // threads) if runner == "warp" else rows
-        if any(port.scratch for port in kernel.outputs):
+        if any(port.scratch for port in kernel.outputs) and not nest.kept_points:
             grid = min(grid, MOST_BLOCKS_WITH_MEMORY)
     else:
         threads = min(most, max(WARP, 1 << max(0, rows - 1).bit_length()))

@@ -24,8 +24,9 @@ from livegrad.schedule.target import Target
 
 LoopKind = Literal["parallel", "serial", "vector", "unrolled"]
 # What runs one iteration of a loop. A thread, a warp or a block runs a row of a device; `columns` is a block that runs
-# 32 rows, each by one column of its threads. A chunk is a part of the first inner dimension.
-Runner = Literal["", "item", "lane", "chunk", "thread", "warp", "block", "columns"]
+# 32 rows, each by one column of its threads; `tile` a block that runs 32 × 32 rows, of which each thread takes some. A
+# chunk is a part of the first inner dimension.
+Runner = Literal["", "item", "lane", "chunk", "thread", "warp", "block", "columns", "tile"]
 IndexType = Literal["int", "long long"]
 
 
@@ -115,6 +116,12 @@ class LoopNest:
     by_value: tuple[bool, ...] = ()  # for each scalar argument: part of the arguments, or read from memory
     index: IndexType = "long long"
     heavy: bool = False  # long code, which needs many registers
+    # Inner points of a row whose accesses each thread keeps in registers between sweeps; 0: each sweep reads memory.
+    kept_points: int = 0
+    whole_rows: bool = False  # the threads keep exactly as many points as a row has
+    # Reads that go through shared memory, because neighbours in memory are neighbours along this domain dimension.
+    tiled_reads: tuple[int, ...] = ()
+    tiled_dimension: int = -1
 
     @property
     def kernel(self) -> Kernel:
@@ -242,6 +249,9 @@ class LoopNest:
             self.by_value,
             self.index,
             self.heavy,
+            self.kept_points and (self.kept_points, self.rows.step, self.whole_rows),
+            self.tiled_reads,
+            self.tiled_dimension,
         )
 
     def __str__(self) -> str:
@@ -263,6 +273,9 @@ class LoopNest:
         notes += [f"output {number}: non-temporal stores" for number in self.non_temporal]
         proven, total = _proven_indices(self.kernel)
         notes += [f"indices: {total}, of which {total - proven} are checked"] if proven else []
+        notes += [f"registers: {self.kept_points} points of a row for each thread"] if self.kept_points else []
+        tiled = ", ".join(map(str, self.tiled_reads))
+        notes += [f"reads {tiled}: transposed through shared memory"] if tiled else []
         notes += [] if self.memories is None else ["scalar loops, optimised by LLVM"]
         if not self.vector_bytes:
             notes += [f"indices: {self.index}", *(["registers: many, so fewer threads"] if self.heavy else [])]

@@ -1,68 +1,108 @@
-"""Matrix products with cuBLAS: strided batches in full precision, in preallocated memory, so that capturing allocates
-none."""
+"""Matrix products with cuBLAS: batches of any layout, in preallocated memory, so that capturing allocates none.
+
+Batches whose matrices are evenly spaced are one strided call. Others, such as heads of an attention that a permutation
+interleaves or batches that one operand broadcasts, take an array of pointers, which a small kernel fills.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Tensor, c64, c128, f32, f64
+from livegrad.ir.types import Scalar, Tensor, bf16, c64, c128, f16, f32, f64
 from livegrad.ops.movement import permute
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import DeviceError, PerContext
-from livegrad.runtime.cuda.libraries.library_call import LibraryCall, shared_library
+from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_kernel, shared_library
+from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
 _WORKSPACE_BYTES = 32 << 20  # what cuBLAS recommends for Hopper and later; 4 MiB suffice before
-_FUNCTIONS = {
-    f32: "cublasSgemmStridedBatched_64",
-    f64: "cublasDgemmStridedBatched_64",
-    c64: "cublasCgemmStridedBatched_64",
-    c128: "cublasZgemmStridedBatched_64",
+
+
+class _Kind(NamedTuple):
+    """cuBLAS's numbers for an element, and the type of its scale factors."""
+
+    data: int  # cudaDataType
+    compute: int  # cublasComputeType_t: sums of halves are single
+    scale: np.dtype[Any]
+
+
+_KINDS = {
+    f16: _Kind(2, 68, np.dtype(np.float32)),
+    bf16: _Kind(14, 68, np.dtype(np.float32)),
+    f32: _Kind(0, 68, np.dtype(np.float32)),
+    f64: _Kind(1, 70, np.dtype(np.float64)),
+    c64: _Kind(4, 68, np.dtype(np.complex64)),
+    c128: _Kind(5, 70, np.dtype(np.complex128)),
 }
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
+_DEFAULT_ALGORITHM = -1
+_MOST_BATCH_AXES = 6
+# Fills the addresses of all matrices of a batch. The digits of a matrix's number times the steps, in bytes, are its
+# offset in each of the three operands.
+_POINTERS = """\
+struct Arguments { long long count, axes, sizes[6], steps[3][6], bases[3], to; };
+extern "C" __global__ void pointers(const __grid_constant__ Arguments a)
+{
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long number = (long long)blockIdx.x * blockDim.x + threadIdx.x; number < a.count; number += step)
+    {
+        long long rest = number, addresses[3] = {a.bases[0], a.bases[1], a.bases[2]};
+        for (long long axis = a.axes - 1; axis >= 0; --axis)
+        {
+            const long long digit = rest % a.sizes[axis];
+            rest /= a.sizes[axis];
+            for (int k = 0; k < 3; ++k) addresses[k] += digit * a.steps[k][axis];
+        }
+        for (int k = 0; k < 3; ++k) ((long long*)a.to)[k * a.count + number] = addresses[k];
+    }
+}
+"""
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """A batch of matrices: `lead` is the stride of rows (of columns, if transposed), `step` that of matrices."""
+    """A batch of matrices: `lead` is the stride of rows (of columns, if transposed), `steps` those of batch axes."""
 
     transposed: bool
     lead: int
-    step: int
+    steps: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class MatrixProduct:
-    """C = A B for `count` pairs of matrices, in row-major order."""
+    """C = A B for each pair of matrices of a batch, in row-major order."""
 
     element: Scalar
     rows: int
     columns: int
     inner: int
-    count: int
+    batch: tuple[int, ...]
     first: Matrices
     second: Matrices
+    result: Matrices
+    _pointers: DeviceMemory | None = field(default=None, init=False)  # to all matrices, where no stride leads there
 
     @property
     def name(self) -> str:
         return f"matmul {self.rows}x{self.inner}x{self.columns}"
 
     def prepare(self) -> None:
-        """Creates the handle and the workspace that all products share."""
+        """Creates the handle, the workspace that all products share, and memory for pointers."""
         _ = _handle.current, _workspace.current
+        if len(self.batch) > 1 and self._pointers is None:
+            load_function(_POINTERS, "pointers", "pointers")
+            self._pointers = DeviceMemory(3 * 8 * prod(self.batch))
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
-        # cuBLAS is column-major: its C is our Cᵀ = Bᵀ Aᵀ, in the same memory.
-        a, b = self.first, self.second
-        one, zero = (np.array([value], self.element.dtype) for value in (1, 0))
         library, handle = _handle.current
         _check(library.cublasSetStream_v2(handle, ctypes.c_void_p(int(stream))), "cublasSetStream")
         # Setting the stream resets the workspace.
@@ -71,38 +111,106 @@ class MatrixProduct:
             library.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.address), ctypes.c_size_t(workspace.size)),
             "cublasSetWorkspace",
         )
-        status = getattr(library, _FUNCTIONS[self.element])(
+        if len(self.batch) > 1:
+            self._enqueue_pointers(stream, [*operands, result])
+        else:
+            self._enqueue_strided([*operands, result])
+
+    def _enqueue_strided(self, addresses: Sequence[int]) -> None:
+        steps = [matrices.steps[0] if self.batch else 0 for matrices in (self.first, self.second, self.result)]
+        a, b, c = [
+            [ctypes.c_void_p(address), data, lead, ctypes.c_longlong(step)]
+            for address, (data, lead), step in zip(addresses, self._layouts, steps, strict=True)
+        ]
+        self._call("cublasGemmStridedBatchedEx_64", a, b, c)
+
+    def _enqueue_pointers(self, stream: Any, addresses: Sequence[int]) -> None:
+        memory, count, axes = self._pointers, prod(self.batch), len(self.batch)
+        assert memory is not None
+        unused = [0] * (_MOST_BATCH_AXES - axes)
+        itemsize = self.element.dtype.itemsize
+        steps = [[itemsize * step for step in m.steps] + unused for m in (self.first, self.second, self.result)]
+        slots = [count, axes, *self.batch, *unused, *steps[0], *steps[1], *steps[2], *addresses, memory.address]
+        launch_kernel(load_function(_POINTERS, "pointers", "pointers"), stream, count, slots)
+        a, b, c = [
+            [ctypes.c_void_p(memory.address + 8 * count * number), data, lead]
+            for number, (data, lead) in enumerate(self._layouts)
+        ]
+        self._call("cublasGemmBatchedEx_64", a, b, c)
+
+    def _call(self, name: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> None:
+        # cuBLAS is column-major: its C is our Cᵀ = Bᵀ Aᵀ, in the same memory.
+        library, handle = _handle.current
+        kind = _KINDS[self.element]
+        one, zero = (np.array([value], kind.scale) for value in (1, 0))
+        status = getattr(library, name)(
             handle,
-            *[_TRANSPOSE if m.transposed else _NO_TRANSPOSE for m in (b, a)],
+            *[_TRANSPOSE if matrices.transposed else _NO_TRANSPOSE for matrices in (self.second, self.first)],
             *[ctypes.c_int64(size) for size in (self.columns, self.rows, self.inner)],
             ctypes.c_void_p(one.ctypes.data),
-            *[ctypes.c_void_p(operands[1]), ctypes.c_int64(b.lead), ctypes.c_longlong(b.step)],
-            *[ctypes.c_void_p(operands[0]), ctypes.c_int64(a.lead), ctypes.c_longlong(a.step)],
+            *b,
+            *a,
             ctypes.c_void_p(zero.ctypes.data),
-            *[ctypes.c_void_p(result), ctypes.c_int64(self.columns), ctypes.c_longlong(self.rows * self.columns)],
-            ctypes.c_int64(self.count),
+            *c,
+            ctypes.c_int64(prod(self.batch)),
+            kind.compute,
+            _DEFAULT_ALGORITHM,
         )
         _check(status, self.name)
+
+    @property
+    def _layouts(self) -> list[tuple[int, ctypes.c_int64]]:
+        data = _KINDS[self.element].data
+        return [(data, ctypes.c_int64(matrices.lead)) for matrices in (self.first, self.second, self.result)]
 
 
 def matmul_call(step: HostStep) -> LibraryCall | None:
     """The cuBLAS call of a step; None if cuBLAS is missing or does not support the product."""
     node, result = step.function.results[0], step.result
-    if not isinstance(result, Buffer) or result.element not in _FUNCTIONS or 0 in result.shape or library() is None:
+    if not isinstance(result, Buffer) or result.element not in _KINDS or 0 in result.shape or library() is None:
         return None
     batch = result.shape[:-2]
-    operands = [_matrices(operand, batch) for operand in node.operands]
-    first, second = operands
+    first, second = [_matrices(operand, batch) for operand in node.operands]
     shape = node.operands[0].type
     assert isinstance(shape, Tensor)
     inner = shape.shape[-1]
     if first is None or second is None or not isinstance(inner, int) or inner == 0:
         return None
-    return MatrixProduct(result.element, result.shape[-2], result.shape[-1], inner, prod(batch), first, second)
+    rows, columns = result.shape[-2:]
+    whole = Matrices(False, columns, result.strides[:-2])
+    return _simplify(MatrixProduct(result.element, rows, columns, inner, batch, first, second, whole))
+
+
+def _simplify(product: MatrixProduct) -> MatrixProduct | None:
+    """The same product with as few batch axes as possible; None if too many are left.
+
+    Axes that one stride leads through become one. If all products share the second operand, the first batch axes
+    become rows.
+    """
+    operands = (product.first, product.second, product.result)
+    axes: list[tuple[int, tuple[int, ...]]] = []  # sizes, and the steps of the three operands
+    for size, *steps in zip(product.batch, *[matrices.steps for matrices in operands], strict=True):
+        if size == 1:
+            continue
+        if axes and all(outer == size * step for outer, step in zip(axes[-1][1], steps, strict=True)):
+            axes[-1] = axes[-1][0] * size, tuple(steps)
+        else:
+            axes.append((size, tuple(steps)))
+    rows, leads = product.rows, (product.first.lead, 0, product.result.lead)
+    if axes and not product.first.transposed and axes[-1][1] == tuple(rows * lead for lead in leads):
+        rows *= axes.pop()[0]
+    if len(axes) > _MOST_BATCH_AXES:
+        return None
+    first, second, result = [
+        replace(matrices, steps=tuple(steps[number] for _, steps in axes)) for number, matrices in enumerate(operands)
+    ]
+    batch = tuple(size for size, _ in axes)
+    return replace(product, rows=rows, batch=batch, first=first, second=second, result=result)
 
 
 def _matrices(operand: Node, batch: tuple[int, ...]) -> Matrices | None:
-    """The memory layout of an operand: dense, possibly with permuted dimensions."""
+    """The memory layout of an operand: dense, possibly with permuted dimensions. None if neither rows nor columns lie
+    in one piece."""
     base, order = operand, None
     if operand.op is permute:
         (base,) = operand.operands
@@ -112,31 +220,14 @@ def _matrices(operand: Node, batch: tuple[int, ...]) -> Matrices | None:
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     if order is not None:
         shape, strides = tuple(shape[axis] for axis in order), [strides[axis] for axis in order]
-    step = _batch_step(shape[:-2], strides[:-2], batch)
-    if step is None:
-        return None
+    missing = len(batch) - len(shape[:-2])
+    steps = [0] * missing + [0 if size == 1 else step for size, step in zip(shape[:-2], strides[:-2], strict=True)]
     (rows, columns), (down, across) = shape[-2:], strides[-2:]
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
-        return Matrices(False, max(down, columns), step)
+        return Matrices(False, max(down, columns), tuple(steps))
     if (down == 1 or rows == 1) and (across >= rows or columns == 1):
-        return Matrices(True, max(across, rows), step)
+        return Matrices(True, max(across, rows), tuple(steps))
     return None
-
-
-def _batch_step(shape: Sequence[int], strides: Sequence[int], batch: tuple[int, ...]) -> int | None:
-    """The stride between matrices of a batch: 0 if all products share one; None if no single stride visits them all."""
-    if prod(shape) == 1:
-        return 0
-    if tuple(shape) != batch[-len(shape) :] or prod(shape) != prod(batch):
-        return None
-    pairs = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
-    step = pairs[-1][1]
-    expected = step
-    for size, stride in reversed(pairs):
-        if stride != expected:
-            return None
-        expected = stride * size
-    return step
 
 
 @cache

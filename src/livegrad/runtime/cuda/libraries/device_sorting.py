@@ -11,19 +11,15 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from livegrad.codegen.cuda.kernel_values import memory_type
-from livegrad.ir.types import Scalar, Tensor, i64
+from livegrad.ir.types import Scalar, Tensor
 from livegrad.ops.movement import permute
 from livegrad.ops.sorting import argsort, searchsorted
 from livegrad.runtime.cuda.device_memory import DeviceMemory
-from livegrad.runtime.cuda.driver import check, driver
-from livegrad.runtime.cuda.libraries.library_call import LibraryCall
+from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_kernel
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
-_THREADS, _MOST_BLOCKS = 256, 4096
 SLOTS = ("from", "to", "order_from", "order_to", "count", "length", "inner", "run")
 
 # `order_from` is null in the first pass, in which the order is 0, 1, 2 …; `order_to` is null if it is not requested.
@@ -130,7 +126,7 @@ class MergeSort:
             target = first + keys * is_last_turn if self.wants_order else result if is_last_turn else first
             order_to = (result if is_last_turn else spare_order) if self.wants_order else 0
             slots = (source, target, order, order_to, self.count, self.length, self.inner, 1 << pass_index)
-            _launch(load_function(self._text, "sort", "merge"), stream, self.count, slots)
+            launch_kernel(load_function(self._text, "sort", "merge"), stream, self.count, slots)
             source, order = target, order_to
 
 
@@ -152,7 +148,7 @@ class Search:
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         """Enqueues one launch with a thread for each value."""
         slots = (operands[0], operands[-1], 0, result, self.count, self.length, 1, int(self.after_equals))
-        _launch(load_function(self._text, "sort", "search"), stream, self.count, slots)
+        launch_kernel(load_function(self._text, "sort", "search"), stream, self.count, slots)
 
 
 def sort_call(step: HostStep) -> LibraryCall | None:
@@ -181,11 +177,3 @@ def search_call(step: HostStep) -> LibraryCall | None:
         return None
     assert isinstance(ordered.element, Scalar)
     return Search(ordered.element, sizes[0], prod(sizes[1:]), node.attribute("side") == "right")
-
-
-def _launch(function: Any, stream: Any, count: int, slots: Sequence[int]) -> None:
-    packed = np.array(slots, i64.dtype)
-    pointers = np.array([packed.ctypes.data], np.uint64)
-    grid = min(_MOST_BLOCKS, -(-count // _THREADS))
-    shape = (grid, 1, 1, _THREADS, 1, 1, 0)
-    check(driver.cuLaunchKernel(function, *shape, stream, pointers.ctypes.data, 0))

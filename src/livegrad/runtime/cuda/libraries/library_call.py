@@ -10,6 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
+from livegrad.ir.types import i64
+from livegrad.runtime.cuda.driver import check, driver
+
+_THREADS, _MOST_BLOCKS = 256, 4096
+
 
 class LibraryCall(Protocol):
     """A library call with fixed sizes and scales. Each capture passes the addresses."""
@@ -55,3 +62,12 @@ def shared_library(package: str, names: tuple[str, ...]) -> ctypes.CDLL | None:
             except OSError:
                 continue
     return None
+
+
+def launch_kernel(function: Any, stream: Any, count: int, slots: Sequence[int]) -> None:
+    """Launches a kernel whose threads take `count` elements in turn. Its one argument is a struct of 8-byte slots."""
+    packed = np.array(slots, i64.dtype)
+    pointers = np.array([packed.ctypes.data], np.uint64)
+    grid = min(_MOST_BLOCKS, -(-count // _THREADS))
+    shape = (grid, 1, 1, _THREADS, 1, 1, 0)
+    check(driver.cuLaunchKernel(function, *shape, stream, pointers.ctypes.data, 0))
