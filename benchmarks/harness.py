@@ -78,11 +78,17 @@ class Effort:
 
 @dataclass
 class Result:
-    """One contender's samples, in seconds per run; `reason` says why there are none."""
+    """One contender's samples, in seconds per run; `reason` says why there are none.
+
+    Programs on a GPU also have samples of `queued_calls` calls back to back and the most memory in use."""
 
     samples: list[float] = field(default_factory=list)
     first_seconds: float | None = None
     reason: str | None = None
+    queued: list[float] = field(default_factory=list)
+    queued_calls: int = 0
+    peak_bytes: int | None = None
+    note: str | None = None
 
     @property
     def best(self) -> float:
@@ -99,7 +105,22 @@ class Outcome:
     results: dict[str, Result]
 
     def medians(self) -> dict[str, float]:
-        return {name: result.median for name, result in self.results.items() if result.samples}
+        return self.figures("median")
+
+    def samples(self, measure: str) -> dict[str, list[float]]:
+        """The samples of the contenders that have some: of calls (`median`), of calls back to back (`queued`), the
+        seconds to the first result (`first`) or the bytes in use (`peak`)."""
+        of = {
+            "median": lambda result: result.samples,
+            "queued": lambda result: result.queued,
+            "first": lambda result: [result.first_seconds],
+            "peak": lambda result: [result.peak_bytes],
+        }[measure]
+        taken = {name: of(result) for name, result in self.results.items() if result.samples}
+        return {name: samples for name, samples in taken.items() if samples and samples[0] is not None}
+
+    def figures(self, measure: str) -> dict[str, float]:
+        return {name: statistics.median(samples) for name, samples in self.samples(measure).items()}
 
 
 def join_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
@@ -180,7 +201,11 @@ def calls_a_sample(sampler: Sampler, benchmark: Benchmark) -> int:
 
 
 def interleave(
-    samplers: dict[str, Sampler], results: dict[str, Result], calls: Mapping[str, int], effort: Effort
+    samplers: dict[str, Sampler],
+    results: dict[str, Result],
+    calls: Mapping[str, int],
+    effort: Effort,
+    settle: float = SETTLE,
 ) -> None:
     """Round after round, one sample of each contender that still has time."""
     for _ in range(effort.rounds):
@@ -188,7 +213,7 @@ def interleave(
             result = results[name]
             if result.reason or sum(result.samples) * calls[name] >= effort.seconds:
                 continue
-            time.sleep(SETTLE)
+            time.sleep(settle)
             try:
                 result.samples.append(sampler.sample(calls[name]))
             except Unavailable as reason:

@@ -60,7 +60,7 @@ def graphics() -> dict[str, Any] | None:
     }
 
 
-def describe(peer_versions: dict[str, str]) -> dict[str, Any]:
+def describe(peer_versions: dict[str, str], threads: int = 2) -> dict[str, Any]:
     available = llvm.get_host_cpu_features()
     packages = {name: version(name) for name in ("livegrad", "numpy", "llvmlite")}
     gpu = graphics()
@@ -69,7 +69,7 @@ def describe(peer_versions: dict[str, str]) -> dict[str, Any]:
         "architecture": llvm.get_host_cpu_name(),
         "features": [name for name in FEATURES if available.get(name)],
         "processors": os.cpu_count(),
-        "threads": 2,
+        "threads": threads,
         "memory_gib": memory_gib(),
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),

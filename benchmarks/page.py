@@ -38,6 +38,14 @@ its requirement says so.
 """
 
 
+QUEUED = """\
+Each contender runs in its own process, with inputs and results on the device, in full float32. Figures are: a call
+until the device has done the work / one of up to 20 calls back to back, with one wait at the end / the first result,
+with tracing and compiling but without the start of the device / the most memory in use. Each ratio is that to the peer
+that is best in this figure; a contender whose result differs from the others' has no time.
+"""
+
+
 def latest_rows(folder: Path = RESULTS) -> dict[Path, dict[str, Record]]:
     """The rows of each file that no newer file has measured again."""
     newest: dict[str, Path] = {}
@@ -77,10 +85,11 @@ def _suite(path: Path, record: Record, rows: dict[str, Record]) -> str:
     lines = [
         f"## {record.get('title') or suite.replace('+', ', ').capitalize()}\n",
         f"`{command}` on {record['date']}: {_machine(record['machine'])}\n",
-        "| | livegrad | others | ratio | required |",
-        "|---|---|---|---|---|",
     ]
-    lines += [_row(name, row) for name, row in rows.items()]
+    is_queued = any("queued" in timing for row in rows.values() for timing in row["seconds"].values())
+    lines += [QUEUED] if is_queued else []
+    lines += ["| | livegrad | others | ratio | required |", "|---|---|---|---|---|"]
+    lines += [(_queued_row if is_queued else _row)(name, row) for name, row in rows.items()]
     lines += ["", *record["notes"]] if "notes" in record else []
     return "\n".join(lines) + "\n"
 
@@ -109,6 +118,35 @@ def _row(name: str, row: Record) -> str:
         shown += f" ({row['work'] / livegrad_seconds:.3g} {row['unit']})"
     required = "; ".join(_verdict(line) for line in row["required"])
     return f"| `{name}`: {row['title']} | {shown} | {', '.join(others + missing)} | {ratio} | {required} |"
+
+
+def _queued_row(name: str, row: Record) -> str:
+    """A row of a program on a GPU."""
+    timings = row["seconds"]
+    figures = {contender: _figures(timing) for contender, timing in timings.items() if "median" in timing}
+    others = [f"{contender} {_slashed(numbers)}" for contender, numbers in figures.items() if contender != "livegrad"]
+    missing = [f"{contender}: {timing['reason']}" for contender, timing in timings.items() if "reason" in timing]
+    ours = figures.get("livegrad", [])
+    peers = [numbers for contender, numbers in figures.items() if contender != "livegrad"]
+    ratios = [_ratio(ours[place], [numbers[place] for numbers in peers]) for place in range(3)] if ours else []
+    required = "; ".join(_verdict(line) for line in row["required"])
+    shown = _slashed(ours) if ours else ""
+    return f"| `{name}`: {row['title']} | {shown} | {', '.join(others + missing)} | {' / '.join(ratios)} | {required} |"
+
+
+def _figures(timing: Record) -> list[float | None]:
+    return [timing["median"], timing.get("queued", {}).get("median"), timing.get("first"), timing.get("peak_bytes")]
+
+
+def _slashed(numbers: list[float | None]) -> str:
+    *seconds, peak = numbers
+    shown = ["–" if number is None else format_seconds(number) for number in seconds]
+    return " / ".join([*shown, "–" if peak is None else f"{peak / 1e6:,.0f} MB"])
+
+
+def _ratio(ours: float | None, peers: list[float | None]) -> str:
+    there = [seconds for seconds in peers if seconds is not None]
+    return f"{min(there) / ours:.2f}" if ours and there else "–"
 
 
 def _tests(record: Record) -> str:

@@ -1,5 +1,6 @@
 """Outcomes as a table for people and as JSON with raw samples for the record."""
 
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,16 @@ from typing import Any
 from benchmarks.harness import Benchmark, Outcome, Result
 from benchmarks.problems import PRIMAL
 from benchmarks.record import RESULTS, write_record
-from benchmarks.requirements import SUITE_REQUIREMENTS, AtMost, MeanAtLeast, Requirement, requirements_of
+from benchmarks.requirements import (
+    SUITE_REQUIREMENTS,
+    AtMost,
+    BestPeer,
+    MeanAtLeast,
+    RatioAtMost,
+    Requirement,
+    ratio_interval,
+    requirements_of,
+)
 
 OURS = ("livegrad", "livegrad_ieee", "handwritten", "memcpy", "adjoint")
 
@@ -19,10 +29,16 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
-def best_peer(outcome: Outcome) -> str | None:
-    medians = outcome.medians()
-    peers = {name: seconds for name, seconds in medians.items() if name not in OURS and not name.endswith(PRIMAL)}
+def best_peer(outcome: Outcome, measure: str = "median") -> str | None:
+    figures = outcome.figures(measure)
+    peers = {name: seconds for name, seconds in figures.items() if name not in OURS and not name.endswith(PRIMAL)}
     return min(peers, key=lambda name: peers[name]) if peers else None
+
+
+def ratio_to_best_peer(outcome: Outcome, measure: str = "median") -> float | None:
+    """livegrad's speed over that of the fastest peer; None if one of them is missing."""
+    peer, figures = best_peer(outcome, measure), outcome.figures(measure)
+    return figures[peer] / figures["livegrad"] if peer and "livegrad" in figures else None
 
 
 def contender_line(name: str, result: Result, benchmark: Benchmark, peer_seconds: float | None) -> str:
@@ -31,11 +47,29 @@ def contender_line(name: str, result: Result, benchmark: Benchmark, peer_seconds
     rate = f"{benchmark.work / result.median:.4g} {benchmark.unit}" if benchmark.unit else ""
     ratio = f"{peer_seconds / result.median:.2f}" if peer_seconds else ""
     times = f"{format_seconds(result.best):>10} {format_seconds(result.median):>10} {len(result.samples):>4}"
-    return f"  {name:<15} {times}  {rate:>17} {ratio:>8}".rstrip()
+    return f"  {name:<15} {times}  {rate:>17} {ratio:>8}{more_figures(result)}".rstrip()
+
+
+def more_figures(result: Result) -> str:
+    """What only programs on a GPU have."""
+    told = [f"{format_seconds(statistics.median(result.queued))} back to back"] if result.queued else []
+    if result.peak_bytes is not None:
+        told.append(f"{result.peak_bytes / 1e6:,.0f} MB")
+    if told and result.first_seconds is not None:
+        told.insert(0, f"first {format_seconds(result.first_seconds)}")
+    return "   " + ", ".join([*told, *([result.note] if result.note else [])])
+
+
+def verdict_of(requirement: Requirement, outcome: Outcome) -> tuple[float, bool] | None:
+    """The figure found and whether it is enough; None if it was not measured."""
+    if isinstance(requirement, BestPeer):
+        return requirement.judge(outcome.samples(requirement.measure))
+    measure = requirement.measure if isinstance(requirement, RatioAtMost) else "median"
+    return requirement.judge(outcome.figures(measure))
 
 
 def requirement_line(requirement: Requirement, outcome: Outcome) -> str:
-    verdict = requirement.judge(outcome.medians())
+    verdict = verdict_of(requirement, outcome)
     if verdict is None:
         return f"  required: {requirement}: not measured"
     value, met = verdict
@@ -67,29 +101,27 @@ def missed(outcomes: Sequence[Outcome]) -> list[str]:
     problems: list[str] = []
     for outcome in outcomes:
         for requirement in requirements_of(outcome.benchmark.name):
-            verdict = requirement.judge(outcome.medians())
+            verdict = verdict_of(requirement, outcome)
             if outcome.benchmark.skip is None and (verdict is None or not verdict[1]):
                 problems.append(f"{outcome.benchmark.name}: {requirement_line(requirement, outcome).strip()}")
     return problems
 
 
-def worst_ratios(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def worst_ratios(outcomes: Sequence[Outcome], measure: str = "median") -> dict[str, float]:
     """For each program, its speed over the fastest peer's at the size where that is lowest; zero if not measured."""
     worst: dict[str, float] = {}
     for outcome in outcomes:
         program, _, _ = outcome.benchmark.name.rpartition("_")
-        peer, medians = best_peer(outcome), outcome.medians()
-        ratio = medians[peer] / medians["livegrad"] if peer and "livegrad" in medians else 0.0
+        ratio = ratio_to_best_peer(outcome, measure) or 0.0
         worst[program] = min(ratio, worst.get(program, ratio))
     return worst
 
 
 def suite_lines(suite: str, outcomes: Sequence[Outcome]) -> list[str]:
     """The requirements of a whole suite, of which all rows were measured."""
-    ratios = worst_ratios(outcomes)
     lines = []
     for requirement in SUITE_REQUIREMENTS[suite]:
-        value, met = requirement.judge(ratios)
+        value, met = requirement.judge(worst_ratios(outcomes, requirement.measure))
         shown = f"{value:.2f} ×" if isinstance(requirement, MeanAtLeast) else f"{value:.0%}"
         lines.append(f"{suite}, required: {requirement}: {'met' if met else 'MISSED'} ({shown})")
     return lines
@@ -105,6 +137,14 @@ def result_record(result: Result) -> dict[str, Any]:
     record: dict[str, Any] = {"best": significant(result.best), "median": significant(result.median)}
     if result.first_seconds is not None:
         record["first"] = significant(result.first_seconds)
+    if result.queued:
+        samples = [significant(sample) for sample in result.queued]
+        median = significant(statistics.median(samples))
+        record["queued"] = {"median": median, "calls": result.queued_calls, "samples": samples}
+    if result.peak_bytes is not None:
+        record["peak_bytes"] = result.peak_bytes
+    if result.note is not None:
+        record["note"] = result.note
     return record | {"samples": [significant(sample) for sample in result.samples]}
 
 
@@ -115,10 +155,23 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
         record |= {"work": significant(benchmark.work), "unit": benchmark.unit}
     required = [requirement_line(r, outcome).strip() for r in requirements_of(benchmark.name)]
     seconds = {name: result_record(result) for name, result in outcome.results.items()}
-    return record | {"required": required, "seconds": seconds}
+    return record | {"required": required, **intervals_record(outcome), "seconds": seconds}
+
+
+def intervals_record(outcome: Outcome) -> dict[str, Any]:
+    """The intervals of the ratios to the best peer, for rows that have calls back to back."""
+    intervals: dict[str, list[float]] = {}
+    for measure in ("median", "queued"):
+        peer, samples = best_peer(outcome, measure), outcome.samples(measure)
+        if peer and "livegrad" in samples and outcome.samples("queued"):
+            intervals[measure] = [significant(end) for end in ratio_interval(samples[peer], samples["livegrad"])]
+    return {"intervals": intervals} if intervals else {}
+
+
+def rows_record(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    return {outcome.benchmark.name: outcome_record(outcome) for outcome in outcomes}
 
 
 def write_json(suite: str, outcomes: Sequence[Outcome], machine: dict[str, Any], **more: Any) -> Path:
     """Writes `results/<date>T<time>-<suite>.json`."""
-    rows = {outcome.benchmark.name: outcome_record(outcome) for outcome in outcomes}
-    return write_record(suite, machine, rows, RESULTS, **more)
+    return write_record(suite, machine, rows_record(outcomes), RESULTS, **more)

@@ -1,10 +1,11 @@
-"""The parent's side of a peer's worker process: starts it, requests samples, and reports why there are none."""
+"""The parent's side of a contender's process: starts it, requests samples, and reports why there are none."""
 
 import json
 import os
 import selectors
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +19,31 @@ THREAD_LIMITS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_N
 FRESH_STATE = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "JAX_PLATFORMS": "cpu"}
 
 
-class Worker:
-    """One peer in one process, which holds one loaded problem at a time."""
+class Process:
+    """A process that answers one JSON request a line, as `benchmarks.serve` does. Its first answer has its version."""
 
-    def __init__(self, peer: str) -> None:
-        if not PYTHON.exists():
-            raise Unavailable("not installed; run ./bench --peers")
+    def __init__(
+        self, command: Sequence[str | Path], environment: Mapping[str, str], patience: float = PATIENCE
+    ) -> None:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
-            [PYTHON, "-m", "benchmarks.peers", peer.partition(":")[0]],
+            command,
             cwd=ROOT,
-            env=os.environ | THREAD_LIMITS | FRESH_STATE,
+            env=os.environ | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
         )
-        self.version = str(self.read()["version"])
+        self.version = str(self.read(patience)["version"])
 
-    def read(self) -> dict[str, Any]:
+    def read(self, patience: float = PATIENCE) -> dict[str, Any]:
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(PATIENCE):
+            if not selector.select(patience):
                 self.close()
-                raise Unavailable(f"no answer within {PATIENCE:g} s")
+                raise Unavailable(f"no answer within {patience:g} s")
         line = self.process.stdout.readline()
         if not line:
             raise Unavailable(f"its process ended: {self.last_error()}")
@@ -52,18 +53,37 @@ class Worker:
         return answer
 
     def last_error(self) -> str:
+        if self.errors.closed:
+            return "it took too long and was stopped"
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "no message"
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], patience: float = PATIENCE) -> dict[str, Any]:
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except (BrokenPipeError, ValueError):
             raise Unavailable(f"its process ended: {self.last_error()}") from None
-        return self.read()
+        return self.read(patience)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.errors):
+            if stream is not None:
+                stream.close()
+
+
+class Worker(Process):
+    """One peer in one process, which holds one loaded problem at a time."""
+
+    def __init__(self, peer: str) -> None:
+        if not PYTHON.exists():
+            raise Unavailable("not installed; run ./bench --peers")
+        command = [PYTHON, "-m", "benchmarks.peers", peer.partition(":")[0]]
+        super().__init__(command, THREAD_LIMITS | FRESH_STATE)
 
     def load(self, problem: Problem) -> tuple[float, list[float]]:
         """Seconds of the first run, compiling included, and the probed values."""
@@ -72,13 +92,6 @@ class Worker:
 
     def sample(self, calls: int) -> float:
         return float(self.ask({"sample": calls})["seconds"])
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.errors):
-            if stream is not None:
-                stream.close()
 
 
 class Workers:

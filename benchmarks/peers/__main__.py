@@ -4,15 +4,13 @@
 
 import gc
 import importlib
-import json
-import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.problems import Problem, Run, probe, seconds_a_call
+from benchmarks.serve import serve
 
 
 class Session:
@@ -48,21 +46,10 @@ class Session:
         return self.sample(int(request["sample"]))
 
 
-def main() -> None:
-    # Peers may print; answers get a stream that nothing else writes to.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
+def start() -> tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]:
     peer = importlib.import_module(f"benchmarks.peers.{sys.argv[1]}_peer")
-    session = Session(peer.BUILDERS)
-    print(json.dumps({"version": peer.VERSION}), file=answers)
-    for line in sys.stdin:
-        try:
-            answer = session.answer(json.loads(line))
-        except Exception as error:
-            traceback.print_exc()
-            answer = {"unavailable": f"{type(error).__name__}: {str(error)[:200]}"}
-        print(json.dumps(answer), file=answers)
+    return peer.VERSION, Session(peer.BUILDERS).answer
 
 
 if __name__ == "__main__":
-    main()
+    serve(start)

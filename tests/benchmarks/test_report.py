@@ -1,6 +1,7 @@
 """Requirements are judged by medians, and what was not measured is never counted as met."""
 
 import dataclasses
+import json
 
 from benchmarks.harness import (
     Benchmark,
@@ -13,6 +14,7 @@ from benchmarks.harness import (
     join_outcomes,
 )
 from benchmarks.problems import Problem
+from benchmarks.record import RecordFile
 from benchmarks.report import missed, suite_lines, table, worst_ratios, write_json
 from benchmarks.requirements import AtLeast, AtMost, MeanAtLeast, ShareAtLeast
 
@@ -60,6 +62,15 @@ def test_json_keeps_every_sample(monkeypatch, tmp_path):
     path = write_json("foundation", [softmax_outcome(Result([0.1, 0.2]))], {"threads": 2})
     assert path.name.endswith("-foundation.json")
     assert '"samples"' in path.read_text()
+
+
+def test_a_run_that_is_stopped_keeps_the_rows_it_has_written(tmp_path):
+    file = RecordFile("foundation", tmp_path)
+    file.write({"threads": 2}, {"softmax": {}})
+    file.write({"threads": 2}, {"softmax": {}, "memcpy": {}}, title="The foundation")
+    (path,) = tmp_path.iterdir()
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert (path, list(record["benchmarks"]), record["title"]) == (file.path, ["softmax", "memcpy"], "The foundation")
 
 
 def test_a_sample_makes_as_many_calls_as_fit_into_its_time(monkeypatch):
