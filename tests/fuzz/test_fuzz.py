@@ -1,11 +1,14 @@
 """The short form of every fuzzer: its first seeds, in a process of its own, so that a crash names its seed."""
 
+import itertools
+import signal
 import sys
+import threading
 
 import pytest
 
 from tests.fuzz.fuzzers import Fuzzer, find_fuzzers
-from tests.fuzz.pool import Pool
+from tests.fuzz.pool import Outcome, Pool
 
 
 @pytest.mark.parametrize("fuzzer", find_fuzzers().values(), ids=lambda fuzzer: fuzzer.name)
@@ -15,3 +18,16 @@ def test_random_cases_agree_with_the_oracle(fuzzer: Fuzzer) -> None:
     outcome = Pool(fuzzer, {}, jobs=1, limit=120.0).run(range(fuzzer.short), 1e9, 1, lambda outcome: None)
     assert not outcome.failures, "\n".join(f"seed {seed}: {text}" for seed, text in outcome.failures.items())
     assert outcome.seeds == fuzzer.short
+
+
+def test_ctrl_c_ends_a_long_run_and_what_was_counted_is_kept() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def report(outcome: Outcome) -> None:
+        if outcome.seeds == 2:
+            signal.pthread_kill(main, signal.SIGINT)
+
+    outcome = Pool(find_fuzzers()["value_passes"], {}, jobs=1).run(itertools.count(), 1e9, 1, report)
+    assert outcome.seeds >= 2
+    assert not outcome.failures
