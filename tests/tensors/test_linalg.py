@@ -329,7 +329,7 @@ def test_determinants_of_nearly_singular_matrices_have_as_many_digits_as_the_con
     matrices = (turns[0] * [1.0, 1 / condition, 0.5 / condition] @ turns[1]).astype(dtype)
     found = lg.linalg.det(lg.asarray(matrices)).numpy()
     exact = np.array([float(exact_determinant(m)) for m in matrices])
-    np.testing.assert_allclose(found, exact, rtol=8 * condition * np.finfo(dtype).eps)
+    np.testing.assert_allclose(found, exact, rtol=8 * condition * float(np.finfo(dtype).eps))
 
 
 def test_determinants_of_three_rows_have_derivatives_of_every_order_at_singular_matrices() -> None:

@@ -178,7 +178,7 @@ def determinant(a: Node) -> Node:
     would take a hundred times as long."""
     shape = shape_of(a.type)
     size = shape[-1]
-    if size not in (1, 2, 3):
+    if not isinstance(size, int) or size not in (1, 2, 3):
         return det(a)
 
     def at(row: int, column: int) -> Node:
@@ -190,7 +190,7 @@ def determinant(a: Node) -> Node:
     if size == 1:
         return rows[0][0]
     if size == 2:
-        return _minor(*rows, 0, 1)
+        return _minor(rows[0], rows[1], 0, 1)
     first, second, third = _eliminate_below_pivot(rows)
     return (
         first[0] * _minor(second, third, 1, 2)
