@@ -36,6 +36,7 @@ class Themes(Edits):
         if rest == 8:  # any edit, also one of several steps
             edit = self.chance.choice(sorted({edit.__name__ for edit in self.kinds_of_edits}))
             theme = Focus(edit, self.chance.choice(PLACES), kind)
+        self.watches |= theme.edit == _NAN
         self.focus = theme
 
     def _net(self) -> Net:
@@ -299,6 +300,7 @@ class Themes(Edits):
 
 _ELEMENTS = ("array bool", "array f32", "array f64", "array i64")
 _FAMILIES = ("bool", "float", "int")
+_NAN = "add_nan"
 # The row of the table that a theme is about, and the kinds of values that it has to be seen with.
 _THEMES: list[tuple[str, str, tuple[str, ...]]] = [
     ("set_carried", "set carried", KINDS),
@@ -322,6 +324,7 @@ _THEMES: list[tuple[str, str, tuple[str, ...]]] = [
     ("edit_here", "edit", (*_FAMILIES, *_FAMILIES, "bool")),
     ("refuse_something", "refused text", _FAMILIES * 4),
     ("keep", "keep", _FAMILIES),
+    (_NAN, "set", ("f64", "float", "array f32")),
 ]
 _TABLE = [
     Focus(theme, place, kind)
