@@ -38,7 +38,10 @@ class TensorPattern:
 
     def type_of(self, value: Any) -> TensorType:
         """The type of an argument; TypeError if it does not fit."""
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            raise TypeError(f"expected {self!r}, found lists of different lengths") from None
         found = TensorType(self.element, array.shape)
         if not np.can_cast(array.dtype, self.element.dtype, "same_kind") or self.misfit(found, {}) is not None:
             raise TypeError(f"expected {self!r}, found an array of {array.dtype} with shape {array.shape}")
@@ -47,7 +50,7 @@ class TensorPattern:
     def misfit(self, found: FrontType | None, names: dict[str, int]) -> str | None:
         """Why a value is no such array, or None; notes in `names` which numbers the names of sizes stand for."""
         if not isinstance(found, TensorType) or found.element is not self.element or len(found.shape) != self.rank:
-            return f"expects {self!r}, found {'nothing' if found is None else describe(found)}"
+            return f"expects {self!r}, found {'no array' if found is None else describe(found)}"
         for axis, (expected, size) in enumerate(zip(self.sizes, found.shape, strict=True)):
             wanted = names.setdefault(expected, size) if isinstance(expected, str) else expected
             if wanted is not None and wanted != size:
