@@ -37,9 +37,9 @@ _OTHER_NAMES = {
     "size": ("shape",),
 }
 _WITHOUT = {
-    "out": "results are tensors of their own: assign them",
-    "where": "choose elements before: lg.where(condition, x, 0.0)",
-    "initial": "combine the result with it",
+    "out": "operations return new tensors: assign the result",
+    "where": "select elements first: lg.where(condition, x, 0.0)",
+    "initial": "combine it with the result",
     "order": "elements are in row-major order",
 }
 

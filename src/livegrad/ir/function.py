@@ -22,7 +22,7 @@ def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) ->
         for node in exchanged:
             if node.op is parameter_op and node not in given:
                 raise VerifyError(
-                    f"function `{name}` uses a parameter that is not its own",
+                    f"function `{name}` uses a parameter of another function",
                     where=node.origin,
                     help="pass it as an operand and give the function a parameter for it",
                 )
@@ -41,7 +41,7 @@ def trace(callable: Callable[..., Any], *types: Type, name: str | None = None) -
     function, captures = trace_open(callable, types, name)
     if captures:
         raise UsageError(
-            f"function `{function.name}` uses values from outside",
+            f"function `{function.name}` uses values that are defined outside of it",
             where=captures[0].origin or caller_origin(),
             help="pass them as arguments",
         )

@@ -71,7 +71,7 @@ class Node:
     holder: Any  # a weak reference to the first handle on it, for the engine
 
     def __init__(self) -> None:
-        raise UsageError("a Node is made by calling an op", help="write add(x, y), or x + y")
+        raise UsageError("nodes are created by calling ops", help="write add(x, y), or x + y")
 
     def attribute(self, name: str) -> Attribute:
         for key, value in self.attributes:

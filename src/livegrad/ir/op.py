@@ -124,7 +124,7 @@ def literal(value: Any, like: Type | None, op: Op) -> Node:
             f"`{op.name}` takes nodes and numbers",
             where=caller_origin(),
             found=repr(value),
-            help="make a constant with constant(value, type)",
+            help="create a constant with constant(value, type)",
         )
     node = Op.named("constant")(value=exact_value(value, scalar, op.name), type=scalar)
     if like is scalar:
@@ -189,7 +189,7 @@ def _integer_in_range(number: int, scalar: Scalar) -> int:
 
 def _unfit(value: Any, scalar: Scalar, user: str) -> TypeRuleError:
     return TypeRuleError(
-        f"`{user}` cannot make {shown(value)} a {scalar}",
+        f"`{user}` cannot convert {shown(value)} to {scalar}",
         where=caller_origin(),
         help=f"cast the operand, or write a literal that a {scalar} can hold",
     )

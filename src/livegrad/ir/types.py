@@ -141,7 +141,7 @@ class Scalar(UnionMember, Type):
                 return narrow(value)[()] if self is bf16 else self.dtype.type(value)
         except (ValueError, TypeError, OverflowError):
             pass
-        raise NotANumberError(f"no number of type {self}", where=caller_origin(), found=repr(value))
+        raise NotANumberError(f"not a number of type {self}", where=caller_origin(), found=repr(value))
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -206,7 +206,7 @@ def _require_size(type: Type, *sizes: int) -> None:
     """Vectors, matrices and arrays live in registers: they are whole numbers of members, and not too many."""
     if any(size.__class__ is not int or size < 0 for size in sizes) or int(np.prod(sizes)) > _MOST_MEMBERS:
         expected = f"whole numbers, of {_MOST_MEMBERS} members at most"
-        raise UsageError("not a size", expected=expected, found=str(type), help="use a tensor for many elements")
+        raise UsageError("invalid size", expected=expected, found=str(type), help="use a tensor for many elements")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

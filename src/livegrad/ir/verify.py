@@ -94,7 +94,7 @@ def _check_structure(function: Function, known: Collection[Node]) -> None:
 def _ordered(function: Function) -> list[Node]:
     for result in function.results:
         if not isinstance(result, Node):
-            raise VerifyError(f"function `{function.name}` returns what is not a node", found=repr(result))
+            raise VerifyError(f"function `{function.name}` returns something that is not a node", found=repr(result))
     try:
         return list(nodes_of(function))
     except (AttributeError, TypeError) as error:  # something among the operands has no operands of its own
@@ -108,7 +108,7 @@ def _check_parameters(function: Function) -> None:
                 f"function `{function.name}`: parameter {index} is not a parameter node of that index",
                 where=node.origin if isinstance(node, Node) else None,
                 found=_described(node),
-                help="make the function with make_function, which numbers them",
+                help="create the function with make_function, which numbers its parameters",
             )
 
 
@@ -116,7 +116,9 @@ def _check_attributes(function: Function, node: Node) -> None:
     previous = ""
     for name, value in node.attributes:
         if name <= previous:
-            raise _broken(function, node, f"has its attribute `{name}` after `{previous}`", help="sort them by name")
+            raise _broken(
+                function, node, f"has unsorted attributes: `{name}` follows `{previous}`", help="sort them by name"
+            )
         previous = name
         pending: list[Attribute] = [value]
         while pending:
@@ -128,7 +130,7 @@ def _check_attributes(function: Function, node: Node) -> None:
                 raise _broken(
                     function,
                     node,
-                    f"has an attribute `{name}` of a kind that the IR does not have",
+                    f"has an attribute `{name}` of an unsupported type",
                     expected="bool, int, float, complex, str, None, a type, size, function or key, or a tuple of those",
                     found=f"{item!r} of {item.__class__.__name__}",
                     help="convert it, for instance with float(...)",
@@ -153,12 +155,12 @@ def _not_interned(function: Function, node: Node) -> VerifyError:
         return _broken(
             function,
             node,
-            "does not have the type that its rule gives",
+            "does not have the type that its op derives",
             expected=str(derived),
             found=str(node.type),
-            help="make nodes by calling ops",
+            help="create nodes by calling ops",
         )
-    return _broken(function, node, "is not interned", help="make nodes by calling ops, and do not copy them")
+    return _broken(function, node, "is not interned", help="create nodes by calling ops, and do not copy them")
 
 
 def _unwanted_op(function: Function, unwanted: frozenset[Op]) -> VerifyError:

@@ -32,7 +32,7 @@ def window_count(size: Size, window: Size, stride: int, dilation: int) -> Size:
         if steps is None:
             raise TypeRuleError(
                 f"a stride of {stride} over an extent of {size} has no symbolic count of windows",
-                help="give the extent as a number, or as a multiple of the stride plus what a window takes",
+                help="pass the extent as a number, or as a multiple of the stride plus the size of a window",
             )
         return steps + 1
     return max(room // stride + 1, 0)
@@ -48,12 +48,14 @@ def require_windows(
     """The number of windows along each dimension. Raises if the windows are not valid."""
     if not len(shape) == len(window) == len(strides) == len(padding) == len(dilation):
         raise TypeRuleError(
-            f"strides, padding and dilation are given for each of {len(shape)} dimensions",
+            f"strides, padding and dilation need a value for each of {len(shape)} dimensions",
             found=f"strides {strides}, padding {padding}, dilation {dilation}, window {window}",
         )
     values = [*strides, *dilation, *(size for size in window if isinstance(size, int))]
     if any(value < 1 for value in values):
-        raise TypeRuleError("windows, strides and dilations are at least 1", found=f"{window}, {strides}, {dilation}")
+        raise TypeRuleError(
+            "windows, strides and dilations must be at least 1", found=f"{window}, {strides}, {dilation}"
+        )
     if any(isinstance(width, int) and width < 0 for widths in padding for width in widths):
         raise TypeRuleError("padding cannot be negative", found=str(padding), help="use slice to cut")
     return tuple(
@@ -67,7 +69,7 @@ def _convolve_type(
 ) -> Type:
     image, kernel = require_tensor(x), require_tensor(w)
     if image.element is not kernel.element or image.element.kind not in NUMBERS:
-        raise TypeRuleError("a convolution takes numbers of one type", help="cast one of them")
+        raise TypeRuleError("a convolution takes operands of one type", help="cast one of them")
     if image.rank != kernel.rank or image.rank < 3:
         raise TypeRuleError(
             "a convolution takes [batch, channels, *space] and [outputs, channels / groups, *window]",

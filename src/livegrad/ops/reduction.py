@@ -48,7 +48,7 @@ def _drop_axes(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, ..
 
 def _empty_error(kind: str, tensor: Tensor) -> TypeRuleError:
     return TypeRuleError(
-        f"the {kind} of an empty tensor",
+        f"cannot compute the {kind} of an empty tensor",
         expected="at least one element",
         found=str(tensor),
         help="check the shape first, or add a smallest value with lg.concat",

@@ -273,7 +273,7 @@ def _bound(bound: Any, node: Node) -> Node:
     found = node_of(bound, "clip")
     if promoted(_scalar(found), own, "clip") is not own:
         raise DtypeError(
-            "a bound of `clip` is of a wider type than what it bounds",
+            "a bound of `clip` has a wider type than the tensor",
             where=caller_origin(),
             expected=own.long_name,
             found=_scalar(found).long_name,

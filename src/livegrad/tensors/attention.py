@@ -74,7 +74,10 @@ def _before(shape: tuple[Size, ...]) -> Node:
     rank = len(shape)
     ahead = shape[-1] - shape[-2]
     if not isinstance(ahead, int):
-        raise UsageError("causal `attention` needs to know how many keys there are before", where=caller_origin())
+        raise UsageError(
+            "causal `attention` needs to know the difference between the numbers of keys and queries",
+            where=caller_origin(),
+        )
     return less_equal(index_along(shape, rank - 1), index_along(shape, rank - 2) + ahead)
 
 

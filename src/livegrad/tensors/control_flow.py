@@ -188,7 +188,9 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
     """A tensor without dimensions, or a number, as a scalar of the IR."""
     node = node_of(value, user)
     if shape_of(node.type) != ():
-        raise ShapeError(f"`{user}` decides by one value", where=caller_origin(), found=f"shape {shape_of(node.type)}")
+        raise ShapeError(
+            f"`{user}` takes a single value here", where=caller_origin(), found=f"shape {shape_of(node.type)}"
+        )
     known = known_integer(node)
     if known is not None and wanted is i64 and scalar_of(node.type) is i64:
         return constant(known, i64)
@@ -196,7 +198,7 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
     if wanted is bool_ and scalar.type is not bool_:
         raise UsageError(f"`{user}` needs a boolean", where=caller_origin(), found=str(scalar.type))
     if wanted is i64 and scalar_of(scalar.type).kind not in ("signed", "unsigned"):  # type: ignore[union-attr]
-        raise UsageError(f"`{user}` counts in integers", where=caller_origin(), found=str(scalar.type))
+        raise UsageError(f"`{user}` takes an integer here", where=caller_origin(), found=str(scalar.type))
     return scalar if scalar.type is wanted else cast(scalar, type=wanted)
 
 
@@ -222,7 +224,7 @@ def _closed_branches(
             raise UsageError(
                 "the branches return different tree structures",
                 where=caller_origin(),
-                help=f"`{name_of(branch)}` must return what the first branch returns",
+                help=f"`{name_of(branch)}` must return the same structure as the first branch",
             )
     columns = [_of_one_type(column, branches) for column in zip(*rows, strict=True)]
     results = [tuple(column[place] for column in columns) for place in range(len(branches))]
@@ -254,7 +256,9 @@ def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str
     leaves, found = flatten(value)
     if found != structure:
         raise UsageError(
-            f"`{name}` must give the loop's state as it got it", where=caller_origin(), help="the same tree structure"
+            f"`{name}` must return the loop's state in the structure that it received",
+            where=caller_origin(),
+            help="return the same pytree of values as the parameter",
         )
     nodes = tuple(
         node_like(leaf, old.type, name) if are_numbers(leaf) else result_node(leaf, name)
@@ -275,7 +279,7 @@ def _changed_type(name: str, old: Type, new: Type) -> UsageError:
         found=str(new),
         help="cast the state before the loop, or the result inside it"
         if keeps_shape
-        else "a loop's state keeps its shape: start with all the room it needs, or collect outputs with lg.scan",
+        else "a loop's state keeps its shape: allocate the full size before the loop, or collect outputs with lg.scan",
     )
 
 
@@ -327,10 +331,10 @@ def _scan_length(rows: Sequence[Node], length: int | None) -> Any:
     sizes = {shape_of(row.type)[:1] for row in rows}
     if () in sizes or len(sizes) > 1:
         found = ", ".join(str(shape_of(row.type)) for row in rows)
-        raise ShapeError("`scan` goes along a first axis of one size", where=caller_origin(), found=found)
+        raise ShapeError("the inputs of `scan` need first axes of equal size", where=caller_origin(), found=found)
     known = next(iter(sizes))[0] if sizes else length
     if known is None:
-        raise UsageError("`scan` does not know how many steps to take", where=caller_origin(), help="pass length=...")
+        raise UsageError("`scan` cannot tell how many steps to take", where=caller_origin(), help="pass length=...")
     if length is not None and length != known:
         expected, found = f"as many steps as inputs: {known}", f"length={length}"
         raise UsageError("`scan` has two lengths", where=caller_origin(), expected=expected, found=found)

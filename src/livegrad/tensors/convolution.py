@@ -147,7 +147,7 @@ def _padding(
         if all(len(pair) == 2 and all(isinstance(n, int) and n >= 0 for n in pair) for pair in pairs):
             return pairs  # type: ignore[return-value]
     raise UsageError(
-        f"`{user}` cannot read its padding",
+        f"`{user}`: invalid padding",
         where=caller_origin(),
         expected=f"'valid', 'same', a width, or a width or pair of widths for each of {rank} dimensions",
         found=repr(padding),
@@ -157,7 +157,9 @@ def _padding(
 def _same_padding(size: Size, window: Size, stride: int, dilation: int, user: str) -> tuple[int, int]:
     """Widths that make a result for every `stride` places; what is odd goes behind."""
     if not isinstance(window, int) or not (isinstance(size, int) or stride == 1):
-        raise UsageError(f"`{user}` cannot pad symbolic sizes to the same", where=caller_origin(), found=f"{size}")
+        raise UsageError(
+            f"`{user}` does not support padding='same' for symbolic sizes", where=caller_origin(), found=f"{size}"
+        )
     reach = (window - 1) * dilation + 1
     total = reach - 1 if not isinstance(size, int) else max(0, (-(-size // stride) - 1) * stride + reach - size)
     return total // 2, total - total // 2

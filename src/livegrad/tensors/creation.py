@@ -52,7 +52,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     typed_items = list(_typed_items(obj)) if isinstance(obj, list | tuple) else []
     if isinstance(obj, list | tuple) and any(isinstance(item, Tensor) for item in typed_items):
         if copy is False:
-            raise UsageError("a list of tensors cannot be shared", where=caller_origin())
+            raise UsageError("a list of tensors cannot share memory with the result", where=caller_origin())
         return placed(_retyped(_stacked(obj), wanted, None), device)
     if isinstance(obj, np.ndarray | np.generic):
         array, plain = np.asarray(obj), False
@@ -90,7 +90,9 @@ def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor
             "another element type needs a copy", where=caller_origin(), found=f"{tensor.dtype} to {wanted}"
         )
     if tensor.dtype.kind == "complex" and wanted.kind != "complex":
-        raise DtypeError("complex numbers cannot become real ones", where=caller_origin(), help="take lg.real first")
+        raise DtypeError(
+            "complex numbers cannot be converted to real numbers", where=caller_origin(), help="take lg.real first"
+        )
     return wrap(cast(tensor.node, type=wanted))
 
 
@@ -115,7 +117,7 @@ def _stacked(items: Sequence[Any]) -> Tensor:
     nodes = [wrap(node) for node in of_one_type("asarray", *leaves)]
     own = {node.shape for node in nodes}
     if len(own) != 1:
-        raise UsageError("not numbers of one shape", where=caller_origin(), found=", ".join(sorted(map(str, own))))
+        raise UsageError("tensors of different shapes", where=caller_origin(), found=", ".join(sorted(map(str, own))))
     stack, reshaped = namespace().stack, namespace().reshape
     return reshaped(stack(nodes), (*shape, *own.pop()))
 
@@ -127,7 +129,9 @@ def _collect(items: Any, leaves: list[Any]) -> tuple[int, ...]:
         return ()
     shapes = {_collect(item, leaves) for item in items}
     if len(shapes) != 1:
-        raise UsageError("not numbers of one shape", where=caller_origin(), found="lists of different lengths")
+        raise UsageError(
+            "nested lists must have equal lengths", where=caller_origin(), found="lists of different lengths"
+        )
     return (len(items), *shapes.pop())
 
 
@@ -141,7 +145,7 @@ def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
         return array
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # torch, of a variable
         raise UsageError(
-            "not numbers of one shape", where=caller_origin(), found=type(obj).__name__, help=str(error)
+            "this data is not an array of numbers", where=caller_origin(), found=type(obj).__name__, help=str(error)
         ) from None
 
 

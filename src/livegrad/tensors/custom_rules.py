@@ -58,7 +58,7 @@ class _Custom:
         """What a rule gives, which nests as it should."""
         leaves, structure = flatten(tree)
         if structure != like:
-            what = f"the rule of `{self._name}` returns another nesting than it should"
+            what = f"the rule of `{self._name}` returns the wrong tree structure"
             raise UsageError(what, where=caller_origin())
         return leaves
 
@@ -136,7 +136,7 @@ class custom_vjp(_Custom):
         result_structure = flatten(returned)[1]
         saved_pair = forward(*given.filled(map(wrap, inputs)))
         if not isinstance(saved_pair, tuple) or len(saved_pair) != 2:
-            raise UsageError(f"the forward rule of `{self._name}` returns (result, saved)", where=caller_origin())
+            raise UsageError(f"the forward rule of `{self._name}` must return (result, saved)", where=caller_origin())
         kept = take_apart(saved_pair[1], self._name)
         saved = kept.nodes
         back_saved, back_cotangents, back_results = self._trace_backward(
@@ -177,7 +177,7 @@ class custom_vjp(_Custom):
         children = (given.structure or ())[2:]
         if not isinstance(found, tuple) or len(found) != len(children):
             raise UsageError(
-                f"the backward rule of `{self._name}` returns a tuple with a cotangent for each argument",
+                f"the backward rule of `{self._name}` must return a tuple with a cotangent for each argument",
                 where=caller_origin(),
             )
         parts: list[Any] = []  # one for each leaf of the arguments
@@ -226,7 +226,7 @@ class custom_jvp(_Custom):
         tangents = placeholders([differential_of(node.type) for node in given.nodes if is_differentiable(node.type)])
         found = self._rule(given.filled(map(wrap, inputs)), unflatten(given.structure, _directions(given, tangents)))
         if not isinstance(found, tuple) or len(found) != 2:
-            raise UsageError(f"the rule of `{self._name}` returns (result, tangent)", where=caller_origin())
+            raise UsageError(f"the rule of `{self._name}` must return (result, tangent)", where=caller_origin())
         moved = [
             node_like(leaf, differential_of(result.type), self._name)
             for leaf, result in zip(self._leaves(found[1], result_structure), results, strict=True)

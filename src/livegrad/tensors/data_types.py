@@ -69,7 +69,7 @@ def astype(x: Any, dtype: Any, /, *, copy: builtins.bool = True, device: str | N
         return placed(wrap(not_equal(node, zero(node.type))), device)
     if own.kind == "complex" and wanted.kind != "complex":
         help = "take lg.real or lg.imag first"
-        raise DtypeError(f"complex numbers cannot become {name_of(wanted)}", where=caller_origin(), help=help)
+        raise DtypeError(f"complex numbers cannot be converted to {name_of(wanted)}", where=caller_origin(), help=help)
     return placed(wrap(cast(node, type=wanted)), device)
 
 
@@ -176,7 +176,7 @@ def isdtype(dtype: Any, kind: Any) -> builtins.bool:
 def _kinds_named(kind: str) -> tuple[str, ...]:
     found = _KINDS.get(kind)
     if found is None:
-        raise UsageError(f"there is no kind of types {kind!r}", where=caller_origin(), expected=", ".join(_KINDS))
+        raise UsageError(f"unknown kind of dtype {kind!r}", where=caller_origin(), expected=", ".join(_KINDS))
     return found
 
 

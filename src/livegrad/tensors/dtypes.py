@@ -134,4 +134,4 @@ def dtype_from(dtype: Any, user: str) -> Scalar:
         return SCALARS.get(dtype) or scalar_of_dtype(dtype)  # type: ignore[arg-type]
     except (TypeError, LivegradError):
         known = ", ".join(scalar.long_name for scalar in SCALARS.values())
-        raise DtypeError(f"`{user}`: no such dtype", where=caller_origin(), expected=known, found=repr(dtype)) from None
+        raise DtypeError(f"`{user}`: unknown dtype", where=caller_origin(), expected=known, found=repr(dtype)) from None

@@ -226,7 +226,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Scalar | None = None, device: 
 def _frequencies(values: Any, dtype: Scalar | None, device: str | None, user: str) -> Tensor:
     element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
     if element.kind != "float":
-        raise DtypeError(f"`{user}` gives floats", where=caller_origin(), found=str(element))
+        raise DtypeError(f"`{user}` returns floats", where=caller_origin(), found=str(element))
     return placed(wrap_array(values.astype(element.dtype)), device)
 
 
@@ -257,7 +257,7 @@ def _shifted(x: Any, axes: Axes, user: str, first: Any) -> Tensor:
     for axis in many_axes(axes, len(shape), user):
         size = shape[axis]
         if not isinstance(size, int):
-            raise UsageError(f"`{user}` needs to know where the middle is", where=caller_origin(), found=str(size))
+            raise UsageError(f"`{user}` needs a static size", where=caller_origin(), found=str(size))
         cut = first(size)
         parts = [_part(node, axis, cut, size - cut), _part(node, axis, 0, cut)]
         node = concatenate(*parts, axis=axis)
@@ -288,7 +288,7 @@ def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
     if length is None or length == size:
         return node
     if not isinstance(size, int):
-        raise UsageError(f"`{user}` cannot cut or fill a symbolic size", where=caller_origin(), found=str(size))
+        raise UsageError(f"`{user}` cannot truncate or pad a symbolic size", where=caller_origin(), found=str(size))
     if length < size:
         return _part(node, axis, 0, length)
     nothing = (0,) * len(shape)
@@ -315,7 +315,7 @@ def _lengths(
     """The axes of a transform, and the length that each is to have; None leaves it as it is, as does -1."""
     if s is not None and axes is None:
         raise UsageError(
-            f"`{user}` takes lengths together with their axes", where=caller_origin(), help="pass axes=..."
+            f"`{user}` takes lengths only together with their axes", where=caller_origin(), help="pass axes=..."
         )
     positions = many_axes(axes, len(shape), user)
     lengths: list[int | None] = (

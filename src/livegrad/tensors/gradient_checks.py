@@ -137,7 +137,7 @@ def debug_nans(*, infinities: bool = False) -> Iterator[None]:
     ...         lg.log(lg.asarray([-1.0])).execute()
     ...     except lg.KernelCheckError as error:
     ...         print(error.what)
-    `log` gave the first NaN, at index (0,)
+    `log` produced the first NaN, at index (0,)
     """
     with execution.watching_for_nans(infinities=infinities):
         yield

@@ -46,7 +46,7 @@ def arange(
     if not all(isinstance(each, int | float) for each in bounds) or not all(map(_is_finite, bounds)) or stride == 0:
         expected = "finite numbers and a step that is not 0"
         raise UsageError(
-            "`arange` cannot count with these arguments", where=caller_origin(), expected=expected, found=shown(bounds)
+            "invalid arguments for `arange`", where=caller_origin(), expected=expected, found=shown(bounds)
         )
     whole = all(isinstance(each, int) for each in bounds)
     wanted = (DEFAULT_INTEGER if whole else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
@@ -82,7 +82,7 @@ def linspace(
     """
     first, last = (each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop))
     if isinstance(num, bool) or not isinstance(num, int) or num < 0:
-        raise UsageError("not a number of points", where=caller_origin(), expected="num >= 0", found=repr(num))
+        raise UsageError("invalid number of points", where=caller_origin(), expected="num >= 0", found=repr(num))
     default = DEFAULT_COMPLEX if isinstance(first, complex) or isinstance(last, complex) else DEFAULT_FLOAT
     wanted = default if dtype is None else dtype_from(dtype, "linspace")
     first, last = (_end_of_range(each) for each in (first, last))

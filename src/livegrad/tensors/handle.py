@@ -80,7 +80,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
 
     def __init__(self, *data: Any, **settings: Any) -> None:
         raise UsageError(
-            "a Tensor is made by a function", where=caller_origin(), help="use lg.asarray(data) or lg.zeros(shape)"
+            "Tensor cannot be called directly", where=caller_origin(), help="use lg.asarray(data) or lg.zeros(shape)"
         )
 
     if not TYPE_CHECKING:  # which knows by itself what a tensor has not

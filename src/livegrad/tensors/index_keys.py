@@ -235,7 +235,7 @@ def _fitting(mask: Mask, sizes: tuple[Size, ...]) -> Mask:
     for own, size in zip(mask.shape, sizes, strict=True):
         if own not in (size, 0):
             raise IndexRangeError(
-                f"a mask of shape {mask.shape} does not fit", where=caller_origin(), expected=f"shape {sizes}"
+                f"a mask has the wrong shape {mask.shape}", where=caller_origin(), expected=f"shape {sizes}"
             )
     return mask
 

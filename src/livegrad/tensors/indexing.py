@@ -197,7 +197,7 @@ def value_for(node: Node, value: Any) -> Node:
     if common_type(given, own) is own or (given.kind == own.kind and own.kind in ("float", "complex")):
         return cast(new, type=own)
     raise DtypeError(
-        f"a tensor of {own.long_name} cannot take {given.long_name}",
+        f"cannot assign {given.long_name} to a tensor of {own.long_name}",
         where=caller_origin(),
         help=f"cast the value with lg.astype(value, lg.{own.long_name})",
     )

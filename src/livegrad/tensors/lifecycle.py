@@ -87,7 +87,7 @@ class Lifecycle:
                 f"`{user}` replaces the data of a leaf, but this tensor is "
                 + ("external memory" if leaf is not None and leaf.external else "computed"),
                 where=caller_origin(),
-                help="make it with lg.empty or lg.asarray; or update it with x[...] = value",
+                help="create it with lg.empty or lg.asarray, or update it with x[...] = value",
             )
         return leaf
 
@@ -210,7 +210,7 @@ class Lifecycle:
             raise DifferentiationError(
                 "a variable was updated in place after this number was computed from it",
                 where=caller_origin(),
-                help="call backward() before the update; or compute with x.detach() what keeps its earlier values",
+                help="call backward() before the update, or use x.detach() where the earlier value is needed",
             )
         nodes = [node for node in toposort([self.node], stop=ends_gradients) if wants_gradient(node)]
         if not nodes:

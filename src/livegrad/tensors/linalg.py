@@ -113,7 +113,7 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     first, second = shape_of_node(a), shape_of_node(b)
     if not second or second[-1 if len(second) == 1 else -2] != first[-1]:
         raise ShapeError(
-            f"`solve` cannot solve for shapes {first} and {second}",
+            f"`solve` cannot combine shapes {first} and {second}",
             where=caller_origin(),
             help="the right-hand sides must have as many rows as the matrices",
         )
@@ -162,7 +162,7 @@ def _tolerance(node: Node, rtol: Any, user: str) -> Node:
         raise ShapeError(
             f"`{user}` takes one tolerance for each matrix",
             where=caller_origin(),
-            expected=f"a number, or what broadcasts to {shape[:-2]}",
+            expected=f"a number, or a shape that broadcasts to {shape[:-2]}",
             found=f"shape {node_of(rtol, user).type}",
         )
     return as_type(given, element)
@@ -252,7 +252,7 @@ def _diagonal(node: Node, offset: int, user: str) -> Node:
     offset = whole_number(offset, user, "the offset")
     if not (isinstance(rows, int) and isinstance(columns, int)):
         found = f"{rows} rows and {columns} columns"
-        raise UsageError(f"`{user}` needs to know the size of matrices", where=caller_origin(), found=found)
+        raise UsageError(f"`{user}` needs matrices of static size", where=caller_origin(), found=found)
     size = max(0, min(rows, columns, rows + offset, columns - offset))
     start = offset if offset >= 0 else -offset * columns
     flat = reshape(node, shape=(*batch, rows * columns))

@@ -78,7 +78,7 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
     sizes = _with_inferred_size(shape, own)
     if size_product(sizes) != size_product(own):
         raise ShapeError(
-            f"a tensor of shape {own} cannot take shape {sizes}",
+            f"a tensor of shape {own} cannot be reshaped to {sizes}",
             where=caller_origin(),
             expected=f"{size_product(own)} elements",
             found=str(size_product(sizes)),
@@ -98,7 +98,7 @@ def _with_inferred_size(shape: Any, own: tuple[Size, ...]) -> tuple[Size, ...]:
     rest = size_product(others)
     inferred = None if rest == 0 else divide_exactly(size_product(own), rest)
     if inferred is None:
-        raise ShapeError(f"a tensor of shape {own} cannot take shape {listed}", where=caller_origin())
+        raise ShapeError(f"a tensor of shape {own} cannot be reshaped to {listed}", where=caller_origin())
     return (*others[:place], inferred, *others[place:])
 
 
@@ -321,7 +321,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     place = one_axis(axis, len(own), "unstack")
     count = own[place]
     if isinstance(count, Dimension):
-        raise ShapeError("the number of parts must be known", where=caller_origin(), found=f"size {count}")
+        raise ShapeError("the number of parts must be static", where=caller_origin(), found=f"size {count}")
     rest = (*own[:place], *own[place + 1 :])
     return tuple(wrap(movement.reshape(_part(node, place, index, 1), shape=rest)) for index in range(count))
 

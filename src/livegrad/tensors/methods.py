@@ -397,7 +397,7 @@ class Methods:
 
 def _refuse_array() -> NoReturn:
     """NumPy's functions pass `out=None` on to a method; a result is always a tensor of its own."""
-    raise UsageError("results are not written into an array", where=caller_origin(), help="omit `out`")
+    raise UsageError("results cannot be written into an array", where=caller_origin(), help="omit `out`")
 
 
 def _typed(tensor: Any, dtype: Any) -> Any:

@@ -166,7 +166,7 @@ def _require_settings(**settings: Any) -> None:
     for name, value in settings.items():
         if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < np.inf):
             raise UsageError(
-                f"`{name}` cannot be {value!r}", where=caller_origin(), expected="a finite number from 0 up"
+                f"`{name}` cannot be {value!r}", where=caller_origin(), expected="a finite number that is not negative"
             )
 
 
@@ -174,15 +174,13 @@ def _require_decays(**settings: Any) -> None:
     """What is left of an average after a step: a share below one."""
     for name, value in settings.items():
         if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < 1.0):
-            raise UsageError(
-                f"`{name}` cannot be {value!r}", where=caller_origin(), expected="from 0 up to, but not including, 1"
-            )
+            raise UsageError(f"`{name}` cannot be {value!r}", where=caller_origin(), expected="at least 0 and below 1")
 
 
 def _require_count(value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise UsageError(
-            "not a number of steps", where=caller_origin(), expected="an integer from 0 up", found=repr(value)
+            "invalid number of steps", where=caller_origin(), expected="a non-negative integer", found=repr(value)
         )
 
 
@@ -195,7 +193,7 @@ def _require_optimizer(optimizer: Any) -> Any:
         where=caller_origin(),
         expected="an object with `init` and `update`, such as lg.optim.Adam()",
         found=f"the class {optimizer.__name__}" if is_class else shown(optimizer),
-        help=f"call it to make one: {optimizer.__name__}()" if is_class else None,
+        help=f"call it to create one: {optimizer.__name__}()" if is_class else None,
     )
 
 
@@ -217,7 +215,7 @@ def _as_float_tensor(leaf: Any) -> Tensor:
     tensor = leaf if isinstance(leaf, Tensor) else creation.asarray(leaf)
     if tensor.dtype.kind != "float":
         raise UsageError(
-            "only floats can be minimised over",
+            "only floats can be minimised",
             where=caller_origin(),
             found=tensor.dtype.long_name,
             help="pass the others as arguments=(...), or real and imaginary parts",
@@ -392,7 +390,7 @@ def _precondition(gradient: Any, pairs: list[Any]) -> Any:
 
 def _join(leaves: list[Any]) -> np.ndarray[Any, Any]:
     if not leaves:
-        raise UsageError("there is nothing to minimise over", where=caller_origin(), help="pass a tensor or a pytree")
+        raise UsageError("there is nothing to minimise", where=caller_origin(), help="pass a tensor or a pytree")
     return np.concatenate([np.asarray(leaf.numpy(), np.float64).reshape(-1) for leaf in leaves])
 
 

@@ -123,7 +123,10 @@ def _spread_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
     if node is None or element_of(node) is not uint64 or shape_of_node(node) != ():
         found = type(key).__name__ if node is None else str(node.type)
         raise UsageError(
-            f"`{user}` takes a key first", where=caller_origin(), found=found, help="make one with lg.random.key(seed)"
+            f"`{user}` takes a key first",
+            where=caller_origin(),
+            found=found,
+            help="create one with lg.random.key(seed)",
         )
     return broadcast(node, shape=shape, axes=())
 

@@ -99,7 +99,9 @@ class Reading:
 
     def _real(self: Any, role: str) -> Any:
         if self.dtype.kind == "complex":
-            raise DtypeError(f"a complex number is not a {role}", where=caller_origin(), help="take lg.real first")
+            raise DtypeError(
+                f"a complex number cannot be converted to a {role}", where=caller_origin(), help="take lg.real first"
+            )
         return self._scalar(role)
 
     def _scalar(self: Any, role: str) -> Any:

@@ -169,7 +169,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> Tensor:
         version = np.lib.format.read_magic(member)
         header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
         if header is None:
-            raise ValueError(f"version {version} of the npy format")
+            raise ValueError(f"unsupported version {version} of the npy format")
         shape, in_columns, dtype = header(member)
         scalar_of_dtype(dtype.newbyteorder("="))
         size = math.prod(shape) * dtype.itemsize

@@ -216,7 +216,7 @@ class Graph:
 
     def _edge(self, edge: Any) -> tuple[int, int]:
         if not isinstance(edge, tuple) or len(edge) != 2:
-            raise UsageError("an edge goes from one node to another", where=caller_origin(), found=repr(edge))
+            raise UsageError("an edge must be a pair of nodes", where=caller_origin(), found=repr(edge))
         source, target = edge
         return self.node(source).number, self.node(target).number
 
@@ -373,5 +373,5 @@ def graph_of(*tensors: Tensor) -> Graph:
 def tensor_at(node: GraphNode) -> Tensor:
     """A tensor on a node of a graph, to read or to go on from."""
     if not hasattr(node.node.type, "shape"):
-        raise UsageError("this node stands for several values", where=caller_origin(), found=str(node.node.type))
+        raise UsageError("this node has several values", where=caller_origin(), found=str(node.node.type))
     return wrap(node.node)

@@ -173,7 +173,7 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
         leaves, structure = flatten(point)
         tensors = [wrap(node_of(leaf, name_of(function))) for leaf in leaves]
         if not tensors:
-            what = f"`{name_of(function)}` has nothing to be differentiated by"
+            what = f"`{name_of(function)}` has nothing to differentiate with respect to"
             raise UsageError(what, where=caller_origin(), expected="a tensor, or a pytree of them", found=shown(point))
         for tensor in tensors:
             require_differentiable(tensor.node, name_of(function))

@@ -227,7 +227,7 @@ def _cond(writer: Writer, node: Node, operands: list[Value]) -> Value:
 
 def _switch(writer: Writer, node: Node, operands: list[Value]) -> Value:
     index, branches = writer.text(operands[0], node.operands[0].type), node.attribute("branches")
-    message = f"switch on a number that has no branch ({len(branches)} branches)"
+    message = f"switch index out of range ({len(branches)} branches)"
     _check_range(writer, node, node.operands[0], index, len(branches), message)
     if len(branches) == 1:
         return writer.kept(writer.invoke(branches[0], operands[1:]), node.type)

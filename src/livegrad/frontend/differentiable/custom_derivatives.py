@@ -42,9 +42,9 @@ def with_rules(owner: DifferentiableFunction, made: Specialization) -> Specializ
         if made.updating is not None:
             raise FunctionError(
                 "LG309",
-                f"`{owner.__name__}` has `inout` parameters, and a derivative of its own",
+                f"`{owner.__name__}` has `inout` parameters and a custom derivative",
                 _span(owner),
-                help="return a new array: then callers get the derivative of all that changes",
+                help="return a new array, so that callers get the derivative of every change",
             )
         function = _wrapped(
             function,
@@ -100,7 +100,7 @@ def _specialized(
     except FunctionError as error:
         raise FunctionError(
             "LG309",
-            f"the {role} of `{owner.__name__}` does not fit it",
+            f"the {role} of `{owner.__name__}` has the wrong signature",
             span,
             expected=f"{rule.__name__}({', '.join(map(describe, types))})",
             found=str(rule.signature),
@@ -115,7 +115,7 @@ def _wrong_result(
     owner: CapturedFunction, rule: CapturedFunction, role: str, expected: str, found: str
 ) -> FunctionError:
     return FunctionError(
-        "LG309", f"the {role} of `{owner.__name__}` gives the wrong type", _span(rule), expected=expected, found=found
+        "LG309", f"the {role} of `{owner.__name__}` returns the wrong type", _span(rule), expected=expected, found=found
     )
 
 

@@ -14,7 +14,7 @@ def is_decorated(cls: type, kind: type[Composite]) -> bool:
         return known is not None
     raise FunctionError(
         "LG109",
-        f"{cls.__name__} is a type of functions already",
+        f"{cls.__name__} is already decorated",
         call_span(),
         found="a struct" if isinstance(known, RecordType) else "an interface",
         help="decorate a class with either @differentiable or @interface",

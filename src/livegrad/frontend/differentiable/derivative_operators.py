@@ -93,7 +93,7 @@ class Derivative:
     def _require_seed(self, type: FrontType, value: Any, lifted: bool) -> None:
         """Refuses what is no differential of the result, where that is the last argument."""
         if self.mode == "bwd_diff":
-            what = f"`{self.__name__}` takes the differential of the result last"
+            what = f"`{self.__name__}` takes the differential of the result as its last argument"
             require_differential_value(type, value, what, lifted)
 
     def _overloads(self) -> int:

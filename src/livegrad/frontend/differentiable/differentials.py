@@ -179,5 +179,5 @@ def _parts(type: FrontType, node: Node, primal: Node) -> list[tuple[FrontType, N
     elif isinstance(type, TupleType):
         inner = type.elements
     else:
-        raise AssertionError(f"{describe(type)} has a differential of its own")
+        raise AssertionError(f"{describe(type)} has a custom differential")
     return list(zip(inner, members_of(node), members_of(primal), strict=True))

@@ -63,7 +63,7 @@ class NullDifferential:
 
     def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
         if not isinstance(expected, InterfaceDifferential):
-            raise TypeError("a NullDifferential stands for a differential of an interface's value only")
+            raise TypeError("a NullDifferential can only stand for the differential of an interface value")
         return Value(expected)
 
     def __eq__(self, other: object) -> bool:
@@ -180,7 +180,9 @@ class InterfaceType(TaggedType):
             parts = [member(node, 1 + k) for k in range(len(self.float_slots))]
         else:
             parts = members_of(self._for_each_type(self._lowered, node, primal, cotangent))
-        parts[0] = check(parts[0], fits, message=f"a differential of another type than the {self.name} it belongs to")
+        parts[0] = check(
+            parts[0], fits, message=f"the differential has a different type from the {self.name} it belongs to"
+        )
         return make(*parts, type=ir.differential_of(self.ir))
 
     def raise_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
@@ -322,7 +324,7 @@ class InterfaceDifferential(TaggedType):
         """Null and a value give the value; two values must be of one type."""
         a, b = member(first, 0), member(second, 0)
         fits = equal(a, _NULL) | equal(b, _NULL) | equal(a, b)
-        tag = check(select(equal(a, _NULL), b, a), fits, message="differentials of different types are added")
+        tag = check(select(equal(a, _NULL), b, a), fits, message="cannot add differentials of different types")
         sums = [_sum(member(first, 1 + k), member(second, 1 + k)) for k in range(len(self.slots))]
         return make(tag, *sums, type=self.ir)
 

@@ -235,7 +235,7 @@ def _register(struct: StructType) -> None:
             if found.methods[name].differentiable and not getattr(own, "differentiable", False):
                 raise FunctionError(
                     "LG401",
-                    f"`{name}` of {struct.name} is not differentiable, and {found.name} says it is",
+                    f"`{name}` of {struct.name} is not differentiable, but {found.name} declares it as differentiable",
                     struct.span,
                     help="decorate it with @differentiable",
                 )
@@ -258,7 +258,7 @@ def _require_same_signature(found: InterfaceType, struct: StructType, name: str,
     if not fits:
         raise FunctionError(
             "LG401",
-            f"`{name}` of {struct.name} has another signature than that of {found.name}",
+            f"`{name}` of {struct.name} has a different signature from the one in {found.name}",
             struct.span,
             expected=f"{name}{declared}",
             found=f"{name}{given}",

@@ -47,9 +47,9 @@ def with_own_sums(owner: CapturedFunction, made: Specialization) -> Function:
         if rule is not None and rule.type is not type:
             raise FunctionError(
                 "LG308",
-                f"two types called {describe(type)} have the same fields, and one brings a dadd of its own",
+                f"two types called {describe(type)} have the same fields, and one of them defines its own dadd",
                 owner.source.span(owner.source.definition),
-                help="give one of them another name",
+                help="rename one of them",
             )
     for rule in rules.values():
         rule.depend_on()

@@ -56,7 +56,7 @@ def require_differential(type: FrontType) -> FrontType:
     found = differential_type(type)
     if found is None:
         raise FunctionError(
-            "LG306", f"{describe(type)} is not differentiable", help="a differentiable type has a float in it"
+            "LG306", f"{describe(type)} is not differentiable", help="a differentiable type contains a float"
         )
     return found
 
@@ -135,7 +135,7 @@ def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, 
     if method is not None:
         return call_value(context, _unwrapped(method), [factor, value], {}, at)
     if not isinstance(factor.type, ir.Scalar) or factor.type.kind not in ("float", "signed", "unsigned"):
-        raise context.error("LG202", "dmul scales by a real number", at)
+        raise context.error("LG202", "dmul takes a real number as its factor", at)
     if isinstance(type, TaggedType):
         scaled_node = type.scale_differential(lambda to: as_scalar_type(factor, to, span), node_of(value, span))
         return context.result(own, scaled_node, [factor, value], at)

@@ -173,7 +173,7 @@ def _require_count(function: AnyDerivative, count: int, span: Span) -> None:
         span,
         expected=None if alone is None else f"the arguments of {alone.signature} and one more",
         found=f"{count} argument{'s' * (count != 1)}",
-        help="for a function that gives one number, the last argument is 1.0",
+        help="if the function returns one number, pass 1.0 last",
     )
 
 
@@ -182,7 +182,7 @@ def _require_seed(function: AnyDerivative, value: Value, type: FrontType, span: 
     if isinstance(type, TupleType | RecordType) and isinstance(value.type, ir.Scalar):
         raise FunctionError(
             "LG310",
-            f"`{function.__name__}` takes the differential of the result last",
+            f"`{function.__name__}` takes the differential of the result as its last argument",
             span,
             expected=describe(type),
             found=name_of(value),

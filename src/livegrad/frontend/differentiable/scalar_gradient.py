@@ -131,7 +131,7 @@ def _one(type: FrontType, name: str, span: Span) -> Node:
     if not isinstance(type, ir.Scalar) or type.kind != "float":
         raise FunctionError(
             "LG306",
-            f"`{name}` must give one float for a gradient",
+            f"`{name}` must return one float to have a gradient",
             span,
             found=describe(type),
             help="use bwd_diff with a differential of the result",

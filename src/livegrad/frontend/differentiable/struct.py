@@ -108,7 +108,7 @@ class StructType(RecordType):
         except (TypeError, NameError) as error:
             raise FunctionError(
                 "LG204",
-                f"field `{name}` of {self.name} has no type that functions support",
+                f"field `{name}` of {self.name} has a type that functions do not support",
                 self._field_span(name),
                 help=str(error),
             ) from None
@@ -176,7 +176,7 @@ class StructType(RecordType):
         """The field; it carries no derivative where a Differential of the class's own has no member for it."""
         own = self._supplied
         if field.derivative_member is not None:
-            problem = _needless_member(field) if own is not None else f"{self.name} has no Differential of its own"
+            problem = _needless_member(field) if own is not None else f"{self.name} does not define a Differential"
             if problem is not None:
                 raise FunctionError(
                     "LG308",
@@ -233,7 +233,7 @@ class StructType(RecordType):
             if place is not None and common[place] > 1 and not _is_plain_sum(field.type):
                 raise FunctionError(
                     "LG308",
-                    f"fields of {self.name} share the member `{own.fields[place].name}`, which is not a sum of numbers",
+                    f"fields of {self.name} share the member `{own.fields[place].name}`, whose type cannot be added up",
                     self._field_span(field.name),
                     found=describe(field.type),
                     help="give each field its own member",

@@ -49,7 +49,7 @@ def _operands(context: Context, values: Sequence[Value], name: str, at: ast.AST,
     for value in values:
         own = _element(value)
         if own is None:
-            raise context.error("LG201", f"`{name}` does not accept {name_of(value)} beside an array", at)
+            raise context.error("LG201", f"`{name}` does not accept {name_of(value)} together with an array", at)
         if common is None:
             common = own, value.weak
         else:

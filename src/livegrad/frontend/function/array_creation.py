@@ -82,7 +82,7 @@ def _maker(name: str, fill: int) -> None:
 
 def _like(context: Context, value: Value, at: ast.AST) -> TensorType:
     if not isinstance(value.type, TensorType):
-        raise context.error("LG202", "an array is needed here", at, found=name_of(value))
+        raise context.error("LG202", "expected an array", at, found=name_of(value))
     return value.type
 
 
@@ -95,7 +95,7 @@ def _full(context: Context, node: ast.Call, like: bool) -> Value:
     given = _arguments(context, node, "full_like" if like else "full", (first, "fill_value", "dtype"))
     number = given.get("fill_value")
     if number is None or not isinstance(number.type, ir.Scalar):
-        raise context.error("LG202", "an array is filled with a number", node)
+        raise context.error("LG202", "an array can only be filled with a number", node)
     own = _like(context, given["a"], node) if like else None
     shape = own.shape if own is not None else _shape(context, given[first], node)
     element = scalar_type(context, given.get("dtype"), own.element if own is not None else number.type, node)

@@ -144,7 +144,7 @@ def write_array(context: Context, held: Value, indices: list[ast.expr], value: V
     new = _as_element(context, value, held.type, at)
     if all(key.is_number for key in keys):
         if isinstance(new.type, ir.Tensor):
-            raise context.error("LG202", "an element is one number", at, found=name_of(value))
+            raise context.error("LG202", "an element must be one number", at, found=name_of(value))
         places = [_element_index(context, key, size) for key, size in zip(keys, held.type.shape, strict=True)]
         return context.result(held.type, assign(node, new, *places), [held, value], at)
     target = wrap(node)
@@ -218,7 +218,7 @@ def updated_in_place(context: Context, held: Value, new: Value, at: ast.AST) -> 
     assert isinstance(held.type, TensorType)
     node = _as_element(context, new, held.type, at)
     if node.type != ir_type(held.type):
-        raise context.error("LG202", "the array would change its shape", at, found=name_of(new))
+        raise context.error("LG202", "this would change the shape of the array", at, found=name_of(new))
     return aliased(context.result(held.type, node, [held, new], at), aliases_of(held))
 
 

@@ -144,7 +144,7 @@ def _intrinsic(
         return array_intrinsic(context, name, positional, at)
     handler = INTRINSICS.get(name)
     if handler is None:
-        raise context.error("LG109", f"`{name}` is not known to the compiler", at)
+        raise context.error("LG109", f"the compiler does not support `{name}`", at)
     if keywords:
         raise context.error("LG108", f"`{name}` takes no keywords", at, found=", ".join(keywords))
     if not positional:
@@ -174,7 +174,7 @@ def _cast(context: Context, scalar: ir.Scalar, positional: list[Value], at: ast.
         raise context.error("LG108", f"{describe(scalar)} takes one value", at, found=str(len(positional)))
     (value,) = positional
     if not isinstance(value.type, ir.Scalar | ir.Vector | ir.Matrix):
-        raise context.error("LG201", f"{name_of(value)} cannot become {describe(scalar)}", at)
+        raise context.error("LG201", f"{name_of(value)} cannot be converted to {describe(scalar)}", at)
     if value.is_number and scalar.kind in ("signed", "unsigned"):
         value = static(int(value.static))
     node = as_scalar_type(value, scalar, context.span(at))
@@ -188,7 +188,7 @@ def _shaped(context: Context, constructor: ShapedConstructor, positional: list[V
     parts = []
     for value in positional:
         if not isinstance(value.type, ir.Scalar | ir.Vector | ir.Matrix | ArrayType):
-            raise context.error("LG201", f"{constructor.name} cannot be made from {name_of(value)}", at)
+            raise context.error("LG201", f"{constructor.name} cannot be constructed from {name_of(value)}", at)
         if isinstance(value.type, ArrayType):
             inner = [Value(value.type.element, node, weak=value.weak) for node in members_of(node_of(value, span))]
             parts += [as_scalar_type(item, type.element, span) for item in inner]

@@ -178,7 +178,7 @@ def abstract_argument(value: Any, expected: Pattern | None, fitting: bool = Fals
             return Value(expected.type_of(value))
         found = argument_type(value, expected)
     except TypeError as error:
-        raise UsageError("this argument has no type", where=caller_origin(), help=str(error)) from None
+        raise UsageError("cannot find a type for this argument", where=caller_origin(), help=str(error)) from None
     # NumPy's own default numbers, elements of arrays for one, are as good as Python's.
     weak = isinstance(value, bool | int | float | complex) or value.__class__ is np.int64
     if expected is None and not fitting:

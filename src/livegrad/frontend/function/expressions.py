@@ -53,7 +53,7 @@ def evaluate(context: Context, expression: ast.expr) -> Value:
             "Await": "`await`",
         }
         name = what.get(type(expression).__name__, f"`{type(expression).__name__}`")
-        instead = "a struct has named fields, a list has places" if name == "dictionaries" else None
+        instead = "use a struct for named fields, or a list" if name == "dictionaries" else None
         raise context.error("LG102", f"compiled functions do not support {name}", expression, help=instead)
     return handler(context, expression)
 
@@ -314,7 +314,7 @@ def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp
                 "LG107",
                 "the length of a list must be known at compile time",
                 generator.iter,
-                help="use a loop that adds up",
+                help="use a loop that accumulates the result",
             )
         for item in items:
             assign(context, generator.target, item)
@@ -377,7 +377,10 @@ def _text(context: Context, node: ast.JoinedStr) -> Value:
         value = context.evaluate(part.value if isinstance(part, ast.FormattedValue) else part)
         if not value.is_static:
             raise context.error(
-                "LG102", "text can hold only values that are known at compile time", part, help="use print(...)"
+                "LG102",
+                "an f-string can only contain values that are known at compile time",
+                part,
+                help="use print(...)",
             )
         form = ""
         if isinstance(part, ast.FormattedValue):

@@ -83,7 +83,9 @@ class ArrayType(Composite):
 
 def _require_length(value: Any, size: int, type: FrontType) -> None:
     if not hasattr(value, "__len__") or isinstance(value, str | dict) or len(value) != size:
-        raise UsageError("a list that does not fit", where=caller_origin(), expected=describe(type), found=repr(value))
+        raise UsageError(
+            "a list of the wrong length", where=caller_origin(), expected=describe(type), found=repr(value)
+        )
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _vectors(context: Context, values: Sequence[Value], name: str, at: ast.AST) 
     assert scalar is not None
     nodes = [as_scalar_type(Value(_shaped(node), node), scalar, context.span(at)) for node in nodes]
     if any(node.type is not nodes[0].type for node in nodes):
-        raise context.error("LG201", f"`{name}` takes vectors of one size", at, found=", ".join(map(name_of, values)))
+        raise context.error("LG201", f"`{name}` takes vectors of equal size", at, found=", ".join(map(name_of, values)))
     return nodes
 
 

@@ -150,7 +150,7 @@ def abstract_lazily(value: Any, expected: Pattern | None, fitting: bool = False)
     if expected is None:
         return Value(value.dtype, weak=is_weak(value.node))
     if isinstance(expected, Composite | TensorPattern | TuplePattern):
-        raise UsageError(f"a tensor cannot stand for {expected!r}", where=caller_origin())
+        raise UsageError(f"a tensor cannot be passed as {expected!r}", where=caller_origin())
     shaped = ir.with_scalar(expected, value.dtype)
     assert isinstance(shaped, ir.Scalar | ir.Vector | ir.Matrix)
     return Value(shaped, weak=is_weak(value.node))

@@ -59,7 +59,7 @@ def define(context: Context, definition: Definition) -> Value:
         )
     if isinstance(definition, ast.FunctionDef) and definition.decorator_list:
         raise context.error(
-            "LG102", "a function inside a function has no decorators", definition.decorator_list[0],
+            "LG102", "a nested function cannot have decorators", definition.decorator_list[0],
             help="define it outside",
         )  # fmt: skip
     positional = [*arguments.posonlyargs, *arguments.args]

@@ -106,7 +106,7 @@ class _Attempt:
         for name in carried:
             before = inner.pop(name, None)
             if before is not None and before.type is None:
-                inner[name] = static(Conflict(name_of(before), "what the loop makes it"))
+                inner[name] = static(Conflict(name_of(before), "another type in the loop"))
         self.names = list(self.types)
         self.index = input_node(Key("index"), i64)
         self.parameters: list[Node] = []
@@ -172,7 +172,7 @@ class _Attempt:
                 if before is not None and before.type is not None:
                     raise self.context.error(
                         "LG203",
-                        f"`{name}` changes its type in this loop",
+                        f"the type of `{name}` changes in this loop",
                         self.at,
                         found=f"{name_of(before)} before the loop, {name_of(after)} after an iteration",
                         help="use another name, or convert the value",

@@ -95,7 +95,7 @@ def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
         if key is not MISSING:
             return _static_item(context, value, key, at)
     if not isinstance(value.type, ArrayType | ir.Vector):
-        raise context.error("LG208", f"{name_of(value)} has no elements", at)
+        raise context.error("LG208", f"{name_of(value)} cannot be indexed", at)
     node = node_of(value, context.span(at))
     if isinstance(place.static, int):
         position = _static_index(context, place.static, value.type.size, index)
@@ -165,7 +165,7 @@ def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Valu
     if value.items is not None:
         return tuple_value(value.items[bounds])
     if not isinstance(value.type, ArrayType | ir.Vector):
-        raise context.error("LG208", f"{name_of(value)} has no elements", at)
+        raise context.error("LG208", f"{name_of(value)} cannot be indexed", at)
     node = node_of(value, context.span(at))
     places = range(value.type.size)[bounds]
     element = value.type.element
@@ -199,9 +199,11 @@ def forbid_second_name(context: Context, root: ast.Name, depth: int, at: ast.AST
         if other is not None or context.sharing.is_shared(alias.object, position):
             raise context.error(
                 "LG106",
-                f"`{root.id}` has a second name, which would show the change too",
+                f"`{root.id}` has a second name, which would change too",
                 at,
-                help=f"copy it first: `{root.id} = copy({root.id})`" if view is None else f"give `{view}` a `.copy()`",
+                help=f"copy it first: `{root.id} = copy({root.id})`"
+                if view is None
+                else f"copy what `{view}` refers to, with `.copy()`",
             )
         context.sharing.changed.add(alias.object)
 
@@ -354,7 +356,9 @@ def _changed_matrix(context: Context, held: Value, step: ast.Subscript, value: V
     assert isinstance(held.type, ir.Matrix)
     index = step.slice
     if not isinstance(index, ast.Tuple) or len(index.elts) != 2:
-        raise context.error("LG208", "an element of a matrix has a row and a column", step, help="write m[row, column]")
+        raise context.error(
+            "LG208", "an element of a matrix needs a row and a column", step, help="write m[row, column]"
+        )
     span = context.span(step)
     part = convert(value, held.type.element, span, "the element")
     row, column = (context.evaluate(place) for place in index.elts)

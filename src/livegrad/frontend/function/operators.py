@@ -423,7 +423,7 @@ def _membership(context: Context, op: ast.cmpop, left: Value, right: Value, at: 
     elif right.is_static and isinstance(right.static, range | list | set | frozenset | dict):
         members = [static(item) for item in right.static]
     else:
-        raise context.error("LG201", "`in` looks through tuples and lists", at, found=name_of(right))
+        raise context.error("LG201", "`in` only supports tuples and lists", at, found=name_of(right))
     missing: Value = static(True)
     for item in members:
         missing = both(missing, compare(context, ast.NotEq(), left, item, at), context, at)

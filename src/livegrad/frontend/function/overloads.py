@@ -99,7 +99,11 @@ def slot_for(
             return f"`{parameter.name}` expects {describe(expected)}, found {name_of(value)}"
         return Slot(expected, annotation.no_diff)
     if value.type is None:
-        return Slot(None, static=value.static) if value.items is None else "a tuple with values that are known only now"
+        return (
+            Slot(None, static=value.static)
+            if value.items is None
+            else "a tuple with values that are only known at run time"
+        )
     if value.static is None:
         return Slot(None, static=None)
     return Slot(value.type, annotation.no_diff, value.weak and isinstance(value.type, ir.Scalar))
@@ -154,7 +158,7 @@ def choose(
         reasons = "; ".join(f"{overload.signature}: {why}" for overload, why in tried)
         raise FunctionError(
             "LG205",
-            f"no overload of `{function.__name__}` fits",
+            f"no overload of `{function.__name__}` matches",
             span,
             found=_shown(positional, keywords),
             help=reasons,
@@ -164,7 +168,7 @@ def choose(
     if len(best) > 1:
         raise FunctionError(
             "LG206",
-            f"more than one overload of `{function.__name__}` fits",
+            f"more than one overload of `{function.__name__}` matches",
             span,
             found=_shown(positional, keywords),
             help="; ".join(str(found.function.signature) for found in best),
@@ -267,7 +271,7 @@ def _forbid_shared_argument(context: Context, found: Match, name: str, given: Va
     if any(alias.object in objects for value in others for alias in aliases_of(value)):
         raise context.error(
             "LG106",
-            f"`{found.function.__name__}` writes its `{name}`, which another argument would show too",
+            f"`{found.function.__name__}` writes to its `{name}`, which is also passed as another argument",
             at,
             help="copy one of them: `a.copy()`",
         )
@@ -286,9 +290,9 @@ def _write_back(
     elif aliases_of(given):
         raise context.error(
             "LG106",
-            f"`{found.function.__name__}` writes its `{name}`, which is not a variable here",
+            f"`{found.function.__name__}` writes to its `{name}`, which is not a variable here",
             at,
-            help="give the array a name, and pass that",
+            help="assign the array to a variable, and pass that",
         )
 
 

@@ -198,7 +198,7 @@ def read_annotation(value: Any) -> Annotation:
     if isinstance(value, InOut):
         inner = read_annotation(value.type)
         if not isinstance(inner.pattern, TensorPattern):
-            raise NoArray(f"`inout` is for whole arrays: {inner!r} is none; return the new value instead")
+            raise NoArray(f"`inout` requires a whole array, and {inner!r} is not one; return the new value instead")
         return replace(inner, inout=True)
     if isinstance(value, TypeVar):
         return Annotation(variable=value)
@@ -349,7 +349,7 @@ class Signature:
 def _instead_of(annotation: Any) -> str:
     """What to write where an annotation is no type of ours."""
     if isinstance(annotation, type) and ("__annotations__" in vars(annotation) or hasattr(annotation, "_fields")):
-        return f"decorate the class {annotation.__name__} with @lg.differentiable: then it is a struct"
+        return f"decorate the class {annotation.__name__} with @lg.differentiable to make it a struct"
     if annotation is dict or get_origin(annotation) is dict:
         return "write a struct: a class with annotated fields, decorated with @lg.differentiable"
     if isinstance(annotation, type) and annotation.__name__ in ("ndarray", "Tensor"):

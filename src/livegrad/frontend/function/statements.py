@@ -64,10 +64,10 @@ def execute(context: Context, statements: list[ast.stmt]) -> None:
 def _unsupported(context: Context, statement: ast.stmt) -> None:
     names = {
         "With": ("`with`", "it has no meaning in compiled code"),
-        "Try": ("`try`", "checks end the run; test the condition before"),
+        "Try": ("`try`", "a failed check ends the call; test the condition first"),
         "Global": ("`global`", "return the value instead"),
         "Nonlocal": ("`nonlocal`", "return the value instead"),
-        "Delete": ("`del`", "leave the name alone"),
+        "Delete": ("`del`", "remove the statement"),
         "Import": ("`import`", "import at the top of the module"),
         "ImportFrom": ("`import`", "import at the top of the module"),
         "ClassDef": ("a class inside a function", "define it outside"),

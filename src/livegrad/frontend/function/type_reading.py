@@ -122,7 +122,7 @@ class _TensorFamily:
 
     def __call__(self, *values: Any) -> Any:
         what = "`tensor` is a family of types, such as tensor[float, 2]"
-        raise CallError(what, where=caller_origin(), help="lg.asarray(...) makes a tensor of data")
+        raise CallError(what, where=caller_origin(), help="lg.asarray(data) creates a tensor")
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> TensorPattern:
         whole = _whole_array("tensor", parameters)
@@ -153,9 +153,7 @@ class _Family:
         return self.name
 
     def __call__(self, *values: Any) -> Any:
-        sized = {"vec": "lg.vec3(...)", "mat": "lg.mat3(...)", "array": "lg.asarray(...) makes a tensor of data"}[
-            self.name
-        ]
+        sized = {"vec": "lg.vec3(...)", "mat": "lg.mat3(...)", "array": "lg.asarray(data) creates a tensor"}[self.name]
         what = f"`{self.name}` is a family of types, such as {_EXAMPLES[self.name]}"
         raise CallError(what, where=caller_origin(), help=sized)
 

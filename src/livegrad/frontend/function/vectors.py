@@ -96,7 +96,9 @@ def _numbers(part: Any, element: ir.Scalar, name: str) -> np.ndarray[Any, Any]:
                 return made
     except (ValueError, OverflowError):  # lists of different lengths, an integer beyond all that NumPy has
         pass
-    raise NotANumberError(f"no components of `{name}`", where=caller_origin(), expected=str(element), found=repr(part))
+    raise NotANumberError(
+        f"invalid components for `{name}`", where=caller_origin(), expected=str(element), found=repr(part)
+    )
 
 
 vec2, vec3, vec4 = (ShapedConstructor(ir.Vector(ir.f32, n), f"vec{n}") for n in (2, 3, 4))

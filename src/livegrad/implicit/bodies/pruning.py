@@ -233,7 +233,7 @@ def find_blocks(bounds: Bounded, lattice: Lattice, most: int = MOST_BOXES) -> Pr
         box_count = len(level.columns[0]) << len(counts)
         if box_count > most:
             raise AssemblyError(
-                "the part is too large for so fine a lattice",
+                "the lattice is too fine for a part of this size",
                 where=caller_origin(),
                 expected=f"at most {most:,} boxes of {lattice.block} cells that a surface may cross",
                 found=f"up to {box_count:,}",

@@ -163,7 +163,7 @@ class _FunctionParser:
         function = Function(self.name, parameters, tuple(results))
         if declared is not None and declared is not function.result_type:
             self._mismatch(
-                f"`@{self.name}` returns another type than it declares", start, declared, function.result_type
+                f"`@{self.name}` does not return the type that it declares", start, declared, function.result_type
             )
         return function
 
@@ -245,7 +245,7 @@ class _FunctionParser:
         node = self._node(op, tuple(operands), attributes, start)
         at = cursor.position
         if cursor.take(":") and (declared := self.parser.type()) is not node.type:
-            self._mismatch(f"`{op.name}` gives another type", at, node.type, declared)
+            self._mismatch(f"`{op.name}` has a different type", at, node.type, declared)
         self.values[name] = node
 
     def _op(self) -> Op:

@@ -209,7 +209,7 @@ class TermReader:
         start = self.cursor.position
         element = self._element()
         if not isinstance(element, Scalar):
-            self.cursor.fail("vectors and matrices are of scalars", at=start + 1, found=str(element))
+            self.cursor.fail("elements of vectors and matrices must be scalars", at=start + 1, found=str(element))
         return element
 
     def _extent(self) -> int:

@@ -81,11 +81,13 @@ def neighbours(positions: Tensor, radius: Any, *, capacity: int) -> tuple[Tensor
 def _require_points(positions: Tensor, capacity: int) -> None:
     if positions.ndim != 2 or positions.shape[1] not in (1, 2, 3) or positions.shape[0] == 0:
         raise UsageError(
-            "neighbours are found among points", where=caller_origin(), expected="shape (n, 1), (n, 2) or (n, 3)",
+            "neighbours can only be found among points",
+            where=caller_origin(),
+            expected="shape (n, 1), (n, 2) or (n, 3)",
             found=str(positions.shape),
-        )  # fmt: skip
+        )
     if capacity.__class__ is not int or capacity < 1:
-        raise UsageError("a capacity is a positive integer", where=caller_origin(), found=repr(capacity))
+        raise UsageError("the capacity must be a positive integer", where=caller_origin(), found=repr(capacity))
 
 
 def _cell_keys(positions: Tensor, radius: Any, axes: int) -> tuple[Tensor, list[int]]:

@@ -49,7 +49,11 @@ def code_choice() -> CodeChoice:
     for choice in get_args(CodeChoice):
         if found == choice:
             return choice
-    raise UsageError("LIVEGRAD_CODE chooses the tiers of compiled code", expected="both, good or quick", found=found)
+    raise UsageError(
+        "invalid value for LIVEGRAD_CODE, which selects the tiers of compiled code",
+        expected="both, good or quick",
+        found=found,
+    )
 
 
 @dataclass(frozen=True)
