@@ -44,7 +44,8 @@ PROCESS_WIDE = {
     ),
     "LLVM and the process that it compiles for": (
         "runtime.cpu.native.linker._process runtime.cpu.native.llvm_jit._linking_machine "
-        "runtime.cpu.native.llvm_jit.host_target runtime.cpu.native.unlocked_compile._gate "
+        "runtime.cpu.native.host_target.host_target runtime.cpu.native.llvm_jit._half_conversions "
+        "runtime.cpu.native.unlocked_compile._gate "
         "runtime.cpu.native.unlocked_compile._machines"
     ),
     "devices and libraries that are opened once; device memory": (

@@ -27,6 +27,7 @@ from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
 from livegrad.passes.loop_over_elements import loop_over_elements
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
+from livegrad.passes.lower_matmuls import reduce_integer_matmuls, widen_half_matmuls
 from livegrad.passes.lower_tapes import lower_tapes
 from livegrad.passes.lower_windows import lower_windows
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
@@ -102,6 +103,8 @@ VALUE_PASSES = (
     Pass(on_functions(expand_unsupported), targets=_OTHERS),
     Pass(on_functions(unguard_invariants), targets=_COMPILED, optional=True),
     Pass(on_functions(split_complex), targets=_CPU),
+    Pass(on_functions(widen_half_matmuls), targets=_CPU),
+    Pass(on_functions(reduce_integer_matmuls), targets=_COMPILED),
     Pass(on_functions(thread_accumulators), optional=True),
     Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
     Pass(on_functions(loop_over_elements), targets=_CPU, optional=True),
