@@ -55,11 +55,11 @@ def attention(
     scores = matmul(q, swap_last(k)) * (_usual_scale(shapes[0][-1]) if scale is None else float(scale))
     allowed = _before(shape_of_node(scores)) if causal else None
     if mask is not None:
-        given = _mask_over(mask, shape_of_node(scores))
-        if element_of(given).kind == "bool":
-            allowed = given if allowed is None else allowed & given
+        mask_node = _mask_over(mask, shape_of_node(scores))
+        if element_of(mask_node).kind == "bool":
+            allowed = mask_node if allowed is None else allowed & mask_node
         else:
-            scores = scores + as_type(given, element_of(scores))
+            scores = scores + as_type(mask_node, element_of(scores))
     return wrap(matmul(_attention_weights(scores, allowed), v))
 
 
@@ -83,10 +83,12 @@ def _before(shape: tuple[Size, ...]) -> Node:
 
 def _mask_over(mask: Any, shape: tuple[Size, ...]) -> Node:
     node = node_of(mask, "attention")
-    own = shape_of_node(node)
-    if len(own) > len(shape) or any(a not in (1, b) for a, b in zip(reversed(own), reversed(shape), strict=False)):
+    mask_shape = shape_of_node(node)
+    if len(mask_shape) > len(shape) or any(
+        a not in (1, b) for a, b in zip(reversed(mask_shape), reversed(shape), strict=False)
+    ):
         raise ShapeError(
-            f"`attention` cannot broadcast a mask of shape {own} over {shape}",
+            f"`attention` cannot broadcast a mask of shape {mask_shape} over {shape}",
             where=caller_origin(),
             help="the scores are [..., queries, keys]",
         )

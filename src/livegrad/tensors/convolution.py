@@ -42,16 +42,16 @@ def conv(
     (1, 16, 4, 4)
     """
     image, weights = numbers_of_one_type("conv", x, kernel)
-    shape, own = shape_of_node(image), shape_of_node(weights)
-    if len(shape) < 3 or len(own) != len(shape):
+    shape, kernel_shape = shape_of_node(image), shape_of_node(weights)
+    if len(shape) < 3 or len(kernel_shape) != len(shape):
         raise ShapeError(
             "`conv` takes images [batch, channels, *space] and kernels [outputs, channels / groups, *window]",
             where=caller_origin(),
-            found=f"shapes {shape} and {own}",
+            found=f"shapes {shape} and {kernel_shape}",
         )
     rank = len(shape) - 2
     steps, gaps = _each(strides, rank, "strides", "conv"), _each(dilation, rank, "dilation", "conv")
-    around = _padding(padding, shape[2:], own[2:], steps, gaps, "conv")
+    around = _padding(padding, shape[2:], kernel_shape[2:], steps, gaps, "conv")
     number = whole_number(groups, "conv", "groups", least=1)
     return wrap(convolve(image, weights, strides=steps, padding=around, dilation=gaps, groups=number))
 

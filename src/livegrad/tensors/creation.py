@@ -80,10 +80,10 @@ def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
 
 
 def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
-    own = tensor.dtype  # a tensor that was freed is refused here
+    dtype = tensor.dtype  # a tensor that was freed is refused here
     if is_weak(tensor.node):
         return wrap(give_default_type(tensor.node) if wanted is None else typed(cast_number(tensor.node, wanted)))
-    if wanted is None or wanted is own:
+    if wanted is None or wanted is dtype:
         return tensor.__copy__() if copy else tensor
     if copy is False:
         raise UsageError(
@@ -115,11 +115,13 @@ def _stacked(items: Sequence[Any]) -> Tensor:
     leaves: list[Any] = []
     shape = _collect(items, leaves)
     nodes = [wrap(node) for node in of_one_type("asarray", *leaves)]
-    own = {node.shape for node in nodes}
-    if len(own) != 1:
-        raise UsageError("tensors of different shapes", where=caller_origin(), found=", ".join(sorted(map(str, own))))
+    shapes = {node.shape for node in nodes}
+    if len(shapes) != 1:
+        raise UsageError(
+            "tensors of different shapes", where=caller_origin(), found=", ".join(sorted(map(str, shapes)))
+        )
     stack, reshaped = namespace().stack, namespace().reshape
-    return reshaped(stack(nodes), (*shape, *own.pop()))
+    return reshaped(stack(nodes), (*shape, *shapes.pop()))
 
 
 def _collect(items: Any, leaves: list[Any]) -> tuple[int, ...]:
@@ -195,17 +197,17 @@ def converted_copy(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[An
     if kind not in "buifc" or (kind == "c" and wanted.kind != "complex"):
         raise DtypeError(f"this data cannot become {wanted}", where=caller_origin(), found=str(array.dtype))
     with np.errstate(all="ignore"):
-        made = np.array(array, dtype=wanted.dtype, order="C")
+        converted = np.array(array, dtype=wanted.dtype, order="C")
     if wanted.kind in ("signed", "unsigned") and array.dtype != wanted.dtype:
-        _require_none(made != (np.trunc(array) if kind == "f" else array), array, wanted)
-    return made
+        _require_none(converted != (np.trunc(array) if kind == "f" else array), array, wanted)
+    return converted
 
 
 def _require_none(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], wanted: Scalar) -> None:
     """Refuses data in which some numbers do not fit."""
     if wrong.any():
-        found = np.asarray(array[wrong]).reshape(-1)[0]
-        raise NumberRangeError(f"{found} is out of the range of {wanted.long_name}", where=caller_origin())
+        offender = np.asarray(array[wrong]).reshape(-1)[0]
+        raise NumberRangeError(f"{offender} is out of the range of {wanted.long_name}", where=caller_origin())
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:

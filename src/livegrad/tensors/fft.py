@@ -297,9 +297,9 @@ def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
 
 
 def _require_length(length: Any, user: str) -> int:
-    found = whole_number(length, user, "the length", least=1)
-    shape_from((found,), user)  # no more than memory can address
-    return found
+    number = whole_number(length, user, "the length", least=1)
+    shape_from((number,), user)  # no more than memory can address
+    return number
 
 
 def _with_lengths(node: Node, s: Sequence[int] | None, axes: Axes, user: str) -> tuple[Node, tuple[int, ...]]:

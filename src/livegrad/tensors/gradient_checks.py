@@ -67,8 +67,8 @@ def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callabl
     wide = in_double(traced.function)
     captures = [_captured_in_double(node) for node in traced.captures]
 
-    def computed(*given: Any) -> Any:
-        nodes = [leaf.node for leaf in flatten(given)[0]]
+    def computed(*arguments: Any) -> Any:
+        nodes = [leaf.node for leaf in flatten(arguments)[0]]
         return unflatten(traced.structure, map(wrap, inline(wide, [*nodes, *captures])))
 
     return computed
@@ -111,8 +111,8 @@ def _inner(first: Any, second: Any) -> float:
     return float(sum(np.sum(a.numpy() * b.numpy()).real for a, b in pairs))
 
 
-def _require_close(found: Any, expected: Any, tolerance: float, name: str, other: str) -> None:
-    for index, (a, b) in enumerate(zip(flatten(found)[0], flatten(expected)[0], strict=True)):
+def _require_close(actual: Any, expected: Any, tolerance: float, name: str, other: str) -> None:
+    for index, (a, b) in enumerate(zip(flatten(actual)[0], flatten(expected)[0], strict=True)):
         difference = np.abs(a.numpy() - b.numpy())
         limit = tolerance * np.maximum(1.0, np.abs(b.numpy()))
         if not np.all(difference <= limit):

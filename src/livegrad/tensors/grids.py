@@ -187,6 +187,6 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
         order[0], order[1] = 1, 0
     shape = tuple(lengths[axis] for axis in order)
     return tuple(
-        wrap(broadcast_to(reshape(node, shape=tuple(lengths[own] if a == own else 1 for a in order)), shape))
-        for own, node in enumerate(nodes)
+        wrap(broadcast_to(reshape(node, shape=tuple(lengths[index] if a == index else 1 for a in order)), shape))
+        for index, node in enumerate(nodes)
     )

@@ -223,8 +223,8 @@ class Lifecycle:
         for node, gradient in zip(nodes, transforms.gradient_by_nodes(self, nodes), strict=True):
             for variable in _variables(node):
                 # A gradient is data for whoever updates the variable: it is no part of what is differentiated later.
-                found = transforms.stop_gradient(_module("handle").wrap(gradient))
-                variable.grad = found if variable.grad is None else variable.grad + found
+                detached = transforms.stop_gradient(_module("handle").wrap(gradient))
+                variable.grad = detached if variable.grad is None else variable.grad + detached
 
     def detach(self: Any) -> Tensor:
         """The same value, through which no gradient flows."""
@@ -241,11 +241,11 @@ class Lifecycle:
         return _module("handle").wrap(same)
 
     def __deepcopy__(self: Any, memo: dict[int, Any]) -> Tensor:
-        made = self.__copy__()
+        duplicate = self.__copy__()
         if self.requires_grad:
-            made.requires_grad_()
-            made.grad = copy.deepcopy(self.grad, memo)
-        return made
+            duplicate.requires_grad_()
+            duplicate.grad = copy.deepcopy(self.grad, memo)
+        return duplicate
 
     def _become(self: Any, other: Tensor) -> None:
         """The handle stands for another tensor from here on."""
@@ -266,6 +266,6 @@ def _variables(node: Node) -> list[Any]:
 
 def _from_pickle(array: Any, is_variable: bool = False) -> Tensor:
     # Out-of-band buffers belong to whoever unpickles, who may write to them.
-    own = array if array.flags.owndata and array.flags.c_contiguous else np.array(array, order="C")
-    made = _module("handle").wrap_array(own)
-    return made.requires_grad_() if is_variable else made
+    data = array if array.flags.owndata and array.flags.c_contiguous else np.array(array, order="C")
+    tensor = _module("handle").wrap_array(data)
+    return tensor.requires_grad_() if is_variable else tensor

@@ -157,15 +157,15 @@ def _tolerance(node: Node, rtol: Any, user: str) -> Node:
         if isinstance(larger, int):
             return filled(larger * precision, type)
         raise UsageError(f"`{user}` needs a tolerance for symbolic sizes", where=caller_origin(), help="pass rtol=...")
-    given, _ = matched(user, rtol, wrap(zero(type)))
-    if shape_of_node(given) != shape[:-2]:
+    tolerance, _ = matched(user, rtol, wrap(zero(type)))
+    if shape_of_node(tolerance) != shape[:-2]:
         raise ShapeError(
             f"`{user}` takes one tolerance for each matrix",
             where=caller_origin(),
             expected=f"a number, or a shape that broadcasts to {shape[:-2]}",
             found=f"shape {node_of(rtol, user).type}",
         )
-    return as_type(given, element)
+    return as_type(tolerance, element)
 
 
 def det(x: Any, /) -> Tensor:
@@ -297,8 +297,8 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """
     a, b = numbers_of_one_type("cross", x1, x2)
     first, second = shape_of_node(a), shape_of_node(b)
-    places = [one_axis(axis, len(shape), "cross") - len(shape) for shape in (first, second)]
-    if first[places[0]] != 3 or second[places[1]] != 3 or places[0] != places[1]:
+    axes = [one_axis(axis, len(shape), "cross") - len(shape) for shape in (first, second)]
+    if first[axes[0]] != 3 or second[axes[1]] != 3 or axes[0] != axes[1]:
         raise ShapeError(
             f"`cross` takes vectors of three components along axis {axis}",
             where=caller_origin(),
@@ -306,12 +306,12 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
         )
     a, b = matched("cross", wrap(a), wrap(b))
     shape = shape_of_node(a)
-    position = len(shape) + places[0]
+    position = len(shape) + axes[0]
     (a0, a1, a2), (b0, b1, b2) = _components(a, position), _components(b, position)
     # Chosen by place instead of joined, so that all of it is one kernel.
-    place = index_along(shape, position)
-    last = select(equal(place, 1), a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
-    return wrap(select(equal(place, 0), a1 * b2 - a2 * b1, last))
+    index = index_along(shape, position)
+    last = select(equal(index, 1), a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
+    return wrap(select(equal(index, 0), a1 * b2 - a2 * b1, last))
 
 
 def _components(x: Node, axis: int) -> list[Node]:

@@ -134,18 +134,18 @@ class Adam:
 
 def _computed_in(x: Any) -> Scalar:
     """The type of averages: half floats, in which an epsilon is zero and squares vanish, are averaged as float32."""
-    own = x.dtype if isinstance(x, Tensor) else DEFAULT_FLOAT
-    return DEFAULT_FLOAT if own.kind == "float" and own.bits == 16 else own
+    dtype = x.dtype if isinstance(x, Tensor) else DEFAULT_FLOAT
+    return DEFAULT_FLOAT if dtype.kind == "float" and dtype.bits == 16 else dtype
 
 
 def _require_alike(parameters: Tree, gradients: Tree) -> None:
     """A gradient has the shape of its parameter: broadcasting one would change the other's."""
-    for own, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
-        if _shape(own) != _shape(gradient):
+    for parameter, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
+        if _shape(parameter) != _shape(gradient):
             raise ShapeError(
                 "a gradient must have the shape of its parameter",
                 where=caller_origin(),
-                expected=f"shape {_shape(own)}",
+                expected=f"shape {_shape(parameter)}",
                 found=f"shape {_shape(gradient)}",
             )
 
@@ -271,8 +271,8 @@ def minimize(
     _require_count(steps)
 
     @jit
-    def step(current: Tree, state: Tree, *given: Any) -> tuple[Any, Tree, Tree]:
-        value, gradients = value_and_grad(loss)(current, *given)
+    def step(current: Tree, state: Tree, *arguments: Any) -> tuple[Any, Tree, Tree]:
+        value, gradients = value_and_grad(loss)(current, *arguments)
         return value, *chosen.update(current, gradients, state)
 
     state, losses = chosen.init(parameters), []
@@ -338,10 +338,10 @@ class LBFGS:
             if np.max(np.abs(gradient), initial=0.0) <= self.tolerance:
                 return point, losses, True
             direction = -_precondition(gradient, pairs)
-            found = self._search(evaluate, point, value, gradient, direction)
-            if found is None:
+            step = self._search(evaluate, point, value, gradient, direction)
+            if step is None:
                 return point, losses, False
-            moved, value, slope = found
+            moved, value, slope = step
             difference, change = moved - point, slope - gradient
             if difference @ change > 1e-12 * np.linalg.norm(difference) * np.linalg.norm(change):
                 pairs = [*pairs, (difference, change)][-self.history :]
@@ -359,11 +359,11 @@ class LBFGS:
         low, high, size, best = 0.0, np.inf, 1.0, None
         for _ in range(self.most_tries):
             moved = point + size * direction
-            found, gradient_there = evaluate(moved)
-            if not np.isfinite(found) or found > value + 1e-4 * size * slope:
+            new_value, gradient_there = evaluate(moved)
+            if not np.isfinite(new_value) or new_value > value + 1e-4 * size * slope:
                 high = size
             else:
-                best = (moved, found, gradient_there)
+                best = (moved, new_value, gradient_there)
                 if gradient_there @ direction >= 0.9 * slope:
                     return best
                 low = size

@@ -220,13 +220,13 @@ def _parameter(value: Any, element: Scalar, shape: tuple[Size, ...], user: str) 
     if is_number(value):
         return broadcast(constant(float(value), element), shape=shape, axes=())
     node = node_of(value, user)
-    own = shape_of_node(node)
+    own_shape = shape_of_node(node)
     try:
-        fits = broadcast_shapes(own, shape) == shape
+        fits = broadcast_shapes(own_shape, shape) == shape
     except LivegradError:
         fits = False
     if not fits:
-        raise ShapeError(f"`{user}` cannot broadcast shape {own} over {shape}", where=caller_origin())
+        raise ShapeError(f"`{user}` cannot broadcast shape {own_shape} over {shape}", where=caller_origin())
     return converted(node, element, shape)
 
 
@@ -247,9 +247,9 @@ def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: S
     element = DEFAULT_INTEGER if dtype is None else dtype_from(dtype, "integers")
     first, last = whole_number(low, "integers", "low"), whole_number(high, "integers", "high")
     _require_range(first, last, element)
-    place = _scaled_bits(_spread_key(key, sizes, "integers"), _counters(sizes), last - first)
+    offset = _scaled_bits(_spread_key(key, sizes, "integers"), _counters(sizes), last - first)
     # Arithmetic on 64 bits wraps, and so do casts: a negative start is its two's complement.
-    return wrap(as_type(place + first % (1 << 64), element))
+    return wrap(as_type(offset + first % (1 << 64), element))
 
 
 def _require_range(first: int, last: int, element: Scalar) -> None:
@@ -300,12 +300,12 @@ def categorical(key: Tensor, /, logits: Any, *, axis: int = -1, shape: Shape | N
     Tensor([1, 1, 1], dtype=int64)
     """
     node = require_kinds(node_of(logits, "categorical"), "categorical", "float")
-    own = shape_of_node(node)
-    position = one_axis(axis, len(own), "categorical")
-    rest = own[:position] + own[position + 1 :]
+    logits_shape = shape_of_node(node)
+    position = one_axis(axis, len(logits_shape), "categorical")
+    rest = logits_shape[:position] + logits_shape[position + 1 :]
     sizes = rest if shape is None else shape_from(shape, "categorical")
-    full = (*sizes, own[position])
-    last = permute(node, axes=(*(i for i in range(len(own)) if i != position), position))
+    full = (*sizes, logits_shape[position])
+    last = permute(node, axes=(*(i for i in range(len(logits_shape)) if i != position), position))
     scores = _parameter(wrap(last), f64, full, "categorical")
     # The largest of scores with Gumbel noise is at each position with the probability that its score says.
     noise = _gumbel(_spread_key(key, full, "categorical"), _counters(full))

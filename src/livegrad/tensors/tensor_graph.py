@@ -99,9 +99,9 @@ class GraphNode:
 
     def __str__(self) -> str:
         state = "computed" if self.is_computed else "not computed"
-        known = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items() if not callable(value))
+        attributes = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items() if not callable(value))
         size = "symbolic size" if self.bytes is None else f"{self.bytes:,} bytes"
-        return f"{self.name} {self.op}({known}): {self.node.type}, {size}, {state}, {self.origin or 'no origin'}"
+        return f"{self.name} {self.op}({attributes}): {self.node.type}, {size}, {state}, {self.origin or 'no origin'}"
 
 
 def _origins(order: list[Node]) -> dict[Node, Place | None]:
@@ -114,8 +114,8 @@ def _origins(order: list[Node]) -> dict[Node, Place | None]:
     for node in reversed(order):
         if node not in fixed:
             origins[node] = node.origin
-        place = origins.setdefault(node, node.origin)
-        origins |= {operand: place for operand in node.operands if operand in fixed}
+        origin = origins.setdefault(node, node.origin)
+        origins |= {operand: origin for operand in node.operands if operand in fixed}
     return origins
 
 
@@ -179,8 +179,8 @@ class Graph:
 
     def inputs(self, node: GraphNode | int | str | Tensor) -> list[tuple[int, GraphNode]]:
         """Returns (slot, node) for each operand of a node."""
-        found = self.node(node)
-        return [(slot, self.nodes[self._numbers[operand]]) for slot, operand in enumerate(found.node.operands)]
+        graph_node = self.node(node)
+        return [(slot, self.nodes[self._numbers[operand]]) for slot, operand in enumerate(graph_node.node.operands)]
 
     @property
     def leaves(self) -> tuple[GraphNode, ...]:
@@ -197,8 +197,8 @@ class Graph:
         """
         after: dict[int, list[int]] = {node.number: [] for node in self.nodes}
         waiting = dict.fromkeys(after, 0)
-        own = [(source.number, node.number) for node in self.nodes for _, source in self.inputs(node)]
-        for source, target in (*own, *map(self._edge, edges)):
+        graph_edges = [(source.number, node.number) for node in self.nodes for _, source in self.inputs(node)]
+        for source, target in (*graph_edges, *map(self._edge, edges)):
             after[source].append(target)
             waiting[target] += 1
         ready = [number for number, count in waiting.items() if not count]
@@ -271,13 +271,13 @@ class Graph:
           return %0
         }
         """
-        known, wanted = [], []
+        computed, wanted = [], []
         for listed in self.nodes:
             if listed.is_computed:
-                known.append(listed.node)
+                computed.append(listed.node)
             elif is_held(listed.node):
                 wanted.append(listed.node)
-        return make_function("graph", known, wanted)
+        return make_function("graph", computed, wanted)
 
     def free(self) -> None:
         """Frees every tensor of the graph, including leaves and intermediate tensors. Using them afterwards is an

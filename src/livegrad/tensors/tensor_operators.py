@@ -71,16 +71,16 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
             if len(types) < _MOST_TYPES:
                 types[first.type] = type
         node = make_pair(op, first, second, type, origins)
-        made = _new(self.__class__)
-        made._node, made._extra, made._deferred = node, None, None
+        tensor = _new(self.__class__)
+        tensor._node, tensor._extra, tensor._deferred = node, None, None
         if node.holder is None:
-            node.holder = reference = ref(made)
+            node.holder = reference = ref(tensor)
             note_waiting(reference)
         else:
-            hold(node, made)
+            hold(node, tensor)
         if numbers.current.traces and type.shape == ():  # type: ignore[attr-defined]
             note_result(node)
-        return made
+        return tensor
 
     return apply
 
