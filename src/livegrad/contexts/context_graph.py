@@ -304,18 +304,18 @@ def _declare_annotated(
 def _node_arguments(declaration: NodeDeclaration) -> dict[str, Any]:
     """The arguments of `node` that recreate a declaration."""
     scoped = [edge for edge in declaration.inputs if edge.scoped]
-    told: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "plain": [edge.source for edge in declaration.inputs if not edge.scoped],
         "scoped": [edge.source for edge in scoped],
         "version": declaration.version,
         "persist": declaration.persist,
     }
     if not isinstance(declaration.function, Kernel):
-        told |= {
+        arguments |= {
             "extract": [str(feature) for feature in declaration.extracts],
             "optional": [str(feature) for feature in declaration.optional],
             "inject": {edge.source: edge.injects for edge in scoped if edge.injects},
             "modify": {edge.source: edge.modifies for edge in scoped if edge.modifies},
             "extract_all": declaration.extract_all,
         }
-    return told
+    return arguments

@@ -45,18 +45,18 @@ class InternTable(dict[_Key, Entry[_Object]]):
 
     def enter(self, key: _Key, fresh: _Object) -> _Object:
         """The object that the key stands for from now on: this one, or one that another thread has just entered."""
-        made = Entry(fresh, self._note_dead)
-        made.key = key
+        entry = Entry(fresh, self._note_dead)
+        entry.key = key
         if len(self._dead) > _MOST_DEAD:
             self.clear_up()
         # One step of the interpreter, so it needs no lock. Entries are replaced and dropped under the lock.
-        if self.setdefault(key, made) is made:
+        if self.setdefault(key, entry) is entry:
             return fresh
         with self.lock:  # often: addresses are used again, and so are keys
-            known = self.setdefault(key, made)()
-            if known is not None:
-                return known
-            self[key] = made
+            existing = self.setdefault(key, entry)()
+            if existing is not None:
+                return existing
+            self[key] = entry
             return fresh
 
     def clear_up(self) -> None:

@@ -82,5 +82,5 @@ def is_constant(node: Node, value: Any = None) -> bool:
         return False
     if value is None:
         return True
-    found = node.attribute("value")
-    return bool(found == value) and np.signbit(complex(found).real) == np.signbit(complex(value).real)
+    number = node.attribute("value")
+    return bool(number == value) and np.signbit(complex(number).real) == np.signbit(complex(value).real)

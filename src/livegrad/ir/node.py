@@ -246,9 +246,9 @@ def _set_type(node: Node, signature: tuple[Any, ...]) -> None:
         node.functions, node.type = (), op.derive_type(operands, (), node.own_origins)
         return
     key = (op, signature, id(operands[0].type)) if len(operands) == 1 else None
-    known = None if key is None else _types.get(key)
-    if known is not None:
-        node.functions, node.type = (), known[0]
+    cached = None if key is None else _types.get(key)
+    if cached is not None:
+        node.functions, node.type = (), cached[0]
         return
     node.functions = _functions_among(attributes)
     node.type = op.derive_type(operands, attributes, node.own_origins)
@@ -326,17 +326,17 @@ def _refresh_places(known: tuple[Function, ...], fresh: tuple[Function, ...]) ->
 
 
 def _functions_among(attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Function, ...]:
-    found: tuple[Function, ...] = ()
+    functions: tuple[Function, ...] = ()
     for _, value in attributes:
         kind = value.__class__
         if kind is Function:
-            found += (value,)
+            functions += (value,)
         elif kind is tuple:
             for item in value:
                 if item.__class__ is not int:  # most tuples are of integers
-                    found += _functions_within(value)
+                    functions += _functions_within(value)
                     break
-    return found
+    return functions
 
 
 def _functions_within(values: tuple[Attribute, ...]) -> tuple[Function, ...]:
@@ -421,10 +421,10 @@ class Function:
         return isinstance(other, Function) and self.results == other.results and self.parameters == other.parameters
 
     def __hash__(self) -> int:
-        known = self.__dict__.get("_hash")
-        if known is None:
-            known = self.__dict__["_hash"] = hash((self.parameters, self.results))
-        return known
+        digest = self.__dict__.get("_hash")
+        if digest is None:
+            digest = self.__dict__["_hash"] = hash((self.parameters, self.results))
+        return digest
 
     @cached_property
     def parameter_types(self) -> tuple[Type, ...]:

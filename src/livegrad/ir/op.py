@@ -70,10 +70,10 @@ class Op:
 
     @staticmethod
     def named(name: str) -> Op:
-        found = Op.table.get(name)
-        if found is None:
+        op = Op.table.get(name)
+        if op is None:
             raise UsageError(f"no op named `{name}`")
-        return found
+        return op
 
     def __call__(self, *operands: Any, **attributes: Attribute) -> Node:
         """A node of this op. Python numbers among the operands become constants of the other operands' type."""
@@ -99,13 +99,13 @@ class Op:
         except LivegradError as error:
             if error.where is not None:
                 raise
-            found = error.found or ", ".join(str(operand.type) for operand in operands)
+            description = error.found or ", ".join(str(operand.type) for operand in operands)
             name = dict(attributes).get("kind", self.name)  # `max`, not the `reduce` that it is one kind of
             raise TypeRuleError(
                 f"`{name}`: {error.what}",
                 where=origins[0] if origins else None,
                 expected=error.expected,
-                found=found,
+                found=description,
                 help=error.help,
             ) from None
         except (TypeError, AttributeError) as error:

@@ -33,10 +33,10 @@ class Entries(Mapping[int, Any]):
     def with_entry(self, index: int, value: Any) -> Entries:
         """The table with another value at one number."""
         table = self._own_table()
-        made = Entries(table)
-        self._table, self._difference, self._successor = None, (index, table.get(index, _ABSENT)), made
+        entries = Entries(table)
+        self._table, self._difference, self._successor = None, (index, table.get(index, _ABSENT)), entries
         table[index] = value
-        return made
+        return entries
 
     def _own_table(self) -> dict[int, Any]:
         """The dict, brought into this version's state."""

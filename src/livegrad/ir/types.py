@@ -27,9 +27,9 @@ class _Interned(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
             entry = _interned.get((cls, *map(_exact, args)))
-            found = None if entry is None else entry()
-            if found is not None:
-                return found
+            type = None if entry is None else entry()
+            if type is not None:
+                return type
         fresh = super().__call__(*args, **kwargs)
         key = (cls, *(_exact(getattr(fresh, field.name)) for field in fields(fresh)))
         return _interned.enter(key, fresh)
@@ -190,13 +190,13 @@ def scalar_of_dtype(dtype: Any) -> Scalar:
     >>> scalar_of_dtype("float32")
     f32
     """
-    known = np.dtype(dtype)
-    found = bf16 if known.name == "bfloat16" else _FROM_NUMPY.get(known)  # the package ml_dtypes has one
-    if found is None:
+    numpy_dtype = np.dtype(dtype)
+    scalar = bf16 if numpy_dtype.name == "bfloat16" else _FROM_NUMPY.get(numpy_dtype)  # the package ml_dtypes has one
+    if scalar is None:
         raise UsageError(
             f"no livegrad type for dtype {dtype}", where=caller_origin(), expected="one of " + ", ".join(SCALARS)
         )
-    return found
+    return scalar
 
 
 _MOST_MEMBERS = 1 << 16

@@ -47,8 +47,10 @@ def verify_module(
         if function.name in names:
             raise VerifyError(f"a module has two functions named `{function.name}`", help="rename one of them")
         names.add(function.name)
-    known = set[Node]() if before is None else {node for function in before.functions for node in nodes_of(function)}
-    _verify(module.functions, allow_inputs, frozenset(forbidden), known)
+    verified_before = (
+        set[Node]() if before is None else {node for function in before.functions for node in nodes_of(function)}
+    )
+    _verify(module.functions, allow_inputs, frozenset(forbidden), verified_before)
 
 
 def _verify(
@@ -60,7 +62,7 @@ def _verify(
     while pending:
         function = pending.pop()
         _check_structure(function, known)
-        used = [own for own in functions_in(function) if own not in seen and own not in verified]
+        used = [inner for inner in functions_in(function) if inner not in seen and inner not in verified]
         seen.update(used)
         pending += used
     verified.update(seen)
@@ -68,19 +70,19 @@ def _verify(
     for function in functions:
         if not ops_below(function).isdisjoint(unwanted):
             every = reachable_functions([function])
-            raise _unwanted_op(next(own for own in every if not ops_in(own).isdisjoint(unwanted)), unwanted)
+            raise _unwanted_op(next(inner for inner in every if not ops_in(inner).isdisjoint(unwanted)), unwanted)
 
 
 def _check_structure(function: Function, known: Collection[Node]) -> None:
     _check_parameters(function)
-    own = set(function.parameters)
+    parameters = set(function.parameters)
     for node in _ordered(function):
         if node not in known:
             if node.attributes:
                 _check_attributes(function, node)
             if not is_interned(node):
                 raise _not_interned(function, node)  # one that is has the type that its op gave it
-        if node.op is parameter_op and node not in own:
+        if node.op is parameter_op and node not in parameters:
             raise _broken(
                 function,
                 node,

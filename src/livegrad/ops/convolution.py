@@ -191,9 +191,9 @@ def _by_image(y: Node, ct: Node) -> Node:
         ((0, 0), (0, 0), *y.attribute("padding")),
         whole + dilation,
     )
-    turned = flip(_swap_first(_in_groups(w, 0, groups, 1)), axes=tuple(range(2, 2 + len(window))))
+    flipped = flip(_swap_first(_in_groups(w, 0, groups, 1)), axes=tuple(range(2, 2 + len(window))))
     none = ((0, 0),) * len(window)
-    return convolve(spread, turned, strides=(1,) * len(window), padding=none, dilation=dilation, groups=groups)
+    return convolve(spread, flipped, strides=(1,) * len(window), padding=none, dilation=dilation, groups=groups)
 
 
 def _by_image_in_phases(y: Node, ct: Node) -> Node:
@@ -236,9 +236,9 @@ def _taps_by_phase(w: Node, strides: tuple[int, ...], dilation: tuple[int, ...],
     pairs = [size for pair in zip(taps, strides, strict=True) for size in pair]
     parted = reshape(filled, shape=(groups, outputs, channels, *pairs))
     tap_axes, phase_axes = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
-    turned = permute(flip(parted, axes=tuple(tap_axes)), axes=(0, *phase_axes, 2, 1, *tap_axes))
+    flipped = permute(flip(parted, axes=tuple(tap_axes)), axes=(0, *phase_axes, 2, 1, *tap_axes))
     phases = math.prod(strides)
-    return reshape(turned, shape=(groups * phases * channels, outputs, *taps))
+    return reshape(flipped, shape=(groups * phases * channels, outputs, *taps))
 
 
 def _by_kernel(y: Node, ct: Node) -> Node:

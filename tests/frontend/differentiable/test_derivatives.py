@@ -453,7 +453,7 @@ def test_derivatives_are_built_only_when_they_are_called():
     derivative(1.0, 1.0)
     derivative(2.0, 1.0)
     assert f.compile_count == 1
-    assert len(derivative._made) == 1
+    assert len(derivative._resolved) == 1
 
 
 def test_derivatives_are_mapped_over_arrays():

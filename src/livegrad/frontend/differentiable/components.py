@@ -43,9 +43,9 @@ def _leaf_shape(type: FrontType) -> Shape | None:
 
 def component_shapes(type: FrontType) -> list[Shape] | None:
     """The shapes of the arrays that a differential of this type consists of; None if it holds something else."""
-    own = _leaf_shape(type)
-    if own is not None:
-        return [own]
+    shape = _leaf_shape(type)
+    if shape is not None:
+        return [shape]
     shapes: list[Shape] = []
     for part in _parts(type) or [None]:
         inner = None if part is None else component_shapes(part)

@@ -49,9 +49,9 @@ class DifferentiableFunction(PlainFunction):
             check_derivative_flow(context)
 
     def specialize(self, slots: tuple[Slot, ...]) -> Specialization:
-        found = self._own.get(slots)
-        made = super().specialize(slots)
-        return made if made is found else with_rules(self, made)
+        specialization = self._specializations.get(slots)
+        plain = super().specialize(slots)
+        return plain if plain is specialization else with_rules(self, plain)
 
     def called(self, result: Node) -> Node:
         return each_kept(result) if self.checkpoint else result
@@ -131,9 +131,9 @@ def differentiable(target: Any) -> Any:
     if not isinstance(target, FunctionType):
         what = f"{shown(target)} is not a Python function or class"
         raise FunctionError("LG109", what, call_span(), help="decorate a def or a class")
-    made = DifferentiableFunction(target)
-    check_generic(made)
-    return made
+    captured = DifferentiableFunction(target)
+    check_generic(captured)
+    return captured
 
 
 def _frame_of_definition() -> FrameType | None:

@@ -125,12 +125,14 @@ def types_of_generic(function: DifferentiableFunction) -> dict[Any, Any] | None:
         if slots is None:
             return None
         try:
-            made = PlainFunction(function.python_function).specialize(slots)
+            specialization = PlainFunction(function.python_function).specialize(slots)
         except FunctionError:
             continue
-        found: dict[Any, Any] = {variable: VariableDifferential(variable) for variable in variables if variable}
-        known = made.dependencies.types.items()
-        return found | {type: own for type, own in known if not (_is_marked(type) or isinstance(type, StandIn))}
+        differentials: dict[Any, Any] = {variable: VariableDifferential(variable) for variable in variables if variable}
+        recorded = specialization.dependencies.types.items()
+        return differentials | {
+            type: differential for type, differential in recorded if not (_is_marked(type) or isinstance(type, StandIn))
+        }
     return None
 
 
@@ -174,17 +176,21 @@ def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
         if isinstance(bound, str):
             raise context.error("LG108", f"`{name}` {bound}", at, expected=str(method.signature))
         for parameter in method.signature.parameters[1:]:
-            given: Any = bound[parameter.name]
-            if isinstance(given, Value) and parameter.annotation.type is not None:
-                convert(given, parameter.annotation.type, context.span(at), f"`{parameter.name}`")
+            argument: Any = bound[parameter.name]
+            if isinstance(argument, Value) and parameter.annotation.type is not None:
+                convert(argument, parameter.annotation.type, context.span(at), f"`{parameter.name}`")
         declared = method.signature.result
         result = value.type.interface if declared.variable is SELF else declared.type  # type: ignore[union-attr]
         if result is None:
             raise FunctionError("LG401", f"`{name}` of {value.type} has no result type", context.span(at))
-        own = target.type if result is value.type.interface else result  # type: ignore[union-attr]
-        assert own is not None
-        made = runtime(own, zero(ir_of(own)))
-        return context.with_flow(made, "operation", [target, *positional], at) if differential_type(own) else made
+        result_type = target.type if result is value.type.interface else result  # type: ignore[union-attr]
+        assert result_type is not None
+        placeholder = runtime(result_type, zero(ir_of(result_type)))
+        return (
+            context.with_flow(placeholder, "operation", [target, *positional], at)
+            if differential_type(result_type)
+            else placeholder
+        )
 
     return BoundMethod(value, name, run)
 

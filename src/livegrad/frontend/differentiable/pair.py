@@ -145,10 +145,10 @@ def _pair(context: Context, values: Any, at: ast.AST) -> Value:
         primal = replace(primal, type=promote(primal.type, True, differential.type, differential.weak))
     assert primal.type is not None
     type = pair_type(primal.type)
-    own = convert(differential, type.fields[1].type, span, "the differential")
+    converted = convert(differential, type.fields[1].type, span, "the differential")
     first = convert(primal, primal.type, span)
-    node = make(node_of(first, span), node_of(own, span), type=type.ir)
-    return context.result(type, node, [primal, own], at, weak)
+    node = make(node_of(first, span), node_of(converted, span), type=type.ir)
+    return context.result(type, node, [primal, converted], at, weak)
 
 
 def _convert_pair(value: Value, target: FrontType, span: Span | None) -> Any:

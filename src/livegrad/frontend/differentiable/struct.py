@@ -120,8 +120,8 @@ class StructType(RecordType):
         return Field(name, read.type, read.no_diff, self._default_of(name), association)
 
     def _default_of(self, name: str) -> Any:
-        found = next((vars(base)[name] for base in self.cls.__mro__ if name in vars(base)), MISSING)
-        return MISSING if isinstance(found, FieldReference) else found
+        default = next((vars(base)[name] for base in self.cls.__mro__ if name in vars(base)), MISSING)
+        return MISSING if isinstance(default, FieldReference) else default
 
     def _field_span(self, name: str) -> Span | None:
         """Where a field is declared; where the class is, if that cannot be told."""
@@ -147,16 +147,16 @@ class StructType(RecordType):
     def make_differential(self) -> FrontType | None:
         """The class's own Differential, or the synthesised one."""
         fields = self.fields
-        own = self._supplied
-        if own is None:
+        supplied = self._supplied
+        if supplied is None:
             return super().make_differential()
-        self._differential = own
-        if own is not self:
+        self._differential = supplied
+        if supplied is not self:
             for field in fields:
                 if not field.no_diff and differential_type(field.type) is not None:
-                    self._check_member(own, field)
-            self._forbid_sums(own)
-        return own
+                    self._check_member(supplied, field)
+            self._forbid_sums(supplied)
+        return supplied
 
     def _supplied_differential(self) -> RecordType | None:
         """The Differential that the class brings; text names one that comes later."""
@@ -164,19 +164,19 @@ class StructType(RecordType):
         if supplied is None:
             return None
         try:
-            own = plain_type(resolve_names(supplied, self._names_of(self.cls)))
+            differential = plain_type(resolve_names(supplied, self._names_of(self.cls)))
         except (TypeError, NameError) as error:
             what = f"the Differential of {self.name} is not a type that functions support"
             raise FunctionError("LG308", what, self.span, help=str(error)) from None
-        if not isinstance(own, RecordType):
+        if not isinstance(differential, RecordType):
             raise FunctionError("LG308", f"the Differential of {self.name} must be a struct", self.span)
-        return own
+        return differential
 
     def _associated(self, field: Field) -> Field:
         """The field; it carries no derivative where a Differential of the class's own has no member for it."""
-        own = self._supplied
+        supplied = self._supplied
         if field.derivative_member is not None:
-            problem = _needless_member(field) if own is not None else f"{self.name} does not define a Differential"
+            problem = _needless_member(field) if supplied is not None else f"{self.name} does not define a Differential"
             if problem is not None:
                 raise FunctionError(
                     "LG308",
@@ -185,55 +185,56 @@ class StructType(RecordType):
                     found=problem,
                     help="remove derivative_member",
                 )
-        elif own is not None and own is not self and own.index_of(field.name) is None:
-            self._require_intended(own, field)
+        elif supplied is not None and supplied is not self and supplied.index_of(field.name) is None:
+            self._require_intended(supplied, field)
             return replace(field, no_diff=True)
         return field
 
-    def _require_intended(self, own: RecordType, field: Field) -> None:
+    def _require_intended(self, differential: RecordType, field: Field) -> None:
         """A field without a member, beside a member without a field, is a name that was misspelt."""
         if field.no_diff or (wanted := differential_type(field.type)) is None:
             return
         taken = {other.derivative_member or other.name for other in self.__dict__["fields"]}
-        if any(member.name not in taken and member.type == wanted for member in own.fields):
+        if any(member.name not in taken and member.type == wanted for member in differential.fields):
             raise FunctionError(
                 "LG308",
-                f"field `{field.name}` of {self.name} has no member in {own.name}",
+                f"field `{field.name}` of {self.name} has no member in {differential.name}",
                 self._field_span(field.name),
-                expected=", ".join(f.name for f in own.fields),
+                expected=", ".join(f.name for f in differential.fields),
                 help="name it with derivative_member, or mark the field no_diff",
             )
 
-    def _check_member(self, own: RecordType, field: Field) -> None:
+    def _check_member(self, differential: RecordType, field: Field) -> None:
         target = field.derivative_member or field.name
-        index = own.index_of(target)
+        index = differential.index_of(target)
         if index is None:
             raise FunctionError(
                 "LG308",
-                f"{own.name} has no member `{target}`",
+                f"{differential.name} has no member `{target}`",
                 self._field_span(field.name),
-                expected=", ".join(f.name for f in own.fields),
+                expected=", ".join(f.name for f in differential.fields),
             )
-        expected, found = differential_type(field.type), own.fields[index].type
+        expected, found = differential_type(field.type), differential.fields[index].type
         if expected != found:
             assert expected is not None
             raise FunctionError(
                 "LG308",
-                f"member `{target}` of {own.name} does not fit field `{field.name}`",
+                f"member `{target}` of {differential.name} does not fit field `{field.name}`",
                 self._field_span(field.name),
                 expected=describe(expected),
                 found=describe(found),
             )
 
-    def _forbid_sums(self, own: RecordType) -> None:
+    def _forbid_sums(self, differential: RecordType) -> None:
         """Derivatives of fields that share a member are added as numbers are."""
         common = members_in_common(self)
         for field in self.fields:
-            place = differential_field(self, field)
-            if place is not None and common[place] > 1 and not _is_plain_sum(field.type):
+            index = differential_field(self, field)
+            if index is not None and common[index] > 1 and not _is_plain_sum(field.type):
                 raise FunctionError(
                     "LG308",
-                    f"fields of {self.name} share the member `{own.fields[place].name}`, whose type cannot be added up",
+                    f"fields of {self.name} share the member `{differential.fields[index].name}`, "
+                    "whose type cannot be added up",
                     self._field_span(field.name),
                     found=describe(field.type),
                     help="give each field its own member",
@@ -287,7 +288,7 @@ def _inner(type: FrontType) -> list[FrontType]:
     if isinstance(type, ArrayType):
         return _inner(type.element)
     if isinstance(type, TupleType):
-        return [found for element in type.elements for found in _inner(element)]
+        return [inner for element in type.elements for inner in _inner(element)]
     element = getattr(type, "element", None)
     return [type] if isinstance(type, RecordType) else (_inner(element) if isinstance(element, Composite) else [])
 
@@ -364,20 +365,22 @@ class _Concrete:
 
     def __init__(self, cls: type, parameters: Sequence[TypeVar], frame: FrameType | None) -> None:
         self._cls, self._parameters, self._frame = cls, parameters, frame
-        self._made: dict[tuple[Any, ...], type] = {}
+        self._instantiated: dict[tuple[Any, ...], type] = {}
 
-    def __call__(self, owner: type, given: Any) -> Any:
-        types = given if isinstance(given, tuple) else (given,)
+    def __call__(self, owner: type, arguments: Any) -> Any:
+        types = arguments if isinstance(arguments, tuple) else (arguments,)
         if len(types) != len(self._parameters):
             raise TypeError(f"{self._cls.__name__} takes {len(self._parameters)} types, found {len(types)}")
-        if types not in self._made:
+        if types not in self._instantiated:
             names = ", ".join(type if isinstance(type, str) else describe(plain_type(type)) for type in types)
             for variable, type in zip(self._parameters, types, strict=True):
                 _require_bound(variable, plain_type(type))
-            made = self._cls.__class__(f"{self._cls.__name__}[{names}]", (self._cls,), {"__module__": owner.__module__})
+            generic = self._cls.__class__(
+                f"{self._cls.__name__}[{names}]", (self._cls,), {"__module__": owner.__module__}
+            )
             bindings = dict(zip(self._parameters, types, strict=True))
-            self._made[types] = make_struct(made, self._frame, bindings)
-        return self._made[types]
+            self._instantiated[types] = make_struct(generic, self._frame, bindings)
+        return self._instantiated[types]
 
 
 def _require_bound(variable: TypeVar, type: FrontType) -> None:

@@ -69,10 +69,10 @@ def _keys(context: Context, type: TensorType, indices: list[ast.expr], at: ast.A
             "LG208", f"{describe(type)} takes {rank} {'index' if rank == 1 else 'indices'}", at, found=str(len(parts))
         )
     missing = [_Key(parts[-1], slice(None)) for _ in range(rank - len(parts) + len(rest))]
-    found: list[_Key] = []
-    for place, part in enumerate(parts):
-        found += missing if place in rest else [_key(context, part, type.shape[len(found)])]
-    return found if rest else found + missing
+    keys: list[_Key] = []
+    for position, part in enumerate(parts):
+        keys += missing if position in rest else [_key(context, part, type.shape[len(keys)])]
+    return keys if rest else keys + missing
 
 
 def _key(context: Context, part: ast.expr, size: int) -> _Key:
@@ -93,11 +93,11 @@ def _key(context: Context, part: ast.expr, size: int) -> _Key:
 def _slice(context: Context, part: ast.Slice, size: int) -> slice:
     """A slice of known bounds, or of a known number of elements from a computed start, as in `a[i : i + 3]`."""
     values = [None if bound is None else context.evaluate(bound) for bound in (part.lower, part.upper, part.step)]
-    known = [None if value is None else value.static for value in values]
-    if all(bound is None or isinstance(bound, int) for bound in known):
-        return slice(*known)
+    static_values = [None if value is None else value.static for value in values]
+    if all(bound is None or isinstance(bound, int) for bound in static_values):
+        return slice(*static_values)
     first, last, _ = values
-    step = 1 if known[2] is None else known[2]
+    step = 1 if static_values[2] is None else static_values[2]
     nodes = [expect_int(context, v, part, "a bound of a slice") for v in (first, last) if v is not None]
     count = constant_difference(nodes[1], nodes[0]) if len(nodes) == 2 and isinstance(step, int) else None
     if count is None or step < 1:
@@ -118,8 +118,8 @@ def _element_index(context: Context, key: _Key, size: int) -> Node:
         return constant(key.static, ir.i64)
     assert key.value is not None
     node = expect_int(context, key.value, key.at, "an index")
-    known = known_range(node, context.ranges)
-    return node if known is not None and known[0] >= 0 else select(node < 0, node + size, node)
+    bounds = known_range(node, context.ranges)
+    return node if bounds is not None and bounds[0] >= 0 else select(node < 0, node + size, node)
 
 
 def read_array(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
@@ -130,8 +130,8 @@ def read_array(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
     if all(key.is_number for key in keys):
         indices = [_element_index(context, key, size) for key, size in zip(keys, value.type.shape, strict=True)]
         return context.result(value.type.element, lookup(node, *indices), [value], at)
-    places = tuple(key.lazily(context) for key in keys)
-    part = array_result(context, lazily(context, at, lambda: wrap(node)[places]), [value], at)
+    lazy_indices = tuple(key.lazily(context) for key in keys)
+    part = array_result(context, lazily(context, at, lambda: wrap(node)[lazy_indices]), [value], at)
     is_view = all(key.is_number or isinstance(key.static, slice) for key in keys)
     return aliased(part, value.aliases) if is_view else part  # to change one is to change the other
 
@@ -145,8 +145,8 @@ def write_array(context: Context, held: Value, indices: list[ast.expr], value: V
     if all(key.is_number for key in keys):
         if isinstance(new.type, ir.Tensor):
             raise context.error("LG202", "an element must be one number", at, found=name_of(value))
-        places = [_element_index(context, key, size) for key, size in zip(keys, held.type.shape, strict=True)]
-        return context.result(held.type, assign(node, new, *places), [held, value], at)
+        element_indices = [_element_index(context, key, size) for key, size in zip(keys, held.type.shape, strict=True)]
+        return context.result(held.type, assign(node, new, *element_indices), [held, value], at)
     target = wrap(node)
     chosen = tuple(key.lazily(context) for key in keys)
     lazily(context, at, lambda: _set(target, chosen, wrap(new)))
@@ -160,15 +160,15 @@ def _set(target: Tensor, key: Any, value: Tensor) -> Tensor:
 
 def _as_element(context: Context, value: Value, type: TensorType, at: ast.AST) -> Node:
     """A value to be stored, in the array's type: it may lose digits, as in NumPy, but not its kind."""
-    own = value.type.element if isinstance(value.type, TensorType) else value.type
-    if not isinstance(own, ir.Scalar) or _KINDS[own.kind] > _KINDS[type.element.kind]:
+    element = value.type.element if isinstance(value.type, TensorType) else value.type
+    if not isinstance(element, ir.Scalar) or _KINDS[element.kind] > _KINDS[type.element.kind]:
         raise context.error(
             "LG202",
             "the element has the wrong type",
             at,
             expected=describe(type.element),
             found=name_of(value),
-            help=f"write {describe(type.element)}(...) to convert it" if isinstance(own, ir.Scalar) else None,
+            help=f"write {describe(type.element)}(...) to convert it" if isinstance(element, ir.Scalar) else None,
         )
     return as_scalar_type(value, type.element, context.span(at))
 
@@ -203,8 +203,8 @@ def require_same_array(context: Context, name: str, value: Value, at: ast.AST) -
     """An error if an `inout` parameter's name gets another array: its caller would not see it."""
     if name not in context.inouts:
         return
-    own = any(alias.object == parameter_key(name) for alias in aliases_of(value))
-    if not own or value.node is not context.environment[name].node:
+    is_same = any(alias.object == parameter_key(name) for alias in aliases_of(value))
+    if not is_same or value.node is not context.environment[name].node:
         raise context.error(
             "LG110",
             f"`{name}` is an `inout` parameter and keeps its array",

@@ -111,8 +111,8 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
         positional, keywords = _handed_on(context, positional, keywords, at)
         return call_captured(context, context.kind.capture(callee), positional, keywords, at)
     if isinstance(callee, MethodType) and isinstance(callee.__func__, FunctionType):
-        own = from_python(callee.__self__, context.span(at))
-        return call_captured(context, context.kind.capture(callee.__func__), [own, *positional], keywords, at)
+        instance = from_python(callee.__self__, context.span(at))
+        return call_captured(context, context.kind.capture(callee.__func__), [instance, *positional], keywords, at)
     raise context.error(
         "LG109",
         f"{name_of(static(callee))} cannot be called in a compiled function",
@@ -160,10 +160,10 @@ def _is_own(callee: FunctionType) -> bool:
 def _folded(callee: Any, numbers: list[Any]) -> Any:
     """A function of math at numbers that are known now, computed by Python itself."""
     try:
-        found = callee(*numbers)
+        result = callee(*numbers)
     except Exception:
         return MISSING  # the compiled code says what is wrong, or computes it by the rules of floating point
-    return found if type(found) in (bool, int, float) else MISSING
+    return result if type(result) in (bool, int, float) else MISSING
 
 
 # --- types as functions ----------------------------------------------------------------------------------------------
@@ -209,15 +209,15 @@ def construct(context: Context, record: RecordType, positional: list[Value], key
     span = context.span(at)
     if len(positional) > len(fields):
         raise context.error("LG108", f"{record} has {len(fields)} fields", at, found=f"{len(positional)} values")
-    given = {field.name: value for field, value in zip(fields, positional, strict=False)}
+    by_name = {field.name: value for field, value in zip(fields, positional, strict=False)}
     for name, value in keywords.items():
-        if record.index_of(name) is None or name in given:
-            what = "has two values for" if name in given else "has no field"
+        if record.index_of(name) is None or name in by_name:
+            what = "has two values for" if name in by_name else "has no field"
             raise context.error("LG108", f"{record} {what} `{name}`", at)
-        given[name] = value
+        by_name[name] = value
     values = []
     for field in fields:
-        value = given.get(field.name)
+        value = by_name.get(field.name)
         if value is None:
             if field.default is MISSING:
                 raise context.error("LG108", f"{record} needs a value for `{field.name}`", at)
@@ -239,9 +239,9 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
         method = value.type.methods[name]
         return static(BoundMethod(value, name, _method_runner(method)))
     for rule in rules.method:
-        found = rule(context, value, name)
-        if found is not None:
-            return static(found)
+        resolved = rule(context, value, name)
+        if resolved is not None:
+            return static(resolved)
     if name == "copy" and isinstance(value.type, ArrayType | TensorType | ir.Vector | ir.Matrix | RecordType):
         return static(BoundMethod(value, name, lambda context, target, *_: _copied(target)))
     if name in ("append", "pop", "insert", "extend") and isinstance(value.type, ArrayType):

@@ -33,6 +33,6 @@ class FlowGraph:
     expected: list[Flow] = field(default_factory=list)
 
     def add(self, kind: str, span: Span, inputs: list[Flow], label: str = "") -> Flow:
-        made = Flow(kind, span, label, inputs)
-        self.flows.append(made)
-        return made
+        flow = Flow(kind, span, label, inputs)
+        self.flows.append(flow)
+        return flow

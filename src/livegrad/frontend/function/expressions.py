@@ -65,10 +65,10 @@ def _constant(context: Context, node: ast.Constant) -> Value:
 def _name(context: Context, node: ast.Name) -> Value:
     value = context.environment.get(node.id)
     if value is None:
-        found = context.outside(node)
-        if isinstance(found, TypeVar):
-            found = context.type_variables.get(found, found)
-        return context.outside_value(found, node.id, node)
+        value_outside = context.outside(node)
+        if isinstance(value_outside, TypeVar):
+            value_outside = context.type_variables.get(value_outside, value_outside)
+        return context.outside_value(value_outside, node.id, node)
     if isinstance(value.static, Conflict):
         raise context.error(
             "LG203",
@@ -110,21 +110,21 @@ def _is_ready(expression: ast.expr) -> bool:
 def _boolean(context: Context, node: ast.BoolOp) -> Value:
     is_and = isinstance(node.op, ast.And)
     value = context.evaluate(node.values[0])
-    known: Known = {}  # what is known where the operands before leave the answer open
+    facts: Known = {}  # what is known where the operands before leave the answer open
     for index, right in enumerate(node.values[1:]):
         then, otherwise = narrowings(node.values[index])
-        known |= then if is_and else otherwise
-        value = _joined(context, is_and, value, right, node.values[index], known)
+        facts |= then if is_and else otherwise
+        value = _joined(context, is_and, value, right, node.values[index], facts)
     return value
 
 
-def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, known: Known) -> Value:
+def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Known) -> Value:
     """`left and right` or `left or right`: the right side only where the left leaves the answer open."""
     test = truth(context, left, at)
     if test.is_static:
-        return _narrowed(context, right, known) if bool(test.static) is is_and else left
+        return _narrowed(context, right, facts) if bool(test.static) is is_and else left
     if left.type is ir.bool_ and _is_harmless(right):
-        other = _narrowed(context, right, known)
+        other = _narrowed(context, right, facts)
         if other.type is ir.bool_:
             if is_and:
                 return both(left, other, context, right)
@@ -137,7 +137,7 @@ def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: as
         context.environment[result] = context.environment[kept]
 
     def compute() -> None:
-        context.environment[result] = _narrowed(context, right, known)
+        context.environment[result] = _narrowed(context, right, facts)
 
     ways = (compute, keep) if is_and else (keep, compute)
     branch(context, node_of(test, context.span(at)), *ways, right)
@@ -145,10 +145,10 @@ def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: as
     return _outcome(context, context.environment.pop(result), right)
 
 
-def _narrowed(context: Context, expression: ast.expr, known: Known) -> Value:
+def _narrowed(context: Context, expression: ast.expr, facts: Known) -> Value:
     """The value of an expression that is computed only where this is known."""
-    before = {name: context.environment[name] for name in known if name in context.environment}
-    narrow(context, known)
+    before = {name: context.environment[name] for name in facts if name in context.environment}
+    narrow(context, facts)
     value = context.evaluate(expression)
     context.environment.update(before)
     return value
@@ -176,9 +176,9 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
     result = context.outcome()
     then_known, otherwise_known = narrowings(node.test)
 
-    def way(expression: ast.expr, known: Known) -> Callable[[], None]:
+    def way(expression: ast.expr, facts: Known) -> Callable[[], None]:
         def run() -> None:
-            context.environment[result] = _narrowed(context, expression, known)
+            context.environment[result] = _narrowed(context, expression, facts)
 
         return run
 
@@ -241,8 +241,8 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
     method = method_of(context, value, name, node)
     if method is not None:
         return method
-    known = ", ".join(field.name for field in value.type.fields) if isinstance(value.type, RecordType) else None
-    raise context.error("LG207", f"{name_of(value)} has no attribute `{name}`", node, expected=known)
+    field_names = ", ".join(field.name for field in value.type.fields) if isinstance(value.type, RecordType) else None
+    raise context.error("LG207", f"{name_of(value)} has no attribute `{name}`", node, expected=field_names)
 
 
 _ARRAY_ATTRIBUTES: dict[str, Callable[[TensorType], Any]] = {
@@ -255,17 +255,17 @@ _ARRAY_ATTRIBUTES: dict[str, Callable[[TensorType], Any]] = {
 
 def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Value:
     for rule in rules.type_attribute if isinstance(owner, FrontType) else ():
-        found = rule(owner, node.attr)
-        if found is not None:
-            return from_python(found, context.span(node))
+        attribute = rule(owner, node.attr)
+        if attribute is not None:
+            return from_python(attribute, context.span(node))
     try:
-        found = getattr(owner, node.attr)
+        attribute = getattr(owner, node.attr)
     except AttributeError:
         raise context.error("LG207", f"{name_of(static(owner))} has no attribute `{node.attr}`", node) from None
     # A bound method is made anew each time that it is asked for; it changes only with its class.
-    if found is getattr(owner, node.attr) or isinstance(owner, ModuleType) or not isinstance(owner, type):
-        context.dependencies.attributes.append((owner, node.attr, remembered(found)))
-    return context.outside_value(found, node.attr, node)
+    if attribute is getattr(owner, node.attr) or isinstance(owner, ModuleType) or not isinstance(owner, type):
+        context.dependencies.attributes.append((owner, node.attr, remembered(attribute)))
+    return context.outside_value(attribute, node.attr, node)
 
 
 def _subscript(context: Context, node: ast.Subscript) -> Value:
@@ -343,8 +343,8 @@ def _sum(context: Context, node: ast.Call) -> Value:
         return INTRINSICS["sum"](context, positional, node)
     total = context.temporary("total")
 
-    def at(made: ast.expr) -> Any:
-        return ast.copy_location(made, node)
+    def at(new_node: ast.expr) -> Any:
+        return ast.copy_location(new_node, node)
 
     added: list[ast.stmt] = [
         ast.copy_location(ast.AugAssign(at(ast.Name(total, ast.Store())), ast.Add(), generator.elt), generator.elt)

@@ -114,12 +114,12 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     function.verify(context)
     result_type = value.type
     assert result_type is not None
-    made = make_function(source.name, inputs, [node])
-    refuse_leaks(source.name, (n for n in toposort(made.results) if n.op is input_op))
+    function_ir = make_function(source.name, inputs, [node])
+    refuse_leaks(source.name, (n for n in toposort(function_ir.results) if n.op is input_op))
     return Specialization(
         function,
         slots,
-        made,
+        function_ir,
         result_type,
         context.result_no_diff,
         context.dependencies,
@@ -267,12 +267,12 @@ def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:
     numbers = []
     for argument in iterable.args:
         try:
-            known = ast.literal_eval(argument)
+            iterations = ast.literal_eval(argument)
         except ValueError:
-            known = context.source.lookup(argument.id) if isinstance(argument, ast.Name) else None
+            iterations = context.source.lookup(argument.id) if isinstance(argument, ast.Name) else None
             local = isinstance(argument, ast.Name) and argument.id in context.environment
-            if local or not isinstance(known, int):
+            if local or not isinstance(iterations, int):
                 return False
-        numbers.append(known)
+        numbers.append(iterations)
     fits = 1 <= len(numbers) <= 3 and all(isinstance(number, int) for number in numbers) and numbers[2:] != [0]
     return fits and bool(range(*numbers))  # the compiler says what does not fit

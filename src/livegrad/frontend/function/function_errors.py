@@ -106,8 +106,8 @@ class FunctionError(LivegradError):
         super().__init__(what, where=where, expected=expected, found=found, help=help)
 
     def _message(self) -> str:
-        place = "" if self.where is None else f" ({self.where})"
-        lines = [f"{self.code}: {self.what}{place}"]
+        location = "" if self.where is None else f" ({self.where})"
+        lines = [f"{self.code}: {self.what}{location}"]
         if self.span is not None and self.span.text:
             lines += self.span.excerpt()
         for label, span in self.path:

@@ -205,15 +205,15 @@ class RecordType(Composite):
     def __call__(self, *positional: Any, **keywords: Any) -> Any:
         """An instance, from its fields by position or keyword."""
         names = [field.name for field in self.fields]
-        given = dict(zip(names, positional, strict=False)) | keywords
+        values = dict(zip(names, positional, strict=False)) | keywords
         for field in self.fields:
-            if field.name not in given:
+            if field.name not in values:
                 if field.default is MISSING:
                     raise TypeError(f"{self.name} needs a value for `{field.name}`")
-                given[field.name] = field.default
-        if len(positional) > len(names) or set(given) != set(names):
+                values[field.name] = field.default
+        if len(positional) > len(names) or set(values) != set(names):
             raise TypeError(f"{self.name} has the fields {', '.join(names)}")
-        return self.make(**given)
+        return self.make(**values)
 
     def index_of(self, name: str) -> int | None:
         return next((index for index, field in enumerate(self.fields) if field.name == name), None)
@@ -243,8 +243,8 @@ class RecordType(Composite):
         return tuple(to_argument(field.type, getattr(value, field.name)) for field in self.fields)
 
     def from_result(self, value: Any) -> Any:
-        given = {f.name: from_result(f.type, item) for f, item in zip(self.fields, value, strict=True)}
-        return self.make(**given)
+        values = {f.name: from_result(f.type, item) for f, item in zip(self.fields, value, strict=True)}
+        return self.make(**values)
 
 
 class Instance:

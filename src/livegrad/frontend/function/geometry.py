@@ -89,8 +89,8 @@ def _vectors(context: Context, values: Sequence[Value], name: str, at: ast.AST) 
             value = array_of(context, [value], at)
         if not isinstance(value.type, ir.Vector):
             raise context.error("LG201", f"`{name}` takes vectors", at, found=", ".join(map(name_of, values)))
-        own = value.type.element
-        scalar = own if scalar is None else promote(scalar, False, own, value.weak)
+        element = value.type.element
+        scalar = element if scalar is None else promote(scalar, False, element, value.weak)
         nodes.append(node_of(value, context.span(at)))
     assert scalar is not None
     nodes = [as_scalar_type(Value(_shaped(node), node), scalar, context.span(at)) for node in nodes]

@@ -131,11 +131,15 @@ TENSOR_FUNCTIONS: dict[Any, str] = {}
 def know_tensor_functions(namespace: Any, names: Sequence[str]) -> None:
     """Lets captured code call functions on tensors, such as `lg.sin`, by what they mean for scalars and vectors."""
     for name in names:
-        known = _TENSOR_NAMES.get(name, name)
+        tensor_name = _TENSOR_NAMES.get(name, name)
         function: Any = getattr(namespace, name)
-        if (known in INTRINSICS or known in SPECIAL) and callable(function) and intrinsic_of(function) is None:
-            setattr(function, _MARK, known)
-            TENSOR_FUNCTIONS[function] = known
+        if (
+            (tensor_name in INTRINSICS or tensor_name in SPECIAL)
+            and callable(function)
+            and intrinsic_of(function) is None
+        ):
+            setattr(function, _MARK, tensor_name)
+            TENSOR_FUNCTIONS[function] = tensor_name
 
 
 def intrinsic(*names: str) -> Callable[[Handler], Handler]:

@@ -133,17 +133,17 @@ def _parallel(context: Context, call: ast.Call) -> Steps:
         raise context.error("LG108", "`parallel` takes one or two numbers", call)
     steps = _range(context, call)
     bounds = [context.evaluate(argument).static for argument in call.args]
-    known = all(isinstance(bound, int) for bound in bounds)
-    return replace(steps, parallel=range(*bounds) if known else None)
+    is_static = all(isinstance(bound, int) for bound in bounds)
+    return replace(steps, parallel=range(*bounds) if is_static else None)
 
 
 def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Steps:
-    known = [value.static for value in (start, stop, step)]
-    if all(isinstance(number, int) for number in known):
-        if known[2] == 0:
+    bounds = [value.static for value in (start, stop, step)]
+    if all(isinstance(number, int) for number in bounds):
+        if bounds[2] == 0:
             raise context.error("LG107", "range's step must not be zero", at)
-        count = max(0, -((known[0] - known[1]) // known[2]))  # `len` of a range has a limit
-        if not all(-_INTEGERS <= number < _INTEGERS for number in (*known, count)):
+        count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))  # `len` of a range has a limit
+        if not all(-_INTEGERS <= number < _INTEGERS for number in (*bounds, count)):
             raise context.error("LG107", "a range beyond 64 bits", at)
         values = _linear(context, start, step, at, _bounds(context, start, stop, step, at))
         return Steps(constant(count, ir.i64), values, static_iterations=count)
@@ -160,8 +160,8 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
         name = "range's step must not be zero"
         stride = check(stride, comparison.not_equal(stride, 0), message=name)
         iterations = elementwise.floor_div(last - first + stride - elementwise.sign(stride), stride)
-    known = _bounds(context, start, stop, step, at)
-    return Steps(iterations, _linear(context, _held(context, start, first), _held(context, step, stride), at, known))
+    bounds = _bounds(context, start, stop, step, at)
+    return Steps(iterations, _linear(context, _held(context, start, first), _held(context, step, stride), at, bounds))
 
 
 def _bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Range | None:
@@ -176,7 +176,7 @@ def _held(context: Context, value: Value, node: Node) -> Value:
     return value if value.is_static else runtime(ir.i64, node)
 
 
-def _linear(context: Context, start: Value, step: Value, at: ast.AST, known: Range | None) -> Callable[[Node], Value]:
+def _linear(context: Context, start: Value, step: Value, at: ast.AST, bounds: Range | None) -> Callable[[Node], Value]:
     """start + index * step, with what is not known now held in variables that the body can see."""
     names = [context.temporary("start"), context.temporary("step")]
     for name, held in zip(names, (start, step), strict=True):
@@ -185,10 +185,10 @@ def _linear(context: Context, start: Value, step: Value, at: ast.AST, known: Ran
     def value(index: Node) -> Value:
         first, stride = (node_of(context.environment[name], context.span(at)) for name in names)
         scaled = index if step.static == 1 else index * stride
-        made = scaled if start.static == 0 else scaled + first
-        if known is not None and made.op is not constant_op:
-            context.ranges[made] = known
-        return runtime(ir.i64, made)
+        result = scaled if start.static == 0 else scaled + first
+        if bounds is not None and result.op is not constant_op:
+            context.ranges[result] = bounds
+        return runtime(ir.i64, result)
 
     return value
 
@@ -235,8 +235,8 @@ def _zip(context: Context, call: ast.Call) -> Steps:
         for steps in inner[1:]:
             assert steps.iterations is not None
             iterations = elementwise.min(iterations, steps.iterations)
-        known = [steps.static_iterations for steps in inner]
-        least = None if None in known else min(k for k in known if k is not None)
+        static_lengths = [steps.static_iterations for steps in inner]
+        least = None if None in static_lengths else min(k for k in static_lengths if k is not None)
         return Steps(
             iterations if least is None else constant(least, ir.i64),
             lambda index: tuple_value([steps.at(index) for steps in inner if steps.at is not None]),
@@ -275,8 +275,8 @@ def _known(value: Value) -> Value:
     if node.op is get_at:
         index = _fold(node.operands[1])
         if index is not None:
-            made = member(node.operands[0], index)
-            return aliased(runtime(value.type, made, value.flow, value.weak), value.aliases) if value.type else value
+            element = member(node.operands[0], index)
+            return aliased(runtime(value.type, element, value.flow, value.weak), value.aliases) if value.type else value
     return value
 
 

@@ -210,8 +210,8 @@ def _unrolled(context: Context, statement: ast.For, values: list[Value]) -> None
         context.environment[names[-1]] = value
 
     def _inner_step(run: Callable[[int], None], number: int) -> None:
-        for place, name in enumerate(names):
-            values[place] = context.environment[name]
+        for index, name in enumerate(names):
+            values[index] = context.environment[name]
         run(number)
 
     outer = list(values)

@@ -106,9 +106,9 @@ def binary(context: Context, op: ast.operator, left: Value, right: Value, at: as
 
 
 def _with_scalar(type: Shaped, scalar: ir.Scalar) -> Shaped:
-    made = ir.with_scalar(type, scalar)
-    assert isinstance(made, Shaped)
-    return made
+    shaped = ir.with_scalar(type, scalar)
+    assert isinstance(shaped, Shaped)
+    return shaped
 
 
 def _folded(context: Context, python: Callable[[Any, Any], Any], left: Value, right: Value, at: ast.AST) -> Value:
@@ -164,8 +164,8 @@ def elements(value: Value, context: Context, at: ast.AST) -> list[Value]:
     """The elements of a list."""
     assert isinstance(value.type, ArrayType)
     node = node_of(value, context.span(at))
-    own = value.type.element
-    return [context.part(own, member(node, index), value, at, value.weak) for index in range(value.type.size)]
+    element = value.type.element
+    return [context.part(element, member(node, index), value, at, value.weak) for index in range(value.type.size)]
 
 
 def unify(context: Context, left: Value, right: Value, at: ast.AST, symbol: str) -> tuple[Shaped, Node, Node]:
@@ -275,8 +275,10 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 def unary(context: Context, op: ast.unaryop, value: Value, at: ast.AST) -> Value:
     """`-x`, `+x`, `~x`, `not x`."""
     if isinstance(op, ast.Not):
-        known = truth(context, value, at)
-        return static(not known.static) if known.is_static else runtime(ir.bool_, ~node_of(known, context.span(at)))
+        is_true = truth(context, value, at)
+        return (
+            static(not is_true.static) if is_true.is_static else runtime(ir.bool_, ~node_of(is_true, context.span(at)))
+        )
     if value.is_number:
         return static(_UNARY[type(op)](value.static))
     if isinstance(value.type, RecordType) and isinstance(op, ast.USub) and "__neg__" in value.type.methods:
@@ -307,9 +309,9 @@ def truth(context: Context, value: Value, at: ast.AST) -> Value:
     if value.type is ir.bool_:
         return value
     for rule in rules.presence:
-        found = rule(value)
-        if found is not None:
-            present, inner = found
+        is_true = rule(value)
+        if is_true is not None:
+            present, inner = is_true
             if isinstance(inner.type, ir.Scalar):
                 return both(present, truth(context, inner, at), context, at)
             return present
@@ -402,9 +404,9 @@ def _identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: as
     for one, other in ((left, right), (right, left)):
         if other.type is NONE:
             for rule in rules.presence:
-                found = rule(one)
-                if found is not None:
-                    same = unary(context, ast.Not(), found[0], at)
+                identity = rule(one)
+                if identity is not None:
+                    same = unary(context, ast.Not(), identity[0], at)
     if same is None:
         if left.is_static and right.is_static:
             same = static(left.static is right.static)

@@ -32,9 +32,9 @@ def refuse_shared_writes(context: Context, loop: ast.For, values: range | None) 
         held = None if name is None else context.environment.get(name)
         if name is None or name in private or held is None or not isinstance(held.type, TensorType):
             continue
-        found = _collision(context, target.slice, loop.target.id, (private, set(inner)), held.type, values)
-        if found is not None:
-            first, second, index = found
+        collision = _collision(context, target.slice, loop.target.id, (private, set(inner)), held.type, values)
+        if collision is not None:
+            first, second, index = collision
             raise context.error(
                 "LG111",
                 f"two iterations of this parallel loop write `{name}[{index}]`",
@@ -77,22 +77,22 @@ def _is_arithmetic(expression: ast.expr) -> bool:
     return all(isinstance(node, _ARITHMETIC) for node in ast.walk(expression))
 
 
-def _constant(context: Context, expression: ast.expr, known: dict[str, int]) -> int | None:
+def _constant(context: Context, expression: ast.expr, variables: dict[str, int]) -> int | None:
     """An expression of known numbers; None if it has others."""
     names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
     if not _is_arithmetic(expression):
         return None
-    values: dict[str, int] = dict(known)
+    values: dict[str, int] = dict(variables)
     for name in names - values.keys():
         held = context.environment.get(name)
         if held is None or not isinstance(held.static, int):
             return None
         values[name] = held.static
     try:
-        found = eval(compile(ast.Expression(expression), "<index>", "eval"), {"__builtins__": {}}, values)
+        value = eval(compile(ast.Expression(expression), "<index>", "eval"), {"__builtins__": {}}, values)
     except ZeroDivisionError:
         return None
-    return found if isinstance(found, int) else None
+    return value if isinstance(value, int) else None
 
 
 def _collision(

@@ -30,10 +30,10 @@ def print_values(*values: Any) -> None:
 def _print(context: Context, node: ast.Call) -> Value:
     separator = " "
     for keyword in node.keywords:
-        known = context.evaluate(keyword.value).static
-        if keyword.arg != "sep" or not isinstance(known, str):
+        separator_value = context.evaluate(keyword.value).static
+        if keyword.arg != "sep" or not isinstance(separator_value, str):
             raise context.error("LG108", "`print` in a compiled function takes no keyword except `sep`", keyword.value)
-        separator = known
+        separator = separator_value
     parts: list[str] = []
     nodes: list[Node] = []
     for argument in node.args:

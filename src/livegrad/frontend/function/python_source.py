@@ -61,9 +61,9 @@ class Source:
         keywords = [ast.keyword(argument.arg, ast.Name(argument.arg, ast.Load())) for argument in arguments.kwonlyargs]
         method = ast.Attribute(ast.Name(first, ast.Load()), definition.name, ast.Load())
         returned = ast.Return(ast.Call(method, names, keywords))
-        made = copy.copy(definition)
-        made.body = [ast.fix_missing_locations(ast.copy_location(returned, definition))]
-        return replace(self, definition=made)
+        renamed = copy.copy(definition)
+        renamed.body = [ast.fix_missing_locations(ast.copy_location(returned, definition))]
+        return replace(self, definition=renamed)
 
     def span(self, node: ast.AST) -> Span:
         """Where a part of the tree stands in the user's file."""
@@ -90,13 +90,13 @@ class Source:
     def closure(self) -> Mapping[str, Any]:
         names = self.function.__code__.co_freevars
         cells = self.function.__closure__ or ()
-        found = {}
+        contents = {}
         for name, cell in zip(names, cells, strict=True):
             try:
-                found[name] = cell.cell_contents
+                contents[name] = cell.cell_contents
             except ValueError:  # not assigned yet: as good as missing until it is
                 continue
-        return found
+        return contents
 
 
 def capture(function: FunctionType) -> Source:
@@ -155,17 +155,17 @@ def _around(candidates: list[Definition], code: CodeType) -> list[Definition]:
     The code of an outer function makes the inner one: it has an instruction outside the inner body. Without columns
     (`-X no_debug_ranges`) there is none to tell.
     """
-    places = [
-        (place.lineno, place.col_offset, place.end_lineno, place.end_col_offset)
+    positions = [
+        (position.lineno, position.col_offset, position.end_lineno, position.end_col_offset)
         for instruction in dis.get_instructions(code)
-        if (place := instruction.positions) is not None and instruction.opname not in _WITHOUT_PLACE
+        if (position := instruction.positions) is not None and instruction.opname not in _WITHOUT_PLACE
     ]
-    if not places or any(None in place for place in places):
+    if not positions or any(None in position for position in positions):
         return []
-    first = min((line, column) for line, column, _, _ in places)
-    last = max((line, column) for _, _, line, column in places)
-    found = [node for node in candidates if _start(node) <= first and last <= _end(node)]
-    return sorted(found, key=lambda node: (_start(node), _end(node)), reverse=True)
+    first = min((line, column) for line, column, _, _ in positions)
+    last = max((line, column) for _, _, line, column in positions)
+    nodes = [node for node in candidates if _start(node) <= first and last <= _end(node)]
+    return sorted(nodes, key=lambda node: (_start(node), _end(node)), reverse=True)
 
 
 # Instructions at a function's start, which stand for its first line as a whole.
@@ -211,7 +211,9 @@ def _same_code(node: Definition, code: CodeType) -> bool:
     mode = "eval" if isinstance(node, ast.Lambda) else "exec"
     compiled = compile(statement, "<candidate>", mode, dont_inherit=True)
     # Not those inside it: an outer lambda is not the inner one.
-    return any(_outline(own) == _outline(code) for own in compiled.co_consts if isinstance(own, CodeType))
+    return any(
+        _outline(constant) == _outline(code) for constant in compiled.co_consts if isinstance(constant, CodeType)
+    )
 
 
 def _outline(code: CodeType) -> tuple[object, ...]:
@@ -279,8 +281,8 @@ def _texts_at_hand() -> Iterator[str]:
             modules.add(id(frame.f_globals))
             yield from (value for value in list(frame.f_globals.values()) if type(value) is str)
         frame = frame.f_back
-    given = sys.orig_argv
-    yield from given[given.index("-c") + 1 :][:1] if "-c" in given else ()
+    arguments = sys.orig_argv
+    yield from arguments[arguments.index("-c") + 1 :][:1] if "-c" in arguments else ()
 
 
 @lru_cache(maxsize=256)

@@ -95,8 +95,8 @@ def _test(pattern: ast.pattern, subject: ast.expr) -> tuple[ast.expr | None, lis
         case ast.MatchSequence(patterns=patterns):
             tests, names = [], []
             for index, part in enumerate(patterns):
-                place = _at(ast.Constant(index), part)
-                test, inner = _test(part, _at(ast.Subscript(subject, place, ast.Load()), part))
+                position = _at(ast.Constant(index), part)
+                test, inner = _test(part, _at(ast.Subscript(subject, position, ast.Load()), part))
                 tests += [] if test is None else [test]
                 names += inner
             return _joined(ast.And(), tests, pattern), names
@@ -112,5 +112,5 @@ def _joined(operator: ast.boolop, tests: list[ast.expr], at: ast.AST) -> ast.exp
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
-def _at(made: _Node, place: ast.AST) -> _Node:
-    return ast.copy_location(made, place)
+def _at(node: _Node, source: ast.AST) -> _Node:
+    return ast.copy_location(node, source)

@@ -127,14 +127,14 @@ def _element_of_list(value: Any) -> FrontType | ListPattern:
     return plain_type(inner)
 
 
-def fitting_array(element: FrontType | ListPattern, found: FrontType | None) -> ArrayType | None:
+def fitting_array(element: FrontType | ListPattern, argument: FrontType | None) -> ArrayType | None:
     """The array that an argument is for a parameter of type `list[element]`; None if it is no such list."""
-    if not isinstance(found, ArrayType):
+    if not isinstance(argument, ArrayType):
         return None
     if not isinstance(element, ListPattern):
-        return ArrayType(element, found.size)
-    inner = fitting_array(element.element, found.element) if found.size else _empty_list(element.element)
-    return None if inner is None else ArrayType(inner, found.size)
+        return ArrayType(element, argument.size)
+    inner = fitting_array(element.element, argument.element) if argument.size else _empty_list(element.element)
+    return None if inner is None else ArrayType(inner, argument.size)
 
 
 def _empty_list(element: FrontType | ListPattern) -> ArrayType:
@@ -149,8 +149,8 @@ def _array_for(element: FrontType | ListPattern, value: Any) -> ArrayType | None
     if not all(isinstance(item, list | tuple) for item in value):
         return None
     inner = {_array_for(element.element, item) for item in value} or {_empty_list(element.element)}
-    found = inner.pop() if len(inner) == 1 else None
-    return None if found is None else ArrayType(found, len(value))
+    inner_element = inner.pop() if len(inner) == 1 else None
+    return None if inner_element is None else ArrayType(inner_element, len(value))
 
 
 def resolve_names(annotation: Any, names: Mapping[str, Any]) -> Any:
@@ -311,17 +311,17 @@ class Signature:
         takes = [parameter for parameter in self.parameters if not parameter.keyword_only]
         if len(positional) > len(takes):
             return f"takes {len(takes)} arguments, found {len(positional)}"
-        given = {parameter.name: value for parameter, value in zip(takes, positional, strict=False)}
+        values = {parameter.name: value for parameter, value in zip(takes, positional, strict=False)}
         for name, value in keywords.items():
             if name not in {parameter.name for parameter in self.parameters}:
                 return f"has no parameter `{name}`"
-            if name in given:
+            if name in values:
                 return f"has two values for `{name}`"
-            given[name] = value
+            values[name] = value
         bound: dict[str, Any] = {}
         for parameter in self.parameters:
-            if parameter.name in given:
-                bound[parameter.name] = given[parameter.name]
+            if parameter.name in values:
+                bound[parameter.name] = values[parameter.name]
             elif parameter.default is not MISSING:
                 bound[parameter.name] = Default(parameter.default)
             else:

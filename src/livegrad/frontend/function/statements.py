@@ -137,9 +137,9 @@ def _fitting_arrays(context: Context, pattern: TensorPattern | TuplePattern, val
     if isinstance(pattern, TuplePattern) and value.items is not None and len(value.items) == len(pattern.elements):
         parts = [
             item
-            if isinstance(own, TensorPattern | TuplePattern)
-            else convert(item, own, context.span(at), "the result")
-            for item, own in zip(value.items, pattern.elements, strict=True)
+            if isinstance(element, TensorPattern | TuplePattern)
+            else convert(item, element, context.span(at), "the result")
+            for item, element in zip(value.items, pattern.elements, strict=True)
         ]
         value = tuple_value(parts)
     problem = pattern.misfit(value.type, dict(context.sizes))
@@ -153,9 +153,11 @@ def note_returned_arrays(context: Context, value: Value) -> None:
     if context.inlining:
         return
     parts = value.items or (value,)
-    found = {name for name in context.inouts if any(part.node is context.environment[name].node for part in parts)}
+    returned_names = {
+        name for name in context.inouts if any(part.node is context.environment[name].node for part in parts)
+    }
     returned = context.returned_inouts
-    context.returned_inouts = found if returned is None or value.static is None else returned & found
+    context.returned_inouts = returned_names if returned is None or value.static is None else returned & returned_names
 
 
 def context_value(context: Context, value: Value, at: ast.AST) -> Value:
@@ -182,8 +184,8 @@ def _message(context: Context, text: ast.expr) -> str:
     if isinstance(text, ast.JoinedStr):
         return "".join(_message(context, part) for part in text.values)
     inner = text.value if isinstance(text, ast.FormattedValue) else text
-    known = context.evaluate(inner)
-    return str(known.static) if known.is_static else f"{{{ast.unparse(inner)}}}"
+    value = context.evaluate(inner)
+    return str(value.static) if value.is_static else f"{{{ast.unparse(inner)}}}"
 
 
 def _assert(context: Context, statement: ast.Assert) -> None:
@@ -245,8 +247,10 @@ def _annotated(context: Context, statement: ast.AnnAssign) -> None:
     value = context.evaluate(statement.value)
     type = annotation.type if annotation.listed is None else fitting_array(annotation.listed, value.type)
     if type is None:
-        found = name_of(value)
-        raise context.error("LG202", "the value has the wrong type", statement, expected=repr(annotation), found=found)
+        type_name = name_of(value)
+        raise context.error(
+            "LG202", "the value has the wrong type", statement, expected=repr(annotation), found=type_name
+        )
     assign(context, statement.target, convert(value, type, context.span(statement.value), "the value"))
 
 
@@ -275,13 +279,13 @@ def _if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
         branch(context, predicate, _way(context, body, then), _way(context, orelse, otherwise), statement)
 
 
-def _way(context: Context, statements: list[ast.stmt], known: Known) -> Callable[[], None]:
+def _way(context: Context, statements: list[ast.stmt], facts: Known) -> Callable[[], None]:
     """One way of a branch, on which something is known of these names."""
 
     def run() -> None:
-        before = {name: context.environment.get(name) for name in known}
-        narrow(context, known)
-        narrowed = {name: context.environment.get(name) for name in known}
+        before = {name: context.environment.get(name) for name in facts}
+        narrow(context, facts)
+        narrowed = {name: context.environment.get(name) for name in facts}
         context.execute(statements)
         for name, value in before.items():
             if value is not None and context.environment.get(name) is narrowed[name]:

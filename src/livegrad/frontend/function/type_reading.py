@@ -30,15 +30,15 @@ def plain_type(annotation: Any) -> FrontType:
         return annotation
     if isinstance(annotation, ShapedConstructor):
         return annotation.type
-    own = getattr(annotation, "__livegrad_type__", None)
-    if isinstance(own, Composite):
-        return own
+    type = getattr(annotation, "__livegrad_type__", None)
+    if isinstance(type, Composite):
+        return type
     try:
-        found = _PYTHON.get(annotation)
+        builtin_type = _PYTHON.get(annotation)
     except TypeError:
-        found = None
-    if found is not None:
-        return found
+        builtin_type = None
+    if builtin_type is not None:
+        return builtin_type
     if getattr(annotation, "__origin__", None) is tuple:
         arguments = annotation.__args__
         return TupleType(() if arguments == ((),) else tuple(map(plain_type, arguments)))
@@ -166,8 +166,8 @@ class _Family:
         if self.name == "array":
             return ArrayType(inner, *sizes)
         assert isinstance(inner, ir.Scalar)
-        made = ir.Vector(inner, *sizes) if self.name == "vec" else ir.Matrix(inner, *sizes)
-        return ShapedConstructor(made, text)
+        type = ir.Vector(inner, *sizes) if self.name == "vec" else ir.Matrix(inner, *sizes)
+        return ShapedConstructor(type, text)
 
 
 vec, mat, array = _Family("vec"), _Family("mat"), _Family("array")
@@ -182,9 +182,9 @@ def type_of_value(value: Any) -> FrontType:
     >>> type_of_value([1.0, 2.0])
     array[float, 2]
     """
-    own = getattr(value, "__livegrad_type__", None)
-    if isinstance(own, Composite) and not isinstance(value, type):
-        return own
+    value_type = getattr(value, "__livegrad_type__", None)
+    if isinstance(value_type, Composite) and not isinstance(value, type):
+        return value_type
     if value is None:
         return NONE
     for python in (bool, int, float, complex):  # subclasses too: a member of an IntEnum is an integer

@@ -52,8 +52,8 @@ class _InstalledRules:
     def install(self, *kinds: TypeRules) -> None:
         """Has exactly these rules, in this order."""
         for field in fields(TypeRules):
-            found = (getattr(kind, field.name) for kind in kinds)
-            setattr(self, field.name, tuple(rule for rule in found if rule is not None))
+            values = (getattr(kind, field.name) for kind in kinds)
+            setattr(self, field.name, tuple(rule for rule in values if rule is not None))
 
 
 rules = _InstalledRules()

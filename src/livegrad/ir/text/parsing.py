@@ -195,11 +195,11 @@ class _FunctionParser:
         match = self.cursor.match(_VALUE)
         if match is None:
             self.cursor.refuse("a value such as `%0`")
-        found = self.values.get(match[0])
-        if found is None:
+        value = self.values.get(match[0])
+        if value is None:
             help = guess(match[0], self.values) or "values are defined above their uses"
             self.cursor.fail(f"`{match[0]}` is not defined in `@{self.name}`", at=start, help=help)
-        return found
+        return value
 
     def _plain_line(self) -> bool:
         """Reads a line of the common form at once; anything unusual is left to `_line`, which also explains it."""

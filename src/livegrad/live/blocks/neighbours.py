@@ -204,9 +204,9 @@ def fold_neighbours(function: Callable[..., Tensor], indices: Tensor, count: Ten
             [ 0. ,  0. ]], dtype=float32)
     """
     points, capacity = indices.shape
-    own = [xp.expand_dims(value, axis=1) for value in values]
+    centre = [xp.expand_dims(value, axis=1) for value in values]
     other = [take_rows(value, indices) for value in values]
-    contributions = function(*own, *other)
+    contributions = function(*centre, *other)
     is_neighbour = xp.reshape(xp.arange(capacity, dtype=xp.int64), (1, capacity)) < xp.reshape(count, (points, 1))
     is_neighbour = xp.reshape(is_neighbour, (points, capacity) + (1,) * (contributions.ndim - 2))
     return xp.sum(xp.where(is_neighbour, contributions, xp.zeros_like(contributions)), axis=1)
