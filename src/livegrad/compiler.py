@@ -15,6 +15,7 @@ from math import prod
 from livegrad.diagnostics import UsageError, VerifyError
 from livegrad.ir.node import Function, Module
 from livegrad.ir.propagate_lines import propagating_lines
+from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.verify import verify_function
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
@@ -260,10 +261,10 @@ class Compilation:
 
 def _run_plan_pass(step: PlanPass, draft: Draft, lines: propagating_lines) -> Iterator[Step]:
     """Runs a pass and yields the steps that it builds. Source lines propagate inside the pass, not in its consumer."""
-    with lines:
+    with lines, deep_recursion():
         steps = step.run(draft)
     while steps is not None:
-        with lines:
+        with lines, deep_recursion():
             built = next(steps, None)
         if built is None:
             break
@@ -281,6 +282,7 @@ def compile_plan(
     return Compilation(lower(function, target, trace), target, sizes, trace).plan
 
 
+@deep_recursion()
 def lower_loops(nest: LoopNest) -> LoopNest:
     """The loop nest of a kernel step after all loop passes of its target."""
     for loop_pass in LOOP_PASSES[nest.target.name]:
