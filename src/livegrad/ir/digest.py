@@ -54,7 +54,7 @@ def _digest(function: Function, inner: dict[Function, bytes | None]) -> bytes | 
 
 
 def _encoded(value: Any, inner: dict[Function, bytes | None]) -> str | None:
-    """An attribute by its exact type and value; None for a key, which means nothing elsewhere."""
+    """An attribute encoded by its exact type and value; None for a key, which has no meaning in other processes."""
     kind = value.__class__
     if kind is str or kind is int:
         return repr(value)

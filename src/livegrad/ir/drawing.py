@@ -62,7 +62,7 @@ def _successors(keys: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[s
 
 
 def _closing_edges(keys: Iterable[str], edges: list[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The edges that lead back to a box on the way to them."""
+    """The edges that close a cycle."""
     after = _successors(keys, edges)
     closing: set[tuple[str, str]] = set()
     state: dict[str, str] = {}
@@ -84,7 +84,9 @@ def _closing_edges(keys: Iterable[str], edges: list[tuple[str, str]]) -> set[tup
 
 
 def _layers(keys: Iterable[str], edges: list[tuple[str, str]]) -> dict[str, int]:
-    """As far down as the longest way to a box; a box that nothing leads to stands right above whoever uses it."""
+    """The layer of each box: the length of the longest path to it. Boxes without predecessors go directly above their
+    users.
+    """
     after, missing = _successors(keys, edges), dict.fromkeys(keys, 0)
     for _, target in edges:
         missing[target] += 1
@@ -105,7 +107,7 @@ def _layers(keys: Iterable[str], edges: list[tuple[str, str]]) -> dict[str, int]
 def _with_bends(
     layer: dict[str, int], edges: list[tuple[str, str]]
 ) -> tuple[list[list[str]], dict[tuple[str, str], list[str]]]:
-    """The keys of each layer, and for each edge its way: edges over several layers have a bend in each between."""
+    """The keys of each layer, and the path of each edge, with a bend in every layer that it crosses."""
     layers: list[list[str]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]
     for key, number in layer.items():
         layers[number].append(key)
@@ -132,7 +134,9 @@ def _neighbours(ways: dict[tuple[str, str], list[str]]) -> dict[str, list[str]]:
 
 
 def _order(layers: list[list[str]], neighbours: dict[str, list[str]]) -> None:
-    """Sorts each layer by where its neighbours in the layer before stand, down and up again: fewer edges cross."""
+    """Sorts each layer by the mean position of neighbours in the previous layer, alternating down and up, to reduce
+    crossings.
+    """
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
         for number in range(1, len(layers)) if down else range(len(layers) - 2, -1, -1):
@@ -163,7 +167,7 @@ def _positions(layers: list[list[str]], neighbours: dict[str, list[str]], boxes:
 
 
 def _spread(wanted: list[float], widths: list[float]) -> list[float]:
-    """The nearest positions (in squares) that keep the order and overlap nowhere: neighbours that push are pooled."""
+    """The least-squares positions that keep the order without overlap: neighbours that collide are pooled."""
     offsets, groups, at = [], [], 0.0
     for number, width in enumerate(widths):
         at += width / 2 + (widths[number - 1] / 2 + BETWEEN_BOXES if number else 0.0)

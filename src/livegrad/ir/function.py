@@ -107,7 +107,7 @@ def captured_values(
 
 
 def _reached_inside(roots: Sequence[Node], outer: set[Node], can_be_passed: Callable[[Node], bool]) -> set[Node]:
-    """The nodes around a function that it needs, through nothing but nodes that cannot be passed to it."""
+    """The outer nodes that a function needs, reached only through nodes that cannot be passed to it."""
     nodes: set[Node] = set()
     pending = [node for root in roots for node in (root, *root.operands)]
     while pending:

@@ -18,7 +18,7 @@ _MOST_DEAD = 64  # entries of objects that are gone: to drop them one at a time 
 
 
 class Entry(weakref.ref[_Object], Generic[_Object]):
-    """A weak reference that knows its place in the table."""
+    """A weak reference that stores its key in the table."""
 
     __slots__ = ("key",)
     key: _Key

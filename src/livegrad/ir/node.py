@@ -319,7 +319,9 @@ def make_unique_node(op: Op, attributes: tuple[tuple[str, Attribute], ...], type
 
 
 def _refresh_places(known: tuple[Function, ...], fresh: tuple[Function, ...]) -> None:
-    """Equal functions are one attribute; it learns the places of the one that was written last."""
+    """Updates the source locations of the functions among the attributes: equal functions are one object, which takes
+    the locations of the last one written.
+    """
     for old, new in zip(known, fresh, strict=True):
         if old is not new:
             old.places.update(new.places)
@@ -386,8 +388,8 @@ _own_keys: set[type] = {int, str, type(None)}
 class Function:
     """A closed function: parameters by position, results, and a name that is not part of its identity.
 
-    Functions that can fail are equal if they name the same lines when they do; `ir.places.equal_but_for_lines` asks for
-    less. Make one with `livegrad.ir.function.make_function`, which checks that it is closed.
+    Functions that can fail are equal only if their checks are on the same lines; `ir.line_sites.equal_but_for_lines`
+    ignores the lines. `livegrad.ir.function.make_function` creates a function and checks that it is closed.
 
     >>> import livegrad as lg
     >>> f = lg.ir.trace(lambda x, y: x * y, lg.f32, lg.f32)
@@ -400,9 +402,9 @@ class Function:
     results: tuple[Node, ...]
 
     places: dict[Node, tuple[Place, ...]] = field(default_factory=dict, init=False, repr=False)
-    """Where this function's nodes (and those of functions inside) were written; no part of its identity.
+    """The source locations of this function's nodes and of those in nested functions; not part of its identity.
 
-    A node may be shared with other functions, and so tell of other places: this table tells them apart.
+    A node may be shared with other functions, which have other locations for it.
     """
 
     def origins_of(self, node: Node) -> tuple[Place, ...]:

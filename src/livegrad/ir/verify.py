@@ -140,7 +140,7 @@ def _check_attributes(function: Function, node: Node) -> None:
 
 
 def _not_interned(function: Function, node: Node) -> VerifyError:
-    """What is wrong with a node that no op made."""
+    """The problem with a node that was not created by an op."""
     if node.operands.__class__ is not tuple:
         return _broken(function, node, "has operands that are not a tuple", found=repr(node.operands))
     try:

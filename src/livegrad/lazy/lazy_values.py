@@ -54,7 +54,7 @@ MOST_LOOKED_AT = 4000  # nodes that wait, for what they are built on
 
 
 class Holder(Protocol):
-    """Whoever can ask for a node's value: a tensor's handle."""
+    """The owner of a node whose value may be requested: the handle of a tensor."""
 
     _node: Node | None
     _deferred: Any  # what the node is made of when it is first asked for; None: it is made

@@ -70,7 +70,9 @@ def _usual_scale(width: Size) -> float:
 
 
 def _before(shape: tuple[Size, ...]) -> Node:
-    """Where the key is not behind the query; the last query and the last key stand beside each other."""
+    """True where a query may attend to a key: keys up to the position of the query, with the last query aligned to the
+    last key.
+    """
     rank = len(shape)
     ahead = shape[-1] - shape[-2]
     if not isinstance(ahead, int):

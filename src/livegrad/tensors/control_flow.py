@@ -207,9 +207,8 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
 def _closed_branches(
     branches: Sequence[Callable[..., Any]], arguments: Arguments
 ) -> tuple[list[Function], tuple[Node, ...], Structure]:
-    """Branches on nests of tensors as functions of nodes, what they capture, and the structure of what they give.
-
-    Each is called once. Numbers that one gives take the type of the tensors that others give in their place.
+    """Branches over pytrees as functions of nodes, their captures, and the structure of their results. Each branch is
+    called once. Python numbers take the type of the tensors that other branches return for the same leaf.
     """
     for branch in branches:
         require_callable(branch, "a choice")
@@ -235,7 +234,7 @@ def _closed_branches(
 
 
 def _of_one_type(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) -> list[Node]:
-    """What branches give in one place, as nodes: numbers in the type of the tensors, if that is one type."""
+    """The results of all branches for one leaf, as nodes: numbers take the type of the tensors, if these agree."""
     tensors = [leaf for leaf in column if not are_numbers(leaf)]
     types = {result_node(leaf, name_of(branches[0])).type for leaf in tensors}
     wanted = types.pop() if len(types) == 1 else None
@@ -246,7 +245,7 @@ def _of_one_type(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) 
 
 
 def _results(result: Node, structure: Structure) -> Any:
-    """One node that stands for all results of a branch, as a nest."""
+    """The results of a branch as a pytree, from the one node that holds them all."""
     if isinstance(result.type, TensorType):
         return unflatten(structure, [wrap(result)])
     number = len(result.type.elements)  # type: ignore[attr-defined]
@@ -254,7 +253,7 @@ def _results(result: Node, structure: Structure) -> Any:
 
 
 def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str) -> tuple[Node, ...]:
-    """What a loop's body gives, which must be of the structure and types that it was given."""
+    """The results of a loop's body, which must have the structure and the types of the loop's state."""
     leaves, returned = flatten(value)
     if returned != structure:
         raise UsageError(
@@ -306,7 +305,9 @@ class _State:
 
 
 def _looped(state: Any, beside: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
-    """A loop over a state: `loop` gets its nodes. Python numbers in it take the types that the body gives them."""
+    """A loop over a state; `loop` gets the nodes of the state. Python numbers in it take the types that the body
+    returns.
+    """
     leaves, structure = flatten(state)
     nodes = typed_nodes(leaves, user, beside)
     kind = _State(structure, [are_numbers(leaf) for leaf in leaves])

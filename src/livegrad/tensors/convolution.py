@@ -116,7 +116,7 @@ def _pool(node: Node, kind: str, window: Any, strides: Any, padding: Padding, us
 
 
 def _each(value: Any, rank: int, role: str, user: str) -> tuple[int, ...]:
-    """A number for each dimension of space, from one or from as many."""
+    """One number per spatial dimension, from one number or from a sequence of them."""
     numbers = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(numbers) != rank or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
         raise UsageError(
@@ -135,7 +135,7 @@ def _padding(
     dilation: tuple[int, ...],
     user: str,
 ) -> tuple[tuple[int, int], ...]:
-    """The widths before and behind each dimension of space."""
+    """The widths before and after each spatial dimension."""
     rank = len(space)
     if padding == "valid":
         return ((0, 0),) * rank
@@ -155,7 +155,7 @@ def _padding(
 
 
 def _same_padding(size: Size, window: Size, stride: int, dilation: int, user: str) -> tuple[int, int]:
-    """Widths that make a result for every `stride` places; what is odd goes behind."""
+    """The padding that gives one result per `stride` elements; an odd width is larger at the end."""
     if not isinstance(window, int) or not (isinstance(size, int) or stride == 1):
         raise UsageError(
             f"`{user}` does not support padding='same' for symbolic sizes", where=caller_origin(), found=f"{size}"

@@ -73,7 +73,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 
 
 def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
-    """Whether NumPy takes an object, rather than DLPack; what it makes of others' arrays may be a copy."""
+    """Whether NumPy rather than DLPack reads an object; NumPy may copy arrays of other libraries."""
     if not hasattr(obj, "__dlpack__") or hasattr(obj, "__array_interface__"):
         return True
     return hasattr(obj, "__array__") and copy is not False
@@ -97,7 +97,7 @@ def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor
 
 
 def _typed_items(items: Sequence[Any]) -> Iterator[Any]:
-    """What in nested lists has an element type of its own: tensors, arrays and numbers of NumPy."""
+    """The items in nested lists that have an element type: tensors, NumPy arrays and NumPy numbers."""
     for item in items:
         if isinstance(item, list | tuple):
             yield from _typed_items(item)
@@ -111,7 +111,7 @@ def holds_tensors(value: Any) -> bool:
 
 
 def _stacked(items: Sequence[Any]) -> Tensor:
-    """Nested lists with tensors in them as one tensor."""
+    """Nested lists that contain tensors, as one tensor."""
     leaves: list[Any] = []
     shape = _collect(items, leaves)
     nodes = [wrap(node) for node in of_one_type("asarray", *leaves)]
@@ -163,7 +163,7 @@ def _type_of_data(array: np.ndarray[Any, Any], plain: bool) -> Scalar:
 
 
 def _holds_integers(array: np.ndarray[Any, Any]) -> bool:
-    """Whether these are Python integers too large for any type of NumPy's, which calls them objects."""
+    """Whether the elements are Python integers too large for NumPy's types, which makes them objects."""
     return array.dtype == object and all(isinstance(value, int) for value in array.reshape(-1))
 
 
@@ -204,7 +204,7 @@ def converted_copy(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[An
 
 
 def _require_none(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], wanted: Scalar) -> None:
-    """Refuses data in which some numbers do not fit."""
+    """Raises if any number does not fit the type."""
     if wrong.any():
         offender = np.asarray(array[wrong]).reshape(-1)[0]
         raise NumberRangeError(f"{offender} is out of the range of {wanted.long_name}", where=caller_origin())
@@ -258,7 +258,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
 
 
 def _number_for(value: Number, wanted: Scalar) -> Number:
-    """Whole floats may stand for integers, as in asarray."""
+    """Floats without a fraction may be converted to integers, as in `asarray`."""
     if wanted.kind in ("signed", "unsigned") and isinstance(value, float) and value.is_integer():
         return int(value)
     return bool(value) if wanted.kind == "bool" and value in (0, 1) else value

@@ -55,7 +55,7 @@ class _Custom:
         return [result_node(leaf, self._name) for leaf in flatten(tree)[0]]
 
     def _leaves(self, tree: Any, like: Structure) -> list[Any]:
-        """What a rule gives, which nests as it should."""
+        """The leaves of a rule's result, after checking its tree structure."""
         leaves, structure = flatten(tree)
         if structure != like:
             what = f"the rule of `{self._name}` returns the wrong tree structure"
@@ -167,7 +167,9 @@ class custom_vjp(_Custom):
         result_structure: Structure,
         arguments: Arguments,
     ) -> tuple[tuple[Node, ...], tuple[Node, ...], list[Node]]:
-        """The rule's inputs (saved values, cotangents of differentiable results), and what it gives for arguments."""
+        """The inputs of the rule (saved values, cotangents of differentiable results), and the cotangents that it
+        returns.
+        """
         back_saved = placeholders([node.type for node in kept.nodes])
         differentiable = [node for node in results if is_differentiable(node.type)]
         back_cotangents = placeholders([differential_of(node.type) for node in differentiable])
@@ -249,7 +251,7 @@ class custom_jvp(_Custom):
 
 
 def _directions(arguments: Arguments, tangents: Sequence[Node]) -> list[Any]:
-    """A tangent for each leaf of the arguments: nothing for what has none, and zero for Python's floats."""
+    """A tangent for each leaf of the arguments: None for leaves without a derivative, zero for Python floats."""
     supply, nodes = iter(tangents), iter(arguments.nodes)
     directions: list[Any] = []
     for leaf, stays in zip(arguments.leaves, arguments.handed_on, strict=True):

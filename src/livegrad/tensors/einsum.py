@@ -104,7 +104,7 @@ def _refuse(subscripts: Any, problem: str, help: str | None = None) -> UsageErro
 
 
 def _sizes(subscripts: str, inputs: Sequence[tuple[Axis, ...]], nodes: Sequence[Node]) -> dict[Axis, Size]:
-    """The size of each named dimension; a size of one spreads, as everywhere in broadcasting."""
+    """The size of each named dimension; a size of one broadcasts."""
     sizes: dict[Axis, Size] = {}
     for axes, node in zip(inputs, nodes, strict=True):
         for axis, size in zip(axes, shape_of_node(node), strict=True):
@@ -129,7 +129,7 @@ def _others(inputs: Sequence[tuple[Axis, ...]], position: int) -> set[Axis]:
 
 
 def _spread_ones(node: Node, axes: tuple[Axis, ...], sizes: dict[Axis, Size]) -> Node:
-    """The node with dimensions of one spread where its own letters repeat, so that a diagonal can be read."""
+    """The node with dimensions of size one broadcast where its own letters repeat, so that a diagonal can be read."""
     shape = shape_of_node(node)
     full = tuple(sizes[a] if axes.count(a) > 1 else size for a, size in zip(axes, shape, strict=True))
     return node if full == shape else broadcast(node, shape=full, axes=tuple(range(len(full))))
@@ -149,7 +149,7 @@ def _without_repeats(node: Node, axes: tuple[Axis, ...]) -> _Term:
 
 
 def _summed(term: _Term, needed: set[Axis]) -> _Term:
-    """The term with what nobody else names summed."""
+    """The term, summed over dimensions that only it names."""
     alone = tuple(index for index, axis in enumerate(term.axes) if axis not in needed)
     if not alone:
         return term
@@ -160,7 +160,7 @@ def _summed(term: _Term, needed: set[Axis]) -> _Term:
 
 
 def _cheapest_pair(terms: Sequence[_Term], sizes: dict[Axis, Size]) -> tuple[int, int]:
-    """The pair with the fewest multiplications; the first two where sizes are not known."""
+    """The pair with the fewest multiplications; the first two if sizes are symbolic."""
     pairs = list(combinations(range(len(terms)), 2))
     if len(pairs) == 1 or not all(isinstance(size, int) for size in sizes.values()):
         return pairs[0]
@@ -172,7 +172,7 @@ def _cheapest_pair(terms: Sequence[_Term], sizes: dict[Axis, Size]) -> tuple[int
 
 
 def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
-    """The product of two terms, summed over what nobody needs any more."""
+    """The product of two terms, summed over dimensions that are no longer needed."""
     # A dimension of one beside a larger one spreads: it takes no part in sums of products.
     first, second = _without_ones(first, second), _without_ones(second, first)
     summed = tuple(axis for axis in first.axes if axis in second.axes and axis not in needed)
@@ -197,7 +197,7 @@ def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
 
 
 def _spread(term: _Term, order: tuple[Axis, ...], axes: tuple[Axis, ...], shape: tuple[Size, ...]) -> Node:
-    """A term in this order of its dimensions, spread over the dimensions of the product."""
+    """A term with its dimensions in this order, broadcast over the dimensions of the product."""
     return broadcast(_ordered(term, order), shape=shape, axes=tuple(axes.index(axis) for axis in order))
 
 
@@ -206,7 +206,7 @@ def _own_sizes(term: _Term) -> dict[Axis, Size]:
 
 
 def _without_ones(term: _Term, other: _Term) -> _Term:
-    """The term without its dimensions of one that the other term has in full."""
+    """The term without its dimensions of size one that the other term has in full."""
     sizes, other_sizes = _own_sizes(term), _own_sizes(other)
     kept = tuple(axis for axis in term.axes if not (sizes[axis] == 1 and other_sizes.get(axis, 1) != 1))
     return _Term(reshape(term.node, shape=tuple(sizes[axis] for axis in kept)), kept) if kept != term.axes else term

@@ -187,7 +187,7 @@ def ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 
 
 def _half(x: Any, n: int | None, axis: int, user: str) -> tuple[Node, int, int]:
-    """Half a spectrum of the length that `n` real numbers have, its axis, and n."""
+    """Half a spectrum of the length that `n` real numbers need, its axis, and n."""
     node = _complex(x, user)
     shape = shape_of_node(node)
     position = one_axis(axis, len(shape), user)
@@ -251,7 +251,7 @@ def ifftshift(x: Any, /, *, axes: Axes = None) -> Tensor:
 
 
 def _shifted(x: Any, axes: Axes, user: str, first: Any) -> Tensor:
-    """Each axis cut in two parts, which change places; `first` says where the second part begins."""
+    """Each axis rotated: split in two parts, which are swapped. `first` gives the start of the second part."""
     node = node_of(x, user)
     shape = shape_of_node(node)
     for axis in many_axes(axes, len(shape), user):
@@ -278,7 +278,7 @@ def _part(node: Node, axis: int, start: int, size: int) -> Node:
 
 
 def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
-    """Cut, or filled with zeros, to a length along an axis."""
+    """Truncated or zero-padded to a length along an axis."""
     shape = shape_of_node(node)
     size = shape[axis]
     if length is not None:
@@ -312,7 +312,7 @@ def _with_lengths(node: Node, s: Sequence[int] | None, axes: Axes, user: str) ->
 def _lengths(
     shape: tuple[Size, ...], s: Sequence[int] | None, axes: Axes, user: str
 ) -> tuple[tuple[int, ...], list[int | None]]:
-    """The axes of a transform, and the length that each is to have; None leaves it as it is, as does -1."""
+    """The axes of a transform and the length of each; None and -1 keep the length."""
     if s is not None and axes is None:
         raise UsageError(
             f"`{user}` takes lengths only together with their axes", where=caller_origin(), help="pass axes=..."

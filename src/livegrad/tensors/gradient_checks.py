@@ -60,7 +60,7 @@ def check_gradients(
 
 
 def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
-    """The function traced with its own types, as the same function of numbers in double precision."""
+    """The function, traced with its own types and then converted to double precision."""
     leaves, structure = flatten(tree_map(_tensor, arguments))
     types = [leaf.type for leaf in leaves]
     traced = trace_call(lambda *tensors: function(*unflatten(structure, tensors)), types, name_of(function))
@@ -106,7 +106,7 @@ def _direction(leaf: Tensor, generator: np.random.Generator) -> Tensor:
 
 
 def _inner(first: Any, second: Any) -> float:
-    """How cotangents and tangents pair: by the real part of their product, without a conjugate."""
+    """The pairing of cotangents and tangents: the real part of their product, without a conjugate."""
     pairs = zip(flatten(first)[0], flatten(second)[0], strict=True)
     return float(sum(np.sum(a.numpy() * b.numpy()).real for a, b in pairs))
 

@@ -99,7 +99,7 @@ def _is_finite(number: float) -> bool:
 
 
 def _end_of_range(value: Any) -> float | complex:
-    """A number that a range begins or ends with; NumPy would take a large integer for an object."""
+    """A bound of a range; NumPy would treat a large integer as an object."""
     if isinstance(value, int | float | complex):
         try:
             return value if isinstance(value, complex) else float(value)
@@ -126,7 +126,7 @@ def eye(
 
 
 def _column_beyond(shape: tuple[Size, ...], k: int) -> Node:
-    """How far each element of a matrix lies to the right of the k-th diagonal."""
+    """The distance of each element of a matrix to the right of the k-th diagonal."""
     rank = len(shape)
     rows, columns = shape[-2:]
     if isinstance(rows, int) and isinstance(columns, int):

@@ -162,12 +162,12 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         return leaf_of(self.node) is not None or known_value(self.node) is not None
 
     def _value(self) -> Array:
-        """The value as a read-only array of the host, computed if need be."""
+        """The value as a read-only NumPy array; computed on first use."""
         stored = self._stored()
         return stored if stored.__class__ is np.ndarray else on_host(stored)  # type: ignore[return-value]
 
     def _stored(self) -> Value:
-        """The value where it lies, computed if need be."""
+        """The value in the memory of its device; computed on first use."""
         deferred = self._deferred
         if deferred is not None and (array := value_of(deferred)) is not None:
             return array
@@ -248,7 +248,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         self._become(namespace().set_item(self, key, value))
 
     def _settle(self, node: Node) -> None:
-        """The engine says: this leaf has the same value, without the history."""
+        """Called by the engine when it truncates the history: the tensor becomes a leaf with the same value."""
         self._node = node
         self._deferred = None
         hold(node, self)
@@ -371,7 +371,7 @@ def converted(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
 
 
 def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
-    """Both as nodes; the weaker operand in the type that it takes beside the other."""
+    """Both operands as nodes; the weaker one in the type that it takes next to the other."""
     first_weakness, second_weakness = _weakness(first), _weakness(second)
     if first_weakness == second_weakness:
         return weak_node_of(first, user), weak_node_of(second, user)
@@ -383,7 +383,7 @@ def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
 
 
 def _weakness(value: Any) -> int:
-    """How readily an operand takes the other's type: tensors never, numbers of a traced call, then Python numbers."""
+    """How weakly an operand is typed: tensors are strong, then numbers of a traced call, then Python numbers."""
     if isinstance(value, Tensor):
         return 1 if is_weak(value._node) else 0
     return 2 if isinstance(value, _NUMBERS) and not isinstance(value, np.generic) else 0

@@ -164,7 +164,7 @@ def _along(item: Any, size: Size, axis: int) -> Span | Window | Positions:
 
 
 def _from_start(window: Window, size: Size) -> Window:
-    """A window with its start counted from the front, as computed indices are."""
+    """A window whose start counts from the front, like computed indices."""
     start = wrapped_positions(window.start, size)
     return replace(window, start=start if element_type(start) is i64 else cast(start, type=i64))
 
@@ -190,7 +190,7 @@ def _slice_along(item: slice, size: Size) -> Span:
 
 
 def _symbolic_slice(item: slice, size: Dimension) -> Span:
-    """A slice of an axis whose size is known later; that it lies inside is checked when the size is known."""
+    """A slice of an axis of symbolic size; its bounds are checked when the size is known."""
     if item.step not in (None, 1, -1):
         raise ValueError("an axis of symbolic size takes steps of 1 or -1")
     if item.step == -1:

@@ -162,7 +162,7 @@ class Picked:
 
 
 def _is_apart(item: Any) -> bool:
-    """Whether an item stands between positions rather than being one."""
+    """Whether an item separates index arrays rather than being one."""
     return isinstance(item, Gap) or (isinstance(item, Span | Window) and item.kept)
 
 
@@ -265,7 +265,7 @@ def _assign_spans(node: Node, sliced: Sequence[Entry], value: Node) -> Node:
 
 
 def _inside(node: Node, spans: Sequence[Entry]) -> Node:
-    """Whether each element lies in the spans."""
+    """Whether each element is inside the spans."""
     shape = shape_of(node.type)
     inside: Node | None = None
     for axis, (item, size) in enumerate(spans):

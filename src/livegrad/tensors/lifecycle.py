@@ -161,14 +161,14 @@ class Lifecycle:
         return self
 
     def _stand_alone(self: Any) -> None:
-        """The same expression written twice is one node, but two variables are two: each gets a leaf of its own."""
+        """Gives a variable its own leaf: equal expressions are one node, but two variables must be distinct."""
         node = self.node
         rivals = any(variable is not self for variable in _variables(node))
         if rivals or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
             self._settle(self._snapshot() if leaf_of(node) is not None else detach_into_leaf(node, self._stored()))
 
     def _snapshot(self: Any) -> Node:
-        """A leaf with the same data, which later fills of this one do not reach; a computed tensor's own node."""
+        """A leaf with the same data that later fills do not change; for a computed tensor its own node."""
         leaf = leaf_of(self.node)
         if leaf is None:
             return self.node
@@ -248,14 +248,14 @@ class Lifecycle:
         return duplicate
 
     def _become(self: Any, other: Tensor) -> None:
-        """The handle stands for another tensor from here on."""
+        """Makes the handle refer to another tensor."""
         if self._extra is not None:
             note_update(self._node)
         self._settle(other.node)
 
 
 def _the_same(node: Node) -> Node:
-    """A node of its own for the same value."""
+    """A separate node with the same value."""
     shape = shape_of(node.type)
     return broadcast(node, shape=shape, axes=tuple(range(len(shape))))
 

@@ -243,7 +243,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
 
 
 def _diagonal(node: Node, offset: int, user: str) -> Node:
-    """Read as a slice of the matrix laid out as one row: each step goes one row and one column on."""
+    """The diagonal as a slice of the flattened matrix: each step advances one row and one column."""
     shape = shape_of_node(node)
     if len(shape) < 2:
         expected = "at least two dimensions"
@@ -315,7 +315,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
 
 
 def _components(x: Node, axis: int) -> list[Node]:
-    """The three components along an axis, each spread over it."""
+    """The three components along an axis, each broadcast over it."""
     shape = shape_of_node(x)
     size, axes = tuple(1 if i == axis else n for i, n in enumerate(shape)), tuple(range(len(shape)))
     parts = []

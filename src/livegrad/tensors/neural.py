@@ -251,7 +251,7 @@ def _is_nothing(x: Node, axes: tuple[int, ...]) -> bool:
 
 
 def _largest(x: Node, axes: tuple[int, ...]) -> Node:
-    """The largest elements, spread out again. What is shifted by them does not depend on them: they are held fixed."""
+    """The largest elements, broadcast back and detached: results do not depend on this shift."""
     return spread_back(detach(reduce(x, kind="max", axes=axes)), shape_of_node(x), axes)
 
 

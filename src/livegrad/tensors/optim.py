@@ -139,7 +139,7 @@ def _computed_in(x: Any) -> Scalar:
 
 
 def _require_alike(parameters: Tree, gradients: Tree) -> None:
-    """A gradient has the shape of its parameter: broadcasting one would change the other's."""
+    """Requires that each gradient has the shape of its parameter: broadcasting would change the parameter's shape."""
     for parameter, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
         if _shape(parameter) != _shape(gradient):
             raise ShapeError(
@@ -155,14 +155,14 @@ def _shape(leaf: Any) -> tuple[Any, ...]:
 
 
 def _share_gathered(decay: Any, count: Tensor) -> Tensor | float:
-    """1 - decay ** count, without the digits that a decay near one would lose in float32."""
+    """1 - decay ** count, computed without the cancellation of a decay near one in float32."""
     if isinstance(decay, Tensor):
         return 1.0 - decay**count
     return 1.0 if decay == 0.0 else -expm1(count * math.log(decay))
 
 
 def _require_settings(**settings: Any) -> None:
-    """Numbers that are finite and not negative; a tensor is taken as it is, and may change from step to step."""
+    """Requires finite, non-negative numbers. Tensors are not checked, and may change from step to step."""
     for name, value in settings.items():
         if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < np.inf):
             raise UsageError(
@@ -171,7 +171,7 @@ def _require_settings(**settings: Any) -> None:
 
 
 def _require_decays(**settings: Any) -> None:
-    """What is left of an average after a step: a share below one."""
+    """Requires decay rates of averages that are at least 0 and below 1."""
     for name, value in settings.items():
         if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < 1.0):
             raise UsageError(f"`{name}` cannot be {value!r}", where=caller_origin(), expected="at least 0 and below 1")

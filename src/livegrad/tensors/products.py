@@ -63,7 +63,7 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
 def _require_products(
     first: tuple[Size, ...], second: tuple[Size, ...], rows: tuple[Size, ...], columns: tuple[Size, ...]
 ) -> None:
-    """Refuses shapes whose inner dimensions differ, or whose batches do not broadcast."""
+    """Raises if inner dimensions differ, or if batches do not broadcast."""
     problem = None
     if rows[-1] != columns[-2]:
         problem = f"{rows[-1]} columns do not match {columns[-2]} rows"

@@ -116,7 +116,7 @@ def _put_together(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 
 def _data_class(kind: Any, parts: dict[str, Any]) -> Any:
-    """An object of a data class; fields that its constructor does not take are set behind its back, as it does it."""
+    """An instance of a data class; fields that the constructor does not accept are set directly."""
     taken = {field.name for field in dataclasses.fields(kind) if field.init}
     instance = kind(**{name: part for name, part in parts.items() if name in taken})
     for name in parts.keys() - taken:

@@ -80,7 +80,7 @@ def key(seed: int | Tensor, /) -> Tensor:
 
 
 def _seed(number: Any, user: str) -> Node:
-    """A whole number as 64 bits of data: it is no constant, so another number runs the same code."""
+    """An integer as 64 bits of data rather than a constant, so that another seed runs the same code."""
     return wrap_array(np.asarray(whole_number(number, user, "the seed") % (1 << 64), np.uint64)).node
 
 
@@ -111,14 +111,14 @@ def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
 
 
 def _as_data(keys: Node) -> Tensor:
-    """New keys, computed at once unless they are traced: a loop that splits its key at each step would otherwise go
-    through all the keys before, of which nobody holds any.
+    """New keys, computed at once unless traced. Otherwise a loop that splits its key in each step would recompute all
+    earlier keys, which are not held.
     """
     return wrap(keys) if is_traced(keys) else wrap_array(execute([wrap(keys).node])[0])
 
 
 def _spread_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
-    """The key, checked, over a shape."""
+    """The key, checked and broadcast over a shape."""
     node = node_of(key, user) if isinstance(key, Tensor | Node) else None
     if node is None or element_of(node) is not uint64 or shape_of_node(node) != ():
         found = type(key).__name__ if node is None else str(node.type)
@@ -216,7 +216,7 @@ def _float(dtype: Scalar | None, user: str) -> Scalar:
 
 
 def _parameter(value: Any, element: Scalar, shape: tuple[Size, ...], user: str) -> Node:
-    """A parameter of a distribution, for each number that is drawn."""
+    """A parameter of a distribution, broadcast over the numbers that are drawn."""
     if is_number(value):
         return broadcast(constant(float(value), element), shape=shape, axes=())
     node = node_of(value, user)
@@ -313,7 +313,7 @@ def categorical(key: Tensor, /, logits: Any, *, axis: int = -1, shape: Shape | N
 
 
 def _gumbel(key: Node, counters: Node) -> Node:
-    """-log(-log(u)) for u evenly spread inside of (0, 1)."""
+    """-log(-log(u)) for u uniform in (0, 1)."""
     bits = shift_right(random_bits(key, counters), 12)
     return -log(-log((cast(bits, type=f64) + 0.5) * 2.0**-52))
 
@@ -334,6 +334,6 @@ def permutation(key: Tensor, /, x: int | Tensor, *, axis: int = 0) -> Tensor:
 
 
 def _order(key: Tensor, size: Size) -> Node:
-    """The numbers below a size in the order of random bits."""
+    """A random permutation of the numbers below a size."""
     drawn = random_bits(_spread_key(key, (size,), "permutation"), _counters((size,)))
     return argsort(drawn, axis=0, descending=False, stable=True)

@@ -87,7 +87,9 @@ class Reading:
         return int(self._scalar("index"))
 
     def _number(self: Any) -> Any:
-        """A tensor without dimensions as a Python number, quickly; None if what follows has to find it, or an error."""
+        """A zero-dimensional tensor as a Python number, on a fast path; None if the general path must compute it or
+        raise.
+        """
         deferred = self._deferred
         if deferred is not None:
             return number_of(deferred)

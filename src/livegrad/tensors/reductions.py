@@ -61,7 +61,7 @@ def _fold(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | None = 
 
 
 def _accumulated(node: Node, dtype: Any, user: str) -> Node:
-    """In the type that sums are taken in: as asked for, or wide enough not to overflow at once."""
+    """The operand in the type of its sum: the requested one, or one wide enough not to overflow quickly."""
     element = element_of(node)
     if dtype is None and element.kind in ("float", "complex"):
         return node
@@ -175,7 +175,7 @@ def _square(x: Node) -> Node:
 
 
 def _freedom(shape: tuple[Size, ...], axes: tuple[int, ...], correction: float, like: Type) -> Node:
-    """How many degrees of freedom are left, and NaN if none is."""
+    """The number of degrees of freedom, or NaN if there are none."""
     element = require_tensor(like).element
     count = size_product(tuple(shape[axis] for axis in axes))
     if isinstance(count, int):
@@ -209,7 +209,9 @@ def _spread_over(value: Node, type: Type) -> Node:
 
 
 def _measurable(node: Node) -> tuple[Node, Scalar]:
-    """In a type that means are taken in, and the type of the result. Half floats are averaged as float32."""
+    """The operand in the type that means are computed in, and the type of the result. Half floats are averaged as
+    float32.
+    """
     element = element_of(node)
     result = element if element.kind in ("float", "complex") else DEFAULT_FLOAT
     return as_type(node, f32 if result.bits == 16 else result), result
@@ -320,7 +322,7 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
 
 
 def _typed_end(end: Any, tensor: TensorType, axis: int) -> Node:
-    """Values to put before or behind, in the tensor's element type; a number counts as one value each."""
+    """Values to prepend or append, in the tensor's element type; a number is one value per row."""
     node = node_of(end, "diff")
     end_type = require_tensor(node.type)
     if end_type.element is not tensor.element and end_type.rank:

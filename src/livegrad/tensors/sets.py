@@ -99,7 +99,7 @@ def unique_values(x: Any, /) -> Tensor:
 
 
 def _unique(x: Any, user: str) -> tuple[Node, tuple[Array, Array, Array]]:
-    """The flattened node, and of its different elements the first positions, the inverse and the counts."""
+    """The flattened node, and the first positions, the inverse and the counts of its distinct elements."""
     tensor = wrap(node_of(x, user))
     count_shape_from_data()
     value = tensor.numpy()

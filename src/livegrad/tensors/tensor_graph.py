@@ -105,7 +105,7 @@ class GraphNode:
 
 
 def _origins(order: list[Node]) -> dict[Node, Place | None]:
-    """Where each node was written; equal constants are one node, so those stand where they are first used."""
+    """The source line of each node. Equal constants are one node, which has the line of its first use."""
     fixed: set[Node] = set()
     for node in order:
         if node.op is constant_op or (node.operands and fixed.issuperset(node.operands)):

@@ -46,7 +46,7 @@ def _in_place(method: _Method) -> _Method:
 
 
 def _operator(name: str, *, swapped: bool = False) -> _Method:
-    """The operator of an op that takes two operands of one type and cannot fail."""
+    """The operator of an op with two operands of one type that cannot fail."""
     op = Op.table[name]
     types: dict[Any, Any] = {}  # of results, by the type of both operands
 
@@ -86,7 +86,7 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
 
 
 def _number_beside(type: Any, number: int | float) -> Node | None:
-    """A Python number all over a tensor of this type, if it takes the type of the elements; else None."""
+    """A Python number broadcast to a tensor type, if it takes that element type; otherwise None."""
     kind = type.element.kind
     if kind == "float" or (kind == "signed" and number.__class__ is int):
         return number_node(number, type.element, type.shape)

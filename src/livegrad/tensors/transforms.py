@@ -336,7 +336,7 @@ class _Call:
 
 
 def _with_default_type(leaf: Any) -> Any:
-    """A number without a type of its own, as it is outside of the function that returned it."""
+    """A weakly typed number in the default type, as outside of the function that returned it."""
     return wrap(give_default_type(leaf.node)) if isinstance(leaf, Tensor) and is_weak(leaf.node) else leaf
 
 

@@ -228,7 +228,7 @@ def dynamic_update_slice(x: Any, /, update: Any, starts: Any) -> Tensor:
 
 
 def _clamped(node: Node, starts: Any, counts: Sequence[Any], user: str) -> list[Entry]:
-    """A slice along each axis, moved to lie inside."""
+    """A slice along each axis, clamped to the tensor."""
     sizes = shape_of(node.type)
     if isinstance(starts, Tensor) and starts.ndim == 1 and isinstance(starts.shape[0], int):
         starts = [starts[number] for number in range(starts.shape[0])]

@@ -83,7 +83,7 @@ def _batch(function: Function, axes: tuple[int | None, ...], size: Size) -> Func
 
 
 def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
-    """Results that have the batch first, with the batch where it is wanted."""
+    """Moves the batch axis of results from the front to the requested position."""
     leaves, structure = flatten(results)
     axes: list[int | None] = []
     _spread_axes(out_axes, results, axes, "out_axes", name)
@@ -94,7 +94,7 @@ def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
 
 
 def _leaf_axes(in_axes: Axes, args: tuple[Any, ...], name: str) -> list[int | None]:
-    """An axis for each leaf; an axis that stands for a nest holds for all of its leaves."""
+    """One axis per leaf; an axis given for a subtree applies to all of its leaves."""
     listed = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
     if len(listed) != len(args):
         raise UsageError(
@@ -266,7 +266,7 @@ def hessian(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..
 def _by_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
 ) -> tuple[Any, Callable[[Any], Any]]:
-    """The arguments at `argnums` as one nest, and the function of that nest."""
+    """The arguments at `argnums` as one pytree, and the function of that pytree."""
     args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
     positions = argument_places(argnums, len(args), name_of(function))
     single = not isinstance(argnums, Iterable)
@@ -279,12 +279,12 @@ def _by_arguments(
 
 
 def _basis(tensor: Tensor) -> Tensor:
-    """One direction for each element of a tensor."""
+    """One unit direction per element of a tensor."""
     return reshape(eye(tensor.size, dtype=tensor.dtype), (tensor.size, *tensor.shape))
 
 
 def _transposed(parts: list[Any], structure: Structure) -> Any:
-    """From one nest of results for each leaf of the argument to results whose leaves nest like the argument."""
+    """Converts one pytree of results per leaf of the argument to results whose leaves are pytrees like the argument."""
     if structure is None:
         return parts[0]
     leaves = [flatten(part)[0] for part in parts]

@@ -130,7 +130,7 @@ def note_result(node: Node) -> None:
 
 
 def _is_from_numbers(node: Node, weak: WeakSet[Node], types: Container[Any] | None = None) -> bool:
-    """Whether a node is one of the numbers or computed from them and constants alone, in these types if given."""
+    """Whether a node is one of the numbers, or computed only from them and constants, in the given types if any."""
     pending, seen, has_number = [node], set(), False
     typed = numbers.current.typed
     while pending:

@@ -1,7 +1,7 @@
 """Emits the body of a function as C: one statement per node, with branches and loops as C control flow.
 
-`write_node` works with any `Writer`: readable C functions (`function.py`) and the kernels of plans (`runtime.cuda`)
-share these rules.
+`write_node` works with any `Writer`: readable C functions (`readable_function.py`) and the kernels of plans
+(`runtime.cuda`) share these rules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Derivatives of bound methods: `bwd_diff(spring.energy)` differentiates with respect to the arguments, not the
 instance.
 
-`operators` uses it to convert a method to a function. Inside captured functions the instance may be a computed value.
+`derivative_operators` uses it to convert a method to a function. Inside captured functions the instance may be a
+computed value.
 """
 
 from __future__ import annotations

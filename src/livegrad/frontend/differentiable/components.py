@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 def _leaf_shape(type: FrontType) -> Shape | None:
-    """The shape of what is one array of numbers; None for types that are made of several, or of none."""
+    """The shape of a type that is one array of numbers; None for types with several arrays, or none."""
     match type:
         case ir.Scalar():
             return ()

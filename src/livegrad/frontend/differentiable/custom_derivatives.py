@@ -73,7 +73,7 @@ def _recomputed(function: Function) -> Function:
 
 
 def _wrapped(function: Function, result: Callable[..., Node]) -> Function:
-    """A function of the same parameters, whose result is made from them in another way."""
+    """A function with the same parameters and another result, which is computed from them."""
     nodes = [input_node(Key(f"argument{k}"), type) for k, type in enumerate(function.parameter_types)]
     wrapper = make_function(function.name, nodes, [result(*nodes)])
     wrapper.places.update(function.places)
@@ -99,7 +99,7 @@ def _specialized(
     types: Sequence[FrontType],
     role: str,
 ) -> Specialization:
-    """The rule for these parameter types, or an error that it does not take them."""
+    """The rule specialised for these parameter types; an error if it does not accept them."""
     span = _span(rule)
     try:
         match = choose(rule, [Value(type) for type in types], {}, span)
@@ -168,7 +168,7 @@ def _forward(owner: CapturedFunction, rule: CapturedFunction, specialization: Sp
 
 
 def _written_out(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
-    """The function's results with pairs taken apart: what is linear in the tangents must show."""
+    """The function's results with pairs decomposed, so that linearity in the tangents is visible."""
 
     def taken_apart(node: Node) -> Node | None:
         if node.op is get and node.operands[0].op is make:
@@ -207,7 +207,7 @@ def _backward(owner: CapturedFunction, rule: CapturedFunction, specialization: S
 def _returned_parts(
     owner: CapturedFunction, rule: CapturedFunction, specialized: Specialization, expected: TupleType, returned: Node
 ) -> list[Node]:
-    """A differential for each argument, as `bwd_diff` gives them; a single one may come without a tuple."""
+    """The differential of each argument, as `bwd_diff` returns them; a single one may be returned without a tuple."""
     if len(expected.elements) == 1 and specialized.result_type == expected.elements[0]:
         return [returned]
     if specialized.result_type != expected:

@@ -82,7 +82,7 @@ class Derivative:
         return run_prepared(resolved.function, kept, lifted, types, resolved.result)
 
     def _call_lazily(self, arguments: Sequence[Any]) -> Any:
-        """The call as tensors of a graph: they are computed when they are read, and have derivatives themselves."""
+        """The call as a node of a tensor graph: computed when it is read, and differentiable."""
         resolved, sources = resolve(self, abstract_arguments(self, arguments, abstract_lazily), call_span())
         kept = [_supplied(arguments, source) for source in sources]
         self._require_seed(resolved.arguments[-1].type, kept[-1], lifted=not isinstance(kept[-1], list | tuple))
@@ -91,7 +91,7 @@ class Derivative:
         return call_lazily(resolved.function, lazy, resolved.result)
 
     def _require_seed(self, type: FrontType, value: Any, lifted: bool) -> None:
-        """Refuses what is no differential of the result, where that is the last argument."""
+        """Rejects a last argument that is not a differential of the result."""
         if self.mode == "bwd_diff":
             what = f"`{self.__name__}` takes the differential of the result as its last argument"
             require_differential_value(type, value, what, lifted)
@@ -155,7 +155,7 @@ class Derivative:
 
 
 def _inside(source: Any, positional: Sequence[Value], span: Span) -> Value:
-    """An argument inside a captured function; what a method belongs to may be a value that is computed there."""
+    """An argument inside a captured function; the instance of a method may be a value computed there."""
     if not isinstance(source, Default):
         return positional[source]
     return source.value if isinstance(source.value, Value) else from_python(source.value, span)
@@ -182,7 +182,7 @@ Expected = Callable[[Any], Pattern | None]  # what a Python argument should be
 
 
 def _expected_for(function: CapturedFunction | Derivative) -> list[Expected]:
-    """What the annotations of a function without overloads say of the arguments of its derivative."""
+    """The argument types of the derivative, from the annotations of a function without overloads."""
     if isinstance(function, CapturedFunction):
         return [parameter.annotation.expected_for for parameter in function.signature.parameters]
     inner = _expected_for(function.target)
@@ -196,11 +196,11 @@ def _expected_for(function: CapturedFunction | Derivative) -> list[Expected]:
 
 
 def _nothing(value: Any) -> None:
-    """What is expected of an argument of which nothing is said."""
+    """The expected type of an argument without annotation."""
 
 
 def _innermost(value: Any) -> Any:
-    """What a pair, or a pair of pairs, is a pair of."""
+    """The primal type of a pair, or of a pair of pairs."""
     while isinstance(value, Pair):
         value = value.primal
     return value

@@ -137,7 +137,7 @@ def differentiable(target: Any) -> Any:
 
 
 def _frame_of_definition() -> FrameType | None:
-    """The frame that holds the class which is decorated: `differentiable` may be called by `calls.py`."""
+    """The frame in which the decorated class is defined; `differentiable` may be called through a wrapper."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename == explain_calls.__code__.co_filename:
         frame = frame.f_back

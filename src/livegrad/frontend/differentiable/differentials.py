@@ -141,7 +141,7 @@ def scaled(factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
 
 
 class TaggedType(Composite):
-    """A type whose differentials know something of the primal: whether it is there, or which type it has."""
+    """A type whose differentials depend on the primal: on whether it is present, or on its type."""
 
     def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
         raise NotImplementedError

@@ -51,7 +51,7 @@ def expecting(graph: FlowGraph) -> set[Flow]:
 
 
 def _stored_in_field(read: Flow) -> list[Flow]:
-    """What may have been stored in the `no_diff` field that is read."""
+    """The flows that may have been stored in the `no_diff` field that is read."""
     seen: set[Flow] = set()
     pending = list(read.inputs)
     while pending:
@@ -110,7 +110,7 @@ def _needless(flow: Flow) -> FunctionError:
 
 
 def _path(arriving: Iterable[Flow], produces: set[Flow]) -> list[tuple[str, Span]]:
-    """The way of the derivative from a parameter to where it is lost, one entry for each line."""
+    """The path of the derivative from a parameter to where it is lost, one entry per line."""
     before: dict[Flow, Flow | None] = dict.fromkeys(arriving)
     pending = deque(before)
     while pending:

@@ -98,7 +98,7 @@ def _hessian(function: Target, lazily: Callable[..., Any], *, argnums: int | Seq
 
 
 def _arguments_of(function: Target, arguments: Sequence[Any]) -> dict[int, Argument]:
-    """The arguments that have derivatives, by their places."""
+    """The differentiable arguments by position."""
     resolved, sources = resolve(function, abstract_arguments(function, arguments), call_span())
     pairs = zip(resolved.arguments, sources, strict=True)
     return {source: argument for argument, source in pairs if isinstance(source, int) and argument.active}
@@ -136,7 +136,7 @@ def _one_at(shape: tuple[int, ...], component: int | None) -> Any:
 
 
 def _at_rest(type: FrontType) -> Any:
-    """The differential of an argument that does not move."""
+    """The zero differential of an argument."""
     return np.zeros(type.shape) if isinstance(type, TensorType) else OPERATIONS["dzero"](type)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class StandIn(TaggedType):
-    """Some type that implements an interface, of which no more is known; only the check of generics uses it."""
+    """An unspecified type that implements an interface; used only to check generic functions."""
 
     def __init__(self, variable: TypeVar, interface: InterfaceType) -> None:
         self.variable, self.interface = variable, interface
@@ -103,7 +103,7 @@ def check_generic(function: DifferentiableFunction) -> None:
 
 @dataclass(frozen=True)
 class VariableDifferential:
-    """`T.Differential`, as long as it is not known what `T` is."""
+    """`T.Differential` of a type variable."""
 
     variable: TypeVar
 
@@ -145,7 +145,7 @@ def _scalars(type: ir.Type) -> set[ir.Type]:
 
 
 def _slots(function: DifferentiableFunction, free: FrontType) -> tuple[Slot, ...] | None:
-    """The types that the function is checked with; `free` is what stands for variables bound to Differentiable."""
+    """The types that the function is checked with; `free` replaces variables bound to Differentiable."""
     slots = []
     for parameter in function.signature.parameters:
         variable = parameter.annotation.variable
@@ -196,7 +196,7 @@ def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
 
 
 def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
-    """A stand-in is a value of its interface, and of those that it inherits from."""
+    """Converts a stand-in to its interface, or to one that the interface inherits from."""
     if not isinstance(value.type, StandIn) or not isinstance(target, InterfaceType):
         return None
     if not issubclass(value.type.interface.cls, target.cls):
@@ -205,7 +205,7 @@ def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
 
 
 def _type_attribute(type: FrontType, name: str) -> Any:
-    """`T.dzero`, `T.Differential` and methods, of a type or of a variable that stands for one."""
+    """`T.dzero`, `T.Differential` and methods, where T is a type or a type variable."""
     if name in ("dzero", "dadd", "dmul"):
         return ProtocolCall(name, type)
     return differential_type(type) if name == "Differential" else getattr(type, "methods", {}).get(name)

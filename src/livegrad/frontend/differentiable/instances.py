@@ -41,9 +41,8 @@ def _misfit(record: RecordType, what: str, description: str | None = None) -> Ca
 
 
 def _fitting(record: RecordType, field: Field, value: Any) -> Any:
-    """Lists become vectors where a vector is declared; what the field cannot be made of is refused.
-
-    There may be more axes before those of a vector or matrix: one value for each point.
+    """Converts the value of a field: lists become vectors where a vector is declared. Raises for values of the wrong
+    type. Arrays may have further leading axes, with one vector or matrix per point.
     """
     type = field.type
     what = f"field `{field.name}` of {record.name} takes {describe(type)}"

@@ -173,7 +173,7 @@ class InterfaceType(TaggedType):
 
     @property
     def _keeps_layout(self) -> bool:
-        """Whether the differentials of all implementers lie in their slots as the IR's do."""
+        """Whether the differentials of all implementers use the same slots as in the IR."""
         return all(map(keeps_layout, self.implementers))
 
     def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
@@ -194,7 +194,7 @@ class InterfaceType(TaggedType):
         return self._for_each_type(self._raised, node, primal, cotangent)
 
     def _for_each_type(self, convert: Callable[..., Node], node: Node, primal: Node, cotangent: bool) -> Node:
-        """A differential converted by the type of the primal."""
+        """A differential converted according to the type of the primal."""
         inputs = [input_node(Key("differential"), node.type), input_node(Key("primal"), primal.type)]
         structs = self.require_implementers()
         branches = [make_function(self.name, inputs, [convert(struct, *inputs, cotangent)]) for struct in structs]
@@ -219,7 +219,7 @@ class InterfaceType(TaggedType):
         return self.differential_type.pack(struct, differential)
 
     def _float_slots(self, struct: StructType) -> list[int]:
-        """For each float of a struct, its place among the slots of floats."""
+        """The index of each float of a struct among the float slots."""
         floats = self.float_slots
         return [floats.index(slot) for slot in self._slot_indices(struct) if slot in floats]
 
@@ -369,7 +369,7 @@ class InterfaceDifferential(TaggedType):
 
 
 def _sum(first: Node, second: Node) -> Node:
-    """The sum of two slots: of floats, or of what says which of them are there."""
+    """The sum of two slots of floats, or of two slots that record which values are present."""
     if ir.is_differentiable(first.type):
         return add_values(first, second)
     return first | second if first.type is ir.bool_ else select(equal(first, 0), second, first)

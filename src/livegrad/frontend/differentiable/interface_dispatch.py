@@ -129,7 +129,7 @@ def _convert_differential(value: Value, target: InterfaceDifferential, span: Spa
 
 
 def _repacked(source: InterfaceType, target: InterfaceType, node: Node) -> Node:
-    """A value of a derived interface as one of its base."""
+    """Converts a value of a derived interface to its base interface."""
     parameter = input_node(Key("value"), node.type)
     branches = tuple(
         make_function(target.name, [parameter], [target.pack(struct, source.unpack(struct, parameter))])
@@ -139,7 +139,7 @@ def _repacked(source: InterfaceType, target: InterfaceType, node: Node) -> Node:
 
 
 def _join(first: FrontType, second: FrontType) -> FrontType | None:
-    """Two structs meet in the one interface that both implement."""
+    """The common type of two structs: the one interface that both implement."""
     if not isinstance(first, StructType) or not isinstance(second, StructType):
         return None
     common = [base for base in interfaces_of(first.cls) if base in interfaces_of(second.cls)]
@@ -157,7 +157,9 @@ def interfaces_of(cls: type) -> list[InterfaceType]:
 
 @intrinsic("isinstance")
 def _is_instance(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """`isinstance(value, cls)`: known now for all but values of interfaces, of which the tag tells."""
+    """`isinstance(value, cls)`: decided at compile time, except for interface values, whose tag is compared at run
+    time.
+    """
     require_count(context, values, 2, "isinstance", at)
     value, wanted = values
     candidates = wanted.static if wanted.items is None else tuple(item.static for item in wanted.items)
@@ -182,7 +184,7 @@ def _is_instance(context: Context, values: Sequence[Value], at: ast.AST) -> Valu
 
 
 def _narrowed(value: Value, cls: Any) -> Value | None:
-    """A value of an interface that is known to be of one class."""
+    """An interface value narrowed to one class."""
     if not isinstance(value.type, InterfaceType) or value.node is None or not isinstance(cls, type):
         return None
     held = [struct for struct in value.type.implementers if issubclass(struct.cls, cls)]
@@ -221,7 +223,7 @@ def interface(cls: type) -> type:
 
 
 def _register(struct: StructType) -> None:
-    """A struct that inherits from an interface implements it, with all its methods."""
+    """Registers a struct with the interfaces that it inherits from, and checks that it has all their methods."""
     for interface in interfaces_of(struct.cls):
         for name in interface.methods:
             method = struct.methods.get(name)
@@ -249,7 +251,9 @@ def _register(struct: StructType) -> None:
 
 
 def _require_same_signature(interface: InterfaceType, struct: StructType, name: str, method: Any) -> None:
-    """A method must take what the interface's takes; annotations that are text are looked at when it is called."""
+    """Checks that a method has the signature that the interface declares. Annotations given as strings are checked at
+    the call.
+    """
     declared, implemented = (
         inspect.signature(getattr(m, "python_function", m)) for m in (interface.methods[name], method)
     )
@@ -272,7 +276,7 @@ def _require_same_signature(interface: InterfaceType, struct: StructType, name: 
 
 
 def _alike(declared: Any, implemented: Any) -> bool:
-    """Whether two annotations can stand for the same values: only numbers and vectors must be equal."""
+    """Whether two annotations may describe the same values: only numbers and vectors must be equal."""
     try:
         types = [read_annotation(annotation).type for annotation in (declared, implemented)]
     except (TypeError, FunctionError):

@@ -156,7 +156,7 @@ def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
 
 
 def _presence(value: Value) -> tuple[Value, Value] | None:
-    """Whether an optional has a value, and which."""
+    """Whether an optional has a value, and the value."""
     inner = _narrowed(value)
     if inner is None or value.node is None:
         return None
@@ -171,7 +171,7 @@ def _join(first: FrontType, second: FrontType) -> FrontType | None:
 
 
 def _narrowed(value: Value) -> Value | None:
-    """The value of an optional that is known to have one."""
+    """The value of an optional that is known to be present."""
     if not isinstance(value.type, OptionalType) or value.node is None:
         return None
     return runtime(value.type.element, member(value.node, 1), value.flow)

@@ -1,7 +1,7 @@
 """Sums cotangents with a type's own `dadd` wherever a value is used more than once.
 
 In: a captured function as IR, and the types with their own `dadd`. Out: the same function, in which each such value is
-copied for its uses by a call that carries the sum as its derivative. Called by `custom.with_rules`.
+copied for its uses by a call that carries the sum as its derivative. Called by `custom_derivatives.with_rules`.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def sum_from_zero(owner: CapturedFunction, type: FrontType, differential: Node) 
 
 
 def _beside(owner: CapturedFunction, dependencies: Dependencies) -> tuple[Context, ast.AST]:
-    """A context for code that belongs to a function, but is not in its source."""
+    """A context for code that belongs to a function but is not in its source."""
     return context_of(owner, dependencies, differentiable=True), owner.source.definition
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """How the cotangents of a type's values are added."""
+    """How cotangents of a type are added."""
 
     owner: CapturedFunction
     specialization: Specialization
@@ -148,7 +148,7 @@ class _Copies:
         return rewritten
 
     def _supply(self, function: Function, value: Node) -> Callable[[Node, Node | None], Node]:
-        """Gives each use of a value a copy of its own; reads of its fields share one, and are summed field by field."""
+        """Gives each use of a value its own copy. Reads of its fields share one copy and are summed field by field."""
         users = [node for node in nodes_of(function) for operand in node.operands if operand is value]
         fields = any(node.op is get for node in users)
         others = sum(node.op is not get for node in users) + sum(result is value for result in function.results)
@@ -166,9 +166,8 @@ class _Copies:
         return take
 
     def _with_copies_inside(self, node: Node) -> Node | None:
-        """Control flow over functions with copies.
-
-        A loop carries along what it captured of these types: then what its iterations give is summed by copies too.
+        """Rewrites control flow to functions with copies. A loop carries the values of these types that it captures, so
+        that the contributions of its iterations are also summed through copies.
         """
         if node.op not in _CONTROL:
             return None
@@ -197,7 +196,7 @@ class _Copies:
 
 
 def _reordered(function: Function, order: list[int], first: int, also_given: list[int]) -> Function:
-    """The function with its parameters, behind the first ones, in another order; some of them are results too."""
+    """The function with the parameters after the first ones in a different order; some of them are also results."""
     types = function.parameter_types
     fresh = parameters_of([*types[:first], *(types[first + index] for index in order)])
     moved = {index: fresh[first + position] for position, index in enumerate(order)}

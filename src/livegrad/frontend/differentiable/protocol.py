@@ -163,7 +163,7 @@ def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, 
 
 
 def _members(type: FrontType) -> list[tuple[int, FrontType]] | None:
-    """The members that have differentials, with their places in the Differential; None for numbers and vectors."""
+    """The members that have differentials, with their indices in the Differential; None for numbers and vectors."""
     if isinstance(type, RecordType):
         types_by_index = {differential_field(type, field): field.type for field in type.fields}
         return sorted(
@@ -302,7 +302,7 @@ def _require_members(differential: RecordType, values: list[Any], name: str) -> 
 
 
 def _with_zeros(differential: RecordType, parts: dict[str, Any]) -> dict[str, Any]:
-    """The members of a Differential; those that belong to no field are zero."""
+    """The members of a Differential; members without a field are zero."""
     rest = [field for field in differential.fields if field.name not in parts]
     return parts | {field.name: 0 if differential_type(field.type) is None else zero_of(field.type) for field in rest}
 

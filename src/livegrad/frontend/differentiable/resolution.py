@@ -1,7 +1,7 @@
 """Resolves the function that a derivative differentiates, given the argument types. Overloads are selected by
 signature.
 
-`operators` uses it for calls from Python and from captured functions.
+`derivative_operators` uses it for calls from Python and from captured functions.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ def _resolve_captured(
 
 
 def _primal(value: Value) -> Value:
-    """What a pair is a pair of."""
+    """The primal type of a pair."""
     if isinstance(value.type, PairType):
         return Value(value.type.primal, weak=value.weak)
     return value
 
 
 class PairProblem(str):
-    """Why an argument does not fit a derivative."""
+    """The reason why an argument does not match a derivative."""
 
     code = "LG310"
 
@@ -140,12 +140,12 @@ def resolve_forward(function: AnyDerivative, values: Sequence[Value], span: Span
 
 
 def _is_absent(value: Value, type: FrontType) -> bool:
-    """Whether None was given for an optional: there is nothing that could have a differential."""
+    """Whether None was passed for an optional, which then has no differential."""
     return value.type is NONE and isinstance(type, OptionalType)
 
 
 def _with_pair(argument: Argument, source: Any, paired: Sequence[bool]) -> Any:
-    """Where an argument comes from; a default, and what is absent, is a pair that does not move."""
+    """The source of an argument. Defaults and absent values become pairs with a zero differential."""
     is_default = isinstance(source, Default)
     if not argument.active or (not is_default and paired[source]):
         return source
@@ -162,7 +162,9 @@ def resolve_backward(function: AnyDerivative, values: Sequence[Value], span: Spa
 
 
 def _require_count(function: AnyDerivative, count: int, span: Span) -> None:
-    """The arguments of the function, and one more. What is missing, most often, is that one."""
+    """Requires the arguments of the function and one more, the differential of the result, which is the one most often
+    forgotten.
+    """
     target = function.target
     alone = target if isinstance(target, CapturedFunction) and len(target.overloads) == 1 else None
     if count and (alone is None or not isinstance(alone.signature.bind([None] * (count - 1), {}), str)):

@@ -1,6 +1,6 @@
 """A function specialised for argument types, and its derivatives as IR functions.
 
-`operators` resolves a call and gets the derivative's function here; it can be differentiated again.
+`derivative_operators` resolves a call and gets the derivative's function here; it can be differentiated again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from livegrad.ops.rules import zero
 
 @dataclass(frozen=True)
 class Argument:
-    """One parameter of a resolved function that is passed when it runs."""
+    """A run-time parameter of a resolved function."""
 
     name: str
     type: FrontType
@@ -43,7 +43,7 @@ class Argument:
 
 @dataclass(eq=False)
 class Resolved:
-    """A function, or a derivative of one, for arguments of certain types."""
+    """A function, or a derivative of one, resolved for argument types."""
 
     name: str
     function: Function
@@ -128,12 +128,12 @@ def backward_derivative(name: str, base: CapturedFunction, inner: Resolved, span
 
 
 def _primal_result(inner: Resolved, inputs: list[Node]) -> Node:
-    """The result, for differentials that must fit it; gone again where nobody looks at it."""
+    """The result of the primal, for differentials that must match it; dead code if nothing reads it."""
     return call_op(*inputs, function=inner.function)
 
 
 class AnyDerivative(Protocol):
-    """What resolution needs of a derivative; `operators.Derivative` is one."""
+    """The part of a derivative that resolution needs; implemented by `derivative_operators.Derivative`."""
 
     target: Any  # a captured function, or another derivative
     mode: str

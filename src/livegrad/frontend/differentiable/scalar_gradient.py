@@ -94,7 +94,7 @@ class Gradient(Derivative):
         return gradient.with_currency(inner), sources
 
     def _chosen(self, position: int, sources: Given, inner: Resolved, count: int, span: Span) -> int:
-        """Which of the arguments that are passed at run time is meant."""
+        """The run-time argument that `argnums` selects."""
         if not -count <= position < count:
             raise FunctionError("LG306", f"`{inner.name}` has no argument {position}", span, found=f"{count} arguments")
         index = sources.index(position % count) if position % count in sources else None
@@ -103,7 +103,9 @@ class Gradient(Derivative):
         return index
 
     def _build(self, inner: Resolved, chosen: list[int], span: Span) -> Resolved:
-        """(arguments) → the gradient, and the value: one function, so that both share what they have in common."""
+        """(arguments) → the gradient, or the value and the gradient: one function, so that both share their common
+        work.
+        """
         backward = backward_of(bwd_diff(self.target), inner, span)
         inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in inner.arguments]
         parts = call(*inputs, _one(inner.result, inner.name, span), function=backward.function)

@@ -124,7 +124,7 @@ class StructType(RecordType):
         return MISSING if isinstance(default, FieldReference) else default
 
     def _field_span(self, name: str) -> Span | None:
-        """Where a field is declared; where the class is, if that cannot be told."""
+        """The source location of a field, or of the class if the field cannot be found."""
         for statement in () if self._definition is None else self._definition.body:
             if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", None) == name:
                 return _span(self._file, self._lines, statement, self.name)
@@ -159,7 +159,7 @@ class StructType(RecordType):
         return supplied
 
     def _supplied_differential(self) -> RecordType | None:
-        """The Differential that the class brings; text names one that comes later."""
+        """The Differential that the class defines; a string names a class that is defined later."""
         supplied = self.cls.__dict__.get("__livegrad_differential__")
         if supplied is None:
             return None
@@ -173,7 +173,7 @@ class StructType(RecordType):
         return differential
 
     def _associated(self, field: Field) -> Field:
-        """The field; it carries no derivative where a Differential of the class's own has no member for it."""
+        """The field, marked as `no_diff` if a custom Differential has no member for it."""
         supplied = self._supplied
         if field.derivative_member is not None:
             problem = _needless_member(field) if supplied is not None else f"{self.name} does not define a Differential"
@@ -191,7 +191,7 @@ class StructType(RecordType):
         return field
 
     def _require_intended(self, differential: RecordType, field: Field) -> None:
-        """A field without a member, beside a member without a field, is a name that was misspelt."""
+        """Rejects a field without a member if a member has no field either: one of the names is probably misspelt."""
         if field.no_diff or (wanted := differential_type(field.type)) is None:
             return
         taken = {other.derivative_member or other.name for other in self.__dict__["fields"]}
@@ -226,7 +226,9 @@ class StructType(RecordType):
             )
 
     def _forbid_sums(self, differential: RecordType) -> None:
-        """Derivatives of fields that share a member are added as numbers are."""
+        """Rejects a shared member of a type with its own `dadd`: derivatives of fields that share a member are added as
+        numbers.
+        """
         common = members_in_common(self)
         for field in self.fields:
             index = differential_field(self, field)
@@ -269,7 +271,7 @@ def _is_own_machinery(name: str) -> bool:
 
 
 def _way_to(target: RecordType, current: FrontType, seen: list[Any]) -> list[str] | None:
-    """The fields that lead from a type back to the target."""
+    """The chain of fields that leads from a type back to the target."""
     if isinstance(current, RecordType):
         if current in seen:
             return None
@@ -284,7 +286,7 @@ def _way_to(target: RecordType, current: FrontType, seen: list[Any]) -> list[str
 
 
 def _inner(type: FrontType) -> list[FrontType]:
-    """The records in a type of a field, through lists and tuples."""
+    """The records inside the type of a field, through lists and tuples."""
     if isinstance(type, ArrayType):
         return _inner(type.element)
     if isinstance(type, TupleType):
@@ -300,7 +302,7 @@ def _span(file: str, lines: list[str], node: ast.stmt, name: str) -> Span:
 
 
 def _class_definition(cls: type, lines: list[str], line: int) -> ast.ClassDef | None:
-    """The definition of a class that is being decorated at a line."""
+    """The syntax tree of the class that is being decorated at a line."""
     try:
         tree = ast.parse("".join(lines))
     except SyntaxError:
@@ -317,7 +319,7 @@ def _class_definition(cls: type, lines: list[str], line: int) -> ast.ClassDef | 
 
 
 class _DifferentialAttribute:
-    """`Material.Differential`: made when it is first asked for, because fields may name classes that come later."""
+    """`Material.Differential`, created on first use, because fields may name classes that are defined later."""
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         record: StructType = owner.__dict__["__livegrad_type__"]
@@ -361,7 +363,7 @@ def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = 
 
 
 class _Concrete:
-    """`Dual[float]`: the generic struct with types for its variables, made once for each."""
+    """`Dual[float]`: a generic struct with its type variables replaced, created once for each list of types."""
 
     def __init__(self, cls: type, parameters: Sequence[TypeVar], frame: FrameType | None) -> None:
         self._cls, self._parameters, self._frame = cls, parameters, frame
@@ -391,7 +393,7 @@ def _require_bound(variable: TypeVar, type: FrontType) -> None:
 
 
 def _substituted(annotation: Any, bindings: Bindings) -> Any:
-    """An annotation with types in the place of type variables."""
+    """An annotation with its type variables replaced by types."""
     if isinstance(annotation, TypeVar):
         return bindings.get(annotation, annotation)
     inner = getattr(annotation, "__parameters__", ())

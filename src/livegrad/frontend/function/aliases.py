@@ -125,7 +125,7 @@ def exchanged_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases])
 
 
 def _is_own_object(aliases: Aliases) -> bool:
-    """Whether a value is one whole object of the function, and not one of its caller's."""
+    """Whether a value is one whole object created by this function, not by its caller."""
     if len(aliases) != 1 or aliases[0].source or aliases[0].depth:
         return False
     object = aliases[0].object
@@ -138,7 +138,7 @@ def _is_own_object(aliases: Aliases) -> bool:
 
 @dataclass
 class Sharing:
-    """What a function does to objects, as far as it has been compiled."""
+    """What a function does to objects, up to the point that has been compiled."""
 
     shared: dict[Hashable, int] = field(default_factory=dict)  # from which depth on one value has it in two places
     changed: set[Hashable] = field(default_factory=set)

@@ -44,7 +44,7 @@ def _element(value: Value) -> ir.Scalar | None:
 
 
 def _operands(context: Context, values: Sequence[Value], name: str, at: ast.AST, floats: bool) -> list[Tensor]:
-    """Arrays and numbers as tensors of one type, to which weak numbers give way."""
+    """Arrays and numbers as tensors of one element type; weakly typed numbers take the type of the others."""
     common: tuple[ir.Scalar, bool] | None = None
     for value in values:
         element = _element(value)

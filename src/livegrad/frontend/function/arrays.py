@@ -39,7 +39,7 @@ _KINDS = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
 
 @dataclass(frozen=True)
 class _Key:
-    """One index: a number known now, one that the running function computes, or a slice."""
+    """One index: static, computed at run time, or a slice."""
 
     at: ast.expr
     static: int | slice | None = None
@@ -60,7 +60,7 @@ class _Key:
 
 
 def _keys(context: Context, type: TensorType, indices: list[ast.expr], at: ast.AST) -> list[_Key]:
-    """An index for each dimension; dimensions without one are taken whole."""
+    """One index per dimension; missing indices select whole dimensions."""
     parts = [part for index in indices for part in (index.elts if isinstance(index, ast.Tuple) else [index])]
     rest = [k for k, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
     rank = len(type.shape)
@@ -91,7 +91,7 @@ def _key(context: Context, part: ast.expr, size: int) -> _Key:
 
 
 def _slice(context: Context, part: ast.Slice, size: int) -> slice:
-    """A slice of known bounds, or of a known number of elements from a computed start, as in `a[i : i + 3]`."""
+    """A slice with static bounds, or with a static length and a computed start, as in `a[i : i + 3]`."""
     values = [None if bound is None else context.evaluate(bound) for bound in (part.lower, part.upper, part.step)]
     static_values = [None if value is None else value.static for value in values]
     if all(bound is None or isinstance(bound, int) for bound in static_values):
@@ -113,7 +113,7 @@ def _slice(context: Context, part: ast.Slice, size: int) -> slice:
 
 
 def _element_index(context: Context, key: _Key, size: int) -> Node:
-    """One index of an element; a negative one counts from the end, and each is checked when the function runs."""
+    """The index of an element. Negative indices count from the end; every index is checked at run time."""
     if isinstance(key.static, int):
         return constant(key.static, ir.i64)
     assert key.value is not None
@@ -159,7 +159,9 @@ def _set(target: Tensor, key: Any, value: Tensor) -> Tensor:
 
 
 def _as_element(context: Context, value: Value, type: TensorType, at: ast.AST) -> Node:
-    """A value to be stored, in the array's type: it may lose digits, as in NumPy, but not its kind."""
+    """A value converted to the element type of the array: it may lose precision, as in NumPy, but cannot change its
+    kind.
+    """
     element = value.type.element if isinstance(value.type, TensorType) else value.type
     if not isinstance(element, ir.Scalar) or _KINDS[element.kind] > _KINDS[type.element.kind]:
         raise context.error(
@@ -191,7 +193,7 @@ def require_writable(context: Context, name: str, aliases: Aliases, at: ast.AST)
 
 
 def _parameter_of(object: Hashable) -> str | None:
-    """The parameter that an object came with, alone or in a tuple."""
+    """The parameter that an object was passed in, alone or in a tuple."""
     while isinstance(object, tuple) and len(object) == 2:
         if object[0] == "parameter" and isinstance(object[1], str):
             return object[1]

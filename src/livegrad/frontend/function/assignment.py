@@ -47,7 +47,7 @@ def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Statements and all that is in them, but for what has names of its own: comprehensions, lambdas, inner bodies."""
+    """Statements and everything in the same scope; comprehensions, lambdas and nested functions are excluded."""
     pending = list(nodes)
     while pending:
         node = pending.pop()
@@ -71,7 +71,7 @@ def _meet(states: Iterable[State]) -> State:
 
 
 class DefiniteAssignment:
-    """Walks a function once; `after` has the names that are set once a loop has ended."""
+    """Walks a function once; `after` has the names that are set after each loop."""
 
     def __init__(
         self, source: Source, parameters: Iterable[str], runs_at_least_once: Callable[[ast.For | ast.While], bool]
@@ -161,7 +161,7 @@ class DefiniteAssignment:
         return self._reads(target, state)
 
     def _reads(self, node: ast.AST, state: Names) -> Names:
-        """Checks every name that is read in an expression; gives the state with what `:=` sets in it."""
+        """Checks every name that an expression reads; returns the state with the names that `:=` sets."""
         if isinstance(node, ast.Name):
             self._read(node, state)
             return state

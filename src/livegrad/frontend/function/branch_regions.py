@@ -41,7 +41,7 @@ FLAGS = ("$returned", "$broken", "$continued")
 
 @dataclass(frozen=True)
 class Conflict:
-    """What a variable is that has different types on different paths: an error, but only for those who read it."""
+    """The value of a variable that has different types on different paths: an error only if it is read."""
 
     first: str
     second: str
@@ -176,7 +176,7 @@ _Plan = Callable[[list[Node]], Value]
 
 
 class _Merger:
-    """Collects the results that a `cond` must give so that two values become one."""
+    """Collects the results that a `cond` must return to merge two values."""
 
     def __init__(self, context: Context, at: ast.AST) -> None:
         self.context, self.at = context, at

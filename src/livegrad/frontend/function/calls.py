@@ -40,7 +40,7 @@ Keywords = dict[str, Value]
 
 @dataclass(frozen=True, eq=False)
 class BoundMethod:
-    """A method with the value that it belongs to; it can only be called."""
+    """A method with its instance; it can only be called."""
 
     target: Value
     name: str
@@ -124,7 +124,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
 def _handed_on(
     context: Context, positional: list[Value], keywords: Keywords, at: ast.AST
 ) -> tuple[list[Value], Keywords]:
-    """Arguments for another function: local functions among them must stand alone."""
+    """The arguments for another function. Local functions among them must not use enclosing variables."""
 
     def own(value: Value) -> Value:
         alone = getattr(value.static, "__livegrad_argument__", None)
@@ -153,12 +153,14 @@ def _intrinsic(
 
 
 def _is_own(callee: FunctionType) -> bool:
-    """Whether a plain function is one of livegrad's own: compiling it would blame a file that the user never wrote."""
+    """Whether a plain function is part of livegrad: an error while compiling it would point to a file that users did
+    not write.
+    """
     return (callee.__module__ or "").partition(".")[0] == __name__.partition(".")[0]
 
 
 def _folded(callee: Any, numbers: list[Any]) -> Any:
-    """A function of math at numbers that are known now, computed by Python itself."""
+    """A function of `math` at static numbers, computed by Python."""
     try:
         result = callee(*numbers)
     except Exception:
@@ -250,7 +252,7 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
 
 
 def _copied(value: Value) -> Value:
-    """What `.copy()` gives: a list of the same elements, a struct whose fields are copied too."""
+    """The result of `.copy()`: a list of the same elements, or a struct whose fields are copied too."""
     return aliased(value, alias_copy(value.aliases) if isinstance(value.type, ArrayType) else ())
 
 

@@ -28,7 +28,7 @@ from livegrad.ir.text import print_function
 
 @dataclass(frozen=True)
 class Slot:
-    """What one parameter is specialised for: a type, or (`static`) a function or other value known now."""
+    """What one parameter is specialised for: a type, or (`static`) a function or another compile-time value."""
 
     type: FrontType | None
     no_diff: bool = False
@@ -301,7 +301,7 @@ class CapturedFunction:
 
 @dataclass(frozen=True, eq=False, slots=True)  # slots: whatever wraps it copies the attributes that lie in a dict
 class BoundFunction:
-    """A method of an instance: its first argument is given already."""
+    """A method of an instance, with its first argument bound."""
 
     function: CapturedFunction
     instance: Any
@@ -328,7 +328,7 @@ class BoundFunction:
 
 
 class _PlainCalls(threading.local):
-    """How many calls of `python` this thread is in, and how many of them check parallel loops."""
+    """The number of active calls of `python` in this thread, and how many of them check parallel loops."""
 
     depth = 0
     checked = 0

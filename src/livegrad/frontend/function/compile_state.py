@@ -1,6 +1,6 @@
 """The state of compiling one function: variables, derivative flow, dependencies and error reporting.
 
-`compiler` creates one for each specialisation; expressions and statements read and update it.
+`function_compiler` creates one for each specialisation; expressions and statements read and update it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Environment = dict[str, Value]
 
 @dataclass(eq=False)
 class Dependencies:
-    """What a compiled function was made from, apart from its own source: it is made again when any of it changes."""
+    """What a compiled function depends on besides its own source: it is compiled again when any of it changes."""
 
     names: dict[str, Any] = field(default_factory=dict)  # names of the function's surroundings
     attributes: list[tuple[Any, str, Any]] = field(default_factory=list)  # of modules
@@ -61,7 +61,7 @@ class Dependencies:
 
 
 class Context:
-    """Everything that is known while a function body is compiled."""
+    """The state of compiling a function body."""
 
     def __init__(self, source: Source, dependencies: Dependencies, differentiable: bool) -> None:
         self.source = source
@@ -225,7 +225,7 @@ def _inside(value: Value, name: str, inputs: dict[Node, Node]) -> Value:
 
 @dataclass(frozen=True)
 class RememberedFields:
-    """A struct's instance, and what its fields were."""
+    """A struct instance, and the values of its fields at compile time."""
 
     instance: Any
     fields: tuple[Any, ...]

@@ -37,7 +37,7 @@ from livegrad.ops.rules import zero
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One value: known now (`static`), a tuple of values (`items`), or computed when the function runs (`node`)."""
+    """A value: static, a tuple of values (`items`), or computed at run time (`node`)."""
 
     type: FrontType | None
     node: Node | None = None

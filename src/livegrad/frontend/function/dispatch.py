@@ -46,7 +46,7 @@ from livegrad.tensors.handle import ShapeError, join_shapes
 
 @dataclass
 class Prepared:
-    """A Python call made ready: the specialisation, its arguments, and which of them have one value a point."""
+    """A prepared call from Python: the specialisation, its arguments, and which of them have one value per point."""
 
     specialization: Specialization
     arguments: list[Any]
@@ -80,7 +80,7 @@ def choose_overload(
 
 
 def _argument_sources(match: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> list[int | Default]:
-    """For each argument that is passed at run time, which of the given values it is, or its default."""
+    """For each run-time argument, the index of the value that was passed, or its default."""
     indices = range(len(positional) + len(keywords))
     named = dict(zip(keywords, indices[len(positional) :], strict=True))
     bound = match.function.signature.bind(indices[: len(positional)], named)

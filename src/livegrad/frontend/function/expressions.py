@@ -97,7 +97,7 @@ _HARMLESS = (
 
 
 def _is_harmless(expression: ast.expr) -> bool:
-    """Whether computing an expression for nothing does no harm: it is cheap and cannot fail."""
+    """Whether an expression may be computed without need: it is cheap and cannot fail."""
     return all(isinstance(part, _HARMLESS) for part in ast.walk(expression))
 
 
@@ -119,7 +119,7 @@ def _boolean(context: Context, node: ast.BoolOp) -> Value:
 
 
 def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Known) -> Value:
-    """`left and right` or `left or right`: the right side only where the left leaves the answer open."""
+    """`left and right` or `left or right`; the right operand is only computed if the left one does not decide."""
     test = truth(context, left, at)
     if test.is_static:
         return _narrowed(context, right, facts) if bool(test.static) is is_and else left
@@ -146,7 +146,7 @@ def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: as
 
 
 def _narrowed(context: Context, expression: ast.expr, facts: Known) -> Value:
-    """The value of an expression that is computed only where this is known."""
+    """The value of an expression under the given type facts."""
     before = {name: context.environment[name] for name in facts if name in context.environment}
     narrow(context, facts)
     value = context.evaluate(expression)
@@ -187,7 +187,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
 
 
 def _comparison(context: Context, node: ast.Compare) -> Value:
-    """`a < b < c` asks a < b first, and b < c only if that holds; b is computed once."""
+    """`a < b < c` compares a < b first, and b < c only if that holds; b is computed once."""
     left = context.evaluate(node.left)
     total: Value | None = None
     for index, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
@@ -202,7 +202,7 @@ def _comparison(context: Context, node: ast.Compare) -> Value:
 
 
 def _guarded_rest(context: Context, total: Value, left: Value, node: ast.Compare, index: int) -> Value:
-    """The comparisons from `index` on, computed only where those before hold."""
+    """The comparisons from `index` on, computed only if all previous ones hold."""
     result, kept = context.outcome(), context.temporary("left")
     context.environment[kept] = left
     held = ast.copy_location(ast.Name(kept, ast.Load()), node)
@@ -294,7 +294,7 @@ def _list(context: Context, node: ast.List) -> Value:
 
 
 def _comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:
-    """A list whose length is known now."""
+    """A list whose length is known at compile time."""
     return context.list_of(comprehension_values(context, node), node)
 
 
@@ -330,7 +330,7 @@ def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp
 
 
 def _sum(context: Context, node: ast.Call) -> Value:
-    """`sum(f(i) for i in range(n))`: a loop that adds up, for any number of values."""
+    """`sum(f(i) for i in range(n))`: a loop with an accumulator, for any number of values."""
     generator = node.args[0] if len(node.args) == 1 and not node.keywords else None
     if not isinstance(generator, ast.GeneratorExp):
         positional, keywords = arguments_of(context, node)

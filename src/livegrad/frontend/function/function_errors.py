@@ -51,7 +51,7 @@ CODES = {
 
 @dataclass(frozen=True)
 class Span:
-    """A part of the user's source: where it starts, where it ends, and the line itself."""
+    """A range of the user's source: its start, its end and the text of the line."""
 
     file: str
     line: int

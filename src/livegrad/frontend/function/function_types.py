@@ -23,7 +23,7 @@ MISSING: Any = object()
 
 
 class Composite(ir.UnionMember):
-    """A type that is made of others. Equal types are equal objects of these classes."""
+    """A type made of other types. Equal types compare equal."""
 
     @property
     def ir(self) -> ir.Type:

@@ -148,7 +148,7 @@ def _dist(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 @intrinsic("detach")
 def _detach(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """The value, with its derivative dropped on purpose."""
+    """The value without its derivative."""
     require_count(context, values, 1, "detach", at)
     (value,) = values
     if value.items is not None:

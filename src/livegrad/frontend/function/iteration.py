@@ -90,8 +90,9 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
 
 
 def _held_name(context: Context, value: Value, at: ast.AST) -> str:
-    """The variable that a loop reads elements from: the list's own name, under which changes show as in Python, or
-    (where the loop gives that to something else) one that nothing may change."""
+    """The variable that a loop reads elements from: the name of the list, so that changes are visible as in Python, or
+    a hidden variable if the loop rebinds that name.
+    """
     if isinstance(at, ast.Name) and at.id not in context.rebound and context.environment.get(at.id) is value:
         return at.id
     name = context.temporary(ITERATED.removeprefix("~"))
@@ -165,7 +166,7 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
 
 
 def _bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Range | None:
-    """What is known of the values of a range."""
+    """The known bounds of the values of a range."""
     if not isinstance(step.static, int):
         return None
     first, last = (expect_int(context, value, at, "a bound of range") for value in (start, stop))
@@ -177,7 +178,7 @@ def _held(context: Context, value: Value, node: Node) -> Value:
 
 
 def _linear(context: Context, start: Value, step: Value, at: ast.AST, bounds: Range | None) -> Callable[[Node], Value]:
-    """start + index * step, with what is not known now held in variables that the body can see."""
+    """start + index * step; operands that are only known at run time are held in variables visible to the body."""
     names = [context.temporary("start"), context.temporary("step")]
     for name, held in zip(names, (start, step), strict=True):
         context.environment[name] = held
@@ -248,7 +249,7 @@ def _zip(context: Context, call: ast.Call) -> Steps:
 
 
 def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
-    """The values one by one, for a loop of known length."""
+    """The values one by one, for a loop of static length."""
     if steps.unrolled is not None:
         return steps.unrolled
     if steps.static_iterations is None or steps.at is None:
@@ -263,7 +264,7 @@ def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
 
 
 def _known(value: Value) -> Value:
-    """An index computed from constants is known; an element at a known index needs no check."""
+    """Folds an index computed from constants; an element at a static index needs no check."""
     if value.items is not None:
         return tuple_value([_known(item) for item in value.items])
     node = value.node

@@ -1,6 +1,6 @@
 """A cache of resolved calls by the classes of their arguments.
 
-`running` and derivatives use it before they examine the arguments in detail.
+`dispatch` and derivatives use it before they examine the arguments in detail.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def _nested(first: Any, parts: Sequence[Any]) -> tuple[Any, ...] | None:
 
 @dataclass(slots=True)
 class KnownCall:
-    """A call for arguments of certain kinds: what runs, and which argument goes where."""
+    """A prepared call for arguments of certain classes: the function that runs, and the source of each of its
+    arguments.
+    """
 
     run: Callable[..., Any]
     sources: Sequence[int | Default]

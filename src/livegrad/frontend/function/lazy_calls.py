@@ -1,6 +1,6 @@
 """Captured functions on lazy tensors: `f(points)` is a lazy tensor with gradients.
 
-`running` calls `run_lazily` before it runs a function. If an argument is a tensor, the call becomes a node of the
+`dispatch` calls `run_lazily` before it runs a function. If an argument is a tensor, the call becomes a node of the
 graph.
 """
 
@@ -188,7 +188,7 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
 
 
 def _struct_node(value: Any, type: RecordType, name: str) -> Node:
-    """A struct of tensors: fields that are the same for all points are spread over them."""
+    """A struct of tensors; fields that are equal for all points are broadcast."""
     parts = [_node(getattr(value, field.name), field.type, f"{name}.{field.name}") for field in type.fields]
     fields = tuple((field.name, part.type) for field, part in zip(type.fields, parts, strict=True))
     node = make(*parts, type=ir.Struct(type.name, fields))
@@ -197,7 +197,7 @@ def _struct_node(value: Any, type: RecordType, name: str) -> Node:
 
 
 def _domains(node: Node, point: ir.Type) -> list[tuple[Any, ...]]:
-    """The shapes over which the tensors in a value have one value a point."""
+    """The batch shapes of the tensors in a value."""
     if isinstance(node.type, ir.Tensor):
         depth = {ir.Vector: 1, ir.Matrix: 2}.get(point.__class__, 0)
         return [node.type.shape[: node.type.rank - depth]]
@@ -262,7 +262,7 @@ _FITTING_KINDS = {"bool": "b", "signed": "biu", "unsigned": "biu", "float": "biu
 
 
 def _wrapped(node: Node, type: FrontType, lifted: bool) -> Any:
-    """The result as people get it: tensors where the function gives numbers and vectors."""
+    """The result for users: tensors where the function returns numbers and vectors."""
     if isinstance(type, RecordType):
         return type.make(**{
             field.name: _wrapped(member(node, index), field.type, lifted) for index, field in enumerate(type.fields)

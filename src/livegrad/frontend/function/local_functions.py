@@ -28,7 +28,7 @@ Definition = ast.FunctionDef | ast.Lambda
 
 @dataclass(frozen=True, eq=False)
 class LocalFunction:
-    """A function that was defined inside another one; `defaults` are the variables that hold its defaults."""
+    """A function defined inside another one; `defaults` are the variables that hold its defaults."""
 
     definition: Definition
     defaults: Mapping[str, str]
@@ -128,7 +128,7 @@ def _inlined(
 
 
 def _with_objects(value: Value, stays: Callable[[Hashable], bool]) -> Value:
-    """The value, with those of its aliases whose objects stay."""
+    """The value with only those aliases whose objects outlive the call."""
     if value.items is not None:
         return replace(value, items=tuple(_with_objects(item, stays) for item in value.items))
     return replace(value, aliases=tuple(alias for alias in value.aliases if stays(alias.object)))

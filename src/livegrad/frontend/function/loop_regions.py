@@ -92,7 +92,7 @@ def run_loop(context: Context, loop: Loop, at: ast.AST) -> None:
 
 
 class _Attempt:
-    """One try at a loop's body with variables of given types."""
+    """One attempt to compile a loop's body with variables of given types."""
 
     def __init__(self, context: Context, loop: Loop, outer: Environment, types: dict[str, Value], at: ast.AST) -> None:
         self.context, self.loop, self.outer, self.types, self.at = context, loop, outer, types, at
@@ -133,7 +133,7 @@ class _Attempt:
         return self.types if grown is None and named != context.sharing.shared else grown
 
     def _written_by_calls(self, carried: dict[str, Value | None]) -> dict[str, Value]:
-        """The arrays that the body has changed without an assignment: functions with `inout` parameters do."""
+        """The arrays that the body changes without an assignment, through calls with `inout` parameters."""
         return {
             name: self.outer[name]
             for name, before in self.start.items()
@@ -186,7 +186,7 @@ class _Attempt:
         return grown if changed else None
 
     def _exchanged_arrays(self) -> set[str]:
-        """The arrays that change their names in an iteration."""
+        """The arrays that swap names in an iteration."""
         before = {name: aliases_of(value) for name, value in self.start.items()}
         names = exchanged_names(before, {name: aliases_of(value) for name, value in self.end.items()})
         carried = [self.types.get(name) for name in names]
@@ -242,7 +242,7 @@ class _Attempt:
         return [get(value, index=index) for index in range(carried)]
 
     def _condition(self) -> Node:
-        """Whether to go on, from the variables as they are at an iteration's start."""
+        """The loop condition, computed from the variables at the start of an iteration."""
         context, loop = self.context, self.loop
         context.environment = dict(self.start)
         stop = pending_jump(context, ("$returned", "$broken"))

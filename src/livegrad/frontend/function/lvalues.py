@@ -105,7 +105,7 @@ def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
 
 
 def _static_key(index: Value) -> Any:
-    """An index that is known now, such as the `f64, 3` of `vec[f64, 3]`; `MISSING` if it is not."""
+    """A static index, such as the `f64, 3` of `vec[f64, 3]`; `MISSING` if it is computed."""
     if index.items is None:
         return index.static
     parts = tuple(_static_key(item) for item in index.items)
@@ -258,7 +258,7 @@ def assign_place(context: Context, target: ast.Attribute | ast.Subscript, value:
 
 
 def _changed(context: Context, held: Value, path: list[ast.Attribute | ast.Subscript], value: Value) -> Value:
-    """The held value with the part at the end of the path exchanged."""
+    """The value with the part at the end of the path replaced."""
     step, rest = path[0], path[1:]
     if isinstance(step, ast.Attribute):
         return _changed_attribute(context, held, step, rest, value)
@@ -332,7 +332,7 @@ def _changed_element(
 def _changed_slice(
     context: Context, held: Value, type: ArrayType | ir.Vector, step: ast.Subscript, value: Value
 ) -> Value:
-    """`x[a:b] = values`: as many values as there are elements; one number does for all components of a vector."""
+    """`x[a:b] = values`: one value per element; a single number fills all components of a vector."""
     assert isinstance(step.slice, ast.Slice)
     span = context.span(step)
     indices = range(type.size)[_bounds(context, step.slice)]

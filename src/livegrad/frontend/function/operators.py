@@ -125,7 +125,7 @@ def _refused(context: Context, symbol: str, left: Value, right: Value, at: ast.A
 
 
 def _by_method(context: Context, method: str, left: Value, right: Value, at: ast.AST) -> Value | None:
-    """A struct's own operator."""
+    """An operator that the struct defines."""
     for target, other, name in ((left, right, method), (right, left, method.replace("__", "__r", 1))):
         if isinstance(target.type, RecordType) and name in target.type.methods:
             return call_method(context, target, name, [other], at)
@@ -230,7 +230,7 @@ def _power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
 
 
 def _whole_power(context: Context, left: Value, exponent: int, at: ast.AST) -> Value:
-    """A product for a whole exponent: exact, quick, and with an exact derivative at 0."""
+    """A product for an integer exponent: exact, fast, and with an exact derivative at 0."""
     base = node_of(left, context.span(at))
     scalar = ir.scalar_of(base.type)
     assert scalar is not None
@@ -253,7 +253,7 @@ def _whole_power(context: Context, left: Value, exponent: int, at: ast.AST) -> V
 
 
 def _integer_power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
-    """int ** int: repeated multiplication; a negative exponent has no integer for a result."""
+    """int ** int by repeated multiplication; negative exponents are errors."""
     span = context.span(at)
     scalar = promote(*(ir.i64 if v.type is ir.bool_ else v.type for v in (left,)), left.weak, ir.i64, True)  # type: ignore[arg-type,misc]
     base, exponent = as_scalar_type(left, scalar, span), as_scalar_type(right, ir.i64, span)

@@ -40,7 +40,7 @@ from livegrad.ops.control import call as call_op
 
 @dataclass
 class Match:
-    """An overload that fits, its arguments in order, and how many of them must be converted."""
+    """A matching overload, its arguments in order, and how many of them must be converted."""
 
     function: CapturedFunction
     values: list[Value]
@@ -110,14 +110,14 @@ def slot_for(
 
 
 def _whole_array(value: Value) -> str:
-    """What to do where an array was given for a list: it counts as one number a point."""
+    """The advice if an array was passed for a list: its type is matched as one number per point."""
     if not isinstance(value.type, ir.Scalar) or value.is_static:
         return ""
     return f"; a whole array is a parameter of type lg.tensor[{describe(value.type)}, 1]"
 
 
 class BoundProblem(str):
-    """Why a type cannot stand for a type variable."""
+    """The reason why a type does not satisfy a type variable."""
 
     code = "LG402"
 
@@ -225,7 +225,7 @@ def call_captured(
 def _with_flow_of_call(
     context: Context, match: Match, specialization: Specialization, values: list[Value], result: Value, at: ast.AST
 ) -> Value:
-    """What a call gives, as something that derivatives reach through the call."""
+    """The result of a call, connected to its arguments in the derivative flow graph."""
     function = match.function
     carrying = [value for value, slot in zip(values, specialization.runtime_slots, strict=True) if not slot.no_diff]
     if not function.differentiable:
@@ -260,7 +260,7 @@ def _call_updating(
 
 
 def _argument_expressions(match: Match, at: ast.AST) -> dict[str, ast.expr]:
-    """The expression that a call has for each parameter, as far as they can be told apart."""
+    """The expression of each argument, as far as arguments and parameters can be matched."""
     if not isinstance(at, ast.Call) or any(isinstance(argument, ast.Starred) for argument in at.args):
         return {}
     bound = match.function.signature.bind(at.args, {k.arg: k.value for k in at.keywords if k.arg is not None})
@@ -268,7 +268,7 @@ def _argument_expressions(match: Match, at: ast.AST) -> dict[str, ast.expr]:
 
 
 def _forbid_shared_argument(context: Context, match: Match, name: str, argument: Value, at: ast.AST) -> None:
-    """A function writes one argument and reads another: an error if they are one array."""
+    """Raises if a function writes one argument and another argument is the same array."""
     objects = {alias.object for alias in aliases_of(argument)}
     others = [value for value in match.values if value is not argument]
     others += [argument] * (sum(value is argument for value in match.values) - 1)
@@ -284,7 +284,7 @@ def _forbid_shared_argument(context: Context, match: Match, name: str, argument:
 def _write_back(
     context: Context, match: Match, name: str, expression: ast.expr | None, argument: Value, new: Value, at: ast.AST
 ) -> None:
-    """Puts the array that a call has written where its argument came from."""
+    """Assigns the array that a call has written to the variable that was its argument."""
     if isinstance(expression, ast.Name) and context.environment.get(expression.id) is argument:
         forbid_second_name(context, expression, 0, at)
         require_writable(context, expression.id, aliases_of(argument), at)
@@ -301,7 +301,7 @@ def _write_back(
 
 
 def _result_aliases(context: Context, match: Match, specialization: Specialization, at: ast.AST) -> Aliases:
-    """What a call's result has to do with the objects of its caller."""
+    """The objects of the caller that the result of a call shares."""
     parameters = [parameter_key(parameter.name) for parameter in match.function.signature.parameters]
     arguments = dict(zip(parameters, map(aliases_of, match.values), strict=True))
     times = Counter(alias.object for alias in specialization.context.result_aliases)
@@ -319,9 +319,8 @@ def _result_aliases(context: Context, match: Match, specialization: Specializati
 
 
 def _forbid_lost_change(context: Context, match: Match, specialization: Specialization, at: ast.AST) -> None:
-    """A function changes copies of its arguments: an error where Python would show the change.
-
-    The names that the call's own result goes to are read no more as they were, nor are those of a function that ends.
+    """Raises if a function changes a copy of an argument where Python would show the change. Names that the result is
+    assigned to do not count, because their old values are not read again; nor do names of a function that ends.
     """
     taken, names = context.taken
     ends = taken is at and names is None and not context.inlining

@@ -23,7 +23,7 @@ from livegrad.frontend.function.python_source import Source
 
 @dataclass(eq=False)
 class _Loop:
-    """A parallel loop that is running: the iteration that it is in, and which iteration wrote each address."""
+    """A running parallel loop: its current iteration, and the iteration that wrote each address."""
 
     iteration: int = 0
     writers: dict[int, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def _addresses(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class _Noting(ast.NodeTransformer):
-    """Has loops and assignments to elements report what they do; `+=` may add to what another iteration wrote."""
+    """Makes loops and assignments to elements report what they do; `+=` may add to what another iteration wrote."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

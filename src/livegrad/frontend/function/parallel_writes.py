@@ -47,7 +47,7 @@ def refuse_shared_writes(context: Context, loop: ast.For, values: range | None) 
 def _certain_writes(
     context: Context, statements: list[ast.stmt], private: set[str], inner: tuple[str, ...]
 ) -> Iterator[tuple[ast.Subscript, tuple[str, ...]]]:
-    """The assignments to elements that every iteration reaches, with the variables of the loops inside around them."""
+    """The assignments to elements that every iteration reaches, with the variables of the inner loops around them."""
     for statement in statements:
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
@@ -61,7 +61,7 @@ def _certain_writes(
 
 
 def _runs(context: Context, loop: ast.For, private: set[str]) -> bool:
-    """Whether a loop inside certainly runs, over the same values each time."""
+    """Whether an inner loop always runs, over the same values each time."""
     call = loop.iter
     if private & {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}:
         return False
@@ -78,7 +78,7 @@ def _is_arithmetic(expression: ast.expr) -> bool:
 
 
 def _constant(context: Context, expression: ast.expr, variables: dict[str, int]) -> int | None:
-    """An expression of known numbers; None if it has others."""
+    """The value of an expression of known numbers; None if it contains others."""
     names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
     if not _is_arithmetic(expression):
         return None
@@ -98,9 +98,8 @@ def _constant(context: Context, expression: ast.expr, variables: dict[str, int])
 def _collision(
     context: Context, index: ast.expr, variable: str, bound: tuple[set[str], set[str]], type: TensorType, values: range
 ) -> tuple[int, int, str] | None:
-    """Two values of the loop's variable with one index, and its text; None if none are known.
-
-    `bound` has the names that an iteration sets, and those among them that loops inside go through.
+    """Two values of the loop variable that give the same index, and the text of the index; None if none are found.
+    `bound` has the names that an iteration sets, and those among them that inner loops iterate over.
     """
     private, inner = bound
     parts = index.elts if isinstance(index, ast.Tuple) else [index]

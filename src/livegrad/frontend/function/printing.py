@@ -50,7 +50,7 @@ def _values(context: Context, node: ast.Call, argument: ast.expr) -> list[Value]
 
 
 def _text(context: Context, part: ast.expr, nodes: list[Node]) -> str:
-    """A part of an f-string, as a template for the values that are added to the nodes."""
+    """A part of an f-string as a template; its run-time values are appended to the nodes."""
     if not isinstance(part, ast.FormattedValue):
         return _shown(context, context.evaluate(part), "", part, nodes)
     form = ""

@@ -19,7 +19,7 @@ from livegrad.frontend.function.vectors import VectorValue
 
 
 def _number(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of NumPy as one of Python's numbers; what has no value is NaN, as in compiled code."""
+    """A NumPy function on Python numbers; undefined results are NaN, as in compiled code."""
 
     def run(*values: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -63,7 +63,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class _PlainModule:
-    """livegrad seen from plain Python: its functions on tensors are functions on numbers."""
+    """livegrad as plain Python sees it: its tensor functions are functions of numbers."""
 
     def __init__(self, module: ModuleType, exchanged: Exchanged) -> None:
         self._module, self._known = module, exchanged
@@ -107,7 +107,7 @@ def plainly(function: FunctionType, exchanged: Exchanged | None = None) -> Funct
 
 
 def _outer_names(code: CodeType) -> set[str]:
-    """The names that a function, and those inside it, look up outside."""
+    """The names that a function and its nested functions look up in enclosing scopes."""
     names = set(code.co_names)
     for part in code.co_consts:
         if isinstance(part, CodeType):

@@ -150,10 +150,9 @@ def _find(lines: tuple[str, ...], code: CodeType) -> Definition | None:
 
 
 def _around(candidates: list[Definition], code: CodeType) -> list[Definition]:
-    """The definitions whose bodies all instructions of the code come from, the innermost first.
-
-    The code of an outer function makes the inner one: it has an instruction outside the inner body. Without columns
-    (`-X no_debug_ranges`) there is none to tell.
+    """The definitions whose bodies contain all instructions of the code, innermost first. The code of an outer function
+    has at least one instruction outside of the inner body: the one that creates the inner function. Without column
+    information (`-X no_debug_ranges`) nothing is found.
     """
     positions = [
         (position.lineno, position.col_offset, position.end_lineno, position.end_col_offset)
@@ -206,7 +205,7 @@ def _name(node: Definition) -> str:
 
 
 def _same_code(node: Definition, code: CodeType) -> bool:
-    """Whether compiling the definition by itself gives this code, as far as names and constants tell."""
+    """Whether compiling the definition alone gives this code, judged by names and constants."""
     statement = ast.Expression(node) if isinstance(node, ast.Lambda) else ast.Module([node], [])
     mode = "eval" if isinstance(node, ast.Lambda) else "exec"
     compiled = compile(statement, "<candidate>", mode, dont_inherit=True)
@@ -217,7 +216,9 @@ def _same_code(node: Definition, code: CodeType) -> bool:
 
 
 def _outline(code: CodeType) -> tuple[object, ...]:
-    """What two codes of one definition have in common; by itself it finds the names around it as globals."""
+    """The features that two compilations of one definition share; compiled alone, it reads enclosing variables as
+    globals.
+    """
     used = sorted({*code.co_names, *code.co_freevars})
     return code.co_name, used, code.co_varnames, [c for c in code.co_consts if not isinstance(c, CodeType)]
 
@@ -230,7 +231,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _lines_from_history(function: FunctionType) -> tuple[str, ...]:
-    """What was typed at the prompt, from the history of the line editor; checked against the code."""
+    """The input at the prompt, from the history of the line editor; compared with the code."""
     readline = sys.modules.get("readline")
     if readline is None:
         return ()
@@ -272,7 +273,7 @@ def look_for_text(function: FunctionType) -> None:
 
 
 def _texts_at_hand() -> Iterator[str]:
-    """Strings that the calling functions hold in variables and constants, nearest first, and that of `python -c`."""
+    """Strings in variables and constants of the calling functions, nearest first, and the text of `python -c`."""
     frame: FrameType | None = sys._getframe(1)
     modules: set[int] = set()
     while frame is not None:

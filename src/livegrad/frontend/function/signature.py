@@ -24,7 +24,7 @@ from livegrad.frontend.function.type_reading import plain_type
 
 @dataclass(frozen=True)
 class NoDiff:
-    """`no_diff[T]`: a parameter, result or field whose derivative is not wanted. Types are compared without it."""
+    """`no_diff[T]`: a parameter, result or field without a derivative. Type comparison ignores it."""
 
     type: Any
 
@@ -80,7 +80,7 @@ class OpenAnnotation:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What an annotation says: a type, a type variable, or nothing; and whether derivatives stop there."""
+    """A parsed annotation: a type, a type variable, or nothing; and whether derivatives stop there."""
 
     type: FrontType | None = None
     variable: TypeVar | None = None
@@ -110,7 +110,7 @@ class Annotation:
 
 @dataclass(frozen=True)
 class ListPattern:
-    """`list[T]` inside of another list: its length comes from the argument, too."""
+    """`list[T]` inside another list: its length comes from the argument too."""
 
     element: FrontType | ListPattern
 
@@ -120,7 +120,7 @@ class ListPattern:
 
 
 def _element_of_list(value: Any) -> FrontType | ListPattern:
-    """What `list[T]` is a list of; lists of lists may go to any depth."""
+    """The element type of `list[T]`; lists may be nested to any depth."""
     (inner,) = value.__args__
     if getattr(inner, "__origin__", None) is list:
         return ListPattern(_element_of_list(inner))
@@ -138,12 +138,12 @@ def fitting_array(element: FrontType | ListPattern, argument: FrontType | None) 
 
 
 def _empty_list(element: FrontType | ListPattern) -> ArrayType:
-    """What a list of no lists would be a list of: nothing in it says how long they are."""
+    """The element type of an empty list of lists, whose lengths are unknown."""
     return ArrayType(_empty_list(element.element) if isinstance(element, ListPattern) else element, 0)
 
 
 def _array_for(element: FrontType | ListPattern, value: Any) -> ArrayType | None:
-    """The array that a Python list should be for a parameter of type `list[element]`; None if its shape is another."""
+    """The array type of a Python list passed for a parameter `list[element]`; None if its shape does not match."""
     if not isinstance(element, ListPattern):
         return ArrayType(element, len(value))
     if not all(isinstance(item, list | tuple) for item in value):
@@ -183,7 +183,7 @@ def mentions(annotation: Any, wanted: Callable[[Any], bool]) -> bool:
 
 
 class NoArray(Exception):
-    """Why an annotation of a whole array does not fit."""
+    """The reason why the annotation of a whole array is invalid."""
 
 
 def _tuple_element(value: Any) -> Pattern:
@@ -347,7 +347,7 @@ class Signature:
 
 
 def _instead_of(annotation: Any) -> str:
-    """What to write where an annotation is no type of ours."""
+    """What to write instead of an annotation that is not a supported type."""
     if isinstance(annotation, type) and ("__annotations__" in vars(annotation) or hasattr(annotation, "_fields")):
         return f"decorate the class {annotation.__name__} with @lg.differentiable to make it a struct"
     if annotation is dict or get_origin(annotation) is dict:
@@ -359,6 +359,6 @@ def _instead_of(annotation: Any) -> str:
 
 @dataclass(frozen=True)
 class Default:
-    """A default that stands for an argument that was not given."""
+    """The default value of an argument that was not passed."""
 
     value: Any

@@ -107,7 +107,7 @@ def _return(context: Context, statement: ast.Return) -> None:
 
 
 def _by_name(context: Context, value: Value, expression: ast.expr | None) -> Value:
-    """A result that is the array of a variable, or a tuple of such, by the names of the variables."""
+    """A result that is the array of a variable, or a tuple of such arrays, as names of variables."""
     if isinstance(expression, ast.Tuple) and value.items is not None:
         parts = [_by_name(context, *pair) for pair in zip(value.items, expression.elts, strict=True)]
         return tuple_value(parts) if all(isinstance(part.static, ReturnedArray) for part in parts) else value
@@ -133,7 +133,7 @@ def checked_result(context: Context, value: Value, at: ast.AST) -> Value:
 
 
 def _fitting_arrays(context: Context, pattern: TensorPattern | TuplePattern, value: Value, at: ast.AST) -> Value:
-    """A result with whole arrays inside, if their sizes are those of the annotation."""
+    """A result that contains whole arrays, checked against the sizes in the annotation."""
     if isinstance(pattern, TuplePattern) and value.items is not None and len(value.items) == len(pattern.elements):
         parts = [
             item
@@ -178,7 +178,7 @@ def _raise(context: Context, statement: ast.Raise) -> None:
 
 
 def _message(context: Context, text: ast.expr) -> str:
-    """A message as it is written; of values that only the running function knows, the names."""
+    """The text of a message; values that are only known at run time are shown by name."""
     if isinstance(text, ast.Constant):
         return str(text.value)
     if isinstance(text, ast.JoinedStr):
@@ -235,7 +235,7 @@ def _augmented(context: Context, statement: ast.AugAssign) -> None:
 
 
 def _depth(target: ast.expr) -> int:
-    """How many steps deep in a variable a place is."""
+    """The depth of an lvalue inside its variable."""
     return 1 + _depth(target.value) if isinstance(target, ast.Attribute | ast.Subscript) else 0
 
 
@@ -262,7 +262,7 @@ def _if_alone(context: Context, statement: ast.If) -> None:
 
 
 def _if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
-    """A branch, with the statements that follow it as part of the way (if any) that reaches them."""
+    """A branch. The statements after it become part of the only path that reaches them, if there is one."""
     body, orelse = list(statement.body), list(statement.orelse)
     if rest:
         if always_exits(body):
@@ -280,7 +280,7 @@ def _if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
 
 
 def _way(context: Context, statements: list[ast.stmt], facts: Known) -> Callable[[], None]:
-    """One way of a branch, on which something is known of these names."""
+    """One path of a branch, under the given type facts."""
 
     def run() -> None:
         before = {name: context.environment.get(name) for name in facts}

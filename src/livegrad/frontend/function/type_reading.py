@@ -50,7 +50,7 @@ def plain_type(annotation: Any) -> FrontType:
 
 
 def _size(parameter: Any) -> Any:
-    """A size in a type: a number or a name, or `Literal[...]` of one, as type checkers want it."""
+    """A size in a type: a number, a name, or `Literal[...]` of one for type checkers."""
     return get_args(parameter)[0] if get_origin(parameter) is Literal else parameter
 
 
@@ -83,7 +83,7 @@ def _read_brackets(family: str, parameters: Any) -> tuple[FrontType, list[int]]:
 
 
 def _whole_array(family: str, parameters: Any) -> TensorPattern | None:
-    """A whole array with sizes, as in `array[float, "n", 3]`; None for brackets with one number, or none."""
+    """A whole array with sizes, as in `array[float, "n", 3]`; None if the brackets contain one number or none."""
     element, *rest = parameters if isinstance(parameters, tuple) else (parameters,)
     sizes = [*map(_size, rest)]
     if len(sizes) < 2 and not any(isinstance(size, str) for size in sizes):
@@ -207,7 +207,7 @@ def type_of_value(value: Any) -> FrontType:
 
 
 def _common_type(types: Sequence[FrontType]) -> FrontType | None:
-    """The type of all elements of a list, where Python's integers among other numbers count as such; None if none."""
+    """The common type of the elements of a list, with Python integers promoted; None if there is none."""
     arrays = [type for type in types if isinstance(type, ArrayType)]
     if len(arrays) == len(types) and len({array.size for array in arrays}) == 1:
         inner = _common_type([array.element for array in arrays])

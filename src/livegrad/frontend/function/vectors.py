@@ -1,6 +1,6 @@
 """Vectors and matrices in Python: `vec3(1, 2, 3)` creates a NumPy array whose components have names.
 
-The constructors are also annotations; `types` defines the corresponding types.
+The constructors are also annotations; `function_types` defines the corresponding types.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _MOST_GUESSES = 2000
 
 
 class Cursor:
-    """A text and the position that has been read up to; never rests on space."""
+    """A text and the current position, which is never on white space."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text

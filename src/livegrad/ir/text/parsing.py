@@ -89,7 +89,7 @@ class _Parser:
                 self._read_function()
 
     def _order(self) -> None:
-        """The last line of a module whose functions stand in another order than the module has them."""
+        """The last line of a module whose functions are printed in a different order."""
         cursor = self.cursor
         start = cursor.position
         cursor.word("order")
@@ -274,7 +274,7 @@ class _FunctionParser:
         return tuple(sorted(attributes.items()))
 
     def _node(self, op: Op, operands: tuple[Node, ...], attributes: Attributes, at: int) -> Node:
-        """The node, with this place of the text when it has none; what an op refuses is reported at its line."""
+        """The node, with the current text location if it has none; errors of the op are reported at its line."""
         try:
             with originating_from((self.cursor.place(at, self.name),)):
                 return make_node(op, operands, attributes)

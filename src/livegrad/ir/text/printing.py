@@ -115,7 +115,7 @@ def _unique(wanted: str, taken: set[str], counts: dict[str, int]) -> str:
 
 
 class _Printer:
-    """The names that one text gives to functions, keys and values."""
+    """The names of functions, keys and values in one text."""
 
     def __init__(self, exports: Sequence[Function], origins: bool) -> None:
         self.origins = origins

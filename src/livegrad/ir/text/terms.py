@@ -83,7 +83,7 @@ class TermReader:
         return tuple(self._listed("]", self.attribute))
 
     def _listed(self, end: str, read: Callable[[], Attribute]) -> list[Attribute]:
-        """Items with commas between them, and maybe one after the last, up to the closing mark."""
+        """Comma-separated items, with an optional trailing comma, up to the closing bracket."""
         items: list[Attribute] = []
         while not self.cursor.take(end):
             if items:
