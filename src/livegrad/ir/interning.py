@@ -1,6 +1,6 @@
 """Weak interning tables: equal objects are the same object while it is referenced.
 
-Types and nodes are interned by the keys of their components.
+Types, nodes and values of contexts are interned by the keys of their components.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Entry(weakref.ref[_Object], Generic[_Object]):
 
 
 class InternTable(dict[_Key, Entry[_Object]]):
-    """Objects by key. `get` gives an entry, which is empty once nobody holds the object; `enter` adds one.
+    """Objects by key. `get` returns an entry, which is empty once the object is gone; `enter` adds one.
 
     >>> from livegrad.ir.types import f32
     >>> table = InternTable()
@@ -44,7 +44,7 @@ class InternTable(dict[_Key, Entry[_Object]]):
         self._note_dead = self._dead.append
 
     def enter(self, key: _Key, fresh: _Object) -> _Object:
-        """The object that the key stands for from now on: this one, or one that another thread has just entered."""
+        """The interned object of the key: this one, or one that another thread has just entered."""
         entry = Entry(fresh, self._note_dead)
         entry.key = key
         if len(self._dead) > _MOST_DEAD:
@@ -60,7 +60,7 @@ class InternTable(dict[_Key, Entry[_Object]]):
             return fresh
 
     def clear_up(self) -> None:
-        """Drops the entries of objects that are gone: their keys may hold others."""
+        """Drops the entries of objects that are gone, because their keys may keep other objects alive."""
         with self.lock:
             while self._dead:
                 gone = self._dead.popleft()
