@@ -395,7 +395,7 @@ def test_what_has_no_derivative_is_an_error_of_the_gradient():
     engine.add(lg.grad(of=whole, by=[whole["n"]], name="integer"))
     messages = {problem.block.name: str(problem) for problem in engine.step().problems}
     assert "calls a library, which has no derivative" in messages["opaque"]
-    assert "no derivative by `n`" in messages["integer"]
+    assert "no derivative with respect to `n`" in messages["integer"]
 
 
 def test_a_gradient_by_a_pin_that_an_edit_takes_away_is_a_problem_until_the_pin_is_back(executor_name):

@@ -44,7 +44,7 @@ def assert_like_python(function: CapturedFunction, *arguments: Any, exactly: boo
 
 def assert_one_kernel(function: CapturedFunction) -> None:
     """A copy of the argument, which its caller still sees, and one kernel that writes the copy."""
-    for made in function._own.values():
+    for made in function._specializations.values():
         copy, loop = compile_plan(made.function, CPU).steps
         assert isinstance(loop, KernelStep)
         assert isinstance(copy, KernelStep)
@@ -149,7 +149,7 @@ def test_an_index_that_is_known_not_to_be_negative_is_used_as_it_is():
         text = f"def f(a: lg.inout[LINE], k: int):\n    for i in range({bounds}):\n        a[{index}] = 1.0\n"
         function = lg.function(lg.run_source(text, {"lg": lg, "LINE": LINE})["f"])
         assert_like_python(function, random(4), 1)
-        (made,) = function._own.values()
+        (made,) = function._specializations.values()
         return "select" in lg.ir.print_function(made.function)
 
     assert not selects("n", "i")

@@ -263,7 +263,7 @@ def _convert(value: Node, wanted: Type) -> Node:
         return scalar if scalar.type is wanted else cast(scalar, type=wanted)
     if isinstance(wanted, Tensor) and wanted.shape == ():
         return broadcast(cast(lookup(value), type=wanted.element), shape=(), axes=())
-    raise GraphError(f"{wanted} cannot be differentiated inside of a region", help="take tensors there")
+    raise GraphError(f"{wanted} cannot be differentiated inside a region", help="take tensors there")
 
 
 def _as_tensor(value: Node) -> Node:
@@ -271,7 +271,7 @@ def _as_tensor(value: Node) -> Node:
         return value
     if isinstance(value.type, Scalar):
         return broadcast(value, shape=(), axes=())
-    raise GraphError(f"{value.type} cannot be differentiated inside of a region", help="give tensors there")
+    raise GraphError(f"{value.type} cannot be differentiated inside a region", help="give tensors there")
 
 
 def _require_tensor(type: Type) -> Tensor:

@@ -57,7 +57,7 @@ def gradient_block(
 def _pin(owner: Block | None, name: str) -> Pin:
     if owner is None:
         raise UsageError(
-            f"`{name}` does not say which block it belongs to",
+            f"`{name}` does not name a block",
             where=caller_origin(),
             help="pass pins, or the block first",
         )
@@ -107,7 +107,7 @@ def _require_pin(pin: Pin) -> None:
         raise GraphError(
             f"`{pin.block.name}` no longer has {pin.direction} `{pin.name}`",
             expected=f"one of {', '.join(pins)}" if pins else None,
-            help="make another gradient: lg.grad(of=..., by=...)",
+            help="create the gradient again: lg.grad(of=..., by=...)",
         )
 
 
@@ -152,8 +152,10 @@ class _BackwardPass:
         return ref
 
     def _not_here(self, pin: Pin) -> GraphError:
-        help = "a gradient stands in the graph of its blocks; a region's inside is not reached from outside"
-        return GraphError(f"`{pin}` is not in the same graph as `{self.block.name}` is", help=help)
+        help = (
+            "a gradient must be in the same graph as its blocks; blocks inside a region cannot be reached from outside"
+        )
+        return GraphError(f"`{pin}` is not in the same graph as `{self.block.name}`", help=help)
 
     def nodes(self) -> list[NetworkNode]:
         """All derived nodes; the last one sums the cotangents of each pin."""
@@ -355,7 +357,9 @@ class _SumBody:
             terms = [next(supply) for _ in range(has_value + count)]
             type = terms[0].type
             if not is_differentiable(type):
-                raise GraphError(f"there is no derivative by `{output}`", expected="real numbers", found=str(type))
+                raise GraphError(
+                    f"there is no derivative with respect to `{output}`", expected="real numbers", found=str(type)
+                )
             for term in terms[has_value:]:
                 _require_cotangent(term, type, {}, output)
             # Sizes are symbolic, so that other sizes need no new code. A weak number takes the type of the value (the
