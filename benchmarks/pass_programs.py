@@ -331,6 +331,30 @@ def echoes(lib: Any, x: Any, y: Any) -> Any:
     return _shifted(lib, x, y, lambda value, far: 0.75 * value + 0.25 * far)
 
 
+# --- split_index_sets: rows of which a mask that moves with the row leaves a part as it is ---
+
+
+def upper_triangle(lib: Any, x: Any, y: Any) -> Any:
+    columns = lib.arange(x.shape[1])
+
+    def advance(i: Any, state: Any) -> Any:
+        state[i + 1] = lib.where(columns > i, 0.5 * state[i + 1] + 0.25 * state[i], state[i + 1])
+        return state
+
+    return repeat(lib, x.shape[0] - 1, advance, x + 0.0)
+
+
+def decaying_heads(lib: Any, x: Any, y: Any) -> Any:
+    """The first columns of a row, more of them from row to row, take the exponential of the row before."""
+    columns = lib.arange(x.shape[1])
+
+    def advance(i: Any, state: Any) -> Any:
+        state[i + 1] = lib.where(columns < i, lib.exp(-lib.abs(state[i])), state[i + 1])
+        return state
+
+    return repeat(lib, x.shape[0] - 1, advance, x + 0.0)
+
+
 PROGRAMS: dict[str, tuple[Program, ...]] = {
     "fuse": (polar, moments),
     "guard_padded_loads": (joined_gradient, smoothness_gradient),
@@ -348,6 +372,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "tile_row_chains": (two_layers, kernel_regression),
     "interleave_lanes": (rational_functions, saturated_polynomials),
     "eliminate_bounds_checks": (relaxed, path_costs),
+    "split_index_sets": (upper_triangle, decaying_heads),
     "version_loops": (shifted_maxima, echoes),
     "optimise_scalar_loops": (updated_rows, row_products),
 }

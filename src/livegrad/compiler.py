@@ -55,6 +55,7 @@ from livegrad.schedule.loops.device import (
 from livegrad.schedule.loops.expand import expand_without_code
 from livegrad.schedule.loops.interchange import interchange_transposed
 from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, for_device
+from livegrad.schedule.loops.split_index_sets import split_index_sets
 from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
@@ -155,6 +156,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(split_into_items, by_tile=True),
         LoopPass(expand_without_code),
         LoopPass(eliminate_bounds_checks, optional=True),
+        LoopPass(split_index_sets, optional=True),
         LoopPass(version_loops, optional=True),
         LoopPass(optimise_scalar_loops, optional=True),
         LoopPass(interleave_lanes, optional=True),
