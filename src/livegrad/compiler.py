@@ -40,6 +40,7 @@ from livegrad.passes.split_complex import split_complex
 from livegrad.passes.thread_accumulators import thread_accumulators
 from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
+from livegrad.passes.unroll_small_solves import unroll_small_solves
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
 from livegrad.schedule.loops.bounds_checks import eliminate_bounds_checks, optimise_scalar_loops
@@ -109,6 +110,7 @@ VALUE_PASSES = (
     Pass(on_functions(scalarise_loops), targets=_CPU, optional=True),
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
+    Pass(on_functions(unroll_small_solves), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),
     Pass(on_functions(lower_windows)),
     Pass(on_functions(scalarise_maps)),
