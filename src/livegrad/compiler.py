@@ -15,6 +15,7 @@ from math import prod
 from livegrad.diagnostics import UsageError, VerifyError
 from livegrad.ir.node import Function, Module
 from livegrad.ir.propagate_lines import propagating_lines
+from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.verify import verify_function
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
@@ -27,6 +28,7 @@ from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
 from livegrad.passes.loop_over_elements import loop_over_elements
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
+from livegrad.passes.lower_matmuls import reduce_integer_matmuls, widen_half_matmuls
 from livegrad.passes.lower_tapes import lower_tapes
 from livegrad.passes.lower_windows import lower_windows
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
@@ -104,6 +106,8 @@ VALUE_PASSES = (
     Pass(on_functions(expand_unsupported), targets=_OTHERS),
     Pass(on_functions(unguard_invariants), targets=_COMPILED, optional=True),
     Pass(on_functions(split_complex), targets=_CPU),
+    Pass(on_functions(widen_half_matmuls), targets=_CPU),
+    Pass(on_functions(reduce_integer_matmuls), targets=_COMPILED),
     Pass(on_functions(thread_accumulators), optional=True),
     Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
     Pass(on_functions(loop_over_elements), targets=_CPU, optional=True),
@@ -261,10 +265,10 @@ class Compilation:
 
 def _run_plan_pass(step: PlanPass, draft: Draft, lines: propagating_lines) -> Iterator[Step]:
     """Runs a pass and yields the steps that it builds. Source lines propagate inside the pass, not in its consumer."""
-    with lines:
+    with lines, deep_recursion():
         steps = step.run(draft)
     while steps is not None:
-        with lines:
+        with lines, deep_recursion():
             built = next(steps, None)
         if built is None:
             break
@@ -282,6 +286,7 @@ def compile_plan(
     return Compilation(lower(function, target, trace), target, sizes, trace).plan
 
 
+@deep_recursion()
 def lower_loops(nest: LoopNest) -> LoopNest:
     """The loop nest of a kernel step after all loop passes of its target."""
     for loop_pass in LOOP_PASSES[nest.target.name]:

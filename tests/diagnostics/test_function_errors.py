@@ -651,6 +651,22 @@ def f(a: lg.inout[lg.array[float, "n"]]):
         "f(np.zeros(3))",
     ),
     (
+        "LG112",
+        "thousands of functions that call each other",
+        """
+def then_add_one(g):
+    def h(x: float):
+        return g(x) + 1.0
+    return h
+
+f = abs
+for _ in range(6000):
+    f = then_add_one(f)
+f = lg.function(f)
+""",
+        "f(1.0)",
+    ),
+    (
         "LG111",
         "two parallel iterations that write one element",
         """

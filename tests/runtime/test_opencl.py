@@ -172,7 +172,9 @@ def test_a_loop_that_runs_past_its_limit_is_reported() -> None:
 
 
 @pytest.mark.opencl
-def test_what_is_written_compiles_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+def test_generated_code_compiles_without_a_warning(
+    recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Loops, branches, tables read at constant places, integers: nothing that a compiler has to wonder about."""
     table = Tensor(f32, (4, 3))
 
@@ -181,5 +183,6 @@ def test_what_is_written_compiles_without_a_warning(recwarn: pytest.WarningsReco
         (total,) = ops.make_for_loop(ops.cast(n, type=i64), lambda i, total: (total * x + first,), x)
         return total, *branching(n, x), *integers(n, n + lg.ir.constant(7919, i32))
 
+    monkeypatch.setenv("PYOPENCL_COMPILER_OUTPUT", "1")  # some drivers print more than warnings
     compile_function(lg.ir.trace(walk, table, i32, f32, name="walk"), (False, True, True))
-    assert not [str(warning.message) for warning in recwarn if "yopencl" in str(type(warning.message))]
+    assert not [str(warning.message) for warning in recwarn if "warning:" in str(warning.message)]

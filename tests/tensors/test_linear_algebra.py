@@ -222,3 +222,23 @@ def test_the_number_of_an_iteration_may_be_multiplied_as_a_matrix() -> None:
 
     total = lg.fori_loop(0, 4, body, lg.zeros((1, 2), dtype=lg.int64))
     np.testing.assert_array_equal(total.numpy(), [[6, 6]])
+
+
+REPEATED = {
+    "bii->b": (3, 4, 4), "bii->bi": (3, 4, 4), "iib->b": (4, 4, 3), "ibi->bi": (4, 3, 4), "iii->i": (4, 4, 4),
+    "iijj->ij": (3, 3, 2, 2), "ijij->ij": (3, 2, 3, 2), "ijji->ij": (3, 2, 2, 3), "ii": (5, 5), "bii->ib": (3, 0, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("subscripts", REPEATED)
+def test_einsum_reads_only_the_diagonal_of_a_repeated_index(subscripts: str) -> None:
+    x = np.random.default_rng(1).normal(size=REPEATED[subscripts])
+    result = lg.einsum(subscripts, lg.asarray(x))
+    assert "select" not in {entry.node.op.name for entry in result.graph.nodes}  # no mask over the whole tensor
+    np.testing.assert_allclose(result.numpy(), np.einsum(subscripts, x), rtol=1e-14)
+    weights = np.random.default_rng(2).normal(size=result.shape)
+    gradient = lg.grad(lambda x: lg.sum(lg.einsum(subscripts, x) * lg.asarray(weights)))(lg.asarray(x)).numpy()
+    direction = np.random.default_rng(3).normal(size=x.shape)
+    # The map is linear: <gradient, direction> is the value in that direction.
+    expected = np.sum(np.einsum(subscripts, direction) * weights)
+    np.testing.assert_allclose(np.sum(gradient * direction), expected, rtol=1e-12)

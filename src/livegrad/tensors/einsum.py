@@ -14,12 +14,10 @@ from typing import Any
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.node import Node
-from livegrad.ops.comparison import equal
-from livegrad.ops.elementwise import select
 from livegrad.ops.linalg import matmul
-from livegrad.ops.movement import broadcast, index_along, permute, reshape
+from livegrad.ops.matrices import diagonal_along
+from livegrad.ops.movement import broadcast, permute, reshape
 from livegrad.ops.reduction import reduce
-from livegrad.ops.rules import zero
 from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.handle import Tensor, wrap
 from livegrad.tensors.products import numbers_of_one_type, shape_of_node
@@ -138,12 +136,14 @@ def _spread_ones(node: Node, axes: tuple[Axis, ...], sizes: dict[Axis, Size]) ->
 
 
 def _without_repeats(node: Node, axes: tuple[Axis, ...]) -> _Term:
-    """The diagonal where a letter repeats: what is off it is left out, and one of the dimensions summed away."""
+    """The diagonal where a letter repeats, one pair of dimensions after the other."""
     while len(set(axes)) != len(axes):
         last = next(i for i in reversed(range(len(axes))) if axes.index(axes[i]) != i)
-        shape = shape_of_node(node)
-        diagonal = equal(index_along(shape, axes.index(axes[last])), index_along(shape, last))
-        node = reduce(select(diagonal, node, zero(node.type)), kind="sum", axes=(last,))
+        first = axes.index(axes[last])
+        if last != first + 1:
+            order = (*range(first + 1), last, *(i for i in range(first + 1, len(axes)) if i != last))
+            node = permute(node, axes=order)
+        node = diagonal_along(node, first)
         axes = axes[:last] + axes[last + 1 :]
     return _Term(node, axes)
 

@@ -171,6 +171,15 @@ def name_of(value: Value) -> str:
 _RANK = {"bool": 0, "unsigned": 1, "signed": 2, "float": 3, "complex": 4}
 
 
+def gives_way(weak: ir.Scalar, strong: ir.Scalar) -> bool:
+    """Whether a number without a type of its own takes the type of what it meets: ints take that of any integer.
+
+    >>> gives_way(ir.i64, ir.u8), gives_way(ir.f32, ir.i64)
+    (True, False)
+    """
+    return _RANK[weak.kind] <= _RANK[strong.kind] or (weak.kind, strong.kind) == ("signed", "unsigned")
+
+
 def promote(first: ir.Scalar, first_weak: bool, second: ir.Scalar, second_weak: bool) -> ir.Scalar:
     """The type in which two numbers meet: the weak one gives way, then the kind decides, then the width.
 
@@ -181,7 +190,7 @@ def promote(first: ir.Scalar, first_weak: bool, second: ir.Scalar, second_weak: 
         return first
     if first_weak != second_weak:
         strong, weak = (second, first) if first_weak else (first, second)
-        if _RANK[weak.kind] <= _RANK[strong.kind]:
+        if gives_way(weak, strong):
             return strong
         return weak  # 0.5 beside an integer: Python's float
     if first.kind == second.kind:
@@ -250,7 +259,7 @@ def convertible(value: Value, target: FrontType) -> bool:
         return len(value.items) == len(target.elements) and all(map(convertible, value.items, target.elements))
     if isinstance(target, ir.Scalar) and isinstance(value.type, ir.Scalar):
         if value.weak:
-            return _RANK[value.type.kind] <= _RANK[target.kind]
+            return gives_way(value.type, target)
         return is_lossless(value.type, target)
     if isinstance(target, ir.Vector | ir.Matrix) and isinstance(value.type, ir.Vector | ir.Matrix):
         own = ir.with_scalar(value.type, target.element)

@@ -42,6 +42,7 @@ from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op
 from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import make
@@ -71,7 +72,17 @@ def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) 
         )
     _stack.entries.append(function)
     try:
-        return _compile(function, slots)
+        with deep_recursion():
+            return _compile(function, slots)
+    except RecursionError:
+        if len(_stack.entries) > 1:
+            raise  # told once, of the function that was called
+        raise FunctionError(
+            "LG112",
+            f"`{function.__name__}` nests too deeply",
+            source.span(source.definition),
+            help="turn long chains of calls, branches or operators into loops or lists",
+        ) from None
     finally:
         _stack.entries.pop()
 

@@ -24,6 +24,7 @@ CODES = {
     "LG109": "a function that is not known to the compiler",
     "LG110": "an array that is not declared `inout` is written",
     "LG111": "two iterations of a parallel loop write one element",
+    "LG112": "code that nests too deeply",
     "LG201": "operands that an operation cannot take",
     "LG202": "a value of the wrong type",
     "LG203": "a variable with different types on different paths",
