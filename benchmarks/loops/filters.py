@@ -44,7 +44,7 @@ def kalman_livegrad(turn: Any, seen: Any, z: Any) -> Any:
     eye = lg.eye(STATES, dtype=z.dtype)
 
     def step(state: Any, z: Any) -> Any:
-        x, p = kalman_step(*state, z, turn, seen, eye)
+        x, p = kalman_step(state[0], state[1], z, turn, seen, eye)
         return (x, p), x
 
     return lg.scan(step, (lg.zeros(STATES, dtype=z.dtype), eye), z)[1]
@@ -54,7 +54,7 @@ def kalman_jax(turn: Any, seen: Any, z: Any) -> Any:
     eye = jnp.eye(STATES)
 
     def step(state: Any, z: Any) -> Any:
-        x, p = kalman_step(*state, z, turn, seen, eye)
+        x, p = kalman_step(state[0], state[1], z, turn, seen, eye)
         return (x, p), x
 
     return lax.scan(step, (jnp.zeros(STATES), eye), z)[1]

@@ -126,12 +126,15 @@ VALUE_PASSES = (
 def plan_loop_bodies(draft: Draft) -> None:
     """Plans the body of each loop over tensors, by the same passes.
 
-    Bodies run step by step: their plans are bound to memory once, for state that is double-buffered.
+    Bodies run step by step: their plans are bound to memory once, for state that is double-buffered or, where an
+    iteration only writes parts of it, changed in place.
     """
     target = draft.target.without("tile_row_chains")
     for number, step in enumerate(draft.steps):
         if isinstance(step, HostStep) and step.loop is not None:
-            loop = replace(step.loop, plan=compile_plan(step.loop.body, target))
+            # An iteration may write the state that it takes: nobody sees it afterwards.
+            states = {1 + number: number for number in range(len(step.loop.state))}
+            loop = replace(step.loop, plan=compile_plan(step.loop.body, target, overwrites=states))
             draft.steps[number] = replace(step, loop=loop)
 
 
@@ -228,9 +231,15 @@ class Compilation:
     """
 
     def __init__(
-        self, lowered: Function, target: Target, sizes: Mapping[str, int] | None = None, trace: Trace | None = None
+        self,
+        lowered: Function,
+        target: Target,
+        sizes: Mapping[str, int] | None = None,
+        trace: Trace | None = None,
+        overwrites: Mapping[int, int] | None = None,
     ) -> None:
         self._lowered, self._target, self._sizes, self._trace = lowered, target, sizes, trace
+        self._overwrites = overwrites or {}
         self._steps = self._run()
         self._plan: Plan | None = None
 
@@ -250,7 +259,7 @@ class Compilation:
         with lines:
             passes = passes_for(self._target)[1]
             module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
-            draft = Draft(module.functions[0], self._target)
+            draft = Draft(module.functions[0], self._target, self._overwrites)
         for step in PLAN_PASSES:
             if _runs(step, self._target):
                 try:
@@ -281,9 +290,13 @@ def compile_plan(
     target: Target,
     sizes: Mapping[str, int] | None = None,
     trace: Trace | None = None,
+    overwrites: Mapping[int, int] | None = None,
 ) -> Plan:
-    """The plan of a function for a target, by all value passes and all plan passes."""
-    return Compilation(lower(function, target, trace), target, sizes, trace).plan
+    """The plan of a function for a target, by all value passes and all plan passes.
+
+    `overwrites` names, by number, arguments whose memory the plan may use for a result.
+    """
+    return Compilation(lower(function, target, trace), target, sizes, trace, overwrites).plan
 
 
 @deep_recursion()
