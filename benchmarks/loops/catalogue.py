@@ -9,6 +9,7 @@ from benchmarks.loops import (
     dynamic_programming,
     geometry,
     linear_algebra,
+    points,
     recurrences,
     sequences,
     solvers,
@@ -19,7 +20,7 @@ from benchmarks.loops.program import Array, Program
 
 MODULES: tuple[Any, ...] = (
     linear_algebra, solvers, dynamic_programming, recurrences, stencils, sweeps, sequences, counting, complex_numbers,
-    geometry, chance,
+    geometry, chance, points,
 )  # fmt: skip
 PROGRAMS: dict[str, Program] = {program.name: program for module in MODULES for program in module.PROGRAMS}
 KINDS: dict[str, Program] = {program.kind: program for program in PROGRAMS.values()}

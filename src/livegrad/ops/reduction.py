@@ -137,11 +137,11 @@ reduce = Op(
 
 
 def _extremum_of_all(name: str, fold: Any, pair: Op) -> Op:
-    """An elementwise extremum of any number of operands, with the derivative of a reduction."""
+    """An elementwise extremum of three or more operands: those that tie share the derivative evenly."""
 
     def type_of(*types: Type) -> Type:
-        if not types or any(type is not types[0] for type in types):
-            raise TypeRuleError("operands must have one type")
+        if len(types) < 3 or any(type is not types[0] for type in types):
+            raise TypeRuleError("takes three or more operands of one type")
         return pair.type_of(types[0], types[0])
 
     def jvp(y: Node, *tangents: Node | None) -> Node | None:

@@ -5,7 +5,7 @@ Over whole tensors, every iteration would go through all members in memory until
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -13,15 +13,15 @@ from livegrad.ir.dimension import Size
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Tensor, Type, Vector, inner_types, shape_of
+from livegrad.ir.types import Tensor, Type, Vector
 from livegrad.ir.walk import nodes_of, ops_in, rebuild, substitute
 from livegrad.ops.aggregate import make, members_of
 from livegrad.ops.control import map_, parameters_of
 from livegrad.ops.indexing import lookup
-from livegrad.ops.movement import reshape
+from livegrad.ops.movement import concatenate, reshape
 from livegrad.passes.batch.values import along_batch, holds_tensors
 from livegrad.passes.differentiate.tangents import result_nodes
-from livegrad.passes.regions import BRANCHES, LOOPS, region_of
+from livegrad.passes.regions import BRANCHES, LOOPS
 from livegrad.passes.scalar_replacement import Memory, NotReplaced, Value, replace_tensors
 from livegrad.passes.scalar_replacement.values import array_of, flatten
 
@@ -97,7 +97,8 @@ class _PointMap:
         taken = [*parts.batched, *parts.taken]
         types = [node.type for node in taken]
         parameters = parameters_of(types)
-        inside = Function(parts.function.name, parameters, substitute(results, dict(zip(taken, parameters, strict=True)), parts.function.places))
+        exchanged = substitute(results, dict(zip(taken, parameters, strict=True)), parts.function.places)
+        inside = Function(parts.function.name, parameters, exchanged)
         positions = [self._take(node) for node in taken]
         if not any(self._lifted):
             self._member_index()
@@ -105,12 +106,14 @@ class _PointMap:
 
         def at_point(*values: Node) -> list[Node]:
             own = [self._value(node, values, position) for node, position in zip(taken, positions, strict=True)]
-            return [_result(v, type) for v, type in zip(replace_tensors(inside, own), result_types, strict=True)]
+            values_at_point = zip(replace_tensors(inside, own), result_types, strict=True)
+            return [node for value, type in values_at_point for node in _result(value, type)]
 
         point = trace(at_point, *self._types, name=parts.function.name)
-        value = map_(*self._operands, function=point, lifted=tuple(self._lifted), summed=(False,) * len(results))
-        nodes = result_nodes(value, len(results))
-        return [self._as_batch(node, type) for node, type in zip(nodes, result_types, strict=True)]
+        number = len(point.results)
+        value = map_(*self._operands, function=point, lifted=tuple(self._lifted), summed=(False,) * number)
+        nodes = iter(result_nodes(value, number))
+        return [self._as_batch(nodes, type) for type in result_types]
 
     # --- operands ---
 
@@ -141,7 +144,7 @@ class _PointMap:
         value, total = self._parts.batched[node], _number(type)
         if not type.rank:
             return self._add(value, type.element, True)
-        if 0 < total <= _MOST_LIFTED:
+        if 0 < total <= _MOST_LIFTED and _in_vectors(type):
             return self._add(reshape(value, shape=(self._size, total)), Vector(type.element, total), True)
         self._member_index()
         return self._add(value, value.type, False)
@@ -156,10 +159,14 @@ class _PointMap:
             return array_of([value], ())
         return Memory(value, (values[self._member_index()],) if node in self._parts.batched else ())
 
-    def _as_batch(self, value: Node, type: Type) -> Node:
-        if not isinstance(type, Tensor) or type.rank < 1:
-            return value
-        return reshape(value, shape=(self._size, *type.shape))
+    def _as_batch(self, nodes: Iterator[Node], type: Type) -> Node:
+        """A result of all members, from the next results of the map."""
+        if not isinstance(type, Tensor) or not type.rank:
+            return next(nodes)
+        if _in_vectors(type):
+            return reshape(next(nodes), shape=(self._size, *type.shape))
+        columns = [reshape(next(nodes), shape=(self._size, 1)) for _ in range(_number(type))]
+        return reshape(concatenate(*columns, axis=1), shape=(self._size, *type.shape))
 
 
 def _number(type: Tensor) -> int:
@@ -167,12 +174,19 @@ def _number(type: Tensor) -> int:
     return prod(type.shape) if all(isinstance(size, int) for size in type.shape) else 0  # type: ignore[arg-type]
 
 
-def _result(value: Value, type: Type) -> Node:
+def _in_vectors(type: Tensor) -> bool:
+    """Whether a map takes and gives small tensors as vectors. `split_complex` takes complex numbers apart singly."""
+    return type.element.kind != "complex"
+
+
+def _result(value: Value, type: Type) -> list[Node]:
     if not isinstance(type, Tensor):
         if holds_tensors(type) or not isinstance(value, Node):
             raise NotReplaced
-        return value
+        return [value]
     nodes = list(flatten(value, type))
     if not nodes:
         raise NotReplaced
-    return make(*nodes, type=Vector(type.element, len(nodes))) if type.rank else nodes[0]
+    if type.rank and _in_vectors(type):
+        return [make(*nodes, type=Vector(type.element, len(nodes)))]
+    return nodes

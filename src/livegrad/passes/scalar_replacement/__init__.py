@@ -53,6 +53,7 @@ from livegrad.passes.scalar_replacement.values import (
     static_shape,
     unpack,
 )
+from livegrad.passes.split_complex import has_parts_rule
 
 __all__ = ["Memory", "NotReplaced", "Value", "flatten", "rebuild", "replace_tensors"]
 
@@ -89,6 +90,8 @@ class _Replacement:
         if rule is not None:
             return rule(node, operands)
         if node.op.elementwise or node.op is constant_op:
+            if not has_parts_rule(node):
+                raise NotReplaced  # backends have no code for it in a map
             return replace_elementwise(node, operands)
         same = all(isinstance(v, Node) and v.type is o.type for v, o in zip(operands, node.operands, strict=True))
         if not same or holds_tensors(node.type) or node.op is parameter_op or node.functions:

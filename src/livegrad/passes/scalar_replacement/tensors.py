@@ -216,7 +216,8 @@ def _write(node: Node, operands: Sequence[Value]) -> Value:
     elements = load(base).copy()
     arrays = np.broadcast_arrays(*map(load, (updates, *indices)))
     for update, *index in zip(*(array.reshape(-1) for array in arrays), strict=True):
-        places = [checked_index(own, size, axis) for axis, (own, size) in enumerate(zip(index, elements.shape, strict=True))]
+        bounds = enumerate(zip(index, elements.shape, strict=True))
+        places = [checked_index(own, size, axis) for axis, (own, size) in bounds]
         for target in np.ndindex(elements.shape):
             elements[target] = _written(node.op, elements[target], update, places, target)
     return elements
