@@ -51,7 +51,7 @@ def test_passes_come_in_this_order() -> None:
     last = ["lower_windows", "scalarise_maps", "push_transpose_through_matmul", "share_row_reductions"]
     assert names(CUDA) == [*first, *bound, "expand_unsupported", "unguard_invariants", "thread_accumulators", *last]
     first[2] = "inline_small_calls"
-    loops = ["thread_accumulators", "lower_tapes", "loop_over_elements", "scalarise_loops"]
+    loops = ["thread_accumulators", "lower_tapes", "interchange_point_loops", "loop_over_elements", "scalarise_loops"]
     loops += ["interchange_elementwise_loops"]
     cpu = ["unguard_invariants", "split_complex", *loops, "unroll_small_matmuls", "split_at_concatenations"]
     assert names(CPU) == [*first, *bound, *cpu, *last]

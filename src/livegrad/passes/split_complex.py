@@ -31,7 +31,7 @@ from livegrad.ops.rules import zero
 from livegrad.ops.transcendental import hypot
 from livegrad.passes.regions import region_of
 
-_MOVES = ("broadcast", "permute", "slice", "flip")
+_MOVES = ("broadcast", "permute", "slice", "flip", "concatenate", "pad")
 _NESTS = (for_loop, while_loop, cond, switch)
 _BY_INDEX = (lookup, assign, scatter_add)
 

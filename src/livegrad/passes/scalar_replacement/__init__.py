@@ -14,26 +14,13 @@ import numpy as np
 from livegrad.ir.leaves import constant, constant_op, parameter_op
 from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tape, Tensor, Tuple, Type, i64
-from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.comparison import equal
-from livegrad.ops.control import (
-    call,
-    cond,
-    for_loop,
-    make_cond,
-    make_for_loop,
-    make_switch,
-    make_while_loop,
-    switch,
-    while_loop,
-)
-from livegrad.ops.custom import recompute_call
 from livegrad.ops.indexing import lookup_or
 from livegrad.ops.rules import zero
 from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_sum, tape_unstack
+from livegrad.passes.interpreter import Interpreter
 from livegrad.passes.scalar_replacement.tensors import TENSOR_RULES, replace_elementwise, select_elements
 from livegrad.passes.scalar_replacement.values import (
     Memory,
@@ -65,27 +52,20 @@ def replace_tensors(function: Function, arguments: Sequence[Value]) -> list[Valu
     return _Replacement().results(function, arguments)
 
 
-class _Replacement:
+class _Replacement(Interpreter[Value]):
     """One run of scalar replacement, which counts the nodes that it makes."""
 
     def __init__(self) -> None:
         self._made = 0
 
-    def results(self, function: Function, arguments: Sequence[Value]) -> list[Value]:
-        known: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
-        for node in nodes_of(function):
-            if node in known:
-                continue
-            with originating_from(node.origins):
-                known[node] = self._replace(node, [known[operand] for operand in node.operands])
-            self._made += 1 if isinstance(known[node], Node) else _size(known[node])
-            if self._made > _MOST_NODES:
-                raise NotReplaced
-        return [known[result] for result in function.results]
+    def rewrite_node(self, node: Node, operands: list[Value]) -> Value:
+        value = self._replace(node, operands)
+        self._made += value.size if isinstance(value, np.ndarray) else 1
+        if self._made > _MOST_NODES:
+            raise NotReplaced
+        return value
 
     def _replace(self, node: Node, operands: list[Value]) -> Value:
-        if node.op in _CONTROL:
-            return _CONTROL[node.op](self, node, operands)
         rule = TENSOR_RULES.get(node.op) or _OTHER_RULES.get(node.op)
         if rule is not None:
             return rule(node, operands)
@@ -98,78 +78,17 @@ class _Replacement:
             raise NotReplaced
         return make_node(node.op, tuple(map(scalar, operands)), node.attributes)
 
-    # --- control flow ---
+    def scalar(self, value: Value) -> Node:
+        return scalar(value)
 
-    def inlined(self, node: Node, operands: list[Value]) -> Value:
-        function: Function = node.attribute("function")
-        results = self.results(function, operands)
-        return results[0] if len(results) == 1 else tuple(results)
+    def flatten(self, value: Value, type: Type) -> Iterator[Node]:
+        return flatten(value, type)
 
-    def branches(self, node: Node, operands: list[Value]) -> Value:
-        choice, *arguments = operands
-        functions: tuple[Function, ...] = (
-            node.attribute("branches") if node.op is switch else (node.attribute("then"), node.attribute("otherwise"))
-        )
+    def rebuild(self, nodes: Iterator[Node], type: Type) -> Value:
+        return rebuild(nodes, type)
 
-        def run(function: Function) -> Callable[[], list[Node]]:
-            types = function.result_types
-            return lambda: _flat(self.results(function, arguments), types)
-
-        runs = list(map(run, functions))
-        value = make_switch(scalar(choice), runs) if node.op is switch else make_cond(scalar(choice), *runs)
-        types = functions[0].result_types
-        number = len(value.type.elements) if isinstance(value.type, Tuple) else 1  # of scalars, never of tuples
-        nodes = iter([value] if number == 1 else [get(value, index=index) for index in range(number)])
-        results = [rebuild(nodes, type) for type in types]
-        return results[0] if len(results) == 1 else tuple(results)
-
-    def for_loop(self, node: Node, operands: list[Value]) -> Value:
-        body, carried = node.attribute("body"), node.attribute("carried")
-        iterations, start, captures = operands[0], operands[1 : 1 + carried], operands[1 + carried :]
-        types = body.result_types
-
-        def step(index: Node, *state: Node) -> list[Node]:
-            return _flat(self.results(body, [index, *_rebuilt(state, types), *captures]), types)
-
-        first = _flat(start, types)
-        ends = make_for_loop(scalar(iterations), step, *first, reverse=node.attribute("reverse"))
-        return tuple(_rebuilt(ends, types))
-
-    def while_loop(self, node: Node, operands: list[Value]) -> Value:
-        condition, body, carried = (node.attribute(name) for name in ("condition", "body", "carried"))
-        start, captures = operands[:carried], operands[carried:]
-        types = body.result_types
-
-        def test(*state: Node) -> Node:
-            return scalar(self.results(condition, [*_rebuilt(state, types), *captures])[0])
-
-        def step(index: Node, *state: Node) -> list[Node]:
-            return _flat(self.results(body, [index, *_rebuilt(state, types), *captures]), types)
-
-        return tuple(_rebuilt(make_while_loop(test, step, *_flat(start, types), limit=node.attribute("limit")), types))
-
-
-_CONTROL: Mapping[Op, Callable[[_Replacement, Node, list[Value]], Value]] = MappingProxyType(
-    {
-        call: _Replacement.inlined, recompute_call: _Replacement.inlined, cond: _Replacement.branches,
-        switch: _Replacement.branches, for_loop: _Replacement.for_loop, while_loop: _Replacement.while_loop,
-    }
-)  # fmt: skip
-
-
-def _size(value: Value) -> int:
-    if isinstance(value, tuple):
-        return sum(map(_size, value))
-    return value.size if isinstance(value, np.ndarray) else 0
-
-
-def _flat(values: Sequence[Value], types: Sequence[Type]) -> list[Node]:
-    return [node for value, type in zip(values, types, strict=True) for node in flatten(value, type)]
-
-
-def _rebuilt(nodes: Sequence[Node], types: Sequence[Type]) -> list[Value]:
-    supply: Iterator[Node] = iter(nodes)
-    return [rebuild(supply, type) for type in types]
+    def join(self, values: list[Value]) -> Value:
+        return tuple(values)
 
 
 # --- tuples and tapes ------------------------------------------------------------------------------------------------
