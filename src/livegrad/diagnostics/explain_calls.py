@@ -37,8 +37,8 @@ _OTHER_NAMES = {
     "size": ("shape",),
 }
 _WITHOUT = {
-    "out": "results are tensors of their own: assign them",
-    "initial": "combine the result with it",
+    "out": "operations return new tensors: assign the result",
+    "initial": "combine it with the result",
     "order": "elements are in row-major order",
 }
 # What takes the place of elements that a reduction leaves out. Others, such as means, need to know how many there are.

@@ -131,7 +131,7 @@ def _make_reasons(frame: Frame) -> dict[str, str]:
     for key in (*frame.spared, *frame.unneeded):
         reasons.pop(key, None)
     for key in frame.__dict__.get("ran", ()):
-        reasons.setdefault(key, "a branch reads it that was taken")
+        reasons.setdefault(key, "the branch that was taken reads it")
     return reasons
 
 
@@ -173,7 +173,7 @@ def describe_frame(frame: Frame, plan: LivePlan | None) -> str:
             if plan is not None and isinstance(plan.steps[key], RegionStep):
                 lines += _describe_inner_steps(frame, f"{key}/")
         else:
-            why = "no branch reads it that is taken" if key in frame.unneeded else "nothing that it reads has changed"
+            why = "no branch that is taken reads it" if key in frame.unneeded else "nothing that it reads has changed"
             lines.append(f"  {key}: {level}, skipped: {why}")
     lines += [f"  {key}: removed" for key, change in frame.changes.items() if change.cause == "removed"]
     lines += [f"  warning: {warning}" for warning in frame.warnings]

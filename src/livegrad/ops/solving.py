@@ -78,8 +78,8 @@ def _evaluate_triangular_solve(a: Any, b: Any, *, lower: bool) -> Any:
 
 def _triangular_transpose(y: Node, ct: Node, a: bool, b: bool) -> tuple[Node | None, ...]:
     matrix, sides = y.operands
-    turned = triangular_solve(swap_last(matrix), ct, lower=not y.attribute("lower"))
-    return None, sum_to(turned, shape_of(sides.type))
+    solution = triangular_solve(swap_last(matrix), ct, lower=not y.attribute("lower"))
+    return None, sum_to(solution, shape_of(sides.type))
 
 
 # Only the named triangle of the matrix is read, and only it has a derivative.
@@ -127,9 +127,9 @@ def _pinv_jvp(y: Node, da: Node | None, dtolerance: Node | None) -> Node | None:
     if da is None:
         return None
     a, _ = y.operands
-    turned = adjoint(da)
-    outside_columns = _unless_all(a, y, turned - matmul(matmul(turned, a), y))  # dAᴴ (1 - A A⁺)
-    outside_rows = _unless_all(y, a, turned - matmul(y, matmul(a, turned)))  # (1 - A⁺ A) dAᴴ
+    da_adjoint = adjoint(da)
+    outside_columns = _unless_all(a, y, da_adjoint - matmul(matmul(da_adjoint, a), y))  # dAᴴ (1 - A A⁺)
+    outside_rows = _unless_all(y, a, da_adjoint - matmul(y, matmul(a, da_adjoint)))  # (1 - A⁺ A) dAᴴ
     inside = -matmul(y, matmul(da, y))
     return inside + matmul(y, matmul(adjoint(y), outside_columns)) + matmul(outside_rows, matmul(adjoint(y), y))
 
@@ -239,9 +239,9 @@ def _cofactors(a: Node) -> Node:
     if size == 1:
         return filled(1.0, a.type)
     if size == 2:
-        turned = flip(a, axes=(rank - 2, rank - 1))
+        flipped = flip(a, axes=(rank - 2, rank - 1))
         even = equal(mod(index_along(shape_of(a.type), rank - 2) + index_along(shape_of(a.type), rank - 1), 2), 0)
-        return select(even, turned, -turned)
+        return select(even, flipped, -flipped)
     if size == 3:
         one, two = _roll(a, rank - 2, 1), _roll(a, rank - 2, 2)
         straight = _roll(one, rank - 1, 1) * _roll(two, rank - 1, 2)
@@ -281,10 +281,10 @@ def _cofactors_jvp(y: Node, da: Node | None) -> Node | None:
     """From cofactor(A) = det(A) A⁻ᵀ; a singular matrix has a derivative here too, but no inverse to write it with."""
     if da is None or shape_of(da.type)[-1] == 1:
         return None  # the cofactor of a matrix of one element is 1
-    turned = swap_last(inv(y.operands[0]))
+    inverse_transpose = swap_last(inv(y.operands[0]))
     rank = len(shape_of(y.type))
-    trace = spread_back(_sum_of_products(turned, da), shape_of(y.type), (rank - 2, rank - 1))
-    return trace * y - matmul(turned, matmul(swap_last(da), y))
+    trace = spread_back(_sum_of_products(inverse_transpose, da), shape_of(y.type), (rank - 2, rank - 1))
+    return trace * y - matmul(inverse_transpose, matmul(swap_last(da), y))
 
 
 cofactors = Op(
