@@ -315,7 +315,7 @@ _THEMES: list[tuple[str, str, tuple[str, ...]]] = [
     ("add_state_here", "add state", KINDS),
     ("replace_state_here", "replace state", (*KINDS, *_ELEMENTS, "bool", "f32", "f64", "i64", "int")),
     ("reset_state", "reset", (*_ELEMENTS, "bool", "f32", "f64", "i64")),
-    ("set_state_here", "state", (*_ELEMENTS, "bool", "f32", "i64")),
+    ("set_state_here", "state", (*_ELEMENTS, "bool", "f32", "f64", "i64")),
     ("add_inside", "add block", _FAMILIES),
     ("remove_here", "remove", _FAMILIES),
     ("expose_here", "expose", (*_FAMILIES, *_FAMILIES, "bool")),
