@@ -7,6 +7,8 @@ from benchmarks.loops import (
     complex_numbers,
     counting,
     dynamic_programming,
+    filters,
+    flows,
     geometry,
     linear_algebra,
     recurrences,
@@ -18,8 +20,8 @@ from benchmarks.loops import (
 from benchmarks.loops.program import Array, Program
 
 MODULES: tuple[Any, ...] = (
-    linear_algebra, solvers, dynamic_programming, recurrences, stencils, sweeps, sequences, counting, complex_numbers,
-    geometry, chance,
+    linear_algebra, solvers, dynamic_programming, recurrences, stencils, filters, flows, sweeps, sequences, counting,
+    complex_numbers, geometry, chance,
 )  # fmt: skip
 PROGRAMS: dict[str, Program] = {program.name: program for module in MODULES for program in module.PROGRAMS}
 KINDS: dict[str, Program] = {program.kind: program for program in PROGRAMS.values()}

@@ -277,6 +277,28 @@ def _used_results(draft: Draft, loop: HostStep) -> set[int]:
     return used
 
 
+def store_loop_results(draft: Draft) -> None:
+    """Lets loops over tensors write results to their buffers, instead of into a tuple that steps copy them from."""
+    for loop in [step for step in draft.steps if isinstance(step, HostStep) and step.loop is not None]:
+        readers = [step for step in draft.steps if isinstance(step, HostStep) and loop.result in step.operands]
+        if loop.result in draft.results or any(step.op is not get for step in readers):
+            continue
+        copies = [step for step in readers if _copies_tensor(draft, step)]
+        stored = [(step.function.results[0].attribute("index"), step.result) for step in copies]
+        draft.steps = [step for step in draft.steps if step not in copies]
+        draft.steps[draft.steps.index(loop)] = replace(loop, stored=tuple(stored))
+
+
+def _copies_tensor(draft: Draft, step: HostStep) -> bool:
+    """Whether a step copies a tensor to a buffer that no step before it uses for another value."""
+    buffer = step.result
+    if not isinstance(buffer, Buffer) or not isinstance(step.function.results[0].type, Tensor):
+        return False
+    before = draft.steps[: draft.steps.index(step)]
+    used = {base for other in before for base in (*other.inputs, *other.results)}
+    return buffer not in draft.arguments and buffer.base not in used
+
+
 def tile_row_chains(draft: Draft) -> None:
     """Tiles chains of steps that work row by row, where the target gains from it."""
     rows_of_tile = draft.target.rows_of_tile
