@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from livegrad.diagnostics import VerifyError
 from livegrad.ir.function import make_function
@@ -27,6 +28,7 @@ from livegrad.schedule.allocate import Touching, allocate_arena
 from livegrad.schedule.draft import Draft, view_of
 from livegrad.schedule.extrema import compared_with_extrema
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
+from livegrad.schedule.fuse_siblings import fuse_siblings
 from livegrad.schedule.kernels import build_kernel_steps
 from livegrad.schedule.loop_rows import row_loop
 from livegrad.schedule.loop_steps import build_loop
@@ -194,10 +196,15 @@ def _changed_by(root: Node, kind: GroupKind) -> Node | None:
 def build_steps(draft: Draft) -> Iterator[Step]:
     """Builds the steps of each group, in order, and those that copy results from other buffers."""
     wanted = read_outside(draft.groups, draft.roots) | set(draft.function.results)
-    for group in draft.groups:
-        made = _steps_of(draft, group, wanted)
-        draft.steps += made
-        yield from made
+    for kind, groups in groupby(draft.groups, key=lambda group: group.kind):
+        if kind == "place" and draft.target.fuses_siblings and draft.target.uses("fuse"):
+            built = [_steps_of(draft, group, wanted) for group in groups]
+            together = [fuse_siblings([s for steps in built for s in steps if isinstance(s, KernelStep)])]
+        else:
+            together = (_steps_of(draft, group, wanted) for group in groups)
+        for made in together:
+            draft.steps += made
+            yield from made
     for node, slot in zip(draft.function.results, draft.results, strict=True):
         if isinstance(slot, Buffer) and draft.stored[node] is not slot:
             draft.steps.append(_copy_step(draft, draft.stored[node], slot))
