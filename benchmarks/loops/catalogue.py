@@ -7,21 +7,24 @@ from benchmarks.loops import (
     complex_numbers,
     counting,
     dynamic_programming,
+    factorisations,
     filters,
     flows,
     geometry,
     linear_algebra,
+    points,
     recurrences,
     sequences,
     solvers,
     stencils,
     sweeps,
+    windows,
 )
 from benchmarks.loops.program import Array, Program
 
 MODULES: tuple[Any, ...] = (
-    linear_algebra, solvers, dynamic_programming, recurrences, stencils, filters, flows, sweeps, sequences, counting,
-    complex_numbers, geometry, chance,
+    linear_algebra, factorisations, filters, solvers, dynamic_programming, recurrences, stencils, windows, flows,
+    sweeps, sequences, counting, complex_numbers, geometry, chance, points,
 )  # fmt: skip
 PROGRAMS: dict[str, Program] = {program.name: program for module in MODULES for program in module.PROGRAMS}
 KINDS: dict[str, Program] = {program.kind: program for program in PROGRAMS.values()}

@@ -1,230 +1,251 @@
-"""Filters of images and signals by shifted slices: windows that are summed, sorted, weighted and scanned."""
+"""Series with small or growing matrices: a Kalman filter, attention with a cache, linear prediction."""
 
 from typing import Any
 
 import numpy as np
 
-from benchmarks.loops.program import Array, Program, jnp, lg, prange, random
+from benchmarks.loops.program import Array, Program, jnp, lax, lg, normal
 
-WINDOW = 9
-RADIUS = 2
+# --- a Kalman filter over a series of measurements -------------------------------------------------------------------
 
-
-def image(n: int) -> tuple[Array, ...]:
-    return (random((n, n)),)
-
-
-# --- Sobel's edges ---------------------------------------------------------------------------------------------------
+STATES, MEASURED = 4, 2
+TURN = np.array([[1.0, 0.1, 0.0, 0.0], [0.0, 0.99, 0.0, 0.05], [0.0, 0.0, 1.0, 0.1], [0.0, -0.05, 0.0, 0.99]])
+SEEN = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]])
 
 
-def sobel(sqrt: Any, x: Any) -> Any:
-    across = x[:-2, 2:] - x[:-2, :-2] + 2.0 * (x[1:-1, 2:] - x[1:-1, :-2]) + x[2:, 2:] - x[2:, :-2]
-    down = x[2:, :-2] - x[:-2, :-2] + 2.0 * (x[2:, 1:-1] - x[:-2, 1:-1]) + x[2:, 2:] - x[:-2, 2:]
-    return sqrt(across * across + down * down)
+def kalman_inputs(n: int) -> tuple[Array, ...]:
+    return TURN, SEEN, np.cumsum(normal((n, MEASURED)), axis=0)
 
 
-def sobel_numba(x: Array) -> Array:
-    n, m = x.shape
-    result = np.empty((n - 2, m - 2))
-    for i in prange(n - 2):
-        for j in range(m - 2):
-            a, b, c = x[i, j], x[i, j + 1], x[i, j + 2]
-            d, f = x[i + 1, j], x[i + 1, j + 2]
-            g, h, k = x[i + 2, j], x[i + 2, j + 1], x[i + 2, j + 2]
-            across = c - a + 2.0 * (f - d) + k - g
-            down = g - a + 2.0 * (h - b) + k - c
-            result[i, j] = np.sqrt(across * across + down * down)
-    return result
+def kalman_step(x: Any, p: Any, z: Any, turn: Any, seen: Any, eye: Any) -> Any:
+    """The state and its covariance after a prediction and a measurement of two numbers."""
+    x, p = turn @ x, turn @ p @ turn.T + 0.01 * eye
+    s = seen @ p @ seen.T + 0.1 * eye[:MEASURED, :MEASURED]
+    determinant = s[0, 0] * s[1, 1] - s[0, 1] * s[1, 0]
+    cross = p @ seen.T
+    first = (cross[:, 0] * s[1, 1] - cross[:, 1] * s[1, 0]) / determinant
+    second = (cross[:, 1] * s[0, 0] - cross[:, 0] * s[0, 1]) / determinant
+    miss = z - seen @ x
+    x = x + first * miss[0] + second * miss[1]
+    seen_p = seen @ p
+    return x, p - first[:, None] * seen_p[0][None, :] - second[:, None] * seen_p[1][None, :]
 
 
-# --- the median of 3 × 3 points --------------------------------------------------------------------------------------
-
-# Compare and exchange these, in turn: the fifth of nine is the median (Smith, "Implementing median filters", 1996).
-EXCHANGES = (
-    (1, 2), (4, 5), (7, 8), (0, 1), (3, 4), (6, 7), (1, 2), (4, 5), (7, 8), (0, 3), (5, 8), (4, 7), (3, 6), (1, 4),
-    (2, 5), (4, 7), (4, 2), (6, 4), (4, 2),
-)  # fmt: skip
-
-
-def median(minimum: Any, maximum: Any, x: Any) -> Any:
-    n, m = x.shape
-    near = [x[i : n - 2 + i, j : m - 2 + j] for i in range(3) for j in range(3)]
-    for a, b in EXCHANGES:
-        near[a], near[b] = minimum(near[a], near[b]), maximum(near[a], near[b])
-    return near[4]
+def kalman_numpy(turn: Array, seen: Array, z: Array) -> Array:
+    x, p, eye = np.zeros(STATES), np.eye(STATES), np.eye(STATES)
+    path = np.zeros((len(z), STATES))
+    for t in range(len(z)):
+        x, p = kalman_step(x, p, z[t], turn, seen, eye)
+        path[t] = x
+    return path
 
 
-def median_numba(x: Array) -> Array:
-    n, m = x.shape
-    result = np.empty((n - 2, m - 2))
-    for i in prange(n - 2):
-        near = np.empty(9)
-        for j in range(m - 2):
-            for k in range(9):
-                near[k] = x[i + k // 3, j + k % 3]
-            for a, b in EXCHANGES:
-                low, high = min(near[a], near[b]), max(near[a], near[b])
-                near[a], near[b] = low, high
-            result[i, j] = near[4]
-    return result
+def kalman_livegrad(turn: Any, seen: Any, z: Any) -> Any:
+    eye = lg.eye(STATES, dtype=z.dtype)
+
+    def step(state: Any, z: Any) -> Any:
+        x, p = kalman_step(state[0], state[1], z, turn, seen, eye)
+        return (x, p), x
+
+    return lg.scan(step, (lg.zeros(STATES, dtype=z.dtype), eye), z)[1]
 
 
-# --- the bilateral filter: weights fall off with distance and with contrast ------------------------------------------
+def kalman_jax(turn: Any, seen: Any, z: Any) -> Any:
+    eye = jnp.eye(STATES)
+
+    def step(state: Any, z: Any) -> Any:
+        x, p = kalman_step(state[0], state[1], z, turn, seen, eye)
+        return (x, p), x
+
+    return lax.scan(step, (jnp.zeros(STATES), eye), z)[1]
 
 
-def bilateral(exp: Any, zeros_like: Any, x: Any) -> Any:
-    n, m = x.shape
-    side = 2 * RADIUS
-    centre = x[RADIUS : n - RADIUS, RADIUS : m - RADIUS]
-    total, weights = zeros_like(centre), zeros_like(centre)
-    for i in range(side + 1):
-        for j in range(side + 1):
-            near = x[i : n - side + i, j : m - side + j]
-            distance = 0.1 * ((i - RADIUS) ** 2 + (j - RADIUS) ** 2)
-            weight = exp(-distance - 20.0 * (near - centre) * (near - centre))
-            total, weights = total + weight * near, weights + weight
-    return total / weights
+def kalman_numba(turn: Array, seen: Array, z: Array) -> Array:
+    x, p = np.zeros(4), np.eye(4)
+    path = np.zeros((z.shape[0], 4))
+    t, q, gain = np.zeros((4, 4)), np.zeros(4), np.zeros((4, 2))
+    for step in range(z.shape[0]):
+        for i in range(4):
+            q[i] = 0.0
+            for j in range(4):
+                q[i] += turn[i, j] * x[j]
+                t[i, j] = 0.0
+                for k in range(4):
+                    t[i, j] += turn[i, k] * p[k, j]
+        for i in range(4):
+            for j in range(4):
+                p[i, j] = 0.01 if i == j else 0.0
+                for k in range(4):
+                    p[i, j] += t[i, k] * turn[j, k]
+        a, b, c, d = p[0, 0] + 0.1, p[0, 2], p[2, 0], p[2, 2] + 0.1
+        determinant = a * d - b * c
+        for i in range(4):
+            gain[i, 0] = (p[i, 0] * d - p[i, 2] * c) / determinant
+            gain[i, 1] = (p[i, 2] * a - p[i, 0] * b) / determinant
+        first, second = z[step, 0] - q[0], z[step, 1] - q[2]
+        for i in range(4):
+            x[i] = q[i] + gain[i, 0] * first + gain[i, 1] * second
+            path[step, i] = x[i]
+            for j in range(4):
+                t[i, j] = p[i, j] - gain[i, 0] * p[0, j] - gain[i, 1] * p[2, j]
+        p[:, :] = t
+    return path
 
 
-def bilateral_numba(x: Array) -> Array:
-    n, m = x.shape
-    side = 2 * RADIUS
-    result = np.empty((n - side, m - side))
-    for i in prange(n - side):
-        for j in range(m - side):
-            centre = x[i + RADIUS, j + RADIUS]
-            total = weights = 0.0
-            for k in range(side + 1):
-                for p in range(side + 1):
-                    near = x[i + k, j + p]
-                    distance = 0.1 * ((k - RADIUS) ** 2 + (p - RADIUS) ** 2)
-                    weight = np.exp(-distance - 20.0 * (near - centre) * (near - centre))
-                    total += weight * near
-                    weights += weight
-            result[i, j] = total / weights
-    return result
+# --- attention of one token at a time, with keys and values kept -----------------------------------------------------
+
+WIDTH = 64
 
 
-# --- means of boxes by sums of sums ----------------------------------------------------------------------------------
+def attention_inputs(n: int) -> tuple[Array, ...]:
+    """Tokens, and weights of queries, keys and values."""
+    return normal((n, WIDTH)), *[normal((WIDTH, WIDTH), 1 + k) / np.sqrt(WIDTH) for k in range(3)]
 
 
-def box_means(lib: Any, cumsum: Any, x: Any) -> Any:
-    """The summed-area table, and four corners of each box."""
-    n, m = x.shape
-    sums = cumsum(cumsum(x, axis=0), axis=1)
-    table = lib.concatenate([lib.zeros((1, m + 1)), lib.concatenate([lib.zeros((n, 1)), sums], axis=1)], axis=0)
-    k = WINDOW
-    return (table[k:, k:] - table[:-k, k:] - table[k:, :-k] + table[:-k, :-k]) / (k * k)
+def attention_numpy(x: Array, wq: Array, wk: Array, wv: Array) -> Array:
+    n = len(x)
+    keys, values, out = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+    for t in range(n):
+        keys[t], values[t] = x[t] @ wk, x[t] @ wv
+        scores = keys[: t + 1] @ (x[t] @ wq) / np.sqrt(WIDTH)
+        weights = np.exp(scores - np.max(scores))
+        out[t] = weights @ values[: t + 1] / np.sum(weights)
+    return out
 
 
-def box_livegrad(x: Any) -> Any:
-    n, m = x.shape
-    sums = lg.cumulative_sum(lg.cumulative_sum(x, axis=0), axis=1)
-    sums = lg.concat([lg.zeros((n, 1), dtype=x.dtype), sums], axis=1)
-    table = lg.concat([lg.zeros((1, m + 1), dtype=x.dtype), sums], axis=0)
-    k = WINDOW
-    return (table[k:, k:] - table[:-k, k:] - table[k:, :-k] + table[:-k, :-k]) / (k * k)
+def attention_livegrad(x: Any, wq: Any, wk: Any, wv: Any) -> Any:
+    places = lg.arange(x.shape[0])
+
+    def token(t: Any, state: Any) -> Any:
+        keys, values, out = state
+        keys[t], values[t] = x[t] @ wk, x[t] @ wv
+        scores = lg.where(places <= t, keys @ (x[t] @ wq) / np.sqrt(WIDTH), -np.inf)
+        weights = lg.exp(scores - lg.max(scores))
+        out[t] = weights @ values / lg.sum(weights)
+        return keys, values, out
+
+    return lg.fori_loop(0, x.shape[0], token, (lg.zeros_like(x), lg.zeros_like(x), lg.zeros_like(x)))[2]
 
 
-def box_numba(x: Array) -> Array:
-    n, m = x.shape
-    table = np.zeros((n + 1, m + 1))
-    for i in range(n):
-        row = 0.0
-        for j in range(m):
-            row += x[i, j]
-            table[i + 1, j + 1] = table[i, j + 1] + row
-    k = WINDOW
-    result = np.empty((n - k + 1, m - k + 1))
-    for i in prange(n - k + 1):
-        for j in range(m - k + 1):
-            result[i, j] = (table[i + k, j + k] - table[i, j + k] - table[i + k, j] + table[i, j]) / (k * k)
-    return result
+def attention_jax(x: Any, wq: Any, wk: Any, wv: Any) -> Any:
+    places = jnp.arange(x.shape[0])
+
+    def token(t: Any, state: Any) -> Any:
+        keys, values, out = state
+        keys, values = keys.at[t].set(x[t] @ wk), values.at[t].set(x[t] @ wv)
+        scores = jnp.where(places <= t, keys @ (x[t] @ wq) / np.sqrt(WIDTH), -jnp.inf)
+        weights = jnp.exp(scores - jnp.max(scores))
+        return keys, values, out.at[t].set(weights @ values / jnp.sum(weights))
+
+    return lax.fori_loop(0, x.shape[0], token, (jnp.zeros_like(x), jnp.zeros_like(x), jnp.zeros_like(x)))[2]
 
 
-# --- the maximum of a moving window ----------------------------------------------------------------------------------
-
-
-def signal(n: int) -> tuple[Array, ...]:
-    return (random(n),)
-
-
-def moving_maximum(maximum: Any, x: Any) -> Any:
-    count = x.shape[0] - WINDOW + 1
-    result = x[:count]
-    for k in range(1, WINDOW):
-        result = maximum(result, x[k : k + count])
-    return result
-
-
-def moving_maximum_numba(x: Array) -> Array:
-    count = x.shape[0] - WINDOW + 1
-    result = np.empty(count)
-    for i in prange(count):
-        most = x[i]
-        for k in range(1, WINDOW):
-            most = max(most, x[i + k])
-        result[i] = most
-    return result
-
-
-# --- a Gaussian along rows, then along columns -----------------------------------------------------------------------
-
-GAUSSIAN = tuple(float(weight) for weight in np.exp(-0.5 * (np.arange(7) - 3.0) ** 2))
-
-
-def blurred(x: Any) -> Any:
-    n, m = x.shape
-    rows: Any = sum(weight * x[:, k : m - 6 + k] for k, weight in enumerate(GAUSSIAN))
-    return sum(weight * rows[k : n - 6 + k, :] for k, weight in enumerate(GAUSSIAN))
-
-
-def blurred_numba(x: Array) -> Array:
-    n, m = x.shape
-    rows, result = np.empty((n, m - 6)), np.empty((n - 6, m - 6))
-    for i in prange(n):
-        for j in range(m - 6):
+def attention_numba(x: Array, wq: Array, wk: Array, wv: Array) -> Array:
+    n, width = x.shape
+    keys, values, out = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+    scores, query = np.empty(n), np.empty(width)
+    for t in range(n):
+        query[:] = 0.0
+        for i in range(width):
+            for j in range(width):
+                query[j] += x[t, i] * wq[i, j]
+                keys[t, j] += x[t, i] * wk[i, j]
+                values[t, j] += x[t, i] * wv[i, j]
+        best = -np.inf
+        for s in range(t + 1):
             total = 0.0
-            for k in range(7):
-                total += GAUSSIAN[k] * x[i, j + k]
-            rows[i, j] = total
-    for i in prange(n - 6):
-        for j in range(m - 6):
-            total = 0.0
-            for k in range(7):
-                total += GAUSSIAN[k] * rows[i + k, j]
-            result[i, j] = total
-    return result
+            for j in range(width):
+                total += keys[s, j] * query[j]
+            scores[s] = total / np.sqrt(width)
+            best = max(best, scores[s])
+        total = 0.0
+        for s in range(t + 1):
+            weight = np.exp(scores[s] - best)
+            total += weight
+            for j in range(width):
+                out[t, j] += weight * values[s, j]
+        for j in range(width):
+            out[t, j] /= total
+    return out
+
+
+# --- Levinson–Durbin: prediction coefficients from autocorrelations --------------------------------------------------
+
+
+def levinson_inputs(n: int) -> tuple[Array, ...]:
+    return (np.exp(-0.1 * np.arange(n + 1.0)) + np.where(np.arange(n + 1) == 0, 0.5, 0.0),)
+
+
+def levinson_numpy(r: Array) -> Array:
+    n = len(r) - 1
+    a, error = np.zeros(n), r[0]
+    for k in range(n):
+        reflection = -(r[k + 1] + a[:k] @ r[k:0:-1]) / error
+        a[:k] += reflection * a[:k][::-1]
+        a[k] = reflection
+        error *= 1.0 - reflection * reflection
+    return a
+
+
+def levinson_livegrad(r: Any) -> Any:
+    n = r.shape[0] - 1
+    places = lg.arange(n)
+
+    def order(k: Any, state: Any) -> Any:
+        a, error = state
+        inside = places < k
+        turned = lg.where(inside, lg.take(r, lg.where(inside, k - places, 0)), 0.0)
+        reflection = -(r[k + 1] + a @ turned) / error
+        a = a + reflection * lg.where(inside, lg.take(a, lg.where(inside, k - 1 - places, 0)), 0.0)
+        a[k] = reflection
+        return a, error * (1.0 - reflection * reflection)
+
+    return lg.fori_loop(0, n, order, (lg.zeros(n, dtype=r.dtype), r[0]))[0]
+
+
+def levinson_jax(r: Any) -> Any:
+    n = r.shape[0] - 1
+    places = jnp.arange(n)
+
+    def order(k: Any, state: Any) -> Any:
+        a, error = state
+        inside = places < k
+        turned = jnp.where(inside, r[jnp.where(inside, k - places, 0)], 0.0)
+        reflection = -(r[k + 1] + a @ turned) / error
+        a = a + reflection * jnp.where(inside, a[jnp.where(inside, k - 1 - places, 0)], 0.0)
+        return a.at[k].set(reflection), error * (1.0 - reflection * reflection)
+
+    return lax.fori_loop(0, n, order, (jnp.zeros(n), r[0]))[0]
+
+
+def levinson_numba(r: Array) -> Array:
+    n = r.shape[0] - 1
+    a, before, error = np.zeros(n), np.zeros(n), r[0]
+    for k in range(n):
+        total = r[k + 1]
+        for j in range(k):
+            total += a[j] * r[k - j]
+        reflection = -total / error
+        for j in range(k):
+            before[j] = a[j]
+        for j in range(k):
+            a[j] += reflection * before[k - 1 - j]
+        a[k] = reflection
+        error *= 1.0 - reflection * reflection
+    return a
 
 
 PROGRAMS = [
     Program(
-        "sobel", "Sobel's edges of a {n} × {n} image", (48, 200, 2500), 9,
-        image, lambda x: sobel(np.sqrt, x), lambda x: sobel(lg.sqrt, x), sobel_numba, lambda x: sobel(jnp.sqrt, x),
-        parallel=True,
+        "kalman", "a Kalman filter over {n} measurements", (100, 2000, 200_000), 9,
+        kalman_inputs, kalman_numpy, kalman_livegrad, kalman_numba, kalman_jax, interpreted=True, tolerance=1e-6,
     ),
     Program(
-        "median_3x3", "the median of 3 × 3 points of a {n} × {n} image", (48, 200, 2500), 9,
-        image, lambda x: median(np.minimum, np.maximum, x), lambda x: median(lg.minimum, lg.maximum, x),
-        median_numba, lambda x: median(jnp.minimum, jnp.maximum, x), parallel=True,
+        "attention_cache", "attention of {n} tokens, one by one, with kept keys and values", (16, 128, 1024), 6,
+        attention_inputs, attention_numpy, attention_livegrad, attention_numba, attention_jax,
     ),
     Program(
-        "bilateral", "a bilateral filter of 5 × 5 points over a {n} × {n} image", (48, 200, 1500), 9,
-        image, lambda x: bilateral(np.exp, np.zeros_like, x), lambda x: bilateral(lg.exp, lg.zeros_like, x),
-        bilateral_numba, lambda x: bilateral(jnp.exp, jnp.zeros_like, x), parallel=True,
-    ),
-    Program(
-        "box_means", "means of 9 × 9 boxes of a {n} × {n} image by sums of sums", (48, 200, 2500), 14,
-        image, lambda x: box_means(np, np.cumsum, x), box_livegrad, box_numba,
-        lambda x: box_means(jnp, jnp.cumsum, x), parallel=True,
-    ),
-    Program(
-        "moving_maximum", "the maximum of 9 neighbours of {n} numbers", (2000, 40_000, 5_000_000), 40,
-        signal, lambda x: moving_maximum(np.maximum, x), lambda x: moving_maximum(lg.maximum, x),
-        moving_maximum_numba, lambda x: moving_maximum(jnp.maximum, x), parallel=True,
-    ),
-    Program(
-        "gaussian_blur", "a Gaussian of 7 weights along rows and columns of {n} × {n}", (48, 200, 2500), 14,
-        image, blurred, blurred, blurred_numba, blurred, parallel=True,
+        "levinson", "Levinson–Durbin of order {n}", (100, 600, 4000), 9,
+        levinson_inputs, levinson_numpy, levinson_livegrad, levinson_numba, levinson_jax, tolerance=1e-7,
     ),
 ]  # fmt: skip

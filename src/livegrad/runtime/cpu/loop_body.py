@@ -1,4 +1,5 @@
-"""The body of a loop as native code: its plan is bound twice, for the double-buffered state.
+"""The body of a loop as native code: its plan is bound twice, for the double-buffered state; state that an iteration
+changes in place has one buffer.
 
 `tensor_loops.py` passes the `RowLoop` of a step. A body of only kernels runs all iterations in one native call
 (`loop_kernel`); a body with host steps runs its two `sides` in turn, with neighbouring kernels as one call.
@@ -64,8 +65,12 @@ class LoopBody:
         self.goes_on = np.zeros((), np.bool_)
         self.index_word = self.index.reshape(1).data
         self.goes_on_word = self.goes_on.reshape(1).data
-        # None: an object, or an array that is handed on.
-        self.state = [[_new_array(slot) for slot in self.state_in] for _ in range(2)]
+        # None: an object, or an array that is handed on. What an iteration changes in place lies at one place on both
+        # sides.
+        pairs = list(zip(self.state_in, self.state_out, strict=True))
+        first = [_new_array(into, out) for into, out in pairs]
+        second = [own if into is out else _new_array(into, out) for (into, out), own in zip(pairs, first, strict=True)]
+        self.state = [first, second]
         serialised, self._counts, self._codes = serialise_plan(self.plan)
         self._arena = plan_memory(serialised.arena_bytes)
         self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in serialised.scratch]
@@ -99,8 +104,8 @@ class LoopBody:
         self._index_key, self._goes_on_key = key_of(self.plan.arguments[0]), key_of(results[-1])
 
     def _handed_on(self, into: Slot, out: Slot) -> HandedOn | None:
-        """How a leaf of the state is handed on from the caller and to it, if it is large."""
-        if isinstance(into, Buffer) and isinstance(out, Buffer) and into.bytes >= HANDED_ON_BYTES:
+        """How a leaf of the state is handed on from the caller and to it, if it is."""
+        if isinstance(into, Buffer) and isinstance(out, Buffer) and _is_handed_on(into, out):
             return HandedOn(into, out, self._state_words)
         return None
 
@@ -216,8 +221,13 @@ def reader(slots: Sequence[Slot], owner: Memory) -> Callable[[Mapping[Any, Any]]
     return read
 
 
-def _new_array(slot: Slot) -> np.ndarray[Any, Any] | None:
-    if isinstance(slot, ObjectSlot) or slot.bytes >= HANDED_ON_BYTES:
+def _is_handed_on(into: Buffer, out: Slot) -> bool:
+    """Whether a leaf of the state is read where the caller has it, which nobody may change, and is worth it."""
+    return into is not out and into.bytes >= HANDED_ON_BYTES
+
+
+def _new_array(slot: Slot, out: Slot) -> np.ndarray[Any, Any] | None:
+    if isinstance(slot, ObjectSlot) or _is_handed_on(slot, out):
         return None
     return aligned_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
 
