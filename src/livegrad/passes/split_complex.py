@@ -3,11 +3,12 @@
 For the CPU. Sums, products and moves of complex tensors become those of real tensors, which kernels can compute. Loops
 and branches carry both parts, and so do maps whose functions compute only what has a rule. In memory, complex numbers
 stay pairs, and loads and stores view them as such. NumPy computes ops without a rule (transforms, decompositions,
-exponentials).
+logarithms).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,20 +21,21 @@ from livegrad.ir.types import Scalar, Tensor, Type, Vector, inner_types, scalar_
 from livegrad.ir.walk import exchanged_functions, nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import assign
-from livegrad.ops.comparison import equal, not_equal
+from livegrad.ops.comparison import bit_not, equal, less, not_equal
 from livegrad.ops.control import check, cond, for_loop, make_map, map_, switch, while_loop
 from livegrad.ops.conversion import cast, complex_parts, conj, from_parts, imag, make_complex, real
 from livegrad.ops.elementwise import abs, add, div, mul, neg, select, sub
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.movement import reshape, sizes, slice_, squeezed_axes
 from livegrad.ops.reduction import reduce
-from livegrad.ops.rules import zero
-from livegrad.ops.transcendental import hypot
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.transcendental import cos, exp, hypot, sin
 from livegrad.passes.regions import region_of
 
 _MOVES = ("broadcast", "permute", "slice", "flip", "concatenate", "pad")
 _NESTS = (for_loop, while_loop, cond, switch)
 _BY_INDEX = (lookup, assign, scatter_add)
+_LARGE_EXPONENTS = {64: (700.0, 512.0), 32: (80.0, 64.0)}  # by bits: beyond the first, the second is taken off
 
 
 class Parts(NamedTuple):
@@ -296,6 +298,22 @@ def _plus(a: Node, product: Node) -> Node:
     return a + product if product.op is neg else a - (-product)
 
 
+def _exponential(a: Parts) -> Parts:
+    """As C's cexp: where the real part alone overflows, its exponential is taken in two factors."""
+    scalar = scalar_of(a.re.type)
+    assert scalar is not None
+    infinity = filled(math.inf, a.re.type)
+    large, taken_off = _LARGE_EXPONENTS[scalar.bits]
+    size = exp(select(a.re > large, a.re - taken_off, a.re))
+    scale = select(a.re > large, filled(math.exp(taken_off), a.re.type), filled(1.0, a.re.type))
+    is_real, is_finite = equal(a.im, 0.0), less(abs(a.im), infinity)
+    vanishes = equal(a.re, -infinity) & bit_not(is_finite)
+    grows = equal(a.re, infinity) & bit_not(is_finite)
+    re, im = size * cos(a.im) * scale, size * sin(a.im) * scale
+    re = select(vanishes, zero(re.type), select(grows, infinity, select(is_real, size * scale, re)))
+    return Parts(re, select(vanishes, zero(im.type), select(is_real, a.im, im)))
+
+
 def _of_two(rule: Callable[[Parts, Parts], Parts | Node]) -> Rule:
     def apply(node: Node, operands: list[Operand]) -> Parts | Node:
         a, b = operands
@@ -329,6 +347,7 @@ _RULES: dict[object, Rule] = {
     conj: _of_one(lambda a: Parts(a.re, -a.im)),
     real: _of_one(lambda a: a.re),
     imag: _of_one(lambda a: a.im),
+    exp: _of_one(_exponential),
     abs: _of_one(lambda a: hypot(a.re, a.im)),
     make_complex: lambda node, operands: Parts(*operands),  # type: ignore[arg-type]
 }
