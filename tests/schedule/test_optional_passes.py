@@ -64,6 +64,9 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "split_at_concatenations": lambda x: (
         lg.roll(x, 1, axis=0) + lg.roll(x, -1, axis=0) + lg.roll(x, 1, axis=1) - 3.0 * x
     ),
+    "unroll_small_solves": lambda x: lg.linalg.inv(
+        lg.reshape(lg.concat([x, x], axis=0)[:64, :4], (64, 2, 2)) + 9.0 * lg.eye(2, dtype=x.dtype)
+    ),
     "push_transpose_through_matmul": lambda x: lg.matrix_transpose(x @ lg.matrix_transpose(x)[:, :8]),
     "share_row_reductions": lambda x: (lg.sum(lg.sin(x), axis=1), lg.sum(x * x)),
 }
@@ -82,5 +85,6 @@ def test_a_plan_without_an_optimisation_computes_the_same(name: str) -> None:
 
 
 def test_every_optimisation_has_a_name() -> None:
-    in_loops = {"interleave_lanes", "eliminate_bounds_checks", "version_loops", "optimise_scalar_loops"}
+    scalar_loops = {"eliminate_bounds_checks", "split_index_sets", "version_loops", "optimise_scalar_loops"}
+    in_loops = {"interleave_lanes"} | scalar_loops
     assert set(PROGRAMS) | {"thread_accumulators", "tile_row_chains"} | in_loops == set(OPTIONAL)

@@ -49,7 +49,7 @@ def _drop_axes(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, ..
 
 def _empty_error(kind: str, tensor: Tensor) -> TypeRuleError:
     return TypeRuleError(
-        f"the {kind} of an empty tensor",
+        f"cannot compute the {kind} of an empty tensor",
         expected="at least one element",
         found=str(tensor),
         help="check the shape first, or add a smallest value with lg.concat",
@@ -204,8 +204,8 @@ def _cumulative_type(source: Type, *, kind: str, axis: int, reverse: bool, exclu
 
 
 def _evaluate_cumulative(value: Any, *, kind: str, axis: int, reverse: bool, exclusive: bool) -> Any:
-    turned = np.flip(value, axis) if reverse else value
-    running = _RUNNING[kind](turned, axis=axis, dtype=value.dtype)
+    ordered = np.flip(value, axis) if reverse else value
+    running = _RUNNING[kind](ordered, axis=axis, dtype=value.dtype)
     if exclusive:
         first = np.full_like(np.take(running, [0], axis) if running.shape[axis] else running, 0 if kind == "sum" else 1)
         running = np.concatenate([first, np.delete(running, -1, axis)], axis) if running.shape[axis] else running
