@@ -78,6 +78,19 @@ def test_what_has_no_rule_is_computed_by_the_host_between_kernels() -> None:
     assert plan.kernels == 1
 
 
+@pytest.mark.parametrize(("element", "values"), [(c128, (709.5, 720.0, 1000.0)), (c64, (88.0, 89.5, 95.0))])
+def test_exponentials_are_those_of_numpy_for_special_numbers(element: Scalar, values: tuple[float, ...]) -> None:
+    numbers = [*SPECIAL[:4], 1.5, 1e-30, np.inf, -np.inf, np.nan, *values]
+    z = np.array([complex(a, b) for a in numbers for b in numbers]).astype(element.dtype)
+    function = trace(exp, Tensor(element, z.shape))
+    assert not host_ops(plan_of(function))
+    with np.errstate(all="ignore"):
+        expected = np.exp(z)
+    found = CpuFunction(function)(z)
+    for part in (np.real, np.imag):
+        np.testing.assert_allclose(part(found), part(expected), 1e-5 if element is c64 else 1e-13, 0.0)
+
+
 SPECIAL = [0.0, -0.0, 1.0, -2.0, 1e30, np.inf, -np.inf, np.nan]
 
 

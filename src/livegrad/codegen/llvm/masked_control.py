@@ -19,7 +19,7 @@ from livegrad.codegen.llvm.registers import (
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i32, i64
-from livegrad.ir.walk import nodes_of, ops_below
+from livegrad.ir.walk import nodes_of, ops_below, reachable_functions
 from livegrad.ops.control import call, for_loop, while_loop
 from livegrad.schedule.loops.cost_model import branch_cost
 from livegrad.schedule.loops.divergence import divergent_results, divergent_state, divergent_while_state
@@ -324,12 +324,15 @@ def _most_iterations(builder: KernelBuilder, iterations: Register) -> Register:
     return builder.reduce_lanes("smax", builder.widen(counted, builder.lanes))
 
 
-def _poll(builder: KernelBuilder, again: Register) -> Register:
-    """Leave the loop as well when the interrupt flag is set."""
+def _poll(builder: KernelBuilder, again: Register, can_fail: bool = False) -> Register:
+    """Leave the loop as well when the interrupt flag is set, or after a failed check.
+
+    What is read behind the end of a tensor is zero: a `while_loop` might wait for another number forever.
+    """
     builder.polls = True
     flag = builder.make("load atomic i32, ptr %interrupt monotonic, align 4", i32, 1)
     quiet = builder.apply("icmp eq", bool_, flag, builder.constant(0, i32))
-    if builder.uses_tapes:
+    if builder.uses_tapes or can_fail:
         # A loop that remembers must not go on when there was no more memory for it.
         status = builder.make("load atomic i64, ptr %status monotonic, align 8", i64, 1)
         unset = builder.apply("icmp eq", bool_, status, builder.constant(-1, i64))
@@ -351,7 +354,7 @@ def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue
     again = builder.any_lane(active)
     if limit is not None:
         again = _within_limit(builder, node, active, again, loop.count, limit)
-    builder.branch(_poll(builder, again), loop.body, loop.done)
+    builder.branch(_poll(builder, again, _can_fail(node)), loop.body, loop.done)
     builder.begin(loop.body)
     with builder.under(active if diverges else builder.mask):
         results = emit(builder, node.attribute("body"), [loop.count, *loop.state, *captures])
@@ -362,13 +365,18 @@ def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue
     return tuple(loop.state)
 
 
+def _can_fail(loop: Node) -> bool:
+    """Whether a check inside a loop may fail."""
+    return any(node.may_fail for function in reachable_functions(loop.functions) for node in nodes_of(function))
+
+
 def _while_in_strips(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     """A loop that is an innermost one: it looks for Ctrl-C only before each strip of iterations."""
     carried, body = node.attribute("carried"), node.attribute("body")
     captures, limit = operands[carried:], node.attribute("limit")
     strips = _Loop(builder, [builder.constant(True, bool_), *operands[:carried]])
     goes_on, *start = strips.state
-    builder.branch(_poll(builder, _register(goes_on)), strips.body, strips.done)
+    builder.branch(_poll(builder, _register(goes_on), _can_fail(node)), strips.body, strips.done)
     builder.begin(strips.body)
     stop = builder.apply("add", i64, strips.count, builder.constant(_strip(body), i64))
     loop = _Loop(builder, start, strips.count)
