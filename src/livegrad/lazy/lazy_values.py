@@ -63,7 +63,7 @@ class Holder(Protocol):
     def requires_grad(self) -> bool: ...
 
 
-_NO_ANCESTORS: Mapping[weakref.ref[Any], int] = MappingProxyType({})
+NO_ANCESTORS: Mapping[weakref.ref[Any], int] = MappingProxyType({})
 
 
 class Leaf(Key):
@@ -81,7 +81,7 @@ class Leaf(Key):
         self.array: Value = array
         self.external, self.detached = external, False
         self.changed = 0  # when it was last given other data, by `_clock`
-        self.ancestors: Mapping[weakref.ref[Leaf], int] = _NO_ANCESTORS
+        self.ancestors: Mapping[weakref.ref[Leaf], int] = NO_ANCESTORS
 
 
 class Claim(threading.Event):

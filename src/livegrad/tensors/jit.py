@@ -28,15 +28,19 @@ from livegrad.lazy.lazy_values import holders_of, known_value, leaf_of, read_lea
 from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
+from livegrad.runtime.cpu.native.plan_call import ARRAYS, HANDLES, NUMBERS
+from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 from livegrad.state import renew_lock_after_fork
 from livegrad.tensors.declared import declared_numbers
 from livegrad.tensors.errors import NumberRangeError
 from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
+from livegrad.tensors.native_handles import handle_words
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import close, name_of, placeholders
 from livegrad.tensors.weak_types import weak_numbers
 
 _MOST_SIGNATURES = 256
+_MOST_QUICK_CALLS = 4
 _INTEGERS = 1 << 63
 # Python numbers are arguments like tensors, but weak: inside, they take the type of the tensor beside them.
 _NUMBERS: dict[type, Type] = {
@@ -46,7 +50,7 @@ _NUMBERS: dict[type, Type] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Entry:
     """What one signature was compiled to; `captures` are the tensors that the function took from around it.
 
@@ -59,6 +63,7 @@ class _Entry:
     structure: Structure
     plan: CompiledPlan
     runs: RepeatedRun  # for the statistics
+    is_known: bool = False  # whether it has a quick call, or cannot have one
 
     def is_current(self) -> bool:
         """Whether none of the tensors that the function read has been updated in place since."""
@@ -77,6 +82,41 @@ class _Entry:
         return False
 
 
+class _QuickCall:
+    """A signature whose arguments are tensors, arrays and numbers: native code takes them as they are."""
+
+    __slots__ = ("entry", "run", "runs", "type")
+
+    def __init__(self, entry: _Entry, run: PlanEntry) -> None:
+        self.entry, self.run, self.runs = entry, run, entry.runs
+        # Of the result, if there is one that is not in a container.
+        self.type: Any = entry.function.result_types[0] if entry.structure is None else None
+
+
+def _quick_call(entry: _Entry, parts: Sequence[Any]) -> _QuickCall | None:
+    """A quick call for arguments of these parts of a signature; None if some are of kinds that native code declines."""
+    sources = []
+    for part in parts:
+        if isinstance(part, Type):
+            sources.append(HANDLES)
+        elif part is float or part is int:
+            sources.append(NUMBERS)
+        elif part.__class__ is tuple:
+            sources.append(ARRAYS)
+        else:
+            return None
+    run = make_plan_entry(entry.plan, sources, handle_words(), frozen=True)
+    return None if run is None else _QuickCall(entry, run)
+
+
+def _give_results(entry: _Entry, results: Sequence[Any]) -> Any:
+    """What a call returns, from the arrays that it computed."""
+    types = entry.function.result_types
+    if entry.structure is None:
+        return defer_array(results[0], types[0])  # type: ignore[arg-type]
+    return unflatten(entry.structure, map(defer_array, results, types))  # type: ignore[arg-type]
+
+
 class Jitted:
     """A function that is traced once for each signature: nesting, element types and shapes of its arguments.
 
@@ -91,7 +131,7 @@ class Jitted:
         self.function = function
         self._static_places, self._static_names = _static_parameters(function, static_argnums, static_argnames)
         self._entries: LruCache[Any, _Entry] = LruCache(_MOST_SIGNATURES)
-        self._of_floats: dict[tuple[type, ...], _Entry] = {}  # by the classes of arguments that are all floats
+        self._quick: tuple[_QuickCall, ...] = ()  # of the signatures used last
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
         self.traces = 0  # how often the function itself was called
@@ -121,9 +161,14 @@ class Jitted:
         if watch.active:
             return self._run_watched(args, kwargs)
         if not kwargs:
-            entry = self._of_floats.get(tuple(map(type, args)))
-            if entry is not None:
-                return self._results(entry, entry.plan.run(args))
+            for quick in self._quick:
+                # A built-in, which looks at the arguments itself, and declines those of another signature.
+                results = quick.run(*args)
+                if results is not None:
+                    quick.runs.times += 1
+                    if quick.type is not None:
+                        return defer_array(results, quick.type)
+                    return _give_results(quick.entry, results if results.__class__ is list else [results])
         leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
         parts: list[Any] = []
         arrays: list[Any] = []
@@ -163,17 +208,22 @@ class Jitted:
                 away = True
             arrays.append(stored)
         if away:
-            return self._results(entry, run_where_data_lies(entry.function, arrays))
-        if not kwargs and len(parts) == len(args) and set(parts) == {float} and not entry.read and not entry.captures:
-            self._of_floats[tuple(parts)] = entry
-        return self._results(entry, entry.plan.run(arrays))
-
-    def _results(self, entry: _Entry, results: Sequence[Any]) -> Any:
-        """What a call returns, from the arrays that it computed."""
+            results: Sequence[Any] = run_where_data_lies(entry.function, arrays)
+        else:
+            results = entry.plan.run(arrays)
+            if not entry.is_known and not kwargs:
+                self._add_quick_call(entry, structure, parts)
         entry.runs.times += 1
-        if entry.structure is None:
-            return defer_array(results[0], entry.function.result_types[0])  # type: ignore[arg-type]
-        return unflatten(entry.structure, map(defer_array, results, entry.function.result_types))  # type: ignore[arg-type]
+        return _give_results(entry, results)
+
+    def _add_quick_call(self, entry: _Entry, structure: Structure, parts: Sequence[Any]) -> None:
+        """Makes the next call of this signature a quick one, where there can be one."""
+        entry.is_known = True
+        is_flat = structure == (tuple, *[None] * (len(parts) + 1))
+        quick = _quick_call(entry, parts) if is_flat and not entry.read and not entry.captures else None
+        if quick is not None:
+            with self._lock:
+                self._quick = (quick, *self._quick[: _MOST_QUICK_CALLS - 1])
 
     def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function as a graph that is run node by node, so that the first NaN is found inside it too."""
@@ -228,7 +278,7 @@ class Jitted:
         """Drops all compiled signatures."""
         with self._lock:
             self._entries.clear()
-            self._of_floats.clear()
+            self._quick = ()
 
 
 class _Static:
