@@ -80,7 +80,7 @@ class Leaf(Key):
         self.name = "data"  # what Key does, written out: every result of every call comes by here
         self.array: Value = array
         self.external, self.detached = external, False
-        self.changed = 0  # when it was last given other data, by `_clock`
+        self.changed = 0  # when it was last given other data, by `clock`
         self.ancestors: Mapping[weakref.ref[Leaf], int] = NO_ANCESTORS
 
 
@@ -197,10 +197,13 @@ value_store = Owned(ValueStore)
 class _Clock:
     """Counts how often leaves were given other data. For the process: cells and leaves may be used in any session."""
 
-    now = 0
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = 0
 
 
-_clock = _Clock()
+clock = _Clock()
 
 
 # --- holders ---------------------------------------------------------------------------------------------------------
@@ -385,10 +388,10 @@ def _is_outdated(leaf: Leaf) -> bool:
 def replace_data(leaf: Leaf, array: Array) -> None:
     """Replaces the data of a leaf. Values computed from it are recomputed when they are next read."""
     with value_store.current.lock:
-        _clock.now += 1
+        clock.now += 1
         # Data of a device is replaced by data of that device.
         leaf.array = array if isinstance(leaf.array, np.ndarray) else type(leaf.array).from_host(array)  # type: ignore[attr-defined]
-        leaf.changed = _clock.now
+        leaf.changed = clock.now
 
 
 # --- known values ----------------------------------------------------------------------------------------------------
@@ -408,7 +411,7 @@ def known_value(node: Node) -> Value | None:
     cell: Cell | None = node.cell
     if cell is None or cell.value is None or cell.volatile:
         return None
-    if cell.stamp != _clock.now and not _still_good(node, cell):
+    if cell.stamp != clock.now and not _still_good(node, cell):
         forget(cell)
         return None
     return cell.value
@@ -419,7 +422,7 @@ def _still_good(node: Node, cell: Cell) -> bool:
 
     Found for all values below at once: asked for each of a thousand values, it would be a walk for each.
     """
-    now = _clock.now  # before the walk: another thread may change a leaf behind it
+    now = clock.now  # before the walk: another thread may change a leaf behind it
     newest: dict[Node, float] = {}  # the last change of a leaf below
     for below in toposort([node]):
         leaf = leaf_of(below)
@@ -524,7 +527,7 @@ def _count_dropped(store: ValueStore) -> None:
 
 def changes() -> int:
     """How often leaves were given other data."""
-    return _clock.now
+    return clock.now
 
 
 def set_cache_budget(bytes: int) -> None:

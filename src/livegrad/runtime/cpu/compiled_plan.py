@@ -38,11 +38,11 @@ from livegrad.runtime.cpu.native.pool import interrupt_flag_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
-from livegrad.runtime.serialised import SerialisedArray
 from livegrad.runtime.cpu.tape_rows import Rows
 from livegrad.runtime.cpu.tensor_loops import LoopCall
 from livegrad.runtime.cpu.tiers import Code
 from livegrad.runtime.reference import apply_node
+from livegrad.runtime.serialised import SerialisedArray
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 from livegrad.state import call_after_fork
 
