@@ -106,7 +106,7 @@ class Cell:
     `store` counts the value's bytes; `pending` is set while a thread computes it; `stamp` says up to which change of
     leaves it is good;
     `generation` counts the executions that the value is built on; `detached` is the leaf that its holders went on to,
-    for graphs from before that still mean them.
+    for graphs from before that still mean them; `leaves` are the data that it is built on, once that was asked for.
     """
 
     __slots__ = (
@@ -116,6 +116,7 @@ class Cell:
         "detached",
         "device",
         "generation",
+        "leaves",
         "more_holders",
         "pending",
         "stamp",
@@ -129,6 +130,7 @@ class Cell:
         self.store: ValueStore | None = None
         self.pending: Claim | None = None
         self.detached: Node | None = None
+        self.leaves: tuple[Leaf, ...] | None = None
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
         self.more_holders: Sequence[weakref.ref[Any]] = ()  # seldom: the same expression written twice
         self.companions: Sequence[weakref.ref[Any]] = ()  # seldom: who is computed together with this one

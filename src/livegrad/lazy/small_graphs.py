@@ -24,9 +24,20 @@ from livegrad.ir.walk import toposort
 from livegrad.lazy import lazy_values
 from livegrad.lazy.compiled_graphs import Program, known_program, may_change, programs_of_session
 from livegrad.lazy.counts import RepeatedRun
+from livegrad.lazy.deferred_ops import DeferredOp, current_value, held_by, truncate_deferred
 from livegrad.lazy.devices import DEFAULT_DEVICE, TRIVIAL, is_made_of_constants
 from livegrad.lazy.layout import LAYOUT, dense_value, lay_out
-from livegrad.lazy.lazy_values import MOST_GENERATIONS, Array, Cell, Leaf, ValueStore, clock, is_held, value_store
+from livegrad.lazy.lazy_values import (
+    MOST_GENERATIONS,
+    NO_ANCESTORS,
+    Array,
+    Cell,
+    Leaf,
+    ValueStore,
+    clock,
+    is_held,
+    value_store,
+)
 from livegrad.lazy.truncate_history import truncate_histories
 from livegrad.ops.movement import broadcast, slice_
 from livegrad.ops.placement import transfer
@@ -70,7 +81,9 @@ class _Runner:
         root = graph.kept[-1]
         if len(graph.numbers) == len(graph.inputs) + 1:
             op: Any = root.op
-            return [dense_value(op.evaluate(*graph.arguments, **dict(root.attributes)), root)]
+            data = dict(zip(graph.inputs, graph.arguments, strict=True))
+            laid_out = op.evaluate(*[data[operand] for operand in root.operands], **dict(root.attributes))
+            return [dense_value(laid_out, root)]
         results = lay_out(list(graph.numbers), dict(zip(graph.inputs, graph.arguments, strict=True)), graph.kept)
         assert results is not None
         return results
@@ -89,6 +102,7 @@ class SmallGraph:
         "generation",
         "hits",
         "inputs",
+        "is_deferred",
         "kept",
         "key",
         "numbers",
@@ -98,7 +112,8 @@ class SmallGraph:
         "visited",
     )
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Any) -> None:
+        self.is_deferred = root.__class__ is DeferredOp
         self.numbers: dict[Node, int] = {}
         self.parts: list[Any] = []  # of the key; types and constants are named by their ids
         self.inputs: list[Node] = []
@@ -126,17 +141,24 @@ class SmallGraph:
             if number is not None:
                 parts.append(~number)  # ids are positive
                 continue
-            # Most operands are data or computed.
-            array = self._value(operand) if operand.op is input_op or operand.cell is not None else None
+            array: Any = None
+            if operand.__class__ is DeferredOp:
+                array = operand.value
+                if array is None:
+                    self._describe_deferred(operand, node)
+                    continue
+                self._use_deferred(operand)
+            elif operand.op is input_op:
+                leaf = operand.attributes[0][1]
+                # Most operands are data or computed.
+                is_plain = leaf.__class__ is Leaf and leaf.ancestors is NO_ANCESTORS and not leaf.external
+                array = leaf.array if is_plain else self._value(operand)
+            elif operand.cell is not None:
+                array = self._value(operand)
             if array is None:
                 self._describe(operand)
-            elif array.__class__ is np.ndarray and array.nbytes <= _MOST_BYTES:
-                numbers[operand] = len(numbers)
-                self.inputs.append(operand)
-                self.arguments.append(array)
-                parts.append(id(operand.type))
             else:
-                raise _NotSmall
+                self._add_input(operand, array)
         numbers[node] = len(numbers)
         parts.append(None)  # there are ops of any number of operands
 
@@ -145,7 +167,7 @@ class SmallGraph:
         op = node.op
         if op is broadcast and node.operands[0].op is constant_op:
             self._add_number(node, node.operands[0])
-        elif op is constant_op:
+        elif op is constant_op or self.is_deferred:
             raise _NotSmall
         elif is_held(node):
             if op in TRIVIAL:
@@ -154,17 +176,71 @@ class SmallGraph:
             self.kept.append(node)
             self.parts.append(True)
         elif op is slice_ and (whole := self._value(node.operands[0])) is not None:
-            if whole.__class__ is not np.ndarray or whole.nbytes > _MOST_BYTES:
-                raise _NotSmall
-            part = slice_.evaluate(whole, **dict(node.attributes))  # type: ignore[misc]
-            self.numbers[node] = len(self.numbers)
-            self.inputs.append(node)
-            self.arguments.append(np.ascontiguousarray(part).reshape(part.shape))
-            self.parts.append(id(node.type))
+            self._add_cut(node, whole)
         else:
             if getrefcount(node) > _OWN_REFERENCES:
                 self.shared = True
             self._visit(node)
+
+    def _add_input(self, node: Any, array: Any) -> None:
+        """An operand that is data, or is used as such."""
+        if array.__class__ is not np.ndarray or array.nbytes > _MOST_BYTES:
+            raise _NotSmall
+        self.numbers[node] = len(self.numbers)
+        self.inputs.append(node)
+        self.arguments.append(array)
+        self.parts.append(id(node.type))
+
+    def _use_deferred(self, deferred: DeferredOp) -> None:
+        """Counts a deferred op that is computed, as `_value` counts a node."""
+        if deferred.stamp != self.stamp:
+            raise _NotSmall
+        if deferred.op is not None:  # else it has become data
+            if deferred.generation > self.generation:
+                self.generation = deferred.generation
+            self.hits += 1
+
+    def _describe_deferred(self, deferred: DeferredOp, user: Any) -> None:
+        """`_describe` of a deferred op that has no value: its part of the key is that of its node.
+
+        Its value is kept if a tensor stands for it, or another op needs it.
+        """
+        if deferred.node is not None:
+            raise _NotSmall
+        is_held = held_by(deferred) is not None
+        references = getrefcount(deferred)
+        is_kept = is_held or (
+            references > _OWN_REFERENCES and references >= _OWN_REFERENCES + user.operands.count(deferred)
+        )
+        if is_held and deferred.op in TRIVIAL:  # laid out by itself, as the general way does it
+            array, _ = compute_deferred(deferred)
+            if array is None:
+                raise _NotSmall
+            self._use_deferred(deferred)
+            self._add_input(deferred, array)
+            return
+        if deferred.op is slice_ and not is_kept:
+            (source,) = deferred.operands
+            if source.__class__ is DeferredOp:
+                whole = source.value
+                if whole is not None:
+                    self._use_deferred(source)
+            else:
+                whole = self._value(source)
+            if whole is not None:
+                self._add_cut(deferred, whole)
+                return
+        self._visit(deferred)  # type: ignore[arg-type]
+        if is_kept:
+            self.kept.append(deferred)  # type: ignore[arg-type]
+            self.parts.append(True)
+
+    def _add_cut(self, node: Any, whole: Any) -> None:
+        """A slice of data is data itself."""
+        if whole.__class__ is not np.ndarray or whole.nbytes > _MOST_BYTES:
+            raise _NotSmall
+        part = slice_.evaluate(whole, **dict(node.attributes))  # type: ignore[misc]
+        self._add_input(node, np.ascontiguousarray(part).reshape(part.shape))
 
     def _value(self, node: Node) -> Any:
         """The value of a node; None if it has none."""
@@ -249,6 +325,34 @@ def run_small_graph(root: Node) -> tuple[Array | None, SmallGraph | None]:
         runner.runs.times += 1
         graph.keep(runner, results, store)
         return results[-1] if results.__class__ is list else results, None
+
+
+def compute_deferred(root: DeferredOp) -> tuple[Array | None, SmallGraph | None]:
+    """The value of a deferred op if a graph of its structure ran before; else the graph, whose nodes have to be made.
+
+    Neither if the graph is not plain. Takes no lock: two threads that ask for the same compute the same bits.
+    """
+    if root.value is not None or root.node is not None:
+        return current_value(root), None
+    try:
+        graph = SmallGraph(root)
+    except _NotSmall:
+        return None, None
+    runner = programs_of_session.current.of_small_graphs.get(graph.key)
+    if runner is None:
+        return None, graph
+    try:
+        results = runner.run(graph)
+    except LivegradError:
+        return None, None  # the general way says which line it was
+    runner.runs.times += 1
+    generation, stamp = graph.generation, graph.stamp
+    for deferred, value in zip(graph.kept, results if results.__class__ is list else (results,), strict=True):
+        deferred.generation, deferred.stamp = generation + 1, stamp  # type: ignore[attr-defined]
+        deferred.value = value  # type: ignore[attr-defined]  # last: who sees it, uses it
+        if generation and generation % MOST_GENERATIONS == 0:
+            truncate_deferred(deferred)  # type: ignore[arg-type]
+    return root.value, None
 
 
 def _others_wait(graph: SmallGraph) -> bool:

@@ -24,7 +24,8 @@ from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar, f64
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
-from livegrad.lazy.execution import execute
+from livegrad.lazy.deferred_ops import DeferredOp
+from livegrad.lazy.execution import execute, execute_node
 from livegrad.lazy.lazy_values import (
     Array,
     Value,
@@ -41,7 +42,7 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast, broadcast_to
 from livegrad.tensors import weak_types
-from livegrad.tensors.concrete import at_arguments
+from livegrad.tensors.concrete import arguments, at_arguments
 from livegrad.tensors.deferred import (
     Deferred,
     element_index,
@@ -60,6 +61,7 @@ from livegrad.tensors.tensor_operators import Operators
 from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak
 
 _new = object.__new__
+_INDEXED = (Node, DeferredOp)  # whose elements need no node
 
 
 class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
@@ -169,7 +171,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
     def _stored(self) -> Value:
         """The value where it lies, computed if need be."""
         deferred = self._deferred
-        if deferred is not None and (array := value_of(deferred)) is not None:
+        if deferred is not None and (array := value_of(deferred, compute=True)) is not None:
             return array
         node = self._node
         if node is None:
@@ -182,8 +184,8 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             value = known_value(node)
             if value is not None:
                 return value
-        known = at_arguments(node)
-        return execute([node])[0] if known is node else wrap(known)._stored()
+        known = at_arguments(node) if arguments.known else node
+        return execute_node(node) if known is node else wrap(known)._stored()
 
     def __len__(self) -> int:
         if not self.shape:
@@ -236,10 +238,11 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
                 source, before = self._node, ()
             else:
                 source, before, _ = deferred
-            if source.__class__ is Node and (index := element_index(source, before, key)) is not None:
+            if source.__class__ in _INDEXED and (index := element_index(source, before or (), key)) is not None:
                 made = _new(Tensor)
                 made._extra, made._deferred = None, (source, index, caller_origins(2))
-                note_waiting(ref(made))  # for the value that it is an element of
+                if source.__class__ is Node:
+                    note_waiting(ref(made))  # for the value that it is an element of
                 return made
         return namespace().get_item(self, key)
 

@@ -76,10 +76,12 @@ class Interop:
     @property
     def __array_struct__(self) -> Any:
         """`__array_interface__` as a C structure, which NumPy asks for first."""
-        value = self._value().view()
+        value = self._value()
         if value.dtype.kind == "V":
             raise AttributeError("bfloat16 has no array interface")  # NumPy then asks for `__array__`
-        value.setflags(write=False)
+        if value.flags.writeable:  # memory that somebody else may change
+            value = value.view()
+            value.setflags(write=False)
         return value.__array_struct__
 
     @property

@@ -210,9 +210,9 @@ class CompiledPlan:
                     return given if given.__class__ is list else [given]
             elif not self._has_run:
                 self._has_run, self._entry = True, make_plan_entry(self)
-        return self._run_step_by_step(arguments, into)
+        return self.run_step_by_step(arguments, into)
 
-    def _run_step_by_step(self, arguments: Sequence[Any], into: list[Any] | None) -> list[Any]:
+    def run_step_by_step(self, arguments: Sequence[Any], into: list[Any] | None = None) -> list[Any]:
         """`run` in Python: for whatever the native entry declines."""
         with self.lock:
             for position, cell in self._to_set:

@@ -26,11 +26,11 @@ def _words(value: object, size: int) -> tuple[int, ...]:
     return tuple((ctypes.c_int64 * (size // _WORD)).from_address(id(value)))
 
 
-def slot_offset(cls: type, name: str) -> int | None:
-    """Where the objects of a class with slots keep a slot; None if that cannot be told."""
-    sample, marker = object.__new__(cls), object()
+def slot_offset(sample: object, name: str) -> int | None:
+    """Where an object of a class with slots keeps a slot, which is set to something else; None if that is not plain."""
+    marker = object()
     setattr(sample, name, marker)
-    words = _words(sample, cls.__basicsize__)
+    words = _words(sample, type(sample).__basicsize__)
     return words.index(id(marker)) * _WORD if words.count(id(marker)) == 1 else None
 
 

@@ -78,16 +78,44 @@ define internal i1 @is_array(ptr %object) alwaysinline {
   ret i1 %exact
 }
 
-; The array behind a handle: data that nobody has asked the node of, or the data of a leaf. Null for all others.
+; Word %index of the layout is an offset in %object: loads what is there.
+define internal ptr @slot_of(ptr %object, ptr %layout, i64 %index) alwaysinline {
+  %offset = call i64 @word_at(ptr %layout, i64 %index)
+  %value = call ptr @load_at(ptr %object, i64 %offset)
+  ret ptr %value
+}
+
+; Whether word %index of the layout is the address of %object.
+define internal i1 @is_word(ptr %object, ptr %layout, i64 %index) alwaysinline {
+  %word = call i64 @word_at(ptr %layout, i64 %index)
+  %address = ptrtoint ptr %object to i64
+  %same = icmp eq i64 %address, %word
+  ret i1 %same
+}
+
+; Whether a value with this stamp is good: no leaf was given other data since, and no gradient may lead through it.
+define internal i1 @is_current(ptr %stamp, ptr %layout) alwaysinline {
+  %clock_word = call i64 @word_at(ptr %layout, i64 5)
+  %clock = inttoptr i64 %clock_word to ptr
+  %now = call ptr @slot_of(ptr %clock, ptr %layout, i64 20)
+  %same = icmp eq ptr %stamp, %now
+  %count_word = call i64 @word_at(ptr %layout, i64 6)
+  %count_place = inttoptr i64 %count_word to ptr
+  %count = load i64, ptr %count_place
+  %none = icmp eq i64 %count, 0
+  %current = and i1 %same, %none
+  ret i1 %current
+}
+
+; The array behind a handle: data that nobody has asked the node of, a deferred op that is computed, the data of a leaf,
+; or the value of a computed node. Null for all others. `native_handles.py` has the words of the layout.
 define internal ptr @array_of_handle(ptr %object, ptr %layout) {
 entry:
-  %extra_offset = call i64 @word_at(ptr %layout, i64 1)
-  %extra = call ptr @load_at(ptr %object, i64 %extra_offset)
+  %extra = call ptr @slot_of(ptr %object, ptr %layout, i64 7)
   %plain = icmp eq ptr %extra, @livegrad_none
   br i1 %plain, label %look, label %decline
 look:
-  %deferred_offset = call i64 @word_at(ptr %layout, i64 2)
-  %deferred = call ptr @load_at(ptr %object, i64 %deferred_offset)
+  %deferred = call ptr @slot_of(ptr %object, ptr %layout, i64 8)
   %unset = icmp eq ptr %deferred, null
   br i1 %unset, label %decline, label %set
 set:
@@ -95,46 +123,55 @@ set:
   br i1 %settled, label %of_node, label %of_deferred
 of_deferred:
   %source = call ptr @load_at(ptr %deferred, i64 $tuple_items)
-  br label %found
-of_node:
-  %node_offset = call i64 @word_at(ptr %layout, i64 3)
-  %node = call ptr @load_at(ptr %object, i64 %node_offset)
-  %missing = icmp eq ptr %node, null
-  br i1 %missing, label %decline, label %there
-there:
-  %freed = icmp eq ptr %node, @livegrad_none
-  br i1 %freed, label %decline, label %of_op
+  %source_type = call ptr @load_at(ptr %source, i64 $type)
+  %is_op = call i1 @is_word(ptr %source_type, ptr %layout, i64 2)
+  br i1 %is_op, label %of_op, label %found
 of_op:
-  %op_offset = call i64 @word_at(ptr %layout, i64 4)
-  %op = call ptr @load_at(ptr %node, i64 %op_offset)
-  %input_word = call i64 @word_at(ptr %layout, i64 5)
-  %op_word = ptrtoint ptr %op to i64
-  %is_input = icmp eq i64 %op_word, %input_word
-  br i1 %is_input, label %of_input, label %decline
+  %second = add i64 $tuple_items, 8
+  %index = call ptr @load_at(ptr %deferred, i64 %second)
+  %whole = icmp eq ptr %index, @livegrad_none
+  %op_stamp = call ptr @slot_of(ptr %source, ptr %layout, i64 19)
+  %op_current = call i1 @is_current(ptr %op_stamp, ptr %layout)
+  %op_good = and i1 %whole, %op_current
+  %op_value = call ptr @slot_of(ptr %source, ptr %layout, i64 18)
+  br i1 %op_good, label %found, label %decline
+of_node:
+  %node = call ptr @slot_of(ptr %object, ptr %layout, i64 9)
+  %missing = icmp eq ptr %node, null
+  %freed = icmp eq ptr %node, @livegrad_none
+  %no_node = or i1 %missing, %freed
+  br i1 %no_node, label %decline, label %there
+there:
+  %op = call ptr @slot_of(ptr %node, ptr %layout, i64 10)
+  %is_input = call i1 @is_word(ptr %op, ptr %layout, i64 3)
+  br i1 %is_input, label %of_input, label %of_computed
 of_input:
-  %attributes_offset = call i64 @word_at(ptr %layout, i64 6)
-  %attributes = call ptr @load_at(ptr %node, i64 %attributes_offset)
+  %attributes = call ptr @slot_of(ptr %node, ptr %layout, i64 11)
   %pair = call ptr @load_at(ptr %attributes, i64 $tuple_items)
   %key_offset = add i64 $tuple_items, 8
   %key = call ptr @load_at(ptr %pair, i64 %key_offset)
   %key_type = call ptr @load_at(ptr %key, i64 $type)
-  %key_word = ptrtoint ptr %key_type to i64
-  %leaf_word = call i64 @word_at(ptr %layout, i64 7)
-  %is_leaf = icmp eq i64 %key_word, %leaf_word
+  %is_leaf = call i1 @is_word(ptr %key_type, ptr %layout, i64 1)
   br i1 %is_leaf, label %of_leaf, label %decline
 of_leaf:
-  %ancestors_offset = call i64 @word_at(ptr %layout, i64 8)
-  %ancestors = call ptr @load_at(ptr %key, i64 %ancestors_offset)
-  %ancestors_word = ptrtoint ptr %ancestors to i64
-  %none_word = call i64 @word_at(ptr %layout, i64 9)
-  %given = icmp eq i64 %ancestors_word, %none_word
-  br i1 %given, label %of_data, label %decline
-of_data:
-  %array_offset = call i64 @word_at(ptr %layout, i64 10)
-  %data = call ptr @load_at(ptr %key, i64 %array_offset)
-  br label %found
-found:
-  %array = phi ptr [ %source, %of_deferred ], [ %data, %of_data ]
+  %ancestors = call ptr @slot_of(ptr %key, ptr %layout, i64 13)
+  %given = call i1 @is_word(ptr %ancestors, ptr %layout, i64 4)
+  %data = call ptr @slot_of(ptr %key, ptr %layout, i64 14)
+  br i1 %given, label %found, label %decline
+of_computed:
+  %cell = call ptr @slot_of(ptr %node, ptr %layout, i64 12)
+  %no_cell = icmp eq ptr %cell, @livegrad_none
+  br i1 %no_cell, label %decline, label %of_cell
+of_cell:
+  %stamp = call ptr @slot_of(ptr %cell, ptr %layout, i64 17)
+  %current = call i1 @is_current(ptr %stamp, ptr %layout)
+  %volatile = call ptr @slot_of(ptr %cell, ptr %layout, i64 16)
+  %stays = icmp eq ptr %volatile, @livegrad_false
+  %cell_good = and i1 %current, %stays
+  %cell_value = call ptr @slot_of(ptr %cell, ptr %layout, i64 15)
+  br i1 %cell_good, label %found, label %decline
+found: ; a value that is not there is None
+  %array = phi ptr [ %source, %of_deferred ], [ %op_value, %of_op ], [ %data, %of_leaf ], [ %cell_value, %of_cell ]
   %on_host = call i1 @is_array(ptr %array)
   br i1 %on_host, label %give, label %decline
 give:
