@@ -6,7 +6,7 @@ Every function of the tensor namespace takes handles, works on their nodes, and 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import ref
@@ -287,6 +287,22 @@ def defer_array(array: Value, type: TensorType) -> Tensor:
     made = _new(Tensor)
     made._extra, made._deferred = None, (array, type, caller_origins(2))
     return made
+
+
+def defer_arrays(arrays: Sequence[Value], types: Sequence[TensorType]) -> list[Tensor]:
+    """`defer_array` of several results of one call."""
+    if not ambient.plain:
+        return [defer_array(array, type) for array, type in zip(arrays, types, strict=True)]
+    origins = caller_origins(2)
+    tensors = []
+    for array, type in zip(arrays, types, strict=True):
+        if array.__class__ is not np.ndarray:
+            tensors.append(wrap_array(array, type))
+            continue
+        made = _new(Tensor)
+        made._extra, made._deferred = None, (array, type, origins)
+        tensors.append(made)
+    return tensors
 
 
 def node_of(value: Any, user: str) -> Node:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import update_wrapper
 from types import MethodType
 from typing import Any, NoReturn
@@ -27,14 +26,11 @@ from livegrad.lazy.gradient_variables import may_be_differentiated
 from livegrad.lazy.lazy_values import holders_of, known_value, leaf_of, read_leaf
 from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
-from livegrad.runtime.cpu.compiled_plan import CompiledPlan
-from livegrad.runtime.cpu.native.plan_call import ARRAYS, HANDLES, NUMBERS
-from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 from livegrad.state import renew_lock_after_fork
 from livegrad.tensors.declared import declared_numbers
 from livegrad.tensors.errors import NumberRangeError
 from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
-from livegrad.tensors.native_handles import handle_words
+from livegrad.tensors.jit_entries import Entry, QuickCall, give_results, make_quick_call
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import close, name_of, placeholders
 from livegrad.tensors.weak_types import weak_numbers
@@ -50,73 +46,6 @@ _NUMBERS: dict[type, Type] = {
 }
 
 
-@dataclass
-class _Entry:
-    """What one signature was compiled to; `captures` are the tensors that the function took from around it.
-
-    `read` are the handles behind the captures, each with the node that it stood for when the function was traced.
-    """
-
-    function: Function
-    captures: tuple[Tensor, ...]
-    read: tuple[tuple[ref[Tensor], Node], ...]
-    structure: Structure
-    plan: CompiledPlan
-    runs: RepeatedRun  # for the statistics
-    is_known: bool = False  # whether it has a quick call, or cannot have one
-
-    def is_current(self) -> bool:
-        """Whether none of the tensors that the function read has been updated in place since."""
-        for reference, node in self.read:
-            handle = reference()
-            if handle is not None and handle._node is not node:
-                return False
-        return True
-
-    def reads_variables(self) -> bool:
-        """Whether the function read a tensor that wants a gradient, which can only go through a graph."""
-        for reference, _ in self.read:
-            handle = reference()
-            if handle is not None and handle._extra is not None:
-                return True
-        return False
-
-
-class _QuickCall:
-    """A signature whose arguments are tensors, arrays and numbers: native code takes them as they are."""
-
-    __slots__ = ("entry", "run", "runs", "type")
-
-    def __init__(self, entry: _Entry, run: PlanEntry) -> None:
-        self.entry, self.run, self.runs = entry, run, entry.runs
-        # Of the result, if there is one that is not in a container.
-        self.type: Any = entry.function.result_types[0] if entry.structure is None else None
-
-
-def _quick_call(entry: _Entry, parts: Sequence[Any]) -> _QuickCall | None:
-    """A quick call for arguments of these parts of a signature; None if some are of kinds that native code declines."""
-    sources = []
-    for part in parts:
-        if isinstance(part, Type):
-            sources.append(HANDLES)
-        elif part is float or part is int:
-            sources.append(NUMBERS)
-        elif part.__class__ is tuple:
-            sources.append(ARRAYS)
-        else:
-            return None
-    run = make_plan_entry(entry.plan, sources, handle_words(), frozen=True)
-    return None if run is None else _QuickCall(entry, run)
-
-
-def _give_results(entry: _Entry, results: Sequence[Any]) -> Any:
-    """What a call returns, from the arrays that it computed."""
-    types = entry.function.result_types
-    if entry.structure is None:
-        return defer_array(results[0], types[0])  # type: ignore[arg-type]
-    return unflatten(entry.structure, map(defer_array, results, types))  # type: ignore[arg-type]
-
-
 class Jitted:
     """A function that is traced once for each signature: nesting, element types and shapes of its arguments.
 
@@ -130,8 +59,10 @@ class Jitted:
             raise UsageError("`jit` takes a function", where=caller_origin(), found=type(function).__name__)
         self.function = function
         self._static_places, self._static_names = _static_parameters(function, static_argnums, static_argnames)
-        self._entries: LruCache[Any, _Entry] = LruCache(_MOST_SIGNATURES)
-        self._quick: tuple[_QuickCall, ...] = ()  # of the signatures used last
+        self._entries: LruCache[Any, Entry] = LruCache(_MOST_SIGNATURES)
+        # Of signatures used before; those whose arguments are in containers or have names by their structure.
+        self._quick: tuple[QuickCall, ...] = ()
+        self._quick_nested: dict[Structure, tuple[QuickCall, ...]] = {}
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
         self.traces = 0  # how often the function itself was called
@@ -162,14 +93,16 @@ class Jitted:
             return self._run_watched(args, kwargs)
         if not kwargs:
             for quick in self._quick:
-                # A built-in, which looks at the arguments itself, and declines those of another signature.
-                results = quick.run(*args)
+                results = quick.run(*args) if quick.captures is None else quick.run_with_captures(args)
                 if results is not None:
                     quick.runs.times += 1
-                    if quick.type is not None:
-                        return defer_array(results, quick.type)
-                    return _give_results(quick.entry, results if results.__class__ is list else [results])
+                    return defer_array(results, quick.type) if quick.type is not None else quick.give(results)
         leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
+        for quick in self._quick_nested.get(structure, ()):
+            results = quick.run(*leaves) if quick.captures is None else quick.run_with_captures(leaves)
+            if results is not None:
+                quick.runs.times += 1
+                return quick.give(results)
         parts: list[Any] = []
         arrays: list[Any] = []
         away = False  # whether some data lies on a device
@@ -211,19 +144,23 @@ class Jitted:
             results: Sequence[Any] = run_where_data_lies(entry.function, arrays)
         else:
             results = entry.plan.run(arrays)
-            if not entry.is_known and not kwargs:
+            if not entry.is_known:
                 self._add_quick_call(entry, structure, parts)
         entry.runs.times += 1
-        return _give_results(entry, results)
+        return give_results(entry, results)
 
-    def _add_quick_call(self, entry: _Entry, structure: Structure, parts: Sequence[Any]) -> None:
+    def _add_quick_call(self, entry: Entry, structure: Structure, parts: Sequence[Any]) -> None:
         """Makes the next call of this signature a quick one, where there can be one."""
         entry.is_known = True
-        is_flat = structure == (tuple, *[None] * (len(parts) + 1))
-        quick = _quick_call(entry, parts) if is_flat and not entry.read and not entry.captures else None
-        if quick is not None:
-            with self._lock:
+        quick = make_quick_call(entry, parts)
+        if quick is None:
+            return
+        with self._lock:
+            if structure == (tuple, *[None] * (len(parts) + 1)):
                 self._quick = (quick, *self._quick[: _MOST_QUICK_CALLS - 1])
+            elif len(self._quick_nested) < _MOST_SIGNATURES:
+                others = self._quick_nested.get(structure, ())
+                self._quick_nested[structure] = (quick, *others[: _MOST_QUICK_CALLS - 1])
 
     def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function as a graph that is run node by node, so that the first NaN is found inside it too."""
@@ -237,7 +174,7 @@ class Jitted:
         named = {name: _Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
         return flatten((given, named))
 
-    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
         """The entry for a signature; None if the function uses values that an enclosing function is traced with."""
         with self._lock:
             found = self._entries.get(key)
@@ -253,7 +190,7 @@ class Jitted:
             each = {"executions": 1, "kernels_run": kernels, "library_calls": library_calls}
             each["nodes_computed"] = sum(bool(node.operands) for node in nodes_of(function))
             runs = RepeatedRun({**each, "programs_compiled": 1}, {**each, "programs_reused": 1})
-            return self._entries.keep(key, _Entry(function, tensors, read, structure, plan, runs))
+            return self._entries.keep(key, Entry(function, tensors, read, structure, plan, runs))
 
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Function, Any, Structure]:
         self.traces += 1
@@ -279,6 +216,7 @@ class Jitted:
         with self._lock:
             self._entries.clear()
             self._quick = ()
+            self._quick_nested.clear()
 
 
 class _Static:
