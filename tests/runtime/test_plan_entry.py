@@ -177,6 +177,7 @@ def test_a_quick_call_runs_three_python_functions() -> None:
     assert names == ["call", "__call__", "defer_array", "caller_origins"]
 
 
+@pytest.mark.own_process
 def test_a_hundred_thousand_calls_leak_nothing() -> None:
     x, y = np.arange(4.0), np.ones(4)
     plan = plan_of(lambda a, b, s: (a * b, a + s), x, y, 2.0)

@@ -127,8 +127,8 @@ class SmallGraph:
         self.parts.append(self.hits)
         self.key = tuple(self.parts)
 
-    def _visit(self, node: Node) -> None:
-        """Describes a node that has no value yet, with its operands."""
+    def _visit(self, node: Any) -> None:
+        """Describes a node or deferred op that has no value yet, with its operands."""
         self.visited += 1
         if self.visited > _MOST_NODES:
             raise _NotSmall
@@ -230,7 +230,7 @@ class SmallGraph:
             if whole is not None:
                 self._add_cut(deferred, whole)
                 return
-        self._visit(deferred)  # type: ignore[arg-type]
+        self._visit(deferred)
         if is_kept:
             self.kept.append(deferred)  # type: ignore[arg-type]
             self.parts.append(True)

@@ -117,19 +117,20 @@ def integer_index(before: tuple[int, ...], key: Any, shape: tuple[Any, ...]) -> 
 def number_of(deferred: Deferred) -> Any:
     """A deferred number as a Python number; None if it is none, or is not known any more."""
     source, index, _ = deferred
-    if source.__class__ is DeferredOp:
+    if source.__class__ is np.ndarray:
+        return _number_in(source)
+    if source.__class__ is not DeferredOp:
+        array = array_of(source)
+    else:
         array = compute_now(source)
         if index is None:
-            source = array
-        if array is None:
-            return None
-    else:
-        array = None
-    if source.__class__ is np.ndarray:
-        return source.item() if not source.shape and source.dtype.kind != "V" else None
-    if array is None:
-        array = array_of(source)
+            return None if array is None else _number_in(array)
     return array.item(index) if array is not None and len(index) == array.ndim else None
+
+
+def _number_in(array: Array) -> Any:
+    """The only element of an array without dimensions; None for others, and for bfloat16, which NumPy does not know."""
+    return array.item() if not array.shape and array.dtype.kind != "V" else None
 
 
 def value_of(deferred: Deferred, *, compute: bool = False) -> Array | None:
@@ -169,9 +170,8 @@ def make_deferred_node(deferred: Deferred) -> Node:
     """The node that would have been made at the author's line."""
     source, index, origins = deferred
     if source.__class__ is DeferredOp:
-        source = node_of_deferred(source)
-        if index is None:
-            return source
+        whole = node_of_deferred(source)
+        return whole if index is None else make_deferred_node((whole, index, origins))
     with originating_from(origins) if ambient.plain else made_at(origins):
         if source.__class__ is np.ndarray:
             source.setflags(write=False)

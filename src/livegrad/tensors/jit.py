@@ -141,7 +141,7 @@ class Jitted:
                 away = True
             arrays.append(stored)
         if away:
-            results: Sequence[Any] = run_where_data_lies(entry.function, arrays)
+            results = run_where_data_lies(entry.function, arrays)
         else:
             results = entry.plan.run(arrays)
             if not entry.is_known:

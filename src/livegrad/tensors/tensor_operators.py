@@ -87,7 +87,8 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
             made._deferred = (deferred, None, origins)
             deferred.holder = ref(made)
             return made
-        node = make_pair(op, *map(node_of_source, operands), type, origins)
+        a, b = operands
+        node = make_pair(op, node_of_source(a), node_of_source(b), type, origins)
         made._node, made._deferred = node, None
         if node.holder is None:
             node.holder = reference = ref(made)
