@@ -90,7 +90,7 @@ class _Runner:
 
 
 class _NotSmall(Exception):
-    """Ends the walk over a graph that is left to the general way."""
+    """Ends the walk over a graph that the general path must run."""
 
 
 class SmallGraph:

@@ -49,7 +49,7 @@ def _in_place(method: _Method) -> _Method:
 
 
 def _operator(name: str, *, swapped: bool = False) -> _Method:
-    """The operator of an op that takes two operands of one type and cannot fail."""
+    """The operator of an op with two operands of one type that cannot fail."""
     op = Op.table[name]
     types: dict[Any, Any] = {}  # of results, by the type of both operands
 
@@ -81,21 +81,21 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
         type, small = known
         operands = (second, first) if swapped else (first, second)
         deferred = defer_op(op, operands, (), type, origins) if small else None
-        made = _new(self.__class__)
-        made._extra = None
+        tensor = _new(self.__class__)
+        tensor._extra = None
         if deferred is not None:
-            made._deferred = (deferred, None, origins)
-            deferred.holder = ref(made)
-            return made
+            tensor._deferred = (deferred, None, origins)
+            deferred.holder = ref(tensor)
+            return tensor
         a, b = operands
         node = make_pair(op, node_of_source(a), node_of_source(b), type, origins)
-        made._node, made._deferred = node, None
+        tensor._node, tensor._deferred = node, None
         if node.holder is None:
-            node.holder = reference = ref(made)
+            node.holder = reference = ref(tensor)
             note_waiting(reference)
         else:
-            hold(node, made)
-        return made
+            hold(node, tensor)
+        return tensor
 
     return apply
 
@@ -109,7 +109,7 @@ def source_of(tensor: Any) -> Any:
 
 
 def _number_beside(type: Any, number: int | float) -> Node | None:
-    """A Python number all over a tensor of this type, if it takes the type of the elements; else None."""
+    """A Python number broadcast to a tensor type, if it takes that element type; otherwise None."""
     kind = type.element.kind
     if kind == "float" or (kind == "signed" and number.__class__ is int):
         return number_node(number, type.element, type.shape)
