@@ -174,8 +174,11 @@ def _ancestors_of(root: DeferredOp) -> Mapping[ref[Leaf], int]:
     while pending:
         operand = pending.pop()
         if operand.__class__ is not DeferredOp:
-            if operand.op is input_op or operand.cell is not None:
-                merged.update(ancestors_of(leaves_below([operand])[operand]))
+            if operand.op is input_op:
+                merged.update(ancestors_of((operand.attributes[0][1],)))
+            elif operand.cell is not None:
+                leaves = operand.cell.leaves  # found before, for most
+                merged.update(ancestors_of(leaves_below([operand])[operand] if leaves is None else leaves))
         elif operand.value is None:
             pending += operand.operands
         else:

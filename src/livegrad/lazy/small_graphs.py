@@ -157,8 +157,13 @@ class SmallGraph:
                 array = self._value(operand)
             if array is None:
                 self._describe(operand)
+            elif array.__class__ is np.ndarray and array.nbytes <= _MOST_BYTES:  # `_add_input`, written out
+                numbers[operand] = len(numbers)
+                self.inputs.append(operand)
+                self.arguments.append(array)
+                parts.append(id(operand.type))
             else:
-                self._add_input(operand, array)
+                raise _NotSmall
         numbers[node] = len(numbers)
         parts.append(None)  # there are ops of any number of operands
 

@@ -365,4 +365,5 @@ explain_calls(sys.modules[__name__], __all__, {name: RepeatedCalls(name) for nam
 for _module in (fft, linalg, nn):
     explain_calls(_module, _module.__all__)
 explain_calls(AtKey, [name for name in vars(AtKey) if not name.startswith("_")])
-explain_calls(Methods, [name for name in vars(Methods) if not name.startswith("_")])
+_methods = [name for name in vars(Methods) if not name.startswith("_")]
+explain_calls(Methods, _methods, {name: RepeatedCalls(f"Tensor.{name}") for name in REPEATED.intersection(_methods)})

@@ -79,7 +79,15 @@ class RepeatedCalls:
         sources: list[Any] = []
         try:
             for arg in args:
-                _describe(arg, key, sources)
+                if arg.__class__ is Tensor and not sources and arg._extra is None:  # `_describe`, written out
+                    deferred = arg._deferred
+                    source = arg._node if deferred is None or deferred[1] is not None else deferred[0]
+                    if source is None:
+                        return None, None
+                    key.append(id(source.type))
+                    sources.append(source)
+                else:
+                    _describe(arg, key, sources)
             for name, arg in kwargs.items():
                 key.append(name)
                 _describe(arg, key, sources)
