@@ -335,29 +335,30 @@ def run_small_graph(root: Node) -> tuple[Array | None, SmallGraph | None]:
 def compute_deferred(root: DeferredOp) -> tuple[Array | None, SmallGraph | None]:
     """The value of a deferred op if a graph of its structure ran before; else the graph, whose nodes have to be made.
 
-    Neither if the graph is not plain. Takes no lock: two threads that ask for the same compute the same bits.
+    Neither if the graph is not plain.
     """
-    if root.value is not None or root.node is not None:
-        return current_value(root), None
-    try:
-        graph = SmallGraph(root)
-    except _NotSmall:
-        return None, None
-    runner = programs_of_session.current.of_small_graphs.get(graph.key)
-    if runner is None:
-        return None, graph
-    try:
-        results = runner.run(graph)
-    except LivegradError:
-        return None, None  # the general way says which line it was
-    runner.runs.times += 1
-    generation, stamp = graph.generation, graph.stamp
-    for deferred, value in zip(graph.kept, results if results.__class__ is list else (results,), strict=True):
-        deferred.generation, deferred.stamp = generation + 1, stamp  # type: ignore[attr-defined]
-        deferred.value = value  # type: ignore[attr-defined]  # last: who sees it, uses it
-        if generation and generation % MOST_GENERATIONS == 0:
-            truncate_deferred(deferred)  # type: ignore[arg-type]
-    return root.value, None
+    with value_store.current.lock:
+        if root.value is not None or root.node is not None:
+            return current_value(root), None
+        try:
+            graph = SmallGraph(root)
+        except _NotSmall:
+            return None, None
+        runner = programs_of_session.current.of_small_graphs.get(graph.key)
+        if runner is None:
+            return None, graph
+        try:
+            results = runner.run(graph)
+        except LivegradError:
+            return None, None  # the general way says which line it was
+        runner.runs.times += 1
+        generation, stamp = graph.generation, graph.stamp
+        for deferred, value in zip(graph.kept, results if results.__class__ is list else (results,), strict=True):
+            deferred.generation, deferred.stamp = generation + 1, stamp  # type: ignore[attr-defined]
+            deferred.value = value  # type: ignore[attr-defined]  # last: others look at it without the lock
+            if generation and generation % MOST_GENERATIONS == 0:
+                truncate_deferred(deferred)  # type: ignore[arg-type]
+        return root.value, None
 
 
 def _others_wait(graph: SmallGraph) -> bool:
