@@ -78,4 +78,5 @@ def test_a_plan_without_an_optimisation_computes_the_same(name: str) -> None:
 
 def test_every_optimisation_has_a_name() -> None:
     in_loops = {"interleave_lanes", "eliminate_bounds_checks", "version_loops", "optimise_scalar_loops"}
+    in_loops.add("parallelise_loops")
     assert set(PROGRAMS) | {"thread_accumulators", "tile_row_chains"} | in_loops == set(OPTIONAL)

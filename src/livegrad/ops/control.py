@@ -92,7 +92,16 @@ def _carried_types(types: tuple[Type, ...], carried: int, body: Function) -> tup
     return types[:carried]
 
 
-def _for_loop_type(iterations: Type, *types: Type, body: Function, carried: int, reverse: bool) -> Type:
+def _for_loop_type(
+    iterations: Type,
+    *types: Type,
+    body: Function,
+    carried: int,
+    reverse: bool,
+    independent: bool = False,
+    grain: int = 0,
+    private: tuple[int, ...] = (),
+) -> Type:
     if iterations is not i64:
         raise TypeRuleError("the number of iterations must be an i64", found=str(iterations))
     return Tuple(_carried_types(types, carried, body))
@@ -102,15 +111,24 @@ def _as_results(value: Any, count: int) -> tuple[Any, ...]:
     return (value,) if count == 1 else value
 
 
-def _evaluate_for_loop(iterations: Any, *values: Any, body: Any, carried: int, reverse: bool) -> Any:
+def _evaluate_for_loop(
+    iterations: Any, *values: Any, body: Any, carried: int, reverse: bool, **_: bool | int | tuple[int, ...]
+) -> Any:
     state, captures = values[:carried], values[carried:]
     for index in reversed(range(int(iterations))) if reverse else range(int(iterations)):
         state = _as_results(body(np.int64(index), *state, *captures), carried)
     return tuple(state)
 
 
-# The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one.
+# The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one. `independent` is the
+# promise that no iteration writes what another one reads or writes. Threads take `grain` iterations at once, and each
+# has its own of the carried tensors that are `private`; without a grain, the loop runs on one thread.
 for_loop = Op("for_loop", type_of=_for_loop_type, evaluate=_evaluate_for_loop)
+
+
+def promise_of(loop: Node) -> dict[str, bool]:
+    """The attribute by which a loop says that its iterations are independent, for a loop with the same writes."""
+    return {"independent": True} if dict(loop.attributes).get("independent") else {}
 
 
 def _while_loop_type(*types: Type, condition: Function, body: Function, carried: int, limit: int | None) -> Type:

@@ -55,6 +55,7 @@ class Loop:
     condition: Callable[[], Node] | None
     limit: int | None
     jumps: bool  # whether the body may leave the loop early
+    parallel: bool = False  # whether no iteration writes what another one reads or writes; `a[k] += x` may
     iteration: str = ""  # the variable that counts the iterations of a loop that may end early
 
 
@@ -121,7 +122,9 @@ class _Attempt:
             self._next_iteration()
         named = dict(context.sharing.shared)
         context.loops.append(frozenset(self.outer))
+        ordered = context.ordered_writes
         loop.body(self.index)
+        self.writes_in_order = context.ordered_writes != ordered
         context.loops.pop()
         self.end = context.environment
         written = self._written_by_calls(carried)
@@ -233,7 +236,8 @@ class _Attempt:
         if loop.condition is None and not loop.jumps:
             assert loop.iterations is not None
             (body,), captured = close_regions(name, [[self.index, *self.parameters]], self.inputs, [results])
-            value = for_loop(loop.iterations, *initial, *captured, body=body, carried=carried, reverse=False)
+            promise = {"independent": True} if loop.parallel and not self.writes_in_order else {}
+            value = for_loop(loop.iterations, *initial, *captured, body=body, carried=carried, reverse=False, **promise)
         else:
             test = self._condition()
             groups = [[self.index, *self.parameters], self.parameters]

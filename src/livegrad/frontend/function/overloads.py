@@ -277,6 +277,7 @@ def _write_back(
     context: Context, found: Match, name: str, expression: ast.expr | None, given: Value, new: Value, at: ast.AST
 ) -> None:
     """Puts the array that a call has written where its argument came from."""
+    context.ordered_writes += 1  # the function may have added to it
     if isinstance(expression, ast.Name) and context.environment.get(expression.id) is given:
         forbid_second_name(context, expression, 0, at)
         require_writable(context, expression.id, aliases_of(given), at)
