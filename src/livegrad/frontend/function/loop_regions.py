@@ -41,6 +41,7 @@ from livegrad.ir.node import Key, Node
 from livegrad.ir.types import bool_, i64
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import for_loop, while_loop
+from livegrad.passes.counted_while_loops import as_for_loop
 
 
 @dataclass
@@ -243,6 +244,8 @@ class _Attempt:
             groups = [[self.index, *self.parameters], self.parameters]
             (body, condition), captured = close_regions(name, groups, self.inputs, [results, [test]])
             value = while_loop(*initial, *captured, body=body, condition=condition, carried=carried, limit=loop.limit)
+            counted = as_for_loop(value)
+            value = value if counted is None else counted
         return [get(value, index=index) for index in range(carried)]
 
     def _condition(self) -> Node:
