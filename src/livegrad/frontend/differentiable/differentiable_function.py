@@ -199,11 +199,12 @@ def remember_at_most(bytes: int) -> Callable[[_FunctionT], _FunctionT]:
     if bytes < 1:
         raise UsageError("a byte budget must be positive", where=caller_origin(), found=str(bytes))
 
-    def decorate(function: _FunctionT) -> _FunctionT:
+    def decorate(function: Any) -> Any:
         if callable(function) and not isinstance(function, CapturedFunction):
-            return limit_residuals(function, bytes)  # type: ignore[return-value]  # it is called like the function
+            return limit_residuals(function, bytes)
         _require_differentiable(function, "remember_at_most")
-        setattr(function, "budget", bytes)  # noqa: B010 - it is a DifferentiableFunction, and stays what it was
+        assert isinstance(function, DifferentiableFunction)
+        function.budget = bytes
         return function
 
     return decorate
