@@ -44,7 +44,7 @@ ensure_peers() {
 ensure_development_environment() {
     ensure_environment .venv --editable '.[dev]'
     if [[ ! .venv/.mended -nt .venv/.stamp ]]; then  # newly installed
-        .venv/bin/python scripts/mend_pocl.py
+        .venv/bin/python scripts/opencl_driver.py
         touch .venv/.mended
     fi
 }

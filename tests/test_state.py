@@ -27,8 +27,9 @@ PROCESS_WIDE = {
         "contexts.evaluate._active frontend.function.captured.plain_calls frontend.function.function_compiler._stack "
         "ir.source_lines.ambient lazy.execution.watch tensors.concrete._arguments runtime.cuda.driver._thread"
     ),
-    "Python has one collector, one table of modules, one cache of source lines, and classes and built-ins that stay": (
-        "ir.collecting._pause frontend.function.python_source._texts frontend.function.python_source._numbers "
+    "Python has one collector, one stack limit, one table of modules and of source lines, and built-ins that stay": (
+        "ir.collecting._pause ir.recursion._raised "
+        "frontend.function.python_source._texts frontend.function.python_source._numbers "
         "diagnostics.errors._cached_origins diagnostics.errors._library_files ir.node._own_keys "
         "runtime.cpu.native.invoke._definitions live.blocks.source_files._runs live.blocks.source_files._loads"
     ),
@@ -44,7 +45,8 @@ PROCESS_WIDE = {
     ),
     "LLVM and the process that it compiles for": (
         "runtime.cpu.native.linker._process runtime.cpu.native.llvm_jit._linking_machine "
-        "runtime.cpu.native.llvm_jit.host_target runtime.cpu.native.unlocked_compile._gate "
+        "runtime.cpu.native.host_target.host_target runtime.cpu.native.llvm_jit._half_conversions "
+        "runtime.cpu.native.unlocked_compile._gate "
         "runtime.cpu.native.unlocked_compile._machines"
     ),
     "devices and libraries that are opened once; device memory": (

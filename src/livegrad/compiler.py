@@ -15,6 +15,7 @@ from math import prod
 from livegrad.diagnostics import UsageError, VerifyError
 from livegrad.ir.node import Function, Module
 from livegrad.ir.propagate_lines import propagating_lines
+from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import ops_below
 from livegrad.ops.control import call
@@ -26,8 +27,10 @@ from livegrad.passes.expand import expand_unsupported
 from livegrad.passes.flatten_signature import flatten_signature
 from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
+from livegrad.passes.interchange_point_loops import interchange_point_loops
 from livegrad.passes.loop_over_elements import loop_over_elements
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
+from livegrad.passes.lower_matmuls import reduce_integer_matmuls, widen_half_matmuls
 from livegrad.passes.lower_tapes import lower_tapes
 from livegrad.passes.lower_windows import lower_windows
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
@@ -42,6 +45,7 @@ from livegrad.passes.split_complex import split_complex
 from livegrad.passes.thread_accumulators import thread_accumulators
 from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
+from livegrad.passes.unroll_small_solves import unroll_small_solves
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
 from livegrad.schedule.loops.bounds_checks import eliminate_bounds_checks, optimise_scalar_loops
@@ -58,6 +62,7 @@ from livegrad.schedule.loops.expand import expand_without_code
 from livegrad.schedule.loops.interchange import interchange_transposed
 from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, for_device
 from livegrad.schedule.loops.parallel_loops import parallelise_loops
+from livegrad.schedule.loops.split_index_sets import split_index_sets
 from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
@@ -105,12 +110,16 @@ VALUE_PASSES = (
     Pass(on_functions(expand_unsupported), targets=_OTHERS),
     Pass(on_functions(unguard_invariants), targets=_COMPILED, optional=True),
     Pass(on_functions(split_complex), targets=_CPU),
+    Pass(on_functions(widen_half_matmuls), targets=_CPU),
+    Pass(on_functions(reduce_integer_matmuls), targets=_COMPILED),
     Pass(on_functions(thread_accumulators), optional=True),
     Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
+    Pass(on_functions(interchange_point_loops), targets=_CPU, optional=True),
     Pass(on_functions(loop_over_elements), targets=_CPU, optional=True),
     Pass(on_functions(scalarise_loops), targets=_CPU, optional=True),
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
+    Pass(on_functions(unroll_small_solves), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),
     Pass(on_functions(lower_windows)),
     Pass(on_functions(scalarise_maps)),
@@ -122,12 +131,15 @@ VALUE_PASSES = (
 def plan_loop_bodies(draft: Draft) -> None:
     """Plans the body of each loop over tensors, by the same passes.
 
-    Bodies run step by step: their plans are bound to memory once, for state that is double-buffered.
+    Bodies run step by step: their plans are bound to memory once, for state that is double-buffered or, where an
+    iteration only writes parts of it, changed in place.
     """
     target = draft.target.without("tile_row_chains")
     for number, step in enumerate(draft.steps):
         if isinstance(step, HostStep) and step.loop is not None:
-            loop = replace(step.loop, plan=compile_plan(step.loop.body, target))
+            # An iteration may write the state that it takes: nobody sees it afterwards.
+            states = {1 + number: number for number in range(len(step.loop.state))}
+            loop = replace(step.loop, plan=compile_plan(step.loop.body, target, overwrites=states))
             draft.steps[number] = replace(step, loop=loop)
 
 
@@ -158,6 +170,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(split_into_items, by_tile=True),
         LoopPass(expand_without_code),
         LoopPass(eliminate_bounds_checks, optional=True),
+        LoopPass(split_index_sets, optional=True),
         LoopPass(parallelise_loops, optional=True),
         LoopPass(version_loops, optional=True),
         LoopPass(optimise_scalar_loops, optional=True),
@@ -224,9 +237,15 @@ class Compilation:
     """
 
     def __init__(
-        self, lowered: Function, target: Target, sizes: Mapping[str, int] | None = None, trace: Trace | None = None
+        self,
+        lowered: Function,
+        target: Target,
+        sizes: Mapping[str, int] | None = None,
+        trace: Trace | None = None,
+        overwrites: Mapping[int, int] | None = None,
     ) -> None:
         self._lowered, self._target, self._sizes, self._trace = lowered, target, sizes, trace
+        self._overwrites = overwrites or {}
         self._steps = self._run()
         self._plan: Plan | None = None
 
@@ -246,7 +265,7 @@ class Compilation:
         with lines:
             passes = passes_for(self._target)[1]
             module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
-            draft = Draft(module.functions[0], self._target)
+            draft = Draft(module.functions[0], self._target, self._overwrites)
         for step in PLAN_PASSES:
             if _runs(step, self._target):
                 try:
@@ -261,10 +280,10 @@ class Compilation:
 
 def _run_plan_pass(step: PlanPass, draft: Draft, lines: propagating_lines) -> Iterator[Step]:
     """Runs a pass and yields the steps that it builds. Source lines propagate inside the pass, not in its consumer."""
-    with lines:
+    with lines, deep_recursion():
         steps = step.run(draft)
     while steps is not None:
-        with lines:
+        with lines, deep_recursion():
             built = next(steps, None)
         if built is None:
             break
@@ -277,11 +296,16 @@ def compile_plan(
     target: Target,
     sizes: Mapping[str, int] | None = None,
     trace: Trace | None = None,
+    overwrites: Mapping[int, int] | None = None,
 ) -> Plan:
-    """The plan of a function for a target, by all value passes and all plan passes."""
-    return Compilation(lower(function, target, trace), target, sizes, trace).plan
+    """The plan of a function for a target, by all value passes and all plan passes.
+
+    `overwrites` names, by number, arguments whose memory the plan may use for a result.
+    """
+    return Compilation(lower(function, target, trace), target, sizes, trace, overwrites).plan
 
 
+@deep_recursion()
 def lower_loops(nest: LoopNest) -> LoopNest:
     """The loop nest of a kernel step after all loop passes of its target."""
     for loop_pass in LOOP_PASSES[nest.target.name]:

@@ -14,7 +14,8 @@ from livegrad.compiler import lower_loops
 from livegrad.runtime.cpu import kernel_code, math_library
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.native.llvm_jit import cross_compile, host_target
+from livegrad.runtime.cpu.native.host_target import host_target
+from livegrad.runtime.cpu.native.llvm_jit import cross_compile
 from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 

@@ -11,7 +11,8 @@ from livegrad.ir.types import SCALARS, Scalar, Tensor
 from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.kernel_code import forget_kernels
-from livegrad.runtime.cpu.native.llvm_jit import compile_image, host_target
+from livegrad.runtime.cpu.native.host_target import host_target
+from livegrad.runtime.cpu.native.llvm_jit import compile_image
 from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 from tests.codegen.llvm_instructions import Instruction, calls, instructions

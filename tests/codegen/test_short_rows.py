@@ -21,7 +21,7 @@ from livegrad.ops.vector import cross, dot
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.native.llvm_jit import host_target
+from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.reference import evaluate
 from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from livegrad.codegen.llvm.vector_math import MATH_FUNCTIONS, math_function_name, math_functions
 from livegrad.codegen.llvm.vector_math.accuracy import ACCURACY, accuracy_page, accuracy_table
-from livegrad.runtime.cpu.native.llvm_jit import host_target
+from livegrad.runtime.cpu.native.host_target import host_target
 from tests.codegen.llvm_instructions import calls
 
 Array = NDArray[Any]

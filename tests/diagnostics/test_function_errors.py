@@ -73,7 +73,7 @@ def f(x: float) -> tuple[float, float]:
     ),
     (
         "LG102",
-        "syntax that functions do not have",
+        "syntax that functions do not support",
         """
 @lg.function
 def f(x: float):
@@ -270,7 +270,7 @@ def f(x: float):
     ),
     (
         "LG204",
-        "an annotation that is no type",
+        "an annotation that is not a type",
         """
 @lg.function
 def f(x: "complicated"):
@@ -280,7 +280,7 @@ def f(x: "complicated"):
     ),
     (
         "LG205",
-        "no overload fits",
+        "no overload matches",
         """
 @lg.function
 def g(x: int):
@@ -649,6 +649,22 @@ def f(a: lg.inout[lg.array[float, "n"]]):
     return a
 """,
         "f(np.zeros(3))",
+    ),
+    (
+        "LG112",
+        "thousands of functions that call each other",
+        """
+def then_add_one(g):
+    def h(x: float):
+        return g(x) + 1.0
+    return h
+
+f = abs
+for _ in range(6000):
+    f = then_add_one(f)
+f = lg.function(f)
+""",
+        "f(1.0)",
     ),
     (
         "LG111",

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.linker import LoadedCode, load
-from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, compile_image, compile_kernel, host_target
+from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, compile_image, compile_kernel
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not host_target().triple.startswith("x86_64"),

@@ -154,7 +154,7 @@ def read(table: Any, index: Any) -> Any:
         ),
         (lg.ir.trace(ops.floor_div, i32, i32), (7, [1, 2, 0]), "integer division by zero"),
         (lg.ir.trace(lambda k, x: ops.cast(x, type=i32), f32, f32), (0, [0, 1, 3e9]), "a value does not fit i32"),
-        (lg.ir.trace(lambda x, n: branching(n, x), f32, i32), (1, [0, 2, -1]), "switch on a number that has no branch"),
+        (lg.ir.trace(lambda x, n: branching(n, x), f32, i32), (1, [0, 2, -1]), "switch index out of range"),
     ],
 )
 def test_a_check_that_fails_names_what_and_where(function: lg.ir.Function, arguments: Any, message: str) -> None:
@@ -172,7 +172,9 @@ def test_a_loop_that_runs_past_its_limit_is_reported() -> None:
 
 
 @pytest.mark.opencl
-def test_what_is_written_compiles_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+def test_generated_code_compiles_without_a_warning(
+    recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Loops, branches, tables read at constant places, integers: nothing that a compiler has to wonder about."""
     table = Tensor(f32, (4, 3))
 
@@ -181,5 +183,6 @@ def test_what_is_written_compiles_without_a_warning(recwarn: pytest.WarningsReco
         (total,) = ops.make_for_loop(ops.cast(n, type=i64), lambda i, total: (total * x + first,), x)
         return total, *branching(n, x), *integers(n, n + lg.ir.constant(7919, i32))
 
+    monkeypatch.setenv("PYOPENCL_COMPILER_OUTPUT", "1")  # some drivers print more than warnings
     compile_function(lg.ir.trace(walk, table, i32, f32, name="walk"), (False, True, True))
-    assert not [str(warning.message) for warning in recwarn if "yopencl" in str(type(warning.message))]
+    assert not [str(warning.message) for warning in recwarn if "warning:" in str(warning.message)]

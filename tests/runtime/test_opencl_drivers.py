@@ -1,8 +1,9 @@
-"""PoCL on processors that its LLVM does not know: users are warned, and the development environment is mended."""
+"""PoCL on processors that its LLVM does not know: users are told, and the development environment takes another."""
 
 import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,9 @@ from livegrad.runtime import opencl
 
 ZEN_3 = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-znver3"
 ZEN_4 = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-znver4"
-SCRIPT = Path(__file__).parents[2] / "scripts" / "mend_pocl.py"
+ZEN_5 = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-generic"  # as LLVM 14 calls it
+INTEL = "OpenCL 3.1 (Build 0)"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "opencl_driver.py"
 
 
 def device(version: str) -> SimpleNamespace:
@@ -32,16 +35,38 @@ def test_a_driver_that_knows_the_processor_is_not(
     assert not recwarn.list
 
 
-def test_the_library_that_fits_takes_the_place_of_the_other(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("mend_pocl", SCRIPT)
+def test_a_driver_that_does_not_know_the_processor_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opencl, "_devices", lambda: [device(ZEN_5)])
+    opencl.reason_for_no_opencl.cache_clear()
+    try:
+        reason = opencl.reason_for_no_opencl()
+    finally:
+        opencl.reason_for_no_opencl.cache_clear()
+    assert reason == "OpenCL 3.0 PoCL 3.0 does not know this processor and compiles nothing for it"
+    assert [opencl._is_unknown_to_driver(device(version)) for version in (ZEN_3, ZEN_4, ZEN_5)] == [False, False, True]
+
+
+@pytest.fixture
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("opencl_driver", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
-    mend_pocl = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(mend_pocl)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_library_that_fits_takes_the_place_of_the_other(script: Any, tmp_path: Path) -> None:
     folder = tmp_path / ".libs" / "share" / "pocl"
-    assert not mend_pocl.mend(tmp_path)
+    assert not script.replace_avx512_library(tmp_path)
     folder.mkdir(parents=True)
     (folder / "kernel-x86_64-unknown-linux-gnu-avx512.bc").write_bytes(b"avx512")
     (folder / "kernel-x86_64-unknown-linux-gnu-avx2.bc").write_bytes(b"avx2")
-    assert mend_pocl.mend(tmp_path)
+    assert script.replace_avx512_library(tmp_path)
     assert (folder / "kernel-x86_64-unknown-linux-gnu-avx512.bc").read_bytes() == b"avx2"
+
+
+def test_another_driver_is_installed_only_where_pocl_has_no_name_for_the_processor(script: Any) -> None:
+    assert script.needs_another_driver(f"{ZEN_5}\n")
+    assert not script.needs_another_driver(f"{INTEL}\n{ZEN_5}\n")
+    assert not script.needs_another_driver(f"{ZEN_3}\n")

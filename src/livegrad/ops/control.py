@@ -47,7 +47,7 @@ def _cond_type(predicate: Type, *types: Type, then: Function, otherwise: Functio
     _require_parameters(then, types, "branch")
     _require_parameters(otherwise, types, "branch")
     if then.result_types != otherwise.result_types:
-        raise TypeRuleError("the branches give different types", found=f"{then.result_type}, {otherwise.result_type}")
+        raise TypeRuleError("the branches return different types", found=f"{then.result_type}, {otherwise.result_type}")
     return then.result_type
 
 
@@ -66,7 +66,7 @@ def _switch_type(index: Type, *types: Type, branches: tuple[Function, ...]) -> T
     for branch in branches:
         _require_parameters(branch, types, "branch")
         if branch.result_types != branches[0].result_types:
-            raise TypeRuleError("the branches give different types")
+            raise TypeRuleError("the branches return different types")
     return branches[0].result_type
 
 
@@ -100,8 +100,11 @@ def _for_loop_type(
     reverse: bool,
     independent: bool = False,
     grain: int = 0,
+    lanes: int = 1,
     private: tuple[int, ...] = (),
 ) -> Type:
+    if lanes < 1 or lanes & (lanes - 1) or (lanes > 1 and (reverse or carried != 1)):
+        raise TypeRuleError("a loop in lanes is a reduction: it carries one value, forward", found=f"{lanes} lanes")
     if iterations is not i64:
         raise TypeRuleError("the number of iterations must be an i64", found=str(iterations))
     return Tuple(_carried_types(types, carried, body))
@@ -120,7 +123,9 @@ def _evaluate_for_loop(
     return tuple(state)
 
 
-# The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one. `independent` is the
+# The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one. A loop with `lanes` is
+# a reduction, whose body combines the carried value with a term. Native code takes the terms of so many iterations at
+# once: sums of floats are rounded otherwise than one after the other, but alike on every machine. `independent` is the
 # promise that no iteration writes what another one reads or writes. Threads take `grain` iterations at once, and each
 # has its own of the carried tensors that are `private`; without a grain, the loop runs on one thread.
 for_loop = Op("for_loop", type_of=_for_loop_type, evaluate=_evaluate_for_loop)
@@ -135,7 +140,7 @@ def _while_loop_type(*types: Type, condition: Function, body: Function, carried:
     result = Tuple(_carried_types(types, carried, body))
     _require_parameters(condition, types, "loop condition")
     if condition.result_types != (bool_,):
-        raise TypeRuleError("the loop condition must give one bool", found=str(condition.result_type))
+        raise TypeRuleError("the loop condition must return one bool", found=str(condition.result_type))
     if limit is not None and limit < 0:
         raise TypeRuleError("the limit of a loop cannot be negative", found=str(limit))
     return result
@@ -185,7 +190,7 @@ def lift_type(type: Type, domain: tuple[Size, ...]) -> Type:
             return Tuple(tuple(lift_type(member, domain) for member in elements))
         case Array(element=element, size=size):
             return Array(lift_type(element, domain), size)
-    raise TypeRuleError(f"a map cannot give one {type} for each point")
+    raise TypeRuleError(f"a map cannot return one {type} for each point")
 
 
 def map_domain(types: Sequence[Type], function: Function, lifted: tuple[bool, ...]) -> tuple[Size, ...]:
@@ -252,11 +257,16 @@ def make_switch(index: Node, branches: Sequence[Callable[..., Any]], *arguments:
 
 
 def make_for_loop(
-    iterations: Node, body: Callable[..., Any], *carried: Node, reverse: bool = False, scope: Scope | None = None
+    iterations: Node,
+    body: Callable[..., Any],
+    *carried: Node,
+    reverse: bool = False,
+    scope: Scope | None = None,
+    lanes: int = 1,
 ) -> tuple[Node, ...]:
     """Runs `carried = body(index, *carried)` `iterations` times; returns the final carried values.
 
-    `scope` contains the nodes of the body that were traced before.
+    `scope` contains the nodes of the body that were traced before. A reduction may have `lanes`.
 
     >>> import livegrad as lg
     >>> power = lg.ir.trace(lambda x, n: make_for_loop(n, lambda index, y: y * x, x)[0], lg.f64, lg.i64)
@@ -268,7 +278,8 @@ def make_for_loop(
         function, captures = trace_open(body, types)
     else:
         function, captures = _close_loop(body, types, scope or Scope(), lambda: iterations > 0)
-    result = for_loop(iterations, *carried, *captures, body=function, carried=len(carried), reverse=reverse)
+    more = {"lanes": lanes} if lanes > 1 else {}
+    result = for_loop(iterations, *carried, *captures, body=function, carried=len(carried), reverse=reverse, **more)
     return tuple(Op.named("get")(result, index=index) for index in range(len(carried)))
 
 

@@ -17,7 +17,7 @@ from livegrad.ops.comparison import equal, greater, greater_equal
 from livegrad.ops.conversion import cast, conj, real
 from livegrad.ops.elementwise import select
 from livegrad.ops.linalg import swap_last
-from livegrad.ops.movement import index_along, require_tensor, slice_
+from livegrad.ops.movement import index_along, require_tensor, reshape, slice_
 from livegrad.ops.reduction import reduce, spread_back
 from livegrad.ops.rules import zero
 
@@ -28,7 +28,9 @@ def require_matrices(type: Type, square: bool = True) -> Tensor:
     """Requires a batch of matrices that LAPACK supports, and returns its type."""
     tensor = require_tensor(type)
     if tensor.element not in _ELEMENTS:
-        raise TypeRuleError("matrices of another type", expected=" or ".join(map(str, _ELEMENTS)), found=str(type))
+        raise TypeRuleError(
+            "matrices of an unsupported type", expected=" or ".join(map(str, _ELEMENTS)), found=str(type)
+        )
     if tensor.rank < 2 or (square and tensor.shape[-1] != tensor.shape[-2]):
         raise TypeRuleError("not a batch of " + ("square matrices" if square else "matrices"), found=str(type))
     return tensor
@@ -41,7 +43,7 @@ def smaller(rows: Size, columns: Size) -> Size:
     if isinstance(rows, int) and isinstance(columns, int):
         return min(rows, columns)
     raise TypeRuleError(
-        f"which of {rows} and {columns} is smaller must be known", help="give the two last dimensions as numbers"
+        f"which of {rows} and {columns} is smaller must be known", help="pass the last two dimensions as numbers"
     )
 
 
@@ -106,8 +108,23 @@ def triangle(x: Node, lower: bool) -> Node:
 
 def diagonal(x: Node) -> Node:
     """The diagonal of each square matrix."""
-    rank = len(shape_of(x.type))
-    return reduce(select(diagonal_mask(x), x, zero(x.type)), kind="sum", axes=(rank - 1,))
+    return diagonal_along(x, len(shape_of(x.type)) - 2)
+
+
+def diagonal_along(x: Node, axis: int) -> Node:
+    """The diagonal of two neighbouring dimensions of one size, in place of both.
+
+    Read as a slice of both laid out as one: each step goes one row and one column on. A size that is not known yet
+    cannot be a step; then what is off the diagonal is masked out.
+    """
+    shape = shape_of(x.type)
+    before, size, behind = shape[:axis], shape[axis], shape[axis + 2 :]
+    if not isinstance(size, int):
+        mask = equal(index_along(shape, axis), index_along(shape, axis + 1))
+        return reduce(select(mask, x, zero(x.type)), kind="sum", axes=(axis + 1,))
+    flat = reshape(x, shape=(*before, size * size, *behind))
+    steps = (*(1 for _ in before), size + 1, *(1 for _ in behind))
+    return slice_(flat, start=(0,) * len(steps), size=(*before, size, *behind), step=steps)
 
 
 def over_rows(values: Node, shape: tuple[Size, ...]) -> Node:

@@ -14,6 +14,7 @@ from livegrad.diagnostics import VerifyError
 from livegrad.ir.node import Function, Module
 from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import propagates_lines
+from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.text import print_module
 from livegrad.ir.verify import verify_module
 
@@ -74,6 +75,7 @@ class PipelineTrace:
 Trace = Callable[[str, Any], None]  # is called with a pass's name and what it made
 
 
+@deep_recursion()
 @propagates_lines
 def run_passes(
     module: Module, passes: Iterable[Pass], sizes: Mapping[str, int] | None = None, trace: Trace | None = None

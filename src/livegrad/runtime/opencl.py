@@ -30,10 +30,24 @@ def reason_for_no_opencl() -> str | None:
     if pyopencl is None:
         return "pyopencl is not installed"
     try:
-        found = [device for platform in pyopencl.get_platforms() for device in platform.get_devices()]
+        devices = _devices()
     except pyopencl.Error as error:
         return f"OpenCL does not start: {error}"
-    return None if found else "OpenCL finds no device"
+    if not devices:
+        return "OpenCL finds no device"
+    if all(map(_is_unknown_to_driver, devices)):
+        return f"{devices[0].platform.version.strip()} does not know this processor and compiles nothing for it"
+    return None
+
+
+def _devices() -> list[Any]:
+    assert pyopencl is not None
+    return [device for platform in pyopencl.get_platforms() for device in platform.get_devices()]
+
+
+def _is_unknown_to_driver(device: Any) -> bool:
+    """PoCL calls a processor `generic` that is newer than its LLVM, and then rejects that name in every program."""
+    return "PoCL" in device.platform.version and device.version.endswith("-x86_64-unknown-linux-gnu-generic")
 
 
 def _warn_of_known_crash(device: Any) -> None:
@@ -51,9 +65,10 @@ def _warn_of_known_crash(device: Any) -> None:
 def _context() -> Any:
     if (reason := reason_for_no_opencl()) is not None or pyopencl is None:
         raise CompileError(
-            f"OpenCL is not available: {reason}", help="install livegrad[opencl] and a driver such as PoCL"
+            f"OpenCL is not available: {reason}",
+            help="install livegrad[opencl] and a driver: PoCL 5 or newer, or the package intel-opencl-rt",
         )
-    device = next(device for platform in pyopencl.get_platforms() for device in platform.get_devices())
+    device = next(device for device in _devices() if not _is_unknown_to_driver(device))
     _warn_of_known_crash(device)
     context = pyopencl.Context([device])
     return context, pyopencl.CommandQueue(context)

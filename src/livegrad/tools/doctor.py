@@ -24,7 +24,7 @@ from livegrad.ir.types import f32
 from livegrad.ops.control import map_over
 from livegrad.runtime import opencl as opencl
 from livegrad.runtime.cpu import compile_function
-from livegrad.runtime.cpu.native.llvm_jit import host_target
+from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.pool import default_threads
 from livegrad.runtime.cuda.driver import device, reason_for_no_cuda
 from livegrad.runtime.object_cache import default_cache

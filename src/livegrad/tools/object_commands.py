@@ -26,7 +26,7 @@ from livegrad.passes.bind_sizes import has_symbols
 from livegrad.passes.pipeline import PipelineTrace, Stage
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.native.llvm_jit import host_target
+from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.schedule.plan import Plan
 from livegrad.schedule.target import Target
 from livegrad.tensors.handle import Tensor

@@ -216,3 +216,27 @@ def test_a_float_that_is_differentiated_by_takes_the_type_of_what_it_meets(name:
     expected = {"value": 0.1**4, "grad of grad": 6 * 0.1**2, "hessian": 6 * 0.1**2}.get(name, 3 * 0.1**3)
     assert float(found) == pytest.approx(expected, rel=1e-14)
     assert DERIVED[name](lambda x: x**3).dtype == np.float32
+
+
+@pytest.mark.parametrize("type", [lg.u8, lg.u16, lg.u32, lg.u64], ids=str)
+def test_python_ints_take_unsigned_types_too(type: Any) -> None:
+    def f(x: type) -> type:  # pyright: ignore[reportInvalidTypeForm]
+        y: type = 7  # pyright: ignore[reportInvalidTypeForm]
+        return x * 2 + y - 1
+
+    captured = lg.function(f)
+    result = captured(5)
+    assert result == 16
+    assert np.asarray(result).dtype == type.dtype
+    assert captured(np.asarray([1, 2], type.dtype)).tolist() == [8, 10]
+    with pytest.raises(lg.LivegradError, match=f"expected {type}, from 0 to .*, found -1"):
+        captured(-1)
+
+
+def test_a_number_that_an_unsigned_type_cannot_hold_is_refused() -> None:
+    @lg.function
+    def f(x: lg.u8) -> lg.u8:
+        return x - 300
+
+    with pytest.raises(lg.LivegradError, match="300 does not fit u8"):
+        f(1)

@@ -12,7 +12,7 @@ from livegrad.codegen.llvm.builder import lane_constants
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.registers import Register, llvm_type, pointer
 from livegrad.codegen.llvm.vector_math import math_function_name
-from livegrad.ir.types import SCALARS, Scalar, bool_, i64, u8
+from livegrad.ir.types import SCALARS, Scalar, bool_, f16, i64, u8, u16
 
 _REDUCE = "reduce_"
 _PLACE = Register("%place", pointer, 1)
@@ -36,26 +36,40 @@ def has_calls(type: Scalar) -> bool:
     return type is not bool_
 
 
+def _passed_type(type: Scalar) -> Scalar:
+    """The type by which functions take and return lanes: LLVM cannot return vectors of halves without F16C."""
+    return u16 if type is f16 else type
+
+
+def _passed(builder: KernelBuilder, value: Register, type: Scalar) -> Register:
+    return value if value.type is type else builder.convert("bitcast", value, type)
+
+
 def load_first(builder: KernelBuilder, address: Register, type: Scalar, left: Register) -> Register:
     """Lanes from consecutive elements, of which so many are left; zeros behind."""
     held = vector_memory.memory_type(type)
-    called = _called(builder, "load", held, builder.lanes)
-    text = f"call fastcc {llvm_type(held, builder.lanes)} @{called}({address.typed}, {left.typed})"
-    return vector_memory.from_memory(builder, builder.make(text, held, builder.lanes), type)
+    passed = _passed_type(held)
+    called = _called(builder, "load", passed, builder.lanes)
+    text = f"call fastcc {llvm_type(passed, builder.lanes)} @{called}({address.typed}, {left.typed})"
+    loaded = _passed(builder, builder.make(text, passed, builder.lanes), held)
+    return vector_memory.from_memory(builder, loaded, type)
 
 
 def store_first(builder: KernelBuilder, address: Register, value: Register, left: Register) -> None:
     """Lanes to consecutive elements, as many as are left."""
     held = vector_memory.to_memory(builder, value)
+    held = _passed(builder, held, _passed_type(held.type))
     called = _called(builder, "store", held.type, held.lanes)
     builder.line(f"call fastcc void @{called}({held.typed}, {address.typed}, {left.typed})")
 
 
 def choose_first(builder: KernelBuilder, new: Register, old: Register, left: Register) -> Register:
     """The new lanes, as many as are left, and the old ones behind them."""
-    called = _called(builder, "choose", new.type, new.lanes)
-    text = f"call fastcc {llvm_type(new.type, new.lanes)} @{called}({new.typed}, {old.typed}, {left.typed})"
-    return builder.make(text, new.type, new.lanes)
+    type = _passed_type(new.type)
+    called = _called(builder, "choose", type, new.lanes)
+    arguments = ", ".join([*[_passed(builder, value, type).typed for value in (new, old)], left.typed])
+    text = f"call fastcc {llvm_type(type, new.lanes)} @{called}({arguments})"
+    return _passed(builder, builder.make(text, type, new.lanes), new.type)
 
 
 def reduce_lanes(builder: KernelBuilder, kind: str, value: Register) -> Register:

@@ -23,6 +23,7 @@ from livegrad.codegen.llvm.registers import Register, llvm_type
 from livegrad.codegen.llvm.stages import Stages
 from livegrad.codegen.llvm.tape_runtime import RUNTIME, TOO_MUCH
 from livegrad.codegen.llvm.vector_math import MATH_FUNCTIONS, math_function_name
+from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.types import SCALARS, i64
 from livegrad.schedule.loops.cost_model import FEWEST_LANES, byte_size
 from livegrad.schedule.loops.nest import LoopNest
@@ -81,6 +82,7 @@ def _math_declaration(request: MathRequest) -> str:
     return f"declare fastcc {vector} @{math_function_name(*request)}({arguments}) nounwind willreturn memory(none)"
 
 
+@deep_recursion()
 def emit_kernel(nest: LoopNest, quick: bool = False) -> KernelText:
     """The LLVM module of a loop nest; the symbol is `kernel`.
 

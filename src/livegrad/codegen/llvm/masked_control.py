@@ -8,6 +8,7 @@ from functools import lru_cache
 from livegrad.codegen.llvm import tapes
 from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.lane_loops import EmitFunction, emit_lane_loop, reduction_in_lanes
 from livegrad.codegen.llvm.loops_on_threads import LoopPart
 from livegrad.codegen.llvm.registers import (
     NodeValue,
@@ -23,8 +24,6 @@ from livegrad.ir.walk import nodes_of, ops_below
 from livegrad.ops.control import call, for_loop, while_loop
 from livegrad.schedule.loops.cost_model import branch_cost, dense_bytes
 from livegrad.schedule.loops.divergence import divergent_results, divergent_state, divergent_while_state
-
-EmitFunction = Callable[[KernelBuilder, Function, Sequence[NodeValue]], list[NodeValue]]
 
 # Branches cheaper than this are computed for all lanes: a jump costs about as much.
 _CHEAP_BRANCH = 40.0
@@ -190,7 +189,7 @@ def emit_switch(builder: KernelBuilder, node: Node, operands: list[NodeValue], e
     index, arguments = _register(operands[0]), operands[1:]
     branches = node.attribute("branches")
     bad = builder.apply("icmp uge", bool_, index, builder.constant(len(branches), index.type))
-    builder.report(bad, f"switch on a number that has no branch ({len(branches)} branches)", node.origin)
+    builder.report(bad, f"switch index out of range ({len(branches)} branches)", node.origin)
     results: list[NodeValue] | None = None
     for position, function in enumerate(branches):
         hit = builder.apply("icmp eq", bool_, index, builder.constant(position, index.type))
@@ -242,6 +241,9 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
         return _emit_on_threads(builder, node, operands, emit)
     iterations, values = _register(operands[0]), operands[1:]
     carried, body = node.attribute("carried"), node.attribute("body")
+    kind = reduction_in_lanes(builder, node)
+    if kind is not None:
+        return (emit_lane_loop(builder, node, kind, operands, emit),)
     divergent = divergent_state(node, tuple(map(_is_divergent, values)), not iterations.uniform)
     start = [_starting(builder, v, flag) for v, flag in zip(values[:carried], divergent, strict=True)]
     most = iterations if iterations.uniform else _most_iterations(builder, iterations)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.registers import NodeValue, Register, llvm_type, pointer, registers_of
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Tape, Tensor, i64
+from livegrad.ir.types import Scalar, Tape, Tensor, f16, i64
 from livegrad.passes.functions import is_pure, is_pure_node
 from livegrad.schedule.loops.cost_model import byte_size
 
@@ -96,7 +96,8 @@ def _define(
     returned = [register for value in results for register in registers_of(value)]
     types = [llvm_type(register.type, register.lanes) for register in returned]
     kind = types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
-    in_memory = len(types) > _MOST_IN_REGISTERS
+    # LLVM cannot return vectors of halves in registers on processors without F16C.
+    in_memory = len(types) > _MOST_IN_REGISTERS or any(register.type is f16 for register in returned)
     parameters = [register.typed for register in own]
     if in_memory:
         parameters.append(_RESULTS.typed)

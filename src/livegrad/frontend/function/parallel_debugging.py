@@ -23,7 +23,7 @@ from livegrad.frontend.function.python_source import Source
 
 @dataclass(eq=False)
 class _Loop:
-    """A parallel loop that is running: the iteration that it is in, and which iterations accessed each address."""
+    """A running parallel loop: its current iteration, and the iterations that accessed each address."""
 
     iteration: int = 0
     writers: dict[int, int] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def _addresses(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class _Noting(ast.NodeTransformer):
-    """Has loops, reads and assignments of elements report what they do; `+=` may add to what another one wrote."""
+    """Makes loops, reads and assignments of elements report what they do; `+=` may add to what another one wrote."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -173,6 +173,6 @@ def noting_version(function: FunctionType, source: Source) -> FunctionType:
         names[name] = cell.cell_contents
     code = compile(ast.fix_missing_locations(ast.Module([definition], [])), source.file, "exec", dont_inherit=True)
     exec(code, names)
-    made = names[definition.name]
-    made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    return made
+    noting = names[definition.name]
+    noting.__defaults__, noting.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return noting

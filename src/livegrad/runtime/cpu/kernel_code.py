@@ -20,7 +20,8 @@ from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product
 from livegrad.runtime.cpu.native.chain_kernel import LIBRARY as CHAIN
 from livegrad.runtime.cpu.native.chain_kernel import chain_library
 from livegrad.runtime.cpu.native.convolution import Convolution, arrange_convolution
-from livegrad.runtime.cpu.native.llvm_jit import host_target, object_key
+from livegrad.runtime.cpu.native.host_target import host_target
+from livegrad.runtime.cpu.native.llvm_jit import object_key
 from livegrad.runtime.cpu.native.llvm_passes import LOOP_SPEED, suitable_speed
 from livegrad.runtime.cpu.native.matmul import Launches, arrange, arrange_rows
 from livegrad.runtime.cpu.native.matmul import library as product_library

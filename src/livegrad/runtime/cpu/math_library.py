@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from livegrad.codegen.llvm.baseline_lanes import is_lane_function, lane_definition
 from livegrad.codegen.llvm.kernel_builder import MathRequest
 from livegrad.codegen.llvm.vector_math import math_function_name, math_functions
-from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel, host_target
+from livegrad.runtime.cpu.native.host_target import host_target
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
 from livegrad.state import renew_lock_after_fork
 
 # By vector width too: it decides in which registers vectors are passed, so caller and callee must have the same.

@@ -8,7 +8,7 @@ from typing import Any
 
 from livegrad.codegen.argument_slots import Slots, decode_slots
 from livegrad.codegen.check_sites import Site, decode_sites, encode_sites
-from livegrad.runtime.cpu.native.llvm_jit import host_target
+from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.serialised import (
     SerialisedArrays,
     SerialisedExecutable,

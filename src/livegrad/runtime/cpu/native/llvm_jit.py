@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import re
 import threading
 import weakref
@@ -20,6 +19,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 import llvmlite
 import llvmlite.binding as llvm
 
+from livegrad.runtime.cpu.native import half_conversions_ir
+from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.linker import load
 from livegrad.runtime.cpu.native.llvm_passes import (
     CODE_GENERATION_LEVEL,
@@ -47,16 +48,6 @@ class NativeCompileError(RuntimeError):
         super().__init__(message)
         self.line_number = line_number
         self.line = line
-
-
-@dataclass(frozen=True)
-class HostTarget:
-    triple: str
-    cpu: str
-    features: str
-    vector_bytes: int  # of the widest vector register worth using
-    has_fma: bool
-    has_avx512: bool  # with the instructions that our code uses by name
 
 
 @dataclass(frozen=True)
@@ -142,25 +133,6 @@ def count(field: Literal["compiled", "loaded_from_disk", "failed"], number: int 
     counts = _counts.current
     with counts.lock:
         counts.stats = replace(counts.stats, **{field: getattr(counts.stats, field) + number})
-
-
-@lru_cache(maxsize=1)
-def host_target() -> HostTarget:
-    """Return what this machine's processor can do, as LLVM names it."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()  # without it, LLVM ends the process when it meets inline assembly
-    features = llvm.get_host_cpu_features()
-    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    avx512 = all(features.get(name) for name in ("avx512f", "avx512vl", "avx512bw", "avx512dq"))
-    return HostTarget(
-        triple=llvm.get_process_triple(),
-        cpu=llvm.get_host_cpu_name(),
-        features=features.flatten(),
-        vector_bytes=64 if avx512 else 32 if features.get("avx2") else 16,
-        has_fma=bool(features.get("fma")) if is_x86 else True,
-        has_avx512=avx512,
-    )
 
 
 def compile_kernel(
@@ -302,6 +274,18 @@ def load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int
     ops: 0.36 / 1.3 ms, and nothing left after freeing. MCJIT takes 0.45 / 2.9 ms and ends the process when a symbol is
     missing; one LLJIT for all keeps 9 KiB a kernel.
     """
+    if not host_target().has_half:
+        imports = {**_half_conversions().addresses, **imports}
+    return _place(image, exports, imports)
+
+
+@lru_cache(maxsize=1)
+def _half_conversions() -> NativeFunction:
+    image = compile_image(half_conversions_ir.TEXT, speed=1)
+    return _place(image, half_conversions_ir.EXPORTS, {})
+
+
+def _place(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:
     loaded = load(image, exports, imports)
     if loaded is not None:
         return NativeFunction(exports[0], loaded.addresses, loaded)

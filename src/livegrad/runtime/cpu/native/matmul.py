@@ -28,7 +28,8 @@ from livegrad.codegen.llvm.matmul.matmul_module import module_text
 from livegrad.codegen.llvm.matmul.product import Launches, Operand, Product
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes, tile_shapes
 from livegrad.ir.types import f32, f64
-from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel, host_target
+from livegrad.runtime.cpu.native.host_target import host_target
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
 
 # `pack` and `sum` prepare and end
 PRODUCT_KERNELS = ("dot", *(f"{name}_{vectors}" for name in ("multiply", "convolve") for vectors in (4, 3, 2, 1)))

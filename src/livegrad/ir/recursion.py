@@ -1,0 +1,43 @@
+"""Room for recursion: programs of people nest deeper than Python's stack of 1,000 calls allows a compiler to follow.
+
+The front end and the passes follow branches, calls and expressions by recursion, some ten calls for each level.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Calls on Python's stack. A thread's stack of machine words, 8 MB as a rule, holds three times as many.
+MOST_CALLS = 20_000
+
+
+class _Raised:
+    """How many threads have raised the process-wide limit, and its previous value."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.before = 0
+
+
+_raised = _Raised()
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Raises the limit of recursion until the last of those who raised it is done."""
+    with _raised.lock:
+        if _raised.count == 0:
+            _raised.before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_raised.before, MOST_CALLS))
+        _raised.count += 1
+    try:
+        yield
+    finally:
+        with _raised.lock:
+            _raised.count -= 1
+            if _raised.count == 0:
+                sys.setrecursionlimit(_raised.before)
