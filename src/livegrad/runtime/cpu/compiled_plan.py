@@ -34,7 +34,7 @@ from livegrad.runtime.cpu.loop_body import Call, Memory
 from livegrad.runtime.cpu.memory_pool import plan_memory, result_maker
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.matmul import PRODUCT_KERNELS
-from livegrad.runtime.cpu.native.pool import interrupt_flag_address
+from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
@@ -155,6 +155,8 @@ class CompiledPlan:
                 return status.buffer_info()[0]
             case "interrupt":
                 return interrupt_flag_address()
+            case "run":
+                return pool_run_address()
             case "code":
                 return members[slot.buffer].record[0]
             case "block":

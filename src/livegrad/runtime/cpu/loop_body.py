@@ -21,7 +21,7 @@ from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
 from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, iterations_library
-from livegrad.runtime.cpu.native.pool import interrupt_flag_address, runtime
+from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, Slot
@@ -150,6 +150,7 @@ class LoopBody:
         block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
         status = self.statuses.buffer_info()[0] + 8 * number
         bases = {"arena": self._arena.ctypes.data, "status": status, "interrupt": interrupt_flag_address()}
+        bases["run"] = pool_run_address()
         moving = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
         handed_on = {key_of(slot) for slot in (*self.state_in, *self.state_out)}
         for index, slot in enumerate(kernel.slots):
@@ -243,7 +244,7 @@ class NativeIterations:
         self._block = ArgumentBlock(len(SLOT_INDEX))
         self._invoke = invoker().invoke_interruptible
         self._set(
-            run=runtime().code.addresses["pool_run"],
+            run=pool_run_address(),
             index=body.index.ctypes.data,
             goes_on=body.goes_on.ctypes.data if body.is_while else 0,
             statuses=body.statuses.buffer_info()[0],

@@ -113,6 +113,11 @@ def interrupt_flag_address() -> int:
     return runtime().code.addresses["interrupt_flag"]
 
 
+def pool_run_address() -> int:
+    """Return the address of the function that runs a kernel on threads, for kernels that start others."""
+    return runtime().code.addresses["pool_run"]
+
+
 _runtime: Runtime | None = None
 _runtime_lock = threading.Lock()
 
