@@ -302,7 +302,7 @@ def shared_between(groups: Sequence[Group], roots: Roots) -> set[Node]:
 
 def computed_often(function: Function, roots: Roots) -> set[Node]:
     """Nodes that are spread over many points, each of which would compute the same value again."""
-    found: set[Node] = set()
+    repeated: set[Node] = set()
     for node in nodes_of(function):
         if node.op is not broadcast:
             continue
@@ -313,8 +313,8 @@ def computed_often(function: Function, roots: Roots) -> set[Node]:
         if source.op is permute:
             cost += CHEAP_AGAIN  # neighbours that lie far apart are read one by one
         if times >= OFTEN and cost >= CHEAP_AGAIN and cost * prod(sizes(node)) >= WORTH_A_KERNEL:
-            found.add(source)
-    return found
+            repeated.add(source)
+    return repeated
 
 
 def _chain_cost(node: Node, roots: Roots) -> float:
