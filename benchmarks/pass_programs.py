@@ -47,6 +47,30 @@ def cube_roots(lib: Any, x: Any, y: Any) -> Any:
     return repeat(lib, 6, lambda i, s: s - (s * s * s - a) / (3.0 * s * s), a)
 
 
+# --- interchange_point_loops ---
+
+
+def rotations(lib: Any, x: Any, y: Any) -> Any:
+    """Points of the plane that turn, faster the farther they are from the origin."""
+
+    def turn(i: Any, p: Any) -> Any:
+        angle = 0.1 * lib.sum(p * p, axis=0)
+        return lib.cos(angle) * p + lib.sin(angle) * lib.stack([-p[1], p[0]])
+
+    return repeat(lib, ITERATIONS, turn, lib.reshape(x, (2, -1)))
+
+
+def palette_colours(lib: Any, x: Any, y: Any) -> Any:
+    """Colours of three channels that approach one entry of a palette after the other."""
+    palette = lib.reshape(lib.reshape(y, (-1,))[:96], (32, 3))
+
+    def approach(i: Any, colours: Any) -> Any:
+        colours = colours + 0.3 * (palette[i] - colours)
+        return colours / (1.0 + lib.max(lib.abs(colours), axis=1, keepdims=True))
+
+    return repeat(lib, ITERATIONS, approach, lib.reshape(x[:, :1023], (-1, 3)))
+
+
 # --- unroll_small_matmuls ---
 
 
@@ -331,6 +355,49 @@ def echoes(lib: Any, x: Any, y: Any) -> Any:
     return _shifted(lib, x, y, lambda value, far: 0.75 * value + 0.25 * far)
 
 
+# --- split_index_sets: rows of which a mask that moves with the row leaves a part as it is ---
+
+
+def upper_triangle(lib: Any, x: Any, y: Any) -> Any:
+    columns = lib.arange(x.shape[1])
+
+    def advance(i: Any, state: Any) -> Any:
+        state[i + 1] = lib.where(columns > i, 0.5 * state[i + 1] + 0.25 * state[i], state[i + 1])
+        return state
+
+    return repeat(lib, x.shape[0] - 1, advance, x + 0.0)
+
+
+def decaying_heads(lib: Any, x: Any, y: Any) -> Any:
+    """The first columns of a row, more of them from row to row, take the exponential of the row before."""
+    columns = lib.arange(x.shape[1])
+
+    def advance(i: Any, state: Any) -> Any:
+        state[i + 1] = lib.where(columns < i, lib.exp(-lib.abs(state[i])), state[i + 1])
+        return state
+
+    return repeat(lib, x.shape[0] - 1, advance, x + 0.0)
+
+
+# --- unroll_small_solves: factorisations of many small matrices ---
+
+
+def _small_matrices(lib: Any, x: Any) -> Any:
+    """Rows of 16 numbers as matrices of 4 rows that can be inverted."""
+    return lib.reshape(x[:, :16], (-1, 4, 4)) + 4.0 * lib.eye(4, dtype=x.dtype)
+
+
+def small_inverses(lib: Any, x: Any, y: Any) -> Any:
+    return lib.linalg.inv(_small_matrices(lib, x))
+
+
+def whitened_points(lib: Any, x: Any, y: Any) -> Any:
+    """Mahalanobis distances: each point has a covariance of its own."""
+    matrices, points = _small_matrices(lib, x), lib.reshape(x[:, 16:20], (-1, 4, 1))
+    spread = lib.matmul(matrices, lib.matrix_transpose(matrices))
+    return lib.sum(points * lib.linalg.solve(spread, points), axis=(1, 2))
+
+
 PROGRAMS: dict[str, tuple[Program, ...]] = {
     "fuse": (polar, moments),
     "guard_padded_loads": (joined_gradient, smoothness_gradient),
@@ -339,7 +406,9 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "loop_over_elements": (exchanged_columns, normalised_rows),
     "scalarise_loops": (smoothed, envelope),
     "interchange_elementwise_loops": (logistic_map, cube_roots),
+    "interchange_point_loops": (rotations, palette_colours),
     "unroll_small_matmuls": (covariances, projections),
+    "unroll_small_solves": (small_inverses, whitened_points),
     "split_at_concatenations": (advection, clamped_differences),
     "thread_accumulators": (sum_of_squares_gradient, neighbours_gradient),
     "push_transpose_through_matmul": (transposed_product, weight_gradient),
@@ -348,6 +417,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "tile_row_chains": (two_layers, kernel_regression),
     "interleave_lanes": (rational_functions, saturated_polynomials),
     "eliminate_bounds_checks": (relaxed, path_costs),
+    "split_index_sets": (upper_triangle, decaying_heads),
     "version_loops": (shifted_maxima, echoes),
     "optimise_scalar_loops": (updated_rows, row_products),
 }

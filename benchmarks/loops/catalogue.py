@@ -7,8 +7,11 @@ from benchmarks.loops import (
     complex_numbers,
     counting,
     dynamic_programming,
+    factorisations,
+    filters,
     geometry,
     linear_algebra,
+    points,
     recurrences,
     sequences,
     solvers,
@@ -18,8 +21,8 @@ from benchmarks.loops import (
 from benchmarks.loops.program import Array, Program
 
 MODULES: tuple[Any, ...] = (
-    linear_algebra, solvers, dynamic_programming, recurrences, stencils, sweeps, sequences, counting, complex_numbers,
-    geometry, chance,
+    linear_algebra, factorisations, filters, solvers, dynamic_programming, recurrences, stencils, sweeps, sequences,
+    counting, complex_numbers, geometry, chance, points,
 )  # fmt: skip
 PROGRAMS: dict[str, Program] = {program.name: program for module in MODULES for program in module.PROGRAMS}
 KINDS: dict[str, Program] = {program.kind: program for program in PROGRAMS.values()}

@@ -26,6 +26,7 @@ from livegrad.passes.expand import expand_unsupported
 from livegrad.passes.flatten_signature import flatten_signature
 from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
+from livegrad.passes.interchange_point_loops import interchange_point_loops
 from livegrad.passes.loop_over_elements import loop_over_elements
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
 from livegrad.passes.lower_matmuls import reduce_integer_matmuls, widen_half_matmuls
@@ -42,6 +43,7 @@ from livegrad.passes.split_complex import split_complex
 from livegrad.passes.thread_accumulators import thread_accumulators
 from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
+from livegrad.passes.unroll_small_solves import unroll_small_solves
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
 from livegrad.schedule.loops.bounds_checks import eliminate_bounds_checks, optimise_scalar_loops
@@ -57,6 +59,7 @@ from livegrad.schedule.loops.device import (
 from livegrad.schedule.loops.expand import expand_without_code
 from livegrad.schedule.loops.interchange import interchange_transposed
 from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, for_device
+from livegrad.schedule.loops.split_index_sets import split_index_sets
 from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
@@ -108,10 +111,12 @@ VALUE_PASSES = (
     Pass(on_functions(reduce_integer_matmuls), targets=_COMPILED),
     Pass(on_functions(thread_accumulators), optional=True),
     Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
+    Pass(on_functions(interchange_point_loops), targets=_CPU, optional=True),
     Pass(on_functions(loop_over_elements), targets=_CPU, optional=True),
     Pass(on_functions(scalarise_loops), targets=_CPU, optional=True),
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
+    Pass(on_functions(unroll_small_solves), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),
     Pass(on_functions(lower_windows)),
     Pass(on_functions(scalarise_maps)),
@@ -123,12 +128,15 @@ VALUE_PASSES = (
 def plan_loop_bodies(draft: Draft) -> None:
     """Plans the body of each loop over tensors, by the same passes.
 
-    Bodies run step by step: their plans are bound to memory once, for state that is double-buffered.
+    Bodies run step by step: their plans are bound to memory once, for state that is double-buffered or, where an
+    iteration only writes parts of it, changed in place.
     """
     target = draft.target.without("tile_row_chains")
     for number, step in enumerate(draft.steps):
         if isinstance(step, HostStep) and step.loop is not None:
-            loop = replace(step.loop, plan=compile_plan(step.loop.body, target))
+            # An iteration may write the state that it takes: nobody sees it afterwards.
+            states = {1 + number: number for number in range(len(step.loop.state))}
+            loop = replace(step.loop, plan=compile_plan(step.loop.body, target, overwrites=states))
             draft.steps[number] = replace(step, loop=loop)
 
 
@@ -159,6 +167,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(split_into_items, by_tile=True),
         LoopPass(expand_without_code),
         LoopPass(eliminate_bounds_checks, optional=True),
+        LoopPass(split_index_sets, optional=True),
         LoopPass(version_loops, optional=True),
         LoopPass(optimise_scalar_loops, optional=True),
         LoopPass(interleave_lanes, optional=True),
@@ -224,9 +233,15 @@ class Compilation:
     """
 
     def __init__(
-        self, lowered: Function, target: Target, sizes: Mapping[str, int] | None = None, trace: Trace | None = None
+        self,
+        lowered: Function,
+        target: Target,
+        sizes: Mapping[str, int] | None = None,
+        trace: Trace | None = None,
+        overwrites: Mapping[int, int] | None = None,
     ) -> None:
         self._lowered, self._target, self._sizes, self._trace = lowered, target, sizes, trace
+        self._overwrites = overwrites or {}
         self._steps = self._run()
         self._plan: Plan | None = None
 
@@ -246,7 +261,7 @@ class Compilation:
         with lines:
             passes = passes_for(self._target)[1]
             module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
-            draft = Draft(module.functions[0], self._target)
+            draft = Draft(module.functions[0], self._target, self._overwrites)
         for step in PLAN_PASSES:
             if _runs(step, self._target):
                 try:
@@ -277,9 +292,13 @@ def compile_plan(
     target: Target,
     sizes: Mapping[str, int] | None = None,
     trace: Trace | None = None,
+    overwrites: Mapping[int, int] | None = None,
 ) -> Plan:
-    """The plan of a function for a target, by all value passes and all plan passes."""
-    return Compilation(lower(function, target, trace), target, sizes, trace).plan
+    """The plan of a function for a target, by all value passes and all plan passes.
+
+    `overwrites` names, by number, arguments whose memory the plan may use for a result.
+    """
+    return Compilation(lower(function, target, trace), target, sizes, trace, overwrites).plan
 
 
 @deep_recursion()

@@ -303,7 +303,9 @@ def test_bound_memory_that_its_owner_resizes_is_not_read_until_it_is_bound_again
     memory.resize(1 << 15, refcheck=False)
     for value in (2.0, 3.0):
         engine.set(other["x"], value)
-        assert engine.step().failed == {"total", "after"}
+        frame = engine.step()
+        assert frame.failed == {"total", "after"}
+        assert repr(frame).endswith("failed after, total>")
         assert float(engine.read(other)) == value + 1.0
     with pytest.raises(lg.LivegradError, match="resized"):
         engine.read(after)

@@ -1,4 +1,4 @@
-"""The dependence test of loops over elements: which reads may see what the same loops have written."""
+"""Loops over elements: the dependence test (which reads see what the same loops wrote), layouts, matrix products."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.compiler import lower
+from livegrad.compiler import compile_plan, lower
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Tensor, f64, i64
-from livegrad.ir.walk import nodes_of
+from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.passes.loop_over_elements import loop_over_elements
 from livegrad.passes.loop_over_elements.dependence import may_read_behind
+from livegrad.runtime.cpu.compiled_plan import CompiledPlan
+from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.reference import evaluate
+from livegrad.schedule.plan import KernelStep
 from livegrad.tensors.tracing import trace_call
 
 I, J, K = (input_node(Key(name), i64) for name in "ijk")
@@ -84,3 +87,118 @@ def test_a_tensor_that_a_nest_goes_through_by_column_is_stored_transposed() -> N
         for j in range(16):
             expected[:, j] = expected[:, j] * 0.5 + expected[:, k] * np.sum(y[j])
     np.testing.assert_allclose(evaluate(function, x, y), expected, rtol=1e-12)
+
+
+# --- matrix products inside loops ------------------------------------------------------------------------------------
+
+
+def cholesky(a: Any) -> Any:
+    rows = lg.arange(a.shape[0])
+
+    def column(j: Any, low: Any) -> Any:
+        rest = a[:, j] - low @ low[j]
+        low[:, j] = lg.where(rows >= j, rest / lg.sqrt(rest[j]), 0.0)
+        return low
+
+    return lg.fori_loop(0, a.shape[0], column, lg.zeros_like(a))
+
+
+def test_a_product_with_a_vector_is_part_of_the_native_loop() -> None:
+    function = trace_call(cholesky, [Tensor(f64, (40, 40))], "cholesky").function
+    steps = compile_plan(function, CPU).steps
+    assert all(isinstance(step, KernelStep) for step in steps)
+    assert [step.note for step in steps if step.kernel.name == "for_loop"] == ["native loop, in place"]  # type: ignore[union-attr]
+
+
+def test_a_long_sum_runs_in_lanes() -> None:
+    function = loop_over_elements(lower(trace_call(cholesky, [Tensor(f64, (40, 40))], "cholesky").function, CPU))
+    loops = [n for inner in reachable_functions([function]) for n in nodes_of(inner) if n.op.name == "for_loop"]
+    assert {dict(loop.attributes).get("lanes", 1) for loop in loops} == {1, 8}
+
+
+def test_a_product_of_large_matrices_keeps_its_kernel() -> None:
+    def powers(a: Any, out: Any) -> Any:
+        def step(k: Any, out: Any) -> Any:
+            out[k + 1] = out[k] @ a
+            return out
+
+        return lg.fori_loop(0, 3, step, out)
+
+    types = [Tensor(f64, (100, 100)), Tensor(f64, (4, 100, 100))]
+    function = loop_over_elements(lower(trace_call(powers, types, "powers").function, CPU))
+    assert any(n.op.name == "matmul" for inner in reachable_functions([function]) for n in nodes_of(inner))
+
+
+def random_products(seed: int) -> tuple[Any, list[np.ndarray[Any, Any]]]:
+    """Rows of a tensor, each computed from products of the others: with vectors, matrices, batches, transposes."""
+    random = np.random.default_rng(seed)
+    n, width, batch = (int(random.choice([1, 2, 3, 7, 16, 33, 40, 130])) for _ in range(3))
+    batch = min(batch, 3)
+    kinds = random.choice(["row", "transposed", "column", "dot", "outer", "matrices", "batch"], 3)
+    dtype = random.choice([np.float64, np.float32])
+
+    def program(lib: Any, x: Any, w: Any, small: Any) -> Any:
+        def step(i: Any, x: Any) -> Any:
+            for kind in kinds:
+                match kind:
+                    case "row":
+                        value = lib.tanh(x[i] @ w)
+                    case "transposed":
+                        value = lib.tanh(x.T @ x[:, 0] * 0.1 + x[i])
+                    case "column":
+                        value = lib.tanh(w @ x[i] + x[i])
+                    case "dot":
+                        value = x[i] * lib.tanh(x[i] @ w[0])
+                    case "outer":
+                        value = lib.sum(x[i][:, None] @ w[:1], axis=0) * 0.1
+                    case "matrices":
+                        value = lib.sum((small[0] @ small[-1].T)[0]) * x[i]
+                    case _:
+                        value = lib.sum(small @ small[0]) * x[i] * 0.1
+                x[i] = lib.tanh(value)
+            return x
+
+        if lib is lg:
+            return lg.fori_loop(0, n, step, x)
+        x = x.copy()
+        for i in range(n):
+            x = step(i, x)
+        return x
+
+    shapes = [(n, width), (width, width), (batch, 3, 3)]
+    return program, [random.normal(size=shape).astype(dtype) * 0.3 for shape in shapes]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_products_in_loops_compute_what_numpy_computes(seed: int) -> None:
+    program, arrays = random_products(seed)
+    function = trace_call(lambda *x: program(lg, *x), [lg.asarray(a).type for a in arrays], "program").function
+    expected = program(np, *arrays)
+    for target in (CPU, CPU.without("loop_over_elements"), CPU.without("split_index_sets")):
+        plan = CompiledPlan.from_plan(CpuFunction(function).schedule(target=target), run_function)
+        (found,) = plan.run([a.copy() for a in arrays])
+        tolerance = 1e-9 if expected.dtype == np.float64 else 1e-3
+        np.testing.assert_allclose(found, expected, tolerance, tolerance)
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 127, 128, 131, 300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_in_lanes_are_those_of_numpy(length: int, dtype: Any) -> None:
+    """Sums, products and extrema of rows, with NaN and infinities."""
+    kinds = ("sum", "max", "min", "prod")
+    rows = np.random.default_rng(length).normal(size=(6, length)).astype(dtype)
+    rows[2, length // 2], rows[3, -1], rows[4] = np.nan, np.inf, -0.0
+
+    @lg.jit
+    def reduced(x: Any, out: Any) -> Any:
+        def row(i: Any, out: Any) -> Any:
+            for place, kind in enumerate(kinds):
+                out[i, place] = getattr(lg, kind)(x[i] * 1.5)
+            return out
+
+        return lg.fori_loop(0, 6, row, out)
+
+    found = np.asarray(reduced(lg.asarray(rows), lg.zeros((6, 4), dtype=lg.asarray(rows).dtype)))
+    scaled = rows * dtype(1.5)
+    expected = np.stack([getattr(np, kind)(scaled, axis=1) for kind in kinds], axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4 if dtype == np.float32 else 1e-11)

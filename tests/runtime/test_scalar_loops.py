@@ -12,6 +12,7 @@ import pytest
 import livegrad as lg
 from livegrad.codegen.llvm.kernel_module import emit_kernel
 from livegrad.compiler import lower_loops
+from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
@@ -24,7 +25,7 @@ from livegrad.schedule.plan import KernelStep
 from livegrad.schedule.target import Target
 from livegrad.tensors.tracing import trace_call
 
-OPTIMISATIONS = ("eliminate_bounds_checks", "version_loops", "optimise_scalar_loops")
+OPTIMISATIONS = ("eliminate_bounds_checks", "split_index_sets", "version_loops", "optimise_scalar_loops")
 N, M = 37, 41
 Arrays = tuple[Any, ...]
 
@@ -229,6 +230,34 @@ def choose(lib: Any, condition: Any, then: Callable[[], Any], otherwise: Callabl
     return then() if condition else otherwise()
 
 
+def masked_elimination(lib: Any, a: Any) -> Any:
+    """Columns up to the pivot's stay as they are: the loop over columns is split there."""
+    size = a.shape[0]
+    columns = lib.arange(size)
+
+    def column(k: Any, a: Any) -> Any:
+        def row(i: Any, a: Any) -> Any:
+            a[i] = lib.where(columns > k, a[i] - a[i, k] / a[k, k] * a[k], a[i])
+            return a
+
+        return repeat(lib, k + 1, size, row, a)
+
+    return repeat(lib, 0, size - 1, column, a + 0.0)
+
+
+def banded_rows(lib: Any, x: Any, y: Any) -> Any:
+    """A band around the diagonal, from both sides, and a branch on the index."""
+    rows, columns = x.shape[0], lib.arange(x.shape[1])
+
+    def row(i: Any, x: Any) -> Any:
+        inside = (columns >= i - 3) & (columns < i + 5)
+        x[i] = lib.where(inside, lib.sqrt(lib.abs(x[i])) / (1.0 + y[i] * y[i]), -0.0)
+        x[i] = lib.where(2 * columns + 1 < i, x[i] + 0.0, x[i] * y[rows - 1 - i])
+        return x
+
+    return repeat(lib, 0, rows, row, x + 0.0)
+
+
 GENERATOR = np.random.default_rng(7)
 SQUARE = GENERATOR.normal(size=(N, N))
 GRID, OTHER = GENERATOR.normal(size=(N, M)), GENERATOR.normal(size=(N, M))
@@ -250,6 +279,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Arrays]] = {
     "sieve": (sieve, (np.ones(500, np.int8),)),
     "strides by data": (strided_by_data, (LINE, np.array([0, 1, 7, -3, 50, -50]))),
     "conditional reads": (conditional_reads, (GRID, OTHER, GRID * 0.5)),
+    "masked elimination": (masked_elimination, (SQUARE + N * np.eye(N),)),
+    "banded rows": (banded_rows, (GRID, OTHER)),
+    "banded rows of special values": (banded_rows, (WITH_SPECIAL, OTHER)),
     "counted": (counted, (GENERATOR.integers(-50, 50, 300), np.zeros(10, np.int64))),
 }
 
@@ -330,6 +362,55 @@ def test_random_loops_keep_their_bits(seed: int) -> None:
     expected = program(np, *[array.copy() for array in arrays])
     for found, own in zip(usual, expected, strict=True):
         np.testing.assert_allclose(np.frombuffer(found).reshape(own.shape), own, 1e-9, 1e-9)
+
+
+def random_masks(seed: int) -> tuple[Callable[..., Any], Arrays]:
+    """Rows with random comparisons of the columns, from both sides, with the row or with data."""
+    random = np.random.default_rng(seed)
+    rows, width = int(random.integers(1, 9)), int(random.choice([1, 5, 16, 33, 70]))
+    tests = [(*random.integers(0, 4, 2).tolist(), *random.integers(-3, width + 3, 2).tolist()) for _ in range(3)]
+    step = int(random.choice([1, 1, 2, 3]))
+
+    def program(lib: Any, a: Any, b: Any, bounds: Any) -> Any:
+        columns = lib.arange(width)
+
+        def compare(op: int, side: int, value: Any) -> Any:
+            left, right = (step * columns + 1, value) if side % 2 else (value, columns)
+            return (left < right, left <= right, left > right, left >= right)[op]
+
+        def row(i: Any, a: Any) -> Any:
+            for number, (op, side, offset, other) in enumerate(tests):
+                value = i + offset if side < 2 else bounds[number] + other
+                then = lib.exp(a[i] * 0.1) + b[i] if number % 2 else a[i] * b[rows - 1 - i]
+                a[i] = lib.where(compare(op, side, value), then, (a[i], 0.0, b[i])[number])
+            return a
+
+        return repeat(lib, 0, rows, row, a + 0.0)
+
+    shape = (rows, width)
+    return program, (random.normal(size=shape), random.normal(size=shape), random.integers(-9, width + 9, 3))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_masks_keep_their_bits(seed: int) -> None:
+    program, arrays = random_masks(seed)
+    usual = run(program, arrays, CPU)
+    assert usual == run(program, arrays, CPU.without("split_index_sets"))
+    expected = program(np, *arrays)
+    np.testing.assert_allclose(np.frombuffer(usual[0]).reshape(expected.shape), expected, 1e-9, 1e-9)
+
+
+def test_a_loop_is_split_where_its_mask_changes() -> None:
+    """The part below the diagonal does nothing: one loop over columns is left, without a comparison."""
+    ops = [
+        [node.op.name for function in reachable_functions([stage.body]) for node in nodes_of(function)]
+        for target in (CPU, CPU.without("split_index_sets"))
+        for step in CpuFunction(function_of(masked_elimination, (SQUARE,))).schedule(target=target).steps
+        if isinstance(step, KernelStep) and step.kernel.name == "for_loop"
+        for stage in lower_loops(for_cpu(step, target, 64)).kernel.stages
+    ]
+    assert [own.count("for_loop") for own in ops] == [3, 3]
+    assert [own.count("select") for own in ops] == [0, 1]
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

@@ -54,10 +54,18 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "lower_tapes": lg.grad(lambda x: recurrence(x)[15]),
     "loop_over_elements": scaled_rows,
     "scalarise_loops": lambda x: recurrence(x),
-    "interchange_elementwise_loops": lambda x: lg.fori_loop(0, 5, lambda i, s: lg.sin(s) + x, x),
+    "interchange_elementwise_loops": lg.grad(
+        lambda x: lg.sum(lg.fori_loop(0, 5, lambda i, s: lg.sin(s) + x, x))  # its tapes are for this pass alone
+    ),
+    "interchange_point_loops": lambda x: lg.fori_loop(
+        0, 5, lambda i, s: lg.sum(s, axis=0) * 0.1 + lg.sin(s), lg.reshape(x, (2, -1))
+    ),
     "unroll_small_matmuls": lambda x: (lambda m: m @ lg.matrix_transpose(m))(lg.reshape(x, (-1, 2, 2))),
     "split_at_concatenations": lambda x: (
         lg.roll(x, 1, axis=0) + lg.roll(x, -1, axis=0) + lg.roll(x, 1, axis=1) - 3.0 * x
+    ),
+    "unroll_small_solves": lambda x: lg.linalg.inv(
+        lg.reshape(lg.concat([x, x], axis=0)[:64, :4], (64, 2, 2)) + 9.0 * lg.eye(2, dtype=x.dtype)
     ),
     "push_transpose_through_matmul": lambda x: lg.matrix_transpose(x @ lg.matrix_transpose(x)[:, :8]),
     "share_row_reductions": lambda x: (lg.sum(lg.sin(x), axis=1), lg.sum(x * x)),
@@ -77,5 +85,6 @@ def test_a_plan_without_an_optimisation_computes_the_same(name: str) -> None:
 
 
 def test_every_optimisation_has_a_name() -> None:
-    in_loops = {"interleave_lanes", "eliminate_bounds_checks", "version_loops", "optimise_scalar_loops"}
+    scalar_loops = {"eliminate_bounds_checks", "split_index_sets", "version_loops", "optimise_scalar_loops"}
+    in_loops = {"interleave_lanes"} | scalar_loops
     assert set(PROGRAMS) | {"thread_accumulators", "tile_row_chains"} | in_loops == set(OPTIONAL)

@@ -74,13 +74,21 @@ class Frame:
 
     @property
     def ok(self) -> bool:
-        """Whether the frame ran as described, without problems."""
+        """Whether the frame ran the graph as described, without problems.
+
+        It does not wait for the run: steps that failed as they ran, and their dependents, are in `failed`.
+        """
         return not self.problems
 
     def __repr__(self) -> str:
-        ran = ", ".join(self.ran[:8]) + (f" and {len(self.ran) - 8} more" if len(self.ran) > 8 else "")
+        failed = f", failed {_shorten(sorted(self.failed))}" if self.failed else ""
         problems = f", {_count_problems(self.problems)}" if self.problems else ""
-        return f"<frame {self.number}: {self.level.name.lower()}, ran {ran or 'nothing'}{problems}>"
+        ran = _shorten(self.ran) or "nothing"
+        return f"<frame {self.number}: {self.level.name.lower()}, ran {ran}{failed}{problems}>"
+
+
+def _shorten(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 class _Derived:

@@ -92,7 +92,9 @@ def _carried_types(types: tuple[Type, ...], carried: int, body: Function) -> tup
     return types[:carried]
 
 
-def _for_loop_type(iterations: Type, *types: Type, body: Function, carried: int, reverse: bool) -> Type:
+def _for_loop_type(iterations: Type, *types: Type, body: Function, carried: int, reverse: bool, lanes: int = 1) -> Type:
+    if lanes < 1 or lanes & (lanes - 1) or (lanes > 1 and (reverse or carried != 1)):
+        raise TypeRuleError("a loop in lanes is a reduction: it carries one value, forward", found=f"{lanes} lanes")
     if iterations is not i64:
         raise TypeRuleError("the number of iterations must be an i64", found=str(iterations))
     return Tuple(_carried_types(types, carried, body))
@@ -102,14 +104,16 @@ def _as_results(value: Any, count: int) -> tuple[Any, ...]:
     return (value,) if count == 1 else value
 
 
-def _evaluate_for_loop(iterations: Any, *values: Any, body: Any, carried: int, reverse: bool) -> Any:
+def _evaluate_for_loop(iterations: Any, *values: Any, body: Any, carried: int, reverse: bool, lanes: int = 1) -> Any:
     state, captures = values[:carried], values[carried:]
     for index in reversed(range(int(iterations))) if reverse else range(int(iterations)):
         state = _as_results(body(np.int64(index), *state, *captures), carried)
     return tuple(state)
 
 
-# The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one.
+# The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one. A loop with `lanes` is
+# a reduction, whose body combines the carried value with a term. Native code takes the terms of so many iterations at
+# once: sums of floats are rounded otherwise than one after the other, but alike on every machine.
 for_loop = Op("for_loop", type_of=_for_loop_type, evaluate=_evaluate_for_loop)
 
 
@@ -234,11 +238,16 @@ def make_switch(index: Node, branches: Sequence[Callable[..., Any]], *arguments:
 
 
 def make_for_loop(
-    iterations: Node, body: Callable[..., Any], *carried: Node, reverse: bool = False, scope: Scope | None = None
+    iterations: Node,
+    body: Callable[..., Any],
+    *carried: Node,
+    reverse: bool = False,
+    scope: Scope | None = None,
+    lanes: int = 1,
 ) -> tuple[Node, ...]:
     """Runs `carried = body(index, *carried)` `iterations` times; returns the final carried values.
 
-    `scope` contains the nodes of the body that were traced before.
+    `scope` contains the nodes of the body that were traced before. A reduction may have `lanes`.
 
     >>> import livegrad as lg
     >>> power = lg.ir.trace(lambda x, n: make_for_loop(n, lambda index, y: y * x, x)[0], lg.f64, lg.i64)
@@ -250,7 +259,8 @@ def make_for_loop(
         function, captures = trace_open(body, types)
     else:
         function, captures = _close_loop(body, types, scope or Scope(), lambda: iterations > 0)
-    result = for_loop(iterations, *carried, *captures, body=function, carried=len(carried), reverse=reverse)
+    more = {"lanes": lanes} if lanes > 1 else {}
+    result = for_loop(iterations, *carried, *captures, body=function, carried=len(carried), reverse=reverse, **more)
     return tuple(Op.named("get")(result, index=index) for index in range(len(carried)))
 
 

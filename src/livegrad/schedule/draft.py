@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from livegrad.ir.leaves import parameter_op
@@ -28,6 +28,7 @@ class Draft:
 
     function: Function
     target: Target
+    overwrites: Mapping[int, int] = field(default_factory=dict)  # arguments that may hold a result, by number
     buffers: list[Buffer] = field(default_factory=list)
     stored: dict[Node, Buffer] = field(default_factory=dict)
     why_copied: dict[Buffer, str] = field(default_factory=dict)  # by the buffer of a write that starts from a copy
@@ -36,6 +37,7 @@ class Draft:
     results: list[Slot] = field(default_factory=list)
     forced: ForcedKinds = field(default_factory=dict)  # how nodes must be computed
     materialised: set[Node] = field(default_factory=set)  # what is stored beyond what must be
+    updates: list[Node] = field(default_factory=list)  # of arguments that are changed in place
     compared: Set[Node] = frozenset()  # what is compared with its own extremum
     roots: Roots = field(default_factory=dict)  # all that is stored, and how it is computed
     groups: list[Group] = field(default_factory=list)
@@ -102,6 +104,16 @@ class Draft:
     def buffer_for(self, node: Node, name: str, lifetime: Lifetime) -> Buffer:
         element, shape = storage(node.type)
         return self.new_buffer(name, element, shape, lifetime)
+
+    def write_to_argument(self, parameter: Node, result: int) -> bool:
+        """Gives all that was to be computed in a result's buffer the memory of an argument; whether that can be."""
+        before, argument = self.results[result], self.stored[parameter]
+        held = [node for node, buffer in self.stored.items() if buffer.base is before]
+        if any(self.stored[node] is not before for node in held) or self.results.count(before) > 1:
+            return False
+        self.stored |= dict.fromkeys(held, argument)
+        self.results[result] = argument
+        return True
 
     def slot(self, node: Node) -> Slot:
         return self.objects[node] if node in self.objects else self.stored[node]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from livegrad.diagnostics import VerifyError
@@ -39,6 +39,7 @@ from livegrad.schedule.materialise import (
     seen_operand,
 )
 from livegrad.schedule.order_for_memory import in_memory_order
+from livegrad.schedule.partial_updates import partial_updates, readers_before_writes
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, RowChain, Step
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.tile_row_chains import row_chains
@@ -69,6 +70,10 @@ def materialise(draft: Draft) -> None:
     draft.forced = forced_kinds(function, draft.target.kernels_write_by_index)
     draft.compared = compared_with_extrema(function)
     draft.materialised = long_chain_cuts(function) | draft.compared
+    if draft.target.uses("write_in_place"):
+        draft.updates = partial_updates(function, draft.overwrites)
+        draft.forced |= dict.fromkeys(draft.updates, "write")
+        draft.materialised |= {update.operands[1] for update in draft.updates} - {*function.parameters}
     if not draft.target.uses("guard_padded_loads"):
         draft.materialised |= {node for node in nodes_of(function) if node.op is pad}
     draft.materialised |= _copied_for_libraries(draft)
@@ -112,6 +117,8 @@ def _form_groups(draft: Draft) -> None:
 
 def order_for_memory(draft: Draft) -> None:
     """Decides the order: of the groups that can run, the one after which least memory is in use comes first."""
+    for writer, reader in readers_before_writes(draft.groups, draft.updates):
+        writer.needs.add(reader)
     draft.groups = in_memory_order(draft.groups, draft.roots, draft.function.results)
 
 
@@ -129,6 +136,7 @@ def write_in_place(draft: Draft) -> None:
     roots = draft.roots
     if not {"write", "loop", "place"}.intersection(roots.values()):
         return
+    owned = {draft.function.parameters[number]: result for number, result in draft.overwrites.items()}
     uses = Counter(operand for node in nodes_of(draft.function) for operand in node.operands)
     uses.update(draft.function.results)
     readers = _readers(draft)
@@ -136,12 +144,23 @@ def write_in_place(draft: Draft) -> None:
         base = _changed_by(root, kind)
         if base is None:
             continue
-        if roots.get(base) not in ("fused", "scan", "place", "write", "loop"):
+        if base in owned and draft.stored[root] is draft.results[owned[base]]:
+            if _is_last_use(draft, root, base, uses, readers) and draft.write_to_argument(base, owned[base]):
+                continue
+            draft.why_copied[draft.stored[root]] = "its old value is used again"
+        elif roots.get(base) not in ("fused", "scan", "place", "write", "loop"):
             draft.why_copied[draft.stored[root]] = _owner_of(base, roots.get(base))
-        elif uses[base] == 1 or (kind == "place" and _reads_last(draft, root, base, readers)):
+        elif _is_last_use(draft, root, base, uses, readers):
             draft.stored[base] = draft.stored[root]
         else:
             draft.why_copied[draft.stored[root]] = "its old value is used again"
+
+
+def _is_last_use(
+    draft: Draft, root: Node, base: Node, uses: Mapping[Node, int], readers: dict[Node, list[tuple[int, Node]]]
+) -> bool:
+    """Whether nothing reads a tensor after the step that replaces it, or while it does."""
+    return uses[base] == 1 or (draft.roots[root] != "loop" and _reads_last(draft, root, base, readers))
 
 
 def _owner_of(base: Node, kind: GroupKind | None) -> str:
@@ -154,10 +173,11 @@ def _owner_of(base: Node, kind: GroupKind | None) -> str:
 def _readers(draft: Draft) -> dict[Node, list[tuple[int, Node]]]:
     """For each stored value, the roots whose steps read it, with the number of their group."""
     readers: dict[Node, list[tuple[int, Node]]] = {}
+    stored = {*draft.roots, *draft.function.parameters}
     for number, group in enumerate(draft.groups):
         for root, below in group.below.items():
             for node in below:
-                if node in draft.roots:
+                if node in stored:
                     readers.setdefault(node, []).append((number, root))
     return readers
 
@@ -168,7 +188,7 @@ def _reads_last(draft: Draft, root: Node, base: Node, readers: dict[Node, list[t
     others = [(number, reader) for number, reader in readers[base] if reader is not root]
     if base in draft.function.results or any(n >= own or draft.roots[reader] == "view" for n, reader in others):
         return False
-    pending, seen = [root.operands[1]], set[Node]()
+    pending, seen = list(root.operands[1:]), set[Node]()
     while pending:
         node = pending.pop()
         if node is base:

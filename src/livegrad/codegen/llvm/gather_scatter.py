@@ -58,7 +58,9 @@ def emit_lookup(builder: KernelBuilder, node: Node, tensor: TensorReference, ind
         return _load_if(builder, tensor, place)
     if place.neighbours:
         pointer = element_address(builder, tensor.pointer, tensor.element, place.offset)
-        return load_vector(builder, pointer, tensor.element, _active(builder, place))
+        every = builder.mask is None and place.inside is None
+        mask = None if every else _active(builder, place)
+        return load_vector(builder, pointer, tensor.element, mask, flags=tensor.flags)
     return gather(
         builder, tensor.pointer, tensor.element, builder.widen(place.offset, builder.lanes), _active(builder, place)
     )

@@ -121,6 +121,16 @@ class KernelBuilder(Builder):
         finally:
             self.mask = before
 
+    @contextmanager
+    def in_lanes(self, lanes: int) -> Iterator[None]:
+        """What is written here has so many lanes; all of them stand for the one element of a scalar kernel."""
+        before, step = self.lanes, self.element_step
+        self.lanes, self.element_step = lanes, self.constant(0, i64)
+        try:
+            yield
+        finally:
+            self.lanes, self.element_step = before, step
+
     def report(self, bad: Register, message: str, origin: Place | None) -> None:
         """Writes the site and the lowest element for which `bad` holds in an active lane to the status word."""
         site = len(self.sites)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from livegrad.codegen.llvm import tapes
 from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.lane_loops import EmitFunction, emit_lane_loop, reduction_in_lanes
 from livegrad.codegen.llvm.registers import (
     NodeValue,
     Register,
@@ -22,8 +23,6 @@ from livegrad.ir.walk import nodes_of, ops_below
 from livegrad.ops.control import call, for_loop, while_loop
 from livegrad.schedule.loops.cost_model import branch_cost
 from livegrad.schedule.loops.divergence import divergent_results, divergent_state, divergent_while_state
-
-EmitFunction = Callable[[KernelBuilder, Function, Sequence[NodeValue]], list[NodeValue]]
 
 # Branches cheaper than this are computed for all lanes: a jump costs about as much.
 _CHEAP_BRANCH = 40.0
@@ -239,6 +238,9 @@ def _starting(builder: KernelBuilder, value: NodeValue, divergent: bool) -> Node
 def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     iterations, values = _register(operands[0]), operands[1:]
     carried, body = node.attribute("carried"), node.attribute("body")
+    kind = reduction_in_lanes(builder, node)
+    if kind is not None:
+        return (emit_lane_loop(builder, node, kind, operands, emit),)
     divergent = divergent_state(node, tuple(map(_is_divergent, values)), not iterations.uniform)
     start = [_starting(builder, v, flag) for v, flag in zip(values[:carried], divergent, strict=True)]
     most = iterations if iterations.uniform else _most_iterations(builder, iterations)

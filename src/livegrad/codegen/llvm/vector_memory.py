@@ -44,11 +44,13 @@ def store_element(builder: Builder, address: Register, value: Register, flags: s
     builder.store(to_memory(builder, value), address, byte_size(value.type), flags)
 
 
-def load_vector(builder: Builder, address: Register, type: Scalar, mask: Register | None, lanes: int = 0) -> Register:
+def load_vector(
+    builder: Builder, address: Register, type: Scalar, mask: Register | None, lanes: int = 0, flags: str = ""
+) -> Register:
     """Lanes (as many as the builder has, if not told) from consecutive elements; only those of the mask are read."""
     held, lanes = memory_type(type), lanes or builder.lanes
     if mask is None:
-        return from_memory(builder, builder.load(address, held, lanes, byte_size(type)), type)
+        return from_memory(builder, builder.load(address, held, lanes, byte_size(type), flags), type)
     return from_memory(builder, builder.masked_load(address, held, mask, byte_size(type)), type)
 
 

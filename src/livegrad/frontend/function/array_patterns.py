@@ -38,7 +38,10 @@ class TensorPattern:
 
     def type_of(self, value: Any) -> TensorType:
         """The type of an argument; TypeError if it does not fit."""
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            raise TypeError(f"expected {self!r}, found lists of different lengths") from None
         type = TensorType(self.element, array.shape)
         if not np.can_cast(array.dtype, self.element.dtype, "same_kind") or self.misfit(type, {}) is not None:
             raise TypeError(f"expected {self!r}, found an array of {array.dtype} with shape {array.shape}")
@@ -51,7 +54,7 @@ class TensorPattern:
             or argument.element is not self.element
             or len(argument.shape) != self.rank
         ):
-            return f"expects {self!r}, found {'nothing' if argument is None else describe(argument)}"
+            return f"expects {self!r}, found {'no array' if argument is None else describe(argument)}"
         for axis, (expected, size) in enumerate(zip(self.sizes, argument.shape, strict=True)):
             wanted = names.setdefault(expected, size) if isinstance(expected, str) else expected
             if wanted is not None and wanted != size:

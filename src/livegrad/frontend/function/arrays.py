@@ -107,8 +107,9 @@ def _slice(context: Context, part: ast.Slice, size: int) -> slice:
             part,
             help="write a[i : i + 3], or loop over the elements",
         )
-    # Python counts a negative start from the end: then so many elements may not follow. It is out of range here.
-    start = select(nodes[0] < 0, constant(size, ir.i64), nodes[0])
+    # Python counts negative bounds from the end: as many elements follow if both are, and the first is in range.
+    from_end = (nodes[0] >= -size) & (nodes[0] + count < 0)
+    start = select(nodes[0] < 0, select(from_end, nodes[0] + size, constant(size, ir.i64)), nodes[0])
     return slice(wrap(start), wrap(start + count), step)
 
 

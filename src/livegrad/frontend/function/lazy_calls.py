@@ -144,7 +144,8 @@ def abstract_lazily(value: Any, expected: Pattern | None, fitting: bool = False)
         if not all(isinstance(size, int) for size in value.shape):
             what = "a captured function takes whole arrays of known sizes"
             raise UsageError(what, where=caller_origin(), found=f"shape {value.shape}")
-        return Value(TensorType(value.dtype, tuple(value.shape)))
+        widens = is_lossless(value.dtype, expected.element)
+        return Value(TensorType(expected.element if widens else value.dtype, tuple(value.shape)))
     if not isinstance(value, Tensor):
         return Value(value.__livegrad_type__)
     if expected is None:

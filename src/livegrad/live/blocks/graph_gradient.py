@@ -17,9 +17,9 @@ from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import inline, make_function
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, differential_of, is_differentiable, scalar_of, shape_of
-from livegrad.live.blocks.compose import differentiable_function, function_of, inputs_of, results_of
+from livegrad.live.blocks.compose import differentiable_function, function_of
 from livegrad.live.compile.flatten import DerivedBlock, PinResolver
-from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref
+from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref, inputs_of, results_of
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Debug, InputSpec, Pin, Specialized, State, only_output
@@ -259,8 +259,11 @@ class _PullbackBody:
         self.name, self.wanted, self.counts = name, wanted, counts
         self.inputs = tuple(map(InputSpec, feeds))
         self.outputs = tuple(f"{name}'" for name in wanted)
-        self._primal = primal
+        self._primal, self._feeds = primal, feeds
         self._number = len(feeds) - sum(counts)
+
+    def of_primal(self, primal: NetworkNode) -> _PullbackBody:
+        return _PullbackBody(self.name, primal, self._feeds, self.wanted, self.counts)
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """The derivative of the current function of the primal node."""

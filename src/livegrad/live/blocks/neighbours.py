@@ -83,7 +83,7 @@ def _require_points(positions: Tensor, capacity: int) -> None:
         raise UsageError(
             "neighbours can only be found among points",
             where=caller_origin(),
-            expected="shape (n, 1), (n, 2) or (n, 3)",
+            expected="shape (n, 1), (n, 2) or (n, 3) with n above 0",
             found=str(positions.shape),
         )
     if capacity.__class__ is not int or capacity < 1:

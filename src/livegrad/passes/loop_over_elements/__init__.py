@@ -24,6 +24,7 @@ from livegrad.passes.loop_over_elements.bodies import expand_condition, expand_f
 from livegrad.passes.loop_over_elements.cost import gains_by_elements
 from livegrad.passes.loop_over_elements.elements import NotExpanded
 from livegrad.passes.loop_over_elements.layout import permute_inside, transposed_operands
+from livegrad.passes.loop_over_elements.products import expand_products
 from livegrad.passes.loop_over_elements.versions import is_array
 from livegrad.passes.regions import LOOPS, first_argument
 from livegrad.passes.scalarise_loops import scalarise_loops
@@ -67,14 +68,15 @@ def _results(loop: Node, number: int) -> list[Node]:
 
 def _by_element(node: Node) -> Node:
     """The loop over elements, with scratch tensors behind its carried values."""
-    first, carried, body = first_argument(node), node.attribute("carried"), node.attribute("body")
+    first, carried = first_argument(node), node.attribute("carried")
+    body = expand_products(node.attribute("body"))
     destinations = [1 + i if is_array(type) else None for i, type in enumerate(body.result_types)]
     expanded = expand_function(body, destinations, at=1 + carried, constant_from=1 + carried)
     scratch = [zero(type) for type in expanded.scratch]
     operands = (*node.operands[: first + carried], *scratch, *node.operands[first + carried :])
     changes: dict[str, Attribute] = {"body": expanded.function, "carried": carried + len(scratch)}
     if node.op is while_loop:
-        condition = expand_condition(node.attribute("condition"))
+        condition = expand_condition(expand_products(node.attribute("condition")))
         changes["condition"] = with_unused_parameters(condition, carried, expanded.scratch)
     return make_node(node.op, operands, tuple([(name, changes.get(name, value)) for name, value in node.attributes]))
 

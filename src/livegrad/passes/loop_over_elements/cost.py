@@ -11,13 +11,16 @@ from livegrad.ir.walk import nodes_of
 from livegrad.ops.assignment import UPDATES
 from livegrad.ops.control import for_loop
 from livegrad.ops.failing import known_integer
+from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.reduction import arg_reduce, reduce
+from livegrad.passes.loop_over_elements.products import count_products, is_product_by_element
 from livegrad.passes.loop_over_elements.versions import is_array, number_of_elements
 from livegrad.passes.regions import LOOPS
 
 _LANES = 2.0  # how much faster a kernel over whole tensors computes, with lanes and threads
 _OPERATION = 0.5  # nanoseconds for what is worth an addition
+_TILED = 0.1  # of the time of a matrix product, with lanes and tiles in registers
 _NARROW = 0.25  # LLVM fits lanes to narrow elements
 _COPY = 0.5  # nanoseconds for an element
 _KERNEL = 1_500.0  # nanoseconds to start one
@@ -64,6 +67,8 @@ def _computing(body: Function, narrow: float = 1.0) -> float:
             counted.add(node)  # an index, or a mask: it costs nearly nothing
         elif node.op in UPDATES:
             total += 2.0 * number_of_elements(node.operands[1])
+        elif node.op is matmul:
+            total += (1.0 if is_product_by_element(node) else _TILED) * count_products(node)
         elif is_array(node.type) and node.operands and not node.functions:
             share = narrow if node.type.element.bits < 32 else 1.0  # type: ignore[union-attr]
             total += share * node.op.cost * number_of_elements(node)

@@ -44,7 +44,7 @@ from livegrad.passes.loop_over_elements.index_maps import (
 )
 
 _MOST_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
-_PARTS, _SHORTEST_SPLIT = 8, 32  # how many results a long reduction has until its end
+_LANES = ((128, 16), (32, 8))  # of a sum of doubles from a length on; of narrower numbers more fit into a vector
 _COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
 MOVEMENTS = frozenset({broadcast, concatenate, flip, pad, permute, reshape, slice_})
 
@@ -259,28 +259,9 @@ class Elements:
         if not axes:
             return self.at(node, source, index)
         start = constant(fold_start(node.attribute("kind"), element), element)
-        if len(axes) == 1 and extents[0] >= _SHORTEST_SPLIT and element.kind == "float":
-            return self._reduced_in_parts(node, index, axes[0], start)
+        if len(axes) == 1:
+            return self._loops(extents, add_point, (start,), _lanes_of(extents[0], element))[0]
         return self._loops(extents, add_point, (start,))[0]
-
-    def _reduced_in_parts(self, node: Node, index: Index, axis: int, start: Node) -> Node:
-        """A long reduction with several results so far: an addition need not wait for the one before."""
-        source, extent = node.operands[0], sizes(node.operands[0])[axis]
-        combine = _COMBINE[node.attribute("kind")]
-
-        def value(position: Node) -> Node:
-            return self.at(node, source, merged_index(index, (axis,), (position,)))
-
-        def add_points(inner: Index, totals: tuple[Node, ...]) -> tuple[Node, ...]:
-            return tuple([combine(t, value(shifted(inner[0], part, _PARTS))) for part, t in enumerate(totals)])
-
-        def add_rest(inner: Index, totals: tuple[Node, ...]) -> tuple[Node, ...]:
-            return (combine(totals[0], value(shifted(inner[0], extent - extent % _PARTS, 1))),)
-
-        totals = self._loops([extent // _PARTS], add_points, (start,) * _PARTS)
-        while len(totals) > 1:
-            totals = tuple([combine(a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)])
-        return self._loops([extent % _PARTS], add_rest, totals)[0]
 
     def _best(self, node: Node, index: Index, axis: int, extent: int) -> Node:
         """The first place of the greatest or least element; of NaNs the first."""
@@ -290,7 +271,7 @@ class Elements:
 
         def compare(inner: Index, best: tuple[Node, ...]) -> tuple[Node, ...]:
             value = self.at(node, source, merged_index(index, (axis,), inner))
-            better = _is_better(value, best[0], largest)
+            better = is_better(value, best[0], largest)
             return select(better, value, best[0]), select(better, inner[0], best[1])
 
         first = self.at(node, source, merged_index(index, (axis,), (whole(0),)))
@@ -317,21 +298,31 @@ class Elements:
             value, before = self.at(node, source, merged_index(index, axes, inner)), lookup(state[0], *index)
             if node.op is reduce:
                 return (assign(state[0], _COMBINE[node.attribute("kind")](before, value), *index),)
-            better = _is_better(value, before, node.attribute("kind") == "argmax")
+            better = is_better(value, before, node.attribute("kind") == "argmax")
             where = select(better, inner[0], lookup(state[1], *index))
             return assign(state[0], select(better, value, before), *index), assign(state[1], where, *index)
 
         return self._loops([*extents, *kept], add_point, self._loops(kept, begin, targets))
 
-    def _loops(self, extents: Sequence[int], body: Callable[[Index, State], State], start: State) -> State:
+    def _loops(
+        self, extents: Sequence[int], body: Callable[[Index, State], State], start: State, lanes: int = 1
+    ) -> State:
         self._inside += 1
         try:
-            return loops_over(extents, body, start)
+            return loops_over(extents, body, start, lanes)
         finally:
             self._inside -= 1
 
 
-def _is_better(value: Node, best: Node, largest: bool) -> Node:
+def _lanes_of(extent: int, element: Scalar) -> int:
+    """How many terms of a reduction are taken at once. Sizes alone decide, so that the bits are the same everywhere."""
+    if element.kind != "float":
+        return 1
+    doubles = next((lanes for length, lanes in _LANES if extent >= length), 1)
+    return doubles if doubles == 1 else min(doubles * 64 // element.bits, 1 << (extent // 2).bit_length() - 1)
+
+
+def is_better(value: Node, best: Node, largest: bool) -> Node:
     """Whether a value is the first that comes before all earlier ones; a NaN comes before everything."""
     better = greater(value, best) if largest else less(value, best)
     if value.type.kind == "float":  # type: ignore[union-attr]

@@ -78,8 +78,11 @@ def checked_index(place: Node, size: int, axis: int) -> Node:
     return check(wide, inside, message=f"index out of range for axis {axis}")
 
 
-def loops_over(extents: Sequence[int], body: Callable[[Index, State], State], start: State) -> State:
-    """A nest of loops over a space, in row-major order: `state = body(index, state)` at each point."""
+def loops_over(extents: Sequence[int], body: Callable[[Index, State], State], start: State, lanes: int = 1) -> State:
+    """A nest of loops over a space, in row-major order: `state = body(index, state)` at each point.
+
+    The innermost loop may be a reduction in lanes.
+    """
 
     def level(axis: int, index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
         if axis == len(extents):
@@ -90,6 +93,7 @@ def loops_over(extents: Sequence[int], body: Callable[[Index, State], State], st
         def along(position: Node, *inner: Node) -> tuple[Node, ...]:
             return level(axis + 1, (*index, position), inner)
 
-        return make_for_loop(whole(extents[axis]), along, *state)
+        innermost = axis == len(extents) - 1
+        return make_for_loop(whole(extents[axis]), along, *state, lanes=lanes if innermost else 1)
 
     return start if 0 in extents else level(0, (), start)

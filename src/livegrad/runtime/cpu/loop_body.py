@@ -1,4 +1,5 @@
-"""The body of a loop as native code: its plan is bound twice, for the double-buffered state.
+"""The body of a loop as native code: its plan is bound twice, for the double-buffered state; state that an iteration
+changes in place has one buffer.
 
 `tensor_loops.py` passes the `RowLoop` of a step. A body of only kernels runs all iterations in one native call
 (`loop_kernel`); a body with host steps runs its two `sides` in turn, with neighbouring kernels as one call.
@@ -64,7 +65,10 @@ class LoopBody:
         self.goes_on = np.zeros((), np.bool_)
         self.index_word = self.index.reshape(1).data
         self.goes_on_word = self.goes_on.reshape(1).data
-        self.state = [[_new_array(slot) for slot in self.state_in] for _ in range(2)]
+        first = [_new_array(slot) for slot in self.state_in]
+        pairs = zip(self.state_in, self.state_out, first, strict=True)
+        # State that an iteration changes in place lies at one place, whichever side it is on.
+        self.state = [first, [own if into is out else _new_array(into) for into, out, own in pairs]]
         serialised, self._counts, self._codes = serialise_plan(self.plan)
         self._arena = plan_memory(serialised.arena_bytes)
         self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in serialised.scratch]

@@ -38,7 +38,7 @@ def eliminate_bounds_checks(nest: LoopNest) -> LoopNest:
     stages = nest.kernel.stages
     if not nest.kernel.wholes or not any(_has_loops(stage.body) for stage in stages):
         return nest
-    bodies = [_without_checks(stage.body) for stage in stages]
+    bodies = [prove_in_range(stage.body) for stage in stages]
     return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
 
 
@@ -55,8 +55,8 @@ def _has_loops(function: Function) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _without_checks(function: Function) -> Function:
-    """The function after as many rounds as prove something new.
+def prove_in_range(function: Function) -> Function:
+    """The function without bounds checks that cannot fail, after as many rounds as prove something new.
 
     A read that cannot fail any more needs no guard, and then more is known about what is computed from it.
     """

@@ -1,0 +1,196 @@
+"""The `unroll_small_solves` pass: batched factorisations of small matrices become a map with unrolled scalar code.
+
+For the CPU: systems, inverses, determinants and Cholesky factors. The kernel has lanes across the matrices and runs on
+all threads; LAPACK takes some hundred nanoseconds a matrix before it computes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from livegrad.ir.function import map_results, trace
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Node
+from livegrad.ir.op import Op
+from livegrad.ir.propagate_lines import propagates_lines
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.types import Matrix, Scalar, Tensor, f32, f64
+from livegrad.ir.walk import ops_in
+from livegrad.ops.aggregate import make, members_of
+from livegrad.ops.comparison import greater, not_equal
+from livegrad.ops.control import check, map_
+from livegrad.ops.decompositions import cholesky
+from livegrad.ops.elementwise import abs, select
+from livegrad.ops.movement import sizes
+from livegrad.ops.solving import det, inv, solve, triangular_solve
+from livegrad.ops.transcendental import sqrt
+
+_MOST_ROWS = 8
+_MOST_PRODUCTS = 1024  # of numbers, for one matrix: LLVM's time grows with them
+_FEWEST_MATRICES = 64
+
+Rows = list[list[Node]]
+_SINGULAR, _INDEFINITE = "Singular matrix", "Matrix is not positive definite"
+
+
+def unroll_small_solves(function: Function) -> Function:
+    """The function with factorisations of many small matrices as maps."""
+    return _with_maps(function) if not ops_in(function).isdisjoint(_UNROLLED) else function
+
+
+@propagates_lines
+def _with_maps(function: Function) -> Function:
+    return map_results(function, _unrolled)
+
+
+def _unrolled(node: Node) -> Node | None:
+    compute = _UNROLLED.get(node.op)
+    if compute is None or not _is_small_and_many(node):
+        return None
+    types = [_matrix_type(operand) for operand in node.operands]
+
+    def one_matrix(*matrices: Node) -> Node:
+        rows = [_rows_of(matrix, type) for matrix, type in zip(matrices, types, strict=True)]
+        results = compute(node, *rows)
+        if node.op is det:
+            return results[0][0]
+        members = [value for row in results for value in row]
+        return make(*members, type=Matrix(types[0].element, len(results), len(results[0])))
+
+    with originating_from(node.origins):
+        scalar = trace(one_matrix, *types)
+        return map_(*node.operands, function=scalar, lifted=(True,) * len(types), summed=(False,))
+
+
+def _is_small_and_many(node: Node) -> bool:
+    """Whether there are many matrices, each with a right-hand side of its own if it has any."""
+    shapes = [sizes(operand) for operand in node.operands]
+    *batch, rows, _ = shapes[0]
+    element = node.operands[0].type.element  # type: ignore[union-attr]
+    if element not in (f32, f64) or any(list(shape[:-2]) != batch for shape in shapes):
+        return False
+    columns = shapes[-1][-1] + rows
+    return 0 < rows <= _MOST_ROWS and 0 < rows * rows * columns <= _MOST_PRODUCTS and prod(batch) >= _FEWEST_MATRICES
+
+
+def _matrix_type(operand: Node) -> Matrix:
+    assert isinstance(operand.type, Tensor)
+    return Matrix(operand.type.element, *sizes(operand)[-2:])
+
+
+def _rows_of(matrix: Node, type: Matrix) -> Rows:
+    members = members_of(matrix)
+    return [list(members[start : start + type.columns]) for start in range(0, len(members), type.columns)]
+
+
+# --- one matrix -------------------------------------------------------------------------------------------------------
+
+
+def _eliminate(rows: Rows, sides: Rows, singular: Callable[[Node], Node]) -> Node:
+    """Makes the rows upper triangular in place, with partial pivoting; the sign of the permutation of rows.
+
+    `singular` takes each pivot. A row with a greater element is exchanged with the pivot's at once, so that lanes need
+    no index.
+    """
+    size = len(rows)
+    sign = constant(1.0, _element_of(rows))
+    for k in range(size):
+        for i in range(k + 1, size):
+            greater_below = greater(abs(rows[i][k]), abs(rows[k][k]))
+            sign = select(greater_below, -sign, sign)
+            _exchange(rows[k], rows[i], k, greater_below)
+            _exchange(sides[k], sides[i], 0, greater_below)
+        rows[k][k] = singular(rows[k][k])
+        for i in range(k + 1, size):
+            factor = rows[i][k] / rows[k][k]
+            rows[i][k + 1 :] = [a - factor * b for a, b in zip(rows[i][k + 1 :], rows[k][k + 1 :], strict=True)]
+            sides[i] = [a - factor * b for a, b in zip(sides[i], sides[k], strict=True)]
+    return sign
+
+
+def _exchange(first: list[Node], second: list[Node], start: int, condition: Node) -> None:
+    for place in range(start, len(first)):
+        a, b = first[place], second[place]
+        first[place], second[place] = select(condition, b, a), select(condition, a, b)
+
+
+def _substitute(rows: Rows, sides: Rows, lower: bool) -> Rows:
+    """The solution of a triangular system."""
+    order = range(len(rows)) if lower else range(len(rows) - 1, -1, -1)
+    solved: dict[int, list[Node]] = {}
+    for i in order:
+        values = sides[i]
+        for j, known in solved.items():
+            values = [value - rows[i][j] * other for value, other in zip(values, known, strict=True)]
+        solved[i] = [value / rows[i][i] for value in values]
+    return [solved[i] for i in range(len(rows))]
+
+
+def _nonzero(pivot: Node) -> Node:
+    return check(pivot, not_equal(pivot, 0.0), message=_SINGULAR)
+
+
+def _element_of(rows: Rows) -> Scalar:
+    element = rows[0][0].type
+    assert isinstance(element, Scalar)
+    return element
+
+
+def _solve(node: Node, rows: Rows, sides: Rows) -> Rows:
+    _eliminate(rows, sides, _nonzero)
+    return _substitute(rows, sides, lower=False)
+
+
+def _solve_triangular(node: Node, rows: Rows, sides: Rows) -> Rows:
+    for i, row in enumerate(rows):
+        row[i] = _nonzero(row[i])
+    return _substitute(rows, sides, node.attribute("lower"))
+
+
+def _invert(node: Node, rows: Rows) -> Rows:
+    element = _element_of(rows)
+    identity = [[constant(float(i == j), element) for j in range(len(rows))] for i in range(len(rows))]
+    return _solve(node, rows, identity)
+
+
+def _determinant(node: Node, rows: Rows) -> Rows:
+    # Below a pivot of zero all elements are zero: the quotients are NaN, but the determinant is not.
+    unit = constant(1.0, _element_of(rows))
+    pivots: list[Node] = []
+
+    def keep(pivot: Node) -> Node:
+        pivots.append(pivot)
+        return select(not_equal(pivot, 0.0), pivot, unit)
+
+    product = _eliminate(rows, [[] for _ in rows], keep)
+    for pivot in pivots:
+        product = product * pivot
+    return [[product]]
+
+
+def _factorise(node: Node, rows: Rows) -> Rows:
+    """Cholesky's factor of the symmetric part."""
+    nothing = constant(0.0, _element_of(rows))
+    factor: Rows = []
+    for i, row in enumerate(rows):
+        own: list[Node] = []
+        for j in range(i + 1):
+            rest = row[i] if i == j else 0.5 * (row[j] + rows[j][i])
+            for a, b in zip(own, own if i == j else factor[j], strict=False):
+                rest = rest - a * b
+            if i == j:
+                own.append(sqrt(check(rest, greater(rest, 0.0), message=_INDEFINITE)))
+            else:
+                own.append(rest / factor[j][j])
+        factor.append([*own, *[nothing] * (len(rows) - 1 - i)])
+    return factor
+
+
+_UNROLLED: dict[Op, Callable[..., Rows]] = {
+    solve: _solve,
+    triangular_solve: _solve_triangular,
+    inv: _invert,
+    det: _determinant,
+    cholesky: _factorise,
+}

@@ -1,0 +1,73 @@
+"""Finds the state of a loop that an iteration only writes parts of: it is changed in place, and not copied.
+
+In: the body of a loop over tensors, and which arguments hold which results afterwards. The plan passes `materialise`,
+`order_for_memory` and `write_in_place` use it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor, bf16
+from livegrad.ir.walk import nodes_of, toposort
+from livegrad.ops.assignment import UPDATES, indices_of
+from livegrad.ops.movement import sizes
+from livegrad.schedule.fuse import Group
+
+_MOST_WRITTEN = 0.5  # of a tensor: a kernel that computes all of it is as fast from there on
+
+
+def partial_updates(function: Function, overwrites: Mapping[int, int]) -> list[Node]:
+    """The updates that lead from an argument to the result that it may hold, if each writes a small part."""
+    uses = Counter(operand for node in nodes_of(function) for operand in node.operands) if overwrites else Counter()
+    uses.update(function.results)
+    found: list[Node] = []
+    for number, result in overwrites.items():
+        chain = _updates_below(function.results[result])
+        if chain and chain[-1].operands[0] is function.parameters[number]:
+            alone = all(uses[update] == 1 for update in chain[1:]) and function.results.count(chain[0]) == 1
+            if alone and all(map(_is_partial, chain)) and not _reads_late(function, chain[-1]):
+                found += chain
+    return found
+
+
+def _updates_below(node: Node) -> list[Node]:
+    chain: list[Node] = []
+    while node.op in UPDATES:
+        chain.append(node)
+        node = node.operands[0]
+    return chain
+
+
+def _is_partial(update: Node) -> bool:
+    if not isinstance(update.type, Tensor) or update.type.element is bf16 or not update.type.shape:
+        return False
+    return prod(sizes(update.operands[1])) <= _MOST_WRITTEN * prod(sizes(update))
+
+
+def _reads_late(function: Function, first: Node) -> bool:
+    """Whether something needs an argument as it was, and also what its first update gives; or the update's indices."""
+    argument = first.operands[0]
+    if argument in toposort(indices_of(first)):
+        return True
+    behind = {first}  # what needs the update
+    for node in nodes_of(function):
+        if node is not first and not behind.isdisjoint(node.operands):
+            behind.add(node)
+            if argument in node.operands:
+                return True
+    return False
+
+
+def readers_before_writes(groups: Sequence[Group], updates: Sequence[Node]) -> Iterator[tuple[Group, Group]]:
+    """Groups that write to an argument, each with a group that reads it and must run before."""
+    written = {update.operands[0]: update for update in updates if not update.operands[0].operands}
+    writers = {root: group for group in groups for root in group.roots}
+    for group in groups:
+        for node in {node for below in group.below.values() for node in below if node in written}:
+            writer = writers[written[node]]
+            if writer is not group and not group.depends_on(writer):
+                yield writer, group
