@@ -124,5 +124,5 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
 @cache
 def rules_for(op: Op) -> tuple[Rule, ...]:
     """The rules of an op, in order; elementwise ops are folded before anything else is tried."""
-    own = RULES.get(op, ())
-    return (fold_constants, *own, structure.compute_before_adding_dimensions) if op.elementwise else own
+    op_rules = RULES.get(op, ())
+    return (fold_constants, *op_rules, structure.compute_before_adding_dimensions) if op.elementwise else op_rules

@@ -43,8 +43,8 @@ def make_of_all_members(node: Node) -> Node | None:
     (source,) = node.operands[0].operands
     if source.type is not node.type:
         return None
-    for place, part in enumerate(node.operands):
-        if part.op is not get or part.operands[0] is not source or part.attribute("index") != place:
+    for position, part in enumerate(node.operands):
+        if part.op is not get or part.operands[0] is not source or part.attribute("index") != position:
             return None
     return source
 
@@ -76,8 +76,8 @@ def index_known(node: Node) -> Node | None:
     target, index, *value = node.operands
     if index.op is not constant_op or not 0 <= index.attribute("value") < len(components(target.type)):
         return None
-    place = index.attribute("value")
-    return get(target, index=place) if node.op is get_at else set_(target, *value, index=place)
+    position = index.attribute("value")
+    return get(target, index=position) if node.op is get_at else set_(target, *value, index=position)
 
 
 # --- tensors ---------------------------------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ def read_what_was_written(node: Node) -> Node | None:
     before, written, value = tape.operands
     if written is index:
         return value
-    known = written.op is constant_op and index.op is constant_op
-    return tape_get(before, index) if known else None
+    is_static = written.op is constant_op and index.op is constant_op
+    return tape_get(before, index) if is_static else None
 
 
 def read_row_of_indices(node: Node) -> Node | None:
