@@ -45,7 +45,7 @@ from livegrad.passes.loop_over_elements.index_maps import (
 
 _MOST_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
 _LANES = ((128, 16), (32, 8))  # of a sum of doubles from a length on; of narrower numbers more fit into a vector
-_COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
+COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
 MOVEMENTS = frozenset({broadcast, concatenate, flip, pad, permute, reshape, slice_})
 
 
@@ -251,7 +251,7 @@ class Elements:
         if node.op is arg_reduce:
             return self._best(node, index, axes[0], extents[0])
         element: Scalar = source.type.element  # type: ignore[union-attr]
-        combine = _COMBINE[node.attribute("kind")]
+        combine = COMBINE[node.attribute("kind")]
 
         def add_point(inner: Index, total: tuple[Node, ...]) -> tuple[Node, ...]:
             return (combine(total[0], self.at(node, source, merged_index(index, axes, inner))),)
@@ -297,7 +297,7 @@ class Elements:
             inner, index = place[: len(axes)], place[len(axes) :]
             value, before = self.at(node, source, merged_index(index, axes, inner)), lookup(state[0], *index)
             if node.op is reduce:
-                return (assign(state[0], _COMBINE[node.attribute("kind")](before, value), *index),)
+                return (assign(state[0], COMBINE[node.attribute("kind")](before, value), *index),)
             better = _is_better(value, before, node.attribute("kind") == "argmax")
             where = select(better, inner[0], lookup(state[1], *index))
             return assign(state[0], select(better, value, before), *index), assign(state[1], where, *index)
