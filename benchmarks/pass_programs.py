@@ -47,6 +47,30 @@ def cube_roots(lib: Any, x: Any, y: Any) -> Any:
     return repeat(lib, 6, lambda i, s: s - (s * s * s - a) / (3.0 * s * s), a)
 
 
+# --- interchange_point_loops ---
+
+
+def rotations(lib: Any, x: Any, y: Any) -> Any:
+    """Points of the plane that turn, faster the farther they are from the origin."""
+
+    def turn(i: Any, p: Any) -> Any:
+        angle = 0.1 * lib.sum(p * p, axis=0)
+        return lib.cos(angle) * p + lib.sin(angle) * lib.stack([-p[1], p[0]])
+
+    return repeat(lib, ITERATIONS, turn, lib.reshape(x, (2, -1)))
+
+
+def palette_colours(lib: Any, x: Any, y: Any) -> Any:
+    """Colours of three channels that approach one entry of a palette after the other."""
+    palette = lib.reshape(lib.reshape(y, (-1,))[:96], (32, 3))
+
+    def approach(i: Any, colours: Any) -> Any:
+        colours = colours + 0.3 * (palette[i] - colours)
+        return colours / (1.0 + lib.max(lib.abs(colours), axis=1, keepdims=True))
+
+    return repeat(lib, ITERATIONS, approach, lib.reshape(x[:, :1023], (-1, 3)))
+
+
 # --- unroll_small_matmuls ---
 
 
@@ -382,6 +406,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "loop_over_elements": (exchanged_columns, normalised_rows),
     "scalarise_loops": (smoothed, envelope),
     "interchange_elementwise_loops": (logistic_map, cube_roots),
+    "interchange_point_loops": (rotations, palette_colours),
     "unroll_small_matmuls": (covariances, projections),
     "unroll_small_solves": (small_inverses, whitened_points),
     "split_at_concatenations": (advection, clamped_differences),

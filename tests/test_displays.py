@@ -112,7 +112,7 @@ def test_reports_are_one_line_and_say_that_they_can_be_printed():
     engine.add(lg.block(lambda x=1.0: x * 2.0, name="double"))
     engine.step()
     assert repr(engine.plan) == "<live plan: 1 step, 1 buffer; print it>"
-    assert repr(lg.differentiable(square).remembered()) == "<what `square` remembers: 1 values, 0 bytes; print it>"
+    assert repr(lg.differentiable(square).remembered()) == "<residuals of `square`: 1 values, 0 bytes; print it>"
     assert repr(lg.custom_vjp(test_names_of_types_are_their_names)).startswith("<custom_vjp of test_names")
     assert repr(lg.Composite("both")) == "<block both() -> nothing>"
 

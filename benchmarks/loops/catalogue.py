@@ -11,6 +11,7 @@ from benchmarks.loops import (
     filters,
     geometry,
     linear_algebra,
+    points,
     recurrences,
     sequences,
     solvers,
@@ -21,7 +22,7 @@ from benchmarks.loops.program import Array, Program
 
 MODULES: tuple[Any, ...] = (
     linear_algebra, factorisations, filters, solvers, dynamic_programming, recurrences, stencils, sweeps, sequences,
-    counting, complex_numbers, geometry, chance,
+    counting, complex_numbers, geometry, chance, points,
 )  # fmt: skip
 PROGRAMS: dict[str, Program] = {program.name: program for module in MODULES for program in module.PROGRAMS}
 KINDS: dict[str, Program] = {program.kind: program for program in PROGRAMS.values()}

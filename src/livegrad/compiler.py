@@ -26,6 +26,7 @@ from livegrad.passes.expand import expand_unsupported
 from livegrad.passes.flatten_signature import flatten_signature
 from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
+from livegrad.passes.interchange_point_loops import interchange_point_loops
 from livegrad.passes.loop_over_elements import loop_over_elements
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
 from livegrad.passes.lower_matmuls import reduce_integer_matmuls, widen_half_matmuls
@@ -110,6 +111,7 @@ VALUE_PASSES = (
     Pass(on_functions(reduce_integer_matmuls), targets=_COMPILED),
     Pass(on_functions(thread_accumulators), optional=True),
     Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
+    Pass(on_functions(interchange_point_loops), targets=_CPU, optional=True),
     Pass(on_functions(loop_over_elements), targets=_CPU, optional=True),
     Pass(on_functions(scalarise_loops), targets=_CPU, optional=True),
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),

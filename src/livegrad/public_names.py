@@ -169,10 +169,10 @@ def names_of(group: str = "") -> dict[str, tuple[str, str]]:
 
 def _read_table(table: dict[str, str]) -> dict[str, tuple[str, str]]:
     names: dict[str, tuple[str, str]] = {}
-    for module, words in table.items():
-        for word in words.split():
-            public, _, own = word.partition("=")
-            names[public] = (module, own or public)
+    for module, entries in table.items():
+        for entry in entries.split():
+            public, _, internal = entry.partition("=")
+            names[public] = (module, internal or public)
     return names
 
 
@@ -202,18 +202,18 @@ def _no_such_name(package: str, name: str) -> AttributeError:
     return AttributeError(what, name=name, obj=sys.modules[package])
 
 
-def _load(place: str, own: str) -> Any:
-    if place == "livegrad":
-        return import_module(f"livegrad.{own}")
-    module = import_module(place)
-    if not hasattr(module, own):
-        import_module(f"{place}.{own}")
+def _load(module_name: str, internal: str) -> Any:
+    if module_name == "livegrad":
+        return import_module(f"livegrad.{internal}")
+    module = import_module(module_name)
+    if not hasattr(module, internal):
+        import_module(f"{module_name}.{internal}")
     explain_calls = import_module("livegrad.diagnostics.explain_calls").explain_calls
-    explain_calls(module, [own])
-    value = getattr(module, own)
-    if isinstance(value, ModuleType) and own != "types":
+    explain_calls(module, [internal])
+    value = getattr(module, internal)
+    if isinstance(value, ModuleType) and internal != "types":
         explain_calls(value, value.__all__)
-        for member in (getattr(value, name) for name in value.__all__ if own in ("optim", "shapes")):
+        for member in (getattr(value, name) for name in value.__all__ if internal in ("optim", "shapes")):
             if isinstance(member, type):
                 explain_calls(member, ["__init__"])
     elif isinstance(value, type) and value.__module__.startswith(_MADE_BY_USERS):

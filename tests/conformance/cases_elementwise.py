@@ -80,7 +80,7 @@ ULPS: dict[str, float] = dict.fromkeys(
     4.0,
 )
 # Which of two equal zeros an extremum gives is nobody's promise.
-_EITHER_ZERO = ("minimum", "maximum", "min", "max", "clamp")
+_EITHER_ZERO = ("minimum", "maximum", "min", "max", "clamp", "greatest", "least")
 _OWN_CASES = ("constant", "cast", "select")
 
 

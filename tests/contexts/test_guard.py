@@ -99,7 +99,7 @@ def test_a_scoped_input_cannot_be_called_after_its_node_has_returned():
 
 
 def test_extract_all_must_be_declared_and_lets_nothing_be_read():
-    with pytest.raises(ContextError, match="`painter` passes on its whole context"):
+    with pytest.raises(ContextError, match="`painter` passes its whole context on"):
         run(lambda ctx, below: below(ctx.extract_all()), {"footprint": 1}, below=READS_FOOTPRINT)
     with pytest.raises(ContextError, match="`painter` reads `footprint` from a context that it only passes on"):
         run(lambda ctx: ctx.extract_all().footprint, {"footprint": 1}, extract_all=True)

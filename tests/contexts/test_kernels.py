@@ -104,7 +104,7 @@ def test_python_functions_have_no_gradient_and_are_named():
         program.gradient("footprint", animation_time=0.0, footprint=1.0)
     graph.modifier("late", "scaled", animation_time=lambda t: t - 1.0)
     late = graph.compile("late", root=["animation_time", "footprint"])
-    with pytest.raises(ContextError, match="`late` changes `animation_time` by a Python function"):
+    with pytest.raises(ContextError, match="`late` changes `animation_time` with a Python function"):
         late.gradient("footprint", animation_time=0.0, footprint=1.0)
 
 

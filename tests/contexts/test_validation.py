@@ -130,7 +130,7 @@ def test_inputs_by_name_must_be_those_of_the_function():
 
     graph = ContextGraph()
     graph.value("x", 2.0)
-    with raises("does not have the inputs of `scale`.*no `factor`"):
+    with raises("do not match the parameters of `scale`.*no `factor`"):
         graph.node("a", scale, value="x")
     with raises("`other` as well"):
         graph.node("a", scale, value="x", factor="x", other="x")

@@ -172,7 +172,7 @@ def test_a_switch_without_such_a_branch_says_so(wrong: int) -> None:
     selectors = np.array([0, 1, wrong, wrong], np.int32)
     place = _place("ops.make_switch(index, [lambda x: x + 0.0625")
     said = _failure(compiled, selectors, np.ones(4, np.float32))
-    assert said == f"switch on a number that has no branch (2 branches), at element 2 ({place})"
+    assert said == f"switch index out of range (2 branches), at element 2 ({place})"
 
 
 def test_an_index_into_an_array_value_is_checked() -> None:

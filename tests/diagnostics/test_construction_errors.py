@@ -57,7 +57,7 @@ def test_too_few_operands() -> None:
 
 def test_a_literal_that_the_type_cannot_hold() -> None:
     assert message_of(lambda: I + 0.5, TypeRuleError) == (
-        "`add` cannot make 0.5 a i32 (here); cast the operand, or write a literal that a i32 can hold"
+        "`add` cannot convert 0.5 to i32 (here); cast the operand, or write a literal that a i32 can hold"
     )
     assert (
         message_of(lambda: input_node(Key(), u8) + 256, TypeRuleError)
@@ -67,7 +67,7 @@ def test_a_literal_that_the_type_cannot_hold() -> None:
 
 def test_an_operand_that_is_no_node() -> None:
     assert message_of(lambda: neg("x"), UsageError) == (
-        "`neg` takes nodes and numbers (here): found 'x'; make a constant with constant(value, type)"
+        "`neg` takes nodes and numbers (here): found 'x'; create a constant with constant(value, type)"
     )
 
 
@@ -86,10 +86,10 @@ def test_a_constant_that_is_no_scalar() -> None:
 
 def test_leaves_of_the_wrong_kind() -> None:
     assert message_of(lambda: input_node("x", f32), TypeRuleError) == (  # type: ignore[arg-type]
-        "`input`: an input has a key and a type (here): found 'x', f32"
+        "`input`: an input needs a key and a type (here): found 'x', f32"
     )
     assert message_of(lambda: parameter(-1, f32), TypeRuleError) == (
-        "`parameter`: a parameter has a position and a type (here): found -1, f32"
+        "`parameter`: a parameter needs a position and a type (here): found -1, f32"
     )
 
 
@@ -105,7 +105,7 @@ def test_branches_of_different_types() -> None:
     then = trace(lambda a: a, f32, name="then")
     otherwise = make_function("otherwise", [X], [constant(1, i64)])
     assert message_of(lambda: cond(flag, X, then=then, otherwise=otherwise), TypeRuleError) == (
-        "`cond`: the branches give different types (here): found f32, i64"
+        "`cond`: the branches return different types (here): found f32, i64"
     )
 
 
@@ -121,11 +121,11 @@ def test_a_function_that_uses_values_from_around_it() -> None:
         return x * X
 
     assert message_of(lambda: trace(shade, f32), UsageError) == (
-        "function `shade` uses values from outside (here); pass them as arguments"
+        "function `shade` uses values that are defined outside of it (here); pass them as arguments"
     )
 
 
 def test_a_parameter_that_is_not_the_functions_own() -> None:
     message = message_of(lambda: make_function("f", [], [parameter(0, f32) * 2.0]), LivegradError)
-    assert message.startswith("function `f` uses a parameter that is not its own")
+    assert message.startswith("function `f` uses a parameter of another function")
     assert message.endswith("; pass it as an operand and give the function a parameter for it")

@@ -73,7 +73,7 @@ def f(x: float) -> tuple[float, float]:
     ),
     (
         "LG102",
-        "syntax that functions do not have",
+        "syntax that functions do not support",
         """
 @lg.function
 def f(x: float):
@@ -270,7 +270,7 @@ def f(x: float):
     ),
     (
         "LG204",
-        "an annotation that is no type",
+        "an annotation that is not a type",
         """
 @lg.function
 def f(x: "complicated"):
@@ -280,7 +280,7 @@ def f(x: "complicated"):
     ),
     (
         "LG205",
-        "no overload fits",
+        "no overload matches",
         """
 @lg.function
 def g(x: int):

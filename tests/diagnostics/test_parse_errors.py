@@ -34,10 +34,11 @@ BAD_FUNCTIONS = {
         "`%q` is not defined in `@f` (bad.ir:2:10); values are defined above their uses"
     ),
     "function @f(%x: f32) {\n  %y = sin(%x): f64\n  return %y\n}": (
-        "`sin` gives another type (bad.ir:2:15): expected f32, found f64; correct the type or omit it"
+        "`sin` has a different type (bad.ir:2:15): expected f32, found f64; correct the type or omit it"
     ),
     "function @f(%x: f32) -> f64 {\n  return %x\n}": (
-        "`@f` returns another type than it declares (bad.ir:1:22): expected f64, found f32; correct the type or omit it"
+        "`@f` does not return the type that it declares (bad.ir:1:22): expected f64, found f32; "
+        "correct the type or omit it"
     ),
     "function @f(%x: f32) {\n  %y = sin(%x, a=1)\n  return %y\n}": (
         "cannot read the IR (bad.ir:2:16): expected `,`, `;` or `)`, found `a`; "
@@ -92,7 +93,7 @@ BAD_TYPES = {
     ),
     "vec<f32, n>": "cannot read the IR (<text>:1:10): expected a number, found `n`",
     "vec<f32, -1>": "a size must be known (<text>:1:10): expected a natural number, found -1",
-    "vec<(f32,), 3>": "vectors and matrices are of scalars (<text>:1:5): found (f32,)",
+    "vec<(f32,), 3>": "elements of vectors and matrices must be scalars (<text>:1:5): found (f32,)",
     "tensor<f32, [n*]>": "cannot read the IR (<text>:1:16): expected a size: an integer or a name, found `]`",
     "tensor<f32, [0.5]>": "a size must be an integer (<text>:1:14): found 0.5",
     "f32 f32": "cannot read the IR (<text>:1:5): expected the end of the type, found `f32`",

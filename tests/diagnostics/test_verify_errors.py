@@ -33,8 +33,8 @@ def test_a_wrong_type() -> None:
     shade = parse_function(SHADE, file="scene.ir")
     broken = Function("shade", shade.parameters, (with_type(shade.results[0], f64),))
     assert message_for(broken) == (
-        "function `shade`: `mul` does not have the type that its rule gives (scene.ir:2:3): "
-        "expected tensor<f64, [4242]>, found f64; make nodes by calling ops"
+        "function `shade`: `mul` does not have the type that its op derives (scene.ir:2:3): "
+        "expected tensor<f64, [4242]>, found f64; create nodes by calling ops"
     )
 
 
@@ -42,7 +42,7 @@ def test_a_copied_node() -> None:
     shade = parse_function(SHADE, file="scene.ir")
     broken = Function("shade", shade.parameters, (with_type(shade.results[0], shade.results[0].type),))
     assert message_for(broken) == (
-        "function `shade`: `mul` is not interned (scene.ir:2:3); make nodes by calling ops, and do not copy them"
+        "function `shade`: `mul` is not interned (scene.ir:2:3); create nodes by calling ops, and do not copy them"
     )
 
 
@@ -64,7 +64,7 @@ def test_a_value_from_outside() -> None:
 def test_parameters_in_another_order() -> None:
     x, y = parameter(0, f32), parameter(1, f64)
     assert message_for(Function("swapped", (y, x), ())).endswith(
-        ": found parameter 1 of type f64; make the function with make_function, which numbers them"
+        ": found parameter 1 of type f64; create the function with make_function, which numbers its parameters"
     )
 
 

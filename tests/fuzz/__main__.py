@@ -1,12 +1,14 @@
 """`python -m tests.fuzz [NAMES] [--seeds 0:1000] [--seconds 600] [--jobs 2] [--set backend=cuda] [--json]`
 
-Runs fuzzers long. `--json` keeps what they counted in `benchmarks/results`, with the machine and the seeds.
+Runs fuzzers long. `--json` keeps what they counted in `benchmarks/results`, with the machine and the seeds. Ctrl-C and
+SIGTERM end the fuzzer that runs, and what it counted until then is kept.
 """
 
 import argparse
 import itertools
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -77,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked, fuzzers = _parse(arguments), find_fuzzers()
     if unknown := [name for name in asked.names if name not in fuzzers]:
         sys.exit(f"no fuzzer is called {', '.join(unknown)}; there are: {', '.join(fuzzers)}")
+    for ending in (signal.SIGINT, signal.SIGTERM):  # shells let what they start in the background ignore SIGINT
+        signal.signal(ending, signal.default_int_handler)
     passed = [_run(fuzzers[name], asked) for name in asked.names or fuzzers]
     return 0 if all(passed) else 1
 

@@ -29,7 +29,7 @@ class Edits(Builder):
         if self.broken and self._often(0.65 if self.focus is None else 0.4):
             self._repair()
             return
-        if self.focus is not None and self._often(0.65):
+        if self.focus is not None and self._often(0.75):
             if not self._focused_nets():
                 self._make_place(self.focus.place)
             if self._focused_nets() and getattr(self, self.focus.edit)():

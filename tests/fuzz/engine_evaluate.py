@@ -90,7 +90,7 @@ class Values:
                 raise Failure("waits for one that failed")
             sources = (ref.source for ref in one.refs() if isinstance(ref, Root))
             if any(isinstance(source, Bound) and source.is_resized for source in sources):
-                raise Failure("was resized by its owner")
+                raise Failure("was resized")
             self.values |= self._evaluate(one, self.values)
         except Failure as failure:
             self.failed.add(one)

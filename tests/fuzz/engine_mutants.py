@@ -1,10 +1,12 @@
 """Puts defects back into the engine, one at a time, and sees that the random editor finds each within 10,000 edits.
 
-`python -m tests.fuzz.engine_mutants [NAMES]` runs them all, or those named. Each is a small patch of the engine.
+`python -m tests.fuzz.engine_mutants [NAMES] [--json]` runs them all, or those named; `--json` keeps the counts in
+`benchmarks/results`. Each is a small patch of the engine.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +15,8 @@ from unittest import mock
 
 import numpy as np
 
+from benchmarks import machine
+from benchmarks.record import write_record
 from livegrad.live import runtime
 from livegrad.live.compile import flatten, graph_compiler, live_plan, propagate, wire
 from livegrad.live.cpu import cpu_executor, cut_off
@@ -194,6 +198,9 @@ def _no_lock() -> Iterator[Any]:
         def release(self) -> None:
             pass
 
+        def _is_owned(self) -> bool:
+            return True  # what is torn is to be seen in the values
+
         __enter__ = acquire
 
         def __exit__(self, *arguments: Any) -> None:
@@ -288,16 +295,24 @@ def _differs(run: Callable[..., Any], seed: int, options: dict[str, Any]) -> boo
     return False
 
 
-def main(names: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs mutants and says how many edits each took."""
-    missed = 0
-    for name in names or MUTANTS:
-        found = edits_until_found(name)
-        missed += found is None
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.engine_mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", help="of defects (default: all)")
+    parser.add_argument("--json", action="store_true", help="keep the counts in benchmarks/results")
+    asked = parser.parse_args(arguments)
+    edits: dict[str, int | None] = {}
+    for name in asked.names or MUTANTS:
+        edits[name] = found = edits_until_found(name)
         print(f"{'NOT FOUND' if found is None else f'{found:>6,} edits'}  {name}", flush=True)
-    return 1 if missed else 0
+    if asked.json:
+        command = "python -m tests.fuzz.engine_mutants"
+        record = {"most_edits": MOST_EDITS, "edits_until_found": edits}
+        path = write_record("fuzz-engine_mutants", machine.describe({}), {}, command=command, fuzz=record)
+        print(f"wrote benchmarks/results/{path.name}")
+    return 1 if None in edits.values() else 0
 
 
 if __name__ == "__main__":
     np.seterr(all="ignore")
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

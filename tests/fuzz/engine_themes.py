@@ -36,6 +36,7 @@ class Themes(Edits):
         if rest == 8:  # any edit, also one of several steps
             edit = self.chance.choice(sorted({edit.__name__ for edit in self.kinds_of_edits}))
             theme = Focus(edit, self.chance.choice(PLACES), kind)
+        self.watches |= theme.edit == _NAN
         self.focus = theme
 
     def _net(self) -> Net:
@@ -139,9 +140,11 @@ class Themes(Edits):
     def set_integer(self) -> bool:
         """An integer for a pin that has a float, which stays one; where nothing is wrong with the block."""
         if self.broken:
-            return False
+            self._repair()
+            self.frame()
+            return True
         net = self._net()
-        edit = self.chance.choice(("set", "set control", "set default", "set carried", "set in branch"))
+        edit = self.chance.choice(("set", "set control", "set default", *["set carried"] * 2, "set in branch"))
         spot: Spot | None = None
         if edit in ("set control", "set carried"):
             region = self._region(net, *(("if", "if_else", "while") if edit == "set control" else ("for", "while")))
@@ -297,29 +300,31 @@ class Themes(Edits):
 
 _ELEMENTS = ("array bool", "array f32", "array f64", "array i64")
 _FAMILIES = ("bool", "float", "int")
+_NAN = "add_nan"
 # The row of the table that a theme is about, and the kinds of values that it has to be seen with.
 _THEMES: list[tuple[str, str, tuple[str, ...]]] = [
     ("set_carried", "set carried", KINDS),
     ("set_default", "set default", KINDS),
     ("set_again", "set again", KINDS),
-    ("set_integer", "set", ("float", "float", "f64") * 4),
+    ("set_integer", "set", ("float", "float", "f64") * 8),
     ("bind_value", "bind", (*KINDS, *KINDS)),
     ("bind_control", "bind control", ("float", "int")),
     ("write_bound", "write", (*_ELEMENTS, *_ELEMENTS)),
     ("resize_value", "resize", _ELEMENTS),
     ("resize_here", "resize by owner", _ELEMENTS * 4),
     ("add_state_here", "add state", KINDS),
-    ("replace_state_here", "replace state", (*KINDS, *_ELEMENTS, "f32", "f64", "i64")),
-    ("reset_state", "reset", (*_ELEMENTS, "f64", "i64")),
-    ("set_state_here", "state", (*_ELEMENTS, "f32", "i64")),
+    ("replace_state_here", "replace state", (*KINDS, *_ELEMENTS, "bool", "f32", "f64", "i64", "int")),
+    ("reset_state", "reset", (*_ELEMENTS, "bool", "f32", "f64", "i64")),
+    ("set_state_here", "state", (*_ELEMENTS, "bool", "f32", "i64")),
     ("add_inside", "add block", _FAMILIES),
     ("remove_here", "remove", _FAMILIES),
-    ("expose_here", "expose", _FAMILIES * 2),
+    ("expose_here", "expose", (*_FAMILIES, *_FAMILIES, "bool")),
     ("connect_here", "connect", _FAMILIES),
     ("disconnect_here", "disconnect", _FAMILIES),
-    ("edit_here", "edit", (*_FAMILIES, *_FAMILIES)),
+    ("edit_here", "edit", (*_FAMILIES, *_FAMILIES, "bool")),
     ("refuse_something", "refused text", _FAMILIES * 4),
     ("keep", "keep", _FAMILIES),
+    (_NAN, "set", ("f64", "float", "array f32")),
 ]
 _TABLE = [
     Focus(theme, place, kind)

@@ -67,7 +67,7 @@ def run_one(seed: int) -> Mapping[str, int]:
     clear = np.abs(expected) > _FEATURE
     wrong = clear & ((loaded(points) < 0) != (expected < 0))
     assert not wrong.any(), f"{shown}: {wrong.sum()} signs, the first at {points[wrong][0]}"
-    if any("thinner than cells" in str(warning.message) for warning in warned):
+    if any("smaller than cells" in str(warning.message) for warning in warned):
         return {"said to be lost in part": 1, "signs": int(clear.sum())}
     folded = _folded(tree, mesh)
     assert folded <= _MOST_FOLDED * len(mesh.triangles), f"{shown}: {folded} triangles are turned over"

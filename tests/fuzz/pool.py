@@ -40,6 +40,7 @@ class _Worker:
             [python, "-m", "tests.fuzz.worker", fuzzer.name, json.dumps(options), str(limit)],
             cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            start_new_session=True,  # Ctrl-C is for the pool, which lets its workers finish their seeds
         )  # fmt: skip
 
     def run(self, seed: int) -> dict[str, Any] | None:
@@ -67,7 +68,7 @@ class _Worker:
 
 
 class Pool:
-    """Hands seeds to workers until there are none left, time is up, or too many failed."""
+    """Hands seeds to workers until there are none left, time is up, too many failed, or Ctrl-C ends the run."""
 
     def __init__(self, fuzzer: Fuzzer, options: dict[str, Any], jobs: int, limit: float = 120.0) -> None:
         self._fuzzer, self._options, self._jobs, self._limit = fuzzer, options, jobs, limit
@@ -79,10 +80,11 @@ class Pool:
         outcome, started = Outcome(), time.perf_counter()
         shared = iter(seeds)
         broken: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+        interrupted = threading.Event()
 
         def is_over() -> bool:
             late = time.perf_counter() - started > seconds
-            return late or len(outcome.failures) >= most_failures or not broken.empty()
+            return late or len(outcome.failures) >= most_failures or not broken.empty() or interrupted.is_set()
 
         def serve() -> None:
             try:
@@ -93,8 +95,13 @@ class Pool:
         threads = [threading.Thread(target=serve) for _ in range(self._jobs)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:  # what was counted until now is kept
+            interrupted.set()
+            for thread in threads:
+                thread.join()
         if not broken.empty():
             raise broken.get()
         outcome.seconds = time.perf_counter() - started

@@ -1,11 +1,14 @@
 """The short form of every fuzzer: its first seeds, in a process of its own, so that a crash names its seed."""
 
+import itertools
+import signal
 import sys
+import threading
 
 import pytest
 
 from tests.fuzz.fuzzers import Fuzzer, find_fuzzers
-from tests.fuzz.pool import Pool
+from tests.fuzz.pool import Outcome, Pool
 
 
 @pytest.mark.parametrize("fuzzer", find_fuzzers().values(), ids=lambda fuzzer: fuzzer.name)
@@ -15,3 +18,26 @@ def test_random_cases_agree_with_the_oracle(fuzzer: Fuzzer) -> None:
     outcome = Pool(fuzzer, {}, jobs=1, limit=120.0).run(range(fuzzer.short), 1e9, 1, lambda outcome: None)
     assert not outcome.failures, "\n".join(f"seed {seed}: {text}" for seed, text in outcome.failures.items())
     assert outcome.seeds == fuzzer.short
+
+
+def test_a_result_that_no_float64_can_have_is_counted_as_ill_conditioned() -> None:
+    """The determinant of matrices with a condition number of 8.6e15, which JAX's own rounding decides."""
+    fuzzer = find_fuzzers()["tensors"]
+    if fuzzer.interpreter(sys.executable) is None:
+        pytest.skip(f"needs {', '.join(fuzzer.missing)}; ./bench --peers installs them")
+    outcome = Pool(fuzzer, {}, jobs=1).run([700727], 1e9, 1, lambda outcome: None)
+    assert not outcome.failures, outcome.failures
+    assert outcome.counts["ill-conditioned results"] > 0
+
+
+def test_ctrl_c_ends_a_long_run_and_what_was_counted_is_kept() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def report(outcome: Outcome) -> None:
+        if outcome.seeds == 2:
+            signal.pthread_kill(main, signal.SIGINT)
+
+    outcome = Pool(find_fuzzers()["value_passes"], {}, jobs=1).run(itertools.count(), 1e9, 1, report)
+    assert outcome.seeds >= 2
+    assert not outcome.failures

@@ -54,22 +54,22 @@ def test_ids_stay_when_functions_are_removed() -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda a: a.link("sphere", "inputs.pos", "offset.A"), "a vector cannot go into a scalar"),
-        (lambda a: a.link("sphere", "offset.result", "distance.A"), "a scalar cannot go into a vector"),
+        (lambda a: a.link("sphere", "inputs.pos", "offset.A"), "a vector cannot be connected to a scalar"),
+        (lambda a: a.link("sphere", "offset.result", "distance.A"), "a scalar cannot be connected to a vector"),
         (lambda a: a.link("sphere", "nothing.result", "offset.A"), "there is no node `nothing`"),
         (lambda a: a.link("sphere", "distance.shape", "offset.A"), "node `distance` has no output `shape`"),
         (lambda a: a.link("sphere", "inputs.size", "offset.A"), "the function has no input `size`"),
         (lambda a: a.link("sphere", "inputs.radius", "offset.C"), "has no input `C`"),
         (lambda a: a.link("sphere", "inputs.radius", "outputs.volume"), "the function has no output `volume`"),
-        (lambda a: a.link("sphere", "inputs", "offset.A"), "not a reference"),
+        (lambda a: a.link("sphere", "inputs", "offset.A"), "invalid reference"),
         (lambda a: a.link("sphere", [1.0, 2.0], "distance.A"), "not a vector"),
         (lambda a: a.link("sphere", float("nan"), "offset.B"), "not a scalar"),
         (lambda a: a.add_node("sphere", "Sum"), "no node type `Sum`"),
         (lambda a: a.add_node("sphere", "Length", "distance"), "node `distance` already exists"),
-        (lambda a: a.add_node("sphere", "Length", "a.b"), "cannot name a node"),
-        (lambda a: a.add_node("sphere", "Length", "inputs"), "stands for the function's own ports"),
+        (lambda a: a.add_node("sphere", "Length", "a.b"), "not a valid name for a node"),
+        (lambda a: a.add_node("sphere", "Length", "inputs"), "reserved for the ports of the function"),
         (lambda a: a.add_node("sphere", "Constant", "c"), "needs a value"),
-        (lambda a: a.add_node("sphere", "Length", "c", value=1.0), "holds no value"),
+        (lambda a: a.add_node("sphere", "Length", "c", value=1.0), "does not take a value"),
         (lambda a: a.add_node("sphere", "Length", "c", kind=VECTOR), "cannot have the kind"),
         (lambda a: a.add_node("sphere", "Sin", "c", kind=PortType.RESOURCE), "cannot have the kind"),
         (lambda a: a.remove_node("sphere", "nothing"), "has no node `nothing`"),
@@ -79,8 +79,8 @@ def test_ids_stay_when_functions_are_removed() -> None:
         (lambda a: a.add_input("sphere", "pos", SCALAR), "input `pos` already exists"),
         (lambda a: a.function("cube"), "no function `cube`"),
         (lambda a: a.add_function("sphere", id=1), "resource id 1 is taken"),
-        (lambda a: a.set_value("sphere", "offset", 1.0), "holds no value"),
-        (lambda a: a.describe_node("sphere", "offset", colour="red"), "no such description"),
+        (lambda a: a.set_value("sphere", "offset", 1.0), "does not take a value"),
+        (lambda a: a.describe_node("sphere", "offset", colour="red"), "unknown node attribute"),
         (lambda a: a.build(99), "no resource 99"),
     ],
 )
@@ -289,7 +289,7 @@ def test_types_of_ports_go_by_their_names_everywhere() -> None:
     typed = typed.add_node("f", "Addition", "sum", kind=vector).retype_node("f", "sum", scalar)
     assert named.graph("f") == typed.graph("f")
     for wrong in (lambda: lg.Assembly().add_function("f", {"p": "vektor"}), lambda: named.add_input("f", "q", "vec3")):
-        with pytest.raises(AssemblyError, match=r"not the type of a port.*expected 'scalar', 'vector', 'matrix'"):
+        with pytest.raises(AssemblyError, match=r"unknown port type.*expected 'scalar', 'vector', 'matrix'"):
             wrong()
     with pytest.raises(AssemblyError, match=r"not an assembly .*expected an Assembly, found str; it comes first"):
         lg.implicit.FunctionBuilder("ball", {"pos": "vector"})  # type: ignore[arg-type,call-arg]

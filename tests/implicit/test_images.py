@@ -124,7 +124,7 @@ def test_an_image_is_fitted_by_gradient_descent() -> None:
     for _ in range(30):
         pixels = pixels - 0.02 * lg.grad(miss)(pixels)
     assert float(miss(pixels)) < 0.05 * start
-    with pytest.raises(AssemblyError, match="has another shape"):
+    with pytest.raises(AssemblyError, match="has the wrong shape"):
         part.lazy(points, samples_1=pixels[0])
     with pytest.raises(AssemblyError, match="no argument `samples_2`"):
         part.lazy(points, samples_2=pixels)

@@ -153,7 +153,7 @@ def test_a_part_thinner_than_the_features_is_an_error_that_names_both() -> None:
 
 @pytest.mark.parametrize("tolerance", [-1.0, 0.03, float("nan"), "fine"])
 def test_what_is_no_tolerance_is_refused(tolerance: Any) -> None:
-    with pytest.raises(AssemblyError, match="not a tolerance"):
+    with pytest.raises(AssemblyError, match="invalid tolerance"):
         mesh(shape(BOX), feature_size=0.1, tolerance=tolerance)
 
 

@@ -102,7 +102,7 @@ def test_every_vertex_is_within_half_a_feature_of_the_surface() -> None:
 def test_what_is_nowhere_has_an_empty_mesh() -> None:
     assert not len(mesh(shape("length(pos) + 1"), feature_size=0.5).triangles)
     assert not slice_part(shape("length(pos) + 1"), 0.0).contours
-    with pytest.raises(AssemblyError, match="not a feature size"):
+    with pytest.raises(AssemblyError, match="invalid feature size"):
         mesh(shape(BALL), feature_size=0.0)
 
 
@@ -154,7 +154,7 @@ def test_slices_are_closed_contours_with_holes() -> None:
         steps = np.linalg.norm(contour - np.roll(contour, 1, axis=0), axis=1)
         assert steps.max() < 0.1
     assert not slice_part(part, 1.5).contours
-    with pytest.raises(AssemblyError, match="not a height"):
+    with pytest.raises(AssemblyError, match="invalid height"):
         slice_part(part, float("nan"))
 
 
@@ -174,7 +174,7 @@ def test_pictures_show_the_part_from_where_it_is_seen() -> None:
     assert np.ptp(lit, axis=(0, 1)).max() < 0.02  # a flat face has one shade
     with pytest.raises(AssemblyError, match="not a direction"):
         render(part, direction=(0, 0, 0))
-    with pytest.raises(AssemblyError, match="not a size"):
+    with pytest.raises(AssemblyError, match="invalid picture size"):
         render(part, size=(0, 5))
 
 
@@ -310,7 +310,7 @@ def test_where_a_field_has_no_value_there_is_no_body() -> None:
 
 @pytest.mark.parametrize("size", [(0, 4), (3.5, 2), "x", (1, 2, 3), (1 << 20, 1)])
 def test_what_is_no_size_of_a_picture_is_refused(size: Any) -> None:
-    with pytest.raises(AssemblyError, match="not a size of a picture"):
+    with pytest.raises(AssemblyError, match="invalid picture size"):
         lg.render(shape("length(pos) - 1"), size=size)
 
 
@@ -327,7 +327,7 @@ def test_what_are_no_points_or_features_is_refused() -> None:
     ball = shape("length(pos) - 1")
     with pytest.raises(AssemblyError, match="not points"):
         ball("here")
-    with pytest.raises(AssemblyError, match="not a feature size"):
+    with pytest.raises(AssemblyError, match="invalid feature size"):
         mesh(ball, feature_size="small")  # type: ignore[arg-type]
 
 

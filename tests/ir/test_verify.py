@@ -85,7 +85,7 @@ def test_verifying_adds_no_places_to_nodes() -> None:
 
 def test_a_forged_type_is_found() -> None:
     x = parameter(0, f32)
-    with pytest.raises(VerifyError, match=r"`add` does not have the type that its rule gives.*expected f32, found f64"):
+    with pytest.raises(VerifyError, match=r"`add` does not have the type that its op derives.*expected f32, found f64"):
         verify_function(Function("f", (x,), (forged(x + x, type=f64),)))
 
 
@@ -108,14 +108,14 @@ def test_an_operand_that_is_not_a_node_is_found() -> None:
 
 
 def test_a_result_that_is_not_a_node_is_found() -> None:
-    with pytest.raises(VerifyError, match="function `f` returns what is not a node"):
+    with pytest.raises(VerifyError, match="function `f` returns something that is not a node"):
         verify_function(Function("f", (), (1.0,)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [np.float64(1.0), b"bytes", [1], (1, (np.int64(3),)), object()])
 def test_an_attribute_outside_the_closed_union_is_found(annotate: Op, value: Any) -> None:
     node = forged(annotate(value=0), attributes=(("value", value),))
-    with pytest.raises(VerifyError, match="has an attribute `value` of a kind that the IR does not have"):
+    with pytest.raises(VerifyError, match="has an attribute `value` of an unsupported type"):
         verify_function(Function("f", (), (node,)))
 
 

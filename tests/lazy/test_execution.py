@@ -287,9 +287,9 @@ def test_devices_mix_and_copies_are_counted():
 
 def test_debug_nans_names_the_first_bad_operation():
     x = lg.asarray([1.0, -1.0])
-    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match=r"`log` gave the first NaN, at index \(1,\)"):
+    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match=r"`log` produced the first NaN, at index \(1,\)"):
         (lg.log(x) * 2.0 + 1.0).execute()
-    with lg.debug_nans(infinities=True), pytest.raises(lg.KernelCheckError, match="`div` gave the first infinity"):
+    with lg.debug_nans(infinities=True), pytest.raises(lg.KernelCheckError, match="`div` produced the first infinity"):
         (x / (x + 1.0)).execute()
-    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="the data given here"):
+    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="this data contains the first NaN"):
         (lg.asarray([float("nan")]) + 1.0).execute()

@@ -97,7 +97,7 @@ WRONG_KINDS = {
     ),
     "edit with nothing": (lambda e, b: e.graph.edit(b, None), "not a body.*found NoneType"),
     "follow a path": (lambda e, b: e.follow("a.py"), "not a watch.*found str; lg.live.watch"),
-    "observe a number": (lambda e, b: e.observe(3), "expected a function that makes an observer"),
+    "observe a number": (lambda e, b: e.observe(3), "expected a function that creates an observer"),
     "read running": (lambda e, b: e.read(b, running="yes"), "`running` must be True or False.*found 'yes'"),
     "source of a list": (lambda e, b: e.graph.source_of([b]), 'expected a pin: block["name"], found list'),
     "expose a number": (
@@ -120,7 +120,7 @@ WRONG_KINDS = {
     ),
     "no type": (
         lambda e, b: anything.block(DOUBLE, inputs={"x": 3}),
-        "no type for `x`.*expected a type such as lg.f32",
+        "invalid type for `x`.*expected a type such as lg.f32",
     ),
     "a rule of nothing": (
         lambda e, b: anything.block(DOUBLE, shapes={"a": "same(0)"}),
@@ -128,14 +128,17 @@ WRONG_KINDS = {
     ),
     "a rule by number": (
         lambda e, b: anything.block(DOUBLE, shapes={"result": 3}),
-        "the rule of output `result` is not text",
+        "the rule of output `result` must be a string",
     ),
     "rules by text": (lambda e, b: anything.block(DOUBLE, shapes="same(0)"), "expected a dict, found str"),
-    "a loop around a block": (lambda e, b: anything.While("w", b, {}), "the bodies of `w` are composites.*found Block"),
+    "a loop around a block": (
+        lambda e, b: anything.While("w", b, {}),
+        "the bodies of `w` must be composites.*found Block",
+    ),
     "a switch of nothing": (lambda e, b: anything.Switch("s"), "`s` has no body"),
     "carries a text": (
         lambda e, b: anything.For("f", anything.Composite("c"), "x"),
-        "`f` carries values by name.*carried={",
+        "`f` needs the carried values by name.*carried={",
     ),
     "record a block": (lambda e, b: anything.live.record(b, "a.jsonl"), "`record` takes an engine first.*found Block"),
 }
@@ -205,7 +208,7 @@ def test_debug_nans_names_the_operation_of_a_live_graph_that_gave_the_first(exec
     assert frame.ran == ("first",)
     assert frame.failed == {"root", "after"}
     for block in (root, after):
-        with pytest.raises(lg.KernelCheckError, match=r"`sqrt` gave the first NaN"):
+        with pytest.raises(lg.KernelCheckError, match=r"`sqrt` produced the first NaN"):
             engine.read(block)
     assert float(engine.read(first)) == -2.0
     with lg.debug_nans():
@@ -225,7 +228,7 @@ def test_debug_nans_looks_inside_of_regions_and_at_numbers_that_are_given(execut
     engine.set(root["y"], float("nan"))
     with lg.debug_nans():
         engine.step()
-    with pytest.raises(lg.KernelCheckError, match=r"`log` gave the first NaN"):
+    with pytest.raises(lg.KernelCheckError, match=r"`log` produced the first NaN"):
         engine.read(region)
     with pytest.raises(lg.KernelCheckError, match=r"`root\.y`, which `root` reads"):
         engine.read(root)
@@ -265,7 +268,7 @@ def test_what_reads_a_region_with_a_nan_inside_is_lost_even_if_the_regions_resul
         assert engine.read(after) == 4.0
         engine.set(region["x"], -1.0)
         assert engine.step().failed == {"maybe", "after"}
-        with pytest.raises(lg.KernelCheckError, match="`sqrt` gave the first NaN"):
+        with pytest.raises(lg.KernelCheckError, match="`sqrt` produced the first NaN"):
             engine.read(after)
         engine.set(region["x"], 4.0)
         assert not engine.step().failed
@@ -300,7 +303,9 @@ def test_bound_memory_that_its_owner_resizes_is_not_read_until_it_is_bound_again
     memory.resize(1 << 15, refcheck=False)
     for value in (2.0, 3.0):
         engine.set(other["x"], value)
-        assert engine.step().failed == {"total", "after"}
+        frame = engine.step()
+        assert frame.failed == {"total", "after"}
+        assert repr(frame).endswith("failed after, total>")
         assert float(engine.read(other)) == value + 1.0
     with pytest.raises(lg.LivegradError, match="resized"):
         engine.read(after)
@@ -342,7 +347,7 @@ def test_bound_memory_whose_owner_gives_it_another_type_or_shape_is_not_read(fra
         frame = engine.step()
         assert frame.failed == ({"double"} if frames_before else set())  # what has not run yet is as it is now
         if frames_before:
-            with pytest.raises(lg.LivegradError, match="another type"):
+            with pytest.raises(lg.LivegradError, match="changed its type"):
                 engine.read(double)
         else:
             assert np.array_equal(engine.read(double), memory * 2.0)
@@ -414,7 +419,7 @@ def test_a_nan_of_a_late_value_is_explained_by_what_it_read_though_a_state_has_m
     engine.set(maybe["condition"], False)
     with lg.debug_nans():
         engine.step()
-        with pytest.raises(lg.KernelCheckError, match=r"`div` gave the first NaN.*test_misuse\.py"):
+        with pytest.raises(lg.KernelCheckError, match=r"`div` produced the first NaN.*test_misuse\.py"):
             engine.read(lazy)
 
 

@@ -331,10 +331,10 @@ def test_a_block_that_only_the_other_branch_reads_does_not_run():
     engine.set(feeds["a"]["x"], 5.0)
     frame = engine.step()
     assert (frame.ran, frame.unneeded) == ((), ("for_a",))
-    assert "for_a: hot, skipped: no branch reads it that is taken" in engine.explain()
+    assert "for_a: hot, skipped: no branch that is taken reads it" in engine.explain()
     engine.set(choice["index"], 0)
     assert engine.step().ran == ("for_a", "choice")
-    assert "for_a: none, ran: a branch reads it that was taken" in engine.explain()
+    assert "for_a: none, ran: the branch that was taken reads it" in engine.explain()
     assert float(engine.read(choice)) == 11.0
     engine.set(choice["index"], 5)  # no body: zeros, and nothing that bodies read matters
     engine.step()

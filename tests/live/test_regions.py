@@ -218,7 +218,7 @@ def test_iterations_and_choices_are_counted_in_whole_numbers():
         engine.set(pin, 2.5)
         (wrong,) = engine.step().problems
         assert (wrong.block, wrong.pin) == (region, pin.name)
-        assert "is an integer" in str(wrong)
+        assert "must be an integer" in str(wrong)
 
 
 def test_what_is_no_composite_and_no_pin_is_refused_where_it_is_given():
@@ -235,7 +235,7 @@ def test_what_is_no_composite_and_no_pin_is_refused_where_it_is_given():
 def test_a_block_inside_of_a_composite_is_said_to_be_there():
     engine, body = Engine(), doubling()
     engine.add(body)
-    with pytest.raises(lg.UsageError, match="`double` is not in this graph; it is inside of `body`: expose the pin"):
+    with pytest.raises(lg.UsageError, match="`double` is not in this graph; it is inside `body`: expose the pin"):
         engine.set(body.graph.blocks["double"]["x"], 1.0)
 
 

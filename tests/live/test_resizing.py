@@ -73,7 +73,7 @@ def test_an_array_of_another_length_and_back_is_warm_and_touches_only_what_depen
         np.testing.assert_allclose(engine.read(power), expected, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(engine.read(after), expected.sum() + 1, rtol=1e-4)
         compare_with_scratch(engine)
-    assert "other sizes" in engine.explain()
+    assert "new sizes" in engine.explain()
 
 
 def test_bound_memory_of_another_length_is_warm(executor_name):

@@ -362,7 +362,7 @@ def test_threads_inside_of_edits_of_two_engines_are_refused_what_the_other_runs(
     def steal(engine: Engine, body: Composite) -> None:
         with engine.edits():
             both.wait(LONG)
-            with pytest.raises(UsageError, match="another engine runs what is in `again`"):
+            with pytest.raises(UsageError, match="another engine already runs the contents of `again`"):
                 engine.add(lg.If("again", body))
 
     others = [Other(lambda: steal(engines[0], bodies[1])), Other(lambda: steal(engines[1], bodies[0]))]

@@ -94,5 +94,5 @@ def test_transforms_refuse_what_they_cannot_take() -> None:
         irfft(parameter(0, Tensor(c64, (3,))), axis=0, size=6, norm="backward")
     with pytest.raises(TypeRuleError, match="no norm `half`"):
         rfft(parameter(0, Tensor(f32, (4,))), axis=0, norm="half")
-    with pytest.raises(TypeRuleError, match="the transform of an empty axis"):
+    with pytest.raises(TypeRuleError, match="cannot transform an empty axis"):
         rfft(parameter(0, Tensor(f32, (0,))), axis=0, norm="ortho")

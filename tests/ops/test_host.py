@@ -121,7 +121,7 @@ def test_with_both_rules_the_modes_agree() -> None:
 def test_a_callable_without_a_rule_cannot_be_differentiated() -> None:
     function = trace(lambda x: make_host_call(HostFunction(doubled), [f64], x), f64)
     for mode in (jvp, vjp):
-        with pytest.raises(DifferentiationError, match=r"`.*doubled` \(test_host.py.*give its vjp"):
+        with pytest.raises(DifferentiationError, match=r"`.*doubled` \(test_host.py.*pass its vjp"):
             mode(function)
 
 
@@ -225,10 +225,10 @@ def test_gradients_of_batches_use_the_rule_for_each_member() -> None:
     [
         (
             lambda x: np.zeros(3),
-            r"returned values of other types than declared.*expected tensor<f32, \[4\]>, found float64\[3\]",
+            r"returned values that do not have the declared types.*expected tensor<f32, \[4\]>, found float64\[3\]",
         ),
         (lambda x: np.zeros(4, complex), r"found complex128\[4\]"),
-        (lambda x: (x, x), "returned values of other types than declared"),
+        (lambda x: (x, x), "returned values that do not have the declared types"),
         (lambda x: x[7], "failed: IndexError"),
     ],
 )
@@ -242,7 +242,7 @@ def test_a_callable_that_breaks_its_promise_is_named(run: Run, callable: Any, me
 def test_what_a_host_call_needs_is_checked() -> None:
     with pytest.raises(TypeRuleError, match="must return something"):
         trace(lambda x: make_host_call(HostFunction(doubled), [], x), f64)
-    with pytest.raises(TypeRuleError, match="has a HostFunction"):
+    with pytest.raises(TypeRuleError, match="needs a HostFunction"):
         trace(lambda x: host_call(x, function=None, results=(f64,), follows=0), f64)
     with pytest.raises(UsageError, match="cannot have side effects"):
         trace(lambda x: make_host_call(HostFunction(doubled, effect=True), [f64], x, vjp=HostFunction(doubled)), f64)

@@ -41,7 +41,7 @@ def test_infinity_and_rounding_are_no_overflow() -> None:
 
 @pytest.mark.parametrize("size", [-1, True, 2.0, 1 << 40])
 def test_a_vector_has_a_whole_and_moderate_number_of_components(size: int) -> None:
-    with pytest.raises(lg.UsageError, match="not a size"):
+    with pytest.raises(lg.UsageError, match="invalid size"):
         lg.ir.Vector(lg.f32, size)
 
 

@@ -161,5 +161,5 @@ def test_a_literal_must_fit_the_other_operand() -> None:
     def halves(x: Node) -> Node:
         return x * 0.5
 
-    with pytest.raises(TypeRuleError, match=r"`mul` cannot make 0\.5 a i32"):
+    with pytest.raises(TypeRuleError, match=r"`mul` cannot convert 0\.5 to i32"):
         trace(halves, i32)

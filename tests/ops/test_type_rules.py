@@ -74,8 +74,8 @@ REFUSED: list[tuple[str, tuple[Type, ...], dict[str, Any], str]] = [
         "reduce",
         (Tensor(f32, (0, 2)),),
         {"kind": "max", "axes": (0,)},
-        "`max`: the max of an empty tensor ({}): expected at least one element, found tensor<f32, [0, 2]>; "
-        "check the shape first, or add a smallest value with lg.concat",
+        "`max`: cannot compute the max of an empty tensor ({}): expected at least one element, found "
+        "tensor<f32, [0, 2]>; check the shape first, or add a smallest value with lg.concat",
     ),
     (
         "slice",

@@ -323,7 +323,7 @@ def test_a_size_of_zero_is_refused_where_there_is_no_value_to_give() -> None:
         lg.ir.trace(lambda x: ops.reduce(x, kind="max", axes=(0,)), lg.ir.types.Tensor(lg.f32, (N,)))
     )
     assert compiled(np.ones(3, np.float32)) == 1.0
-    with pytest.raises(lg.TypeRuleError, match="the max of an empty tensor"):
+    with pytest.raises(lg.TypeRuleError, match="cannot compute the max of an empty tensor"):
         compiled(np.ones(0, np.float32))
 
 

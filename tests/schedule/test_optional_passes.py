@@ -54,7 +54,12 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "lower_tapes": lg.grad(lambda x: recurrence(x)[15]),
     "loop_over_elements": scaled_rows,
     "scalarise_loops": lambda x: recurrence(x),
-    "interchange_elementwise_loops": lambda x: lg.fori_loop(0, 5, lambda i, s: lg.sin(s) + x, x),
+    "interchange_elementwise_loops": lg.grad(
+        lambda x: lg.sum(lg.fori_loop(0, 5, lambda i, s: lg.sin(s) + x, x))  # its tapes are for this pass alone
+    ),
+    "interchange_point_loops": lambda x: lg.fori_loop(
+        0, 5, lambda i, s: lg.sum(s, axis=0) * 0.1 + lg.sin(s), lg.reshape(x, (2, -1))
+    ),
     "unroll_small_matmuls": lambda x: (lambda m: m @ lg.matrix_transpose(m))(lg.reshape(x, (-1, 2, 2))),
     "split_at_concatenations": lambda x: (
         lg.roll(x, 1, axis=0) + lg.roll(x, -1, axis=0) + lg.roll(x, 1, axis=1) - 3.0 * x

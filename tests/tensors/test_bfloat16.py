@@ -147,7 +147,7 @@ def test_what_it_cannot_hold_or_give_is_refused():
     ):
         with pytest.raises(lg.LivegradError, match=r"test_bfloat16\.py"):
             action()
-    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="`log` gave the first NaN"):
+    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="`log` produced the first NaN"):
         lg.log(lg.asarray([-1.0], dtype=B)).execute()
 
 

@@ -52,8 +52,9 @@ WRONG: dict[str, tuple[str, str]] = {
     "a type by position": ("lg.zeros((2, 3), lg.float64)", r"write zeros\(shape, dtype=\.\.\.\)"),
     "NumPy's name of a parameter": ("lg.transpose(x, axes=(1, 0))", "write permutation="),
     "a method's": ("x.transpose(axes=(1, 0))", r"expected transpose\(\*axes\)"),
-    "a mask": ("lg.mean(x, where=x > 1.0)", r"lg\.where\(condition, x, 0\.0\)"),
-    "a mask of a method": ("x.mean(where=x > 1.0)", r"lg\.where\(condition, x, 0\.0\)"),
+    "a mask": ("lg.sum(x, where=x > 1.0)", r"lg\.where\(condition, x, 0\.0\)"),
+    "a mask of a mean": ("lg.mean(x, where=x > 1.0)", r"select elements first: x\[condition\]"),
+    "a mask of a method": ("x.mean(where=x > 1.0)", r"select elements first: x\[condition\]"),
     "PyTorch's name of a parameter": ("lg.sum(x, dim=0)", "write axis="),
     "too few": ("lg.where(x > 1.0)", r"expected where\(condition, x1, x2\)"),
     "too many": ("lg.sin(x, x)", r"expected sin\(x\)"),
@@ -81,6 +82,21 @@ def test_no_public_function_on_tensors_answers_a_wrong_call_with_a_bare_error() 
         with pytest.raises(lg.LivegradError, match="does not accept these arguments"):
             function(lg.asarray(X), wibble=1)
         assert function.__name__ == name or function.__name__ in name
+
+
+REDUCTIONS_WITH_MASKS = ["sum", "prod", "max", "min", "any", "all", "mean", "std", "var"]
+
+
+@pytest.mark.parametrize("name", REDUCTIONS_WITH_MASKS)
+def test_what_is_advised_instead_of_a_mask_gives_numpys_result(name: str) -> None:
+    data = np.random.default_rng(0).normal(size=12) if name not in ("any", "all") else X.ravel() > 5.0
+    mask = np.arange(12) % 3 > 0
+    with pytest.raises(lg.CallError) as caught:
+        getattr(lg, name)(lg.asarray(data), where=mask)
+    advice = str(caught.value).rsplit(": ", 1)[1]
+    chosen = eval(advice, {"lg": lg, "x": lg.asarray(data), "condition": lg.asarray(mask)})
+    starts = {"max": {"initial": -np.inf}, "min": {"initial": np.inf}}.get(name, {})
+    np.testing.assert_allclose(np.asarray(getattr(lg, name)(chosen)), getattr(np, name)(data, where=mask, **starts))
 
 
 def test_an_error_inside_of_a_function_stays_what_it_is() -> None:

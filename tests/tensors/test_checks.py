@@ -79,7 +79,7 @@ def test_the_first_nan_is_found_inside_loops_and_branches(loop: Any) -> None:
     def root(x: lg.Tensor) -> lg.Tensor:
         return lg.sqrt(x)
 
-    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="`sqrt` gave the first NaN") as caught:
+    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="`sqrt` produced the first NaN") as caught:
         loop(root, lg.asarray([0.5, 2.0, 1.0])).execute()
     assert caught.value.where is not None
     assert caught.value.where.line == root.__code__.co_firstlineno + 1

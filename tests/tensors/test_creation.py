@@ -104,7 +104,7 @@ def test_lists_of_tensors_are_stacked_with_gradients_and_keep_their_type() -> No
     assert float(assigned(x)) == 2.0 + 0.1
     assert lg.grad(assigned)(x).tolist() == [2.0, 1.0]
     for ragged in ([[x[0]], [x[0], x[1]]], [x, x[0]]):
-        with pytest.raises(lg.UsageError, match="not numbers of one shape"):
+        with pytest.raises(lg.UsageError, match=r"must have equal lengths|tensors of different shapes"):
             lg.asarray(ragged)
 
 
@@ -140,27 +140,27 @@ def test_floats_of_data_are_rounded_as_by_astype() -> None:
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: lg.asarray([[1, 2], [3]]), "not numbers of one shape"),
+        (lambda: lg.asarray([[1, 2], [3]]), "not an array of numbers"),
         (lambda: lg.asarray(["a"]), "no dtype for this data"),
         (lambda: lg.asarray(object()), "no dtype for this data"),
         (lambda: lg.asarray([300], dtype=lg.uint8), "300 is out of the range of uint8"),
         (lambda: lg.asarray([float("nan")], dtype=lg.int32), "nan is out of the range of int32"),
         (lambda: lg.asarray([1j], dtype=lg.float32), "cannot become f32"),
         (lambda: lg.asarray([2**63]), "pass dtype=lg.uint64"),
-        (lambda: lg.asarray([1.0], dtype="float3"), "no such dtype"),
+        (lambda: lg.asarray([1.0], dtype="float3"), "unknown dtype"),
         (lambda: lg.zeros((2, -1)), "negative"),
         (lambda: lg.zeros(2.5), "takes integers for a shape"),
         (lambda: lg.full(2, "a"), "takes a number"),
         (lambda: lg.full(2, 300, dtype=lg.int8), "out of the range of int8"),
         (lambda: lg.full(2, 1e39), "out of the range of float32"),
-        (lambda: lg.arange(0, 1, 0), "cannot count with these arguments"),
+        (lambda: lg.arange(0, 1, 0), "invalid arguments for `arange`"),
         (lambda: lg.arange(300, dtype=lg.uint8), "256 is out of the range of uint8"),
         (lambda: lg.arange(-1, 3, dtype=lg.uint64), "-1 is out of the range of uint64"),
-        (lambda: lg.arange(float("inf")), "cannot count with these arguments"),
-        (lambda: lg.linspace(0, 1, -1), "not a number of points"),
+        (lambda: lg.arange(float("inf")), "invalid arguments for `arange`"),
+        (lambda: lg.linspace(0, 1, -1), "invalid number of points"),
         (lambda: lg.meshgrid(lg.ones((2, 2))), "takes sequences"),
         (lambda: lg.from_dlpack([1]), "cannot be imported"),
-        (lambda: lg.Tensor(), "made by a function"),
+        (lambda: lg.Tensor(), "cannot be called directly"),
     ],
 )
 def test_what_is_no_tensor_is_refused_where_it_is_written(act: Any, message: str) -> None:

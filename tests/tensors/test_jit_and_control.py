@@ -263,7 +263,7 @@ def test_scan_equals_the_loop_and_its_gradient():
 def test_loops_refuse_a_state_that_changes_its_type():
     with pytest.raises(lg.UsageError, match="changes the type of the loop's state"):
         lg.fori_loop(0, 3, lambda i, x: x * 1.5, lg.asarray(1))
-    with pytest.raises(lg.ShapeError, match="one value"):
+    with pytest.raises(lg.ShapeError, match="a single value"):
         lg.cond(lg.asarray([True, False]), lambda: 1.0, lambda: 2.0)
 
 

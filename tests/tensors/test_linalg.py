@@ -1,6 +1,7 @@
 """Linear algebra: each function against NumPy or its own definition, real and complex, with errors and derivatives."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_matrices_of_the_wrong_shape_or_type_are_refused() -> None:
         lg.linalg.svd(lg.ones(3))
     with pytest.raises(lg.ShapeError, match="as many rows"):
         lg.linalg.solve(lg.ones((2, 2)), lg.ones((3, 1)))
-    with pytest.raises(lg.DtypeError, match="does not take f16"):
+    with pytest.raises(lg.DtypeError, match="does not support f16"):
         lg.linalg.det(lg.ones((2, 2), dtype=lg.float16))
     assert lg.linalg.inv(lg.asarray([[2, 0], [0, 4]])).dtype == lg.float32
 
@@ -311,3 +312,34 @@ def test_determinants_of_small_matrices_are_kernels(size: int) -> None:
     np.testing.assert_allclose(
         slope, np.linalg.det(made)[..., None, None] * np.linalg.inv(made).swapaxes(-1, -2), rtol=1e-9
     )
+
+
+def exact_determinant(matrix: Any) -> Fraction:
+    (a, b, c), (d, e, f), (g, h, i) = [[Fraction(float(x)) for x in row] for row in matrix]
+    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+
+
+@pytest.mark.parametrize(("dtype", "condition"), [("float32", 1e4), ("float64", 1e4), ("float64", 1e8)])
+def test_determinants_of_nearly_singular_matrices_have_as_many_digits_as_the_condition_leaves(
+    dtype: str, condition: float
+) -> None:
+    """An expansion by cofactors loses the square of the condition: all digits here."""
+    rng = np.random.default_rng(3)
+    turns = np.linalg.qr(rng.standard_normal((2, 50, 3, 3)))[0]
+    matrices = (turns[0] * [1.0, 1 / condition, 0.5 / condition] @ turns[1]).astype(dtype)
+    found = lg.linalg.det(lg.asarray(matrices)).numpy()
+    exact = np.array([float(exact_determinant(m)) for m in matrices])
+    np.testing.assert_allclose(found, exact, rtol=8 * condition * float(np.finfo(dtype).eps))
+
+
+def test_determinants_of_three_rows_have_derivatives_of_every_order_at_singular_matrices() -> None:
+    for x in (np.zeros((3, 3)), np.diag([0.0, 2.0, 3.0]), np.arange(1.0, 10.0).reshape(3, 3), np.ones((3, 3))):
+        cofactors = np.array([[np.cross(x[(i + 1) % 3], x[(i + 2) % 3]) for i in range(3)]])[0]
+        np.testing.assert_allclose(lg.grad(lg.linalg.det)(lg.asarray(x)).numpy(), cofactors, atol=1e-13)
+        second = lg.hessian(lg.linalg.det)(lg.asarray(x)).numpy()
+        steps = np.eye(9).reshape(9, 3, 3)
+        for i, first in enumerate(steps):
+            for j, other in enumerate(steps):  # a cubic polynomial: its differences are its derivatives
+                both = [exact_determinant(x + s * first + t * other) for s in (1, -1) for t in (1, -1)]
+                expected = float(both[0] - both[1] - both[2] + both[3]) / 4
+                assert second.reshape(9, 9)[i, j] == pytest.approx(expected, abs=1e-12)

@@ -114,11 +114,11 @@ def test_moving_elements_runs_no_kernel() -> None:
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [
-        (lambda x: lg.reshape(x, (5, -1)), lg.ShapeError, r"shape \(2, 3, 4\) cannot take shape \(5, -1\)"),
+        (lambda x: lg.reshape(x, (5, -1)), lg.ShapeError, r"shape \(2, 3, 4\) cannot be reshaped to \(5, -1\)"),
         (
             lambda x: lg.reshape(x, (4, 5)),
             lg.ShapeError,
-            r"\(2, 3, 4\) cannot take shape \(4, 5\).*24 elements, found 20",
+            r"\(2, 3, 4\) cannot be reshaped to \(4, 5\).*24 elements, found 20",
         ),
         (lambda x: lg.reshape(x, (-1, -1)), lg.ShapeError, "only one size"),
         (lambda x: lg.reshape(x, (float("inf"),)), lg.ShapeError, "takes integers for a shape"),

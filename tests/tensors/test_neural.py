@@ -48,7 +48,7 @@ def test_activations_are_their_definitions(name: str) -> None:
     assert_close(function(lg.asarray(x)), ACTIVATIONS[name](x))
     assert function(lg.ones(2, dtype=lg.float16)).dtype == lg.float16
     assert kernels(function, x) == (1, 0)
-    with pytest.raises(lg.DtypeError, match=rf"`{name}` does not take c64 \(test_neural.py"):
+    with pytest.raises(lg.DtypeError, match=rf"`{name}` does not support c64 \(test_neural.py"):
         function(lg.ones(2, dtype=lg.complex64))
 
 
@@ -193,7 +193,7 @@ def test_one_hot_puts_a_one_where_the_number_says() -> None:
     assert_close(lg.one_hot(lg.asarray(x), 3), expected)
     assert_close(lg.one_hot(lg.asarray(x), 3, axis=0), np.moveaxis(expected, -1, 0))
     assert lg.one_hot(lg.asarray(x), 3, dtype=lg.bool).dtype == lg.bool
-    with pytest.raises(lg.DtypeError, match="`one_hot` does not take f32"):
+    with pytest.raises(lg.DtypeError, match="`one_hot` does not support f32"):
         lg.one_hot(lg.ones(2), 3)
 
 
@@ -285,8 +285,8 @@ def test_pools_and_their_gradients_are_kernels(kind: str, window: int, strides: 
         (lambda x: lg.nn.conv(x, lg.ones((2, 3, 3))), r"takes images .* found shapes \(1, 3, 8, 8\) and \(2, 3, 3\)"),
         (lambda x: lg.nn.conv(x, lg.ones((2, 4, 3, 3))), "do not fit kernels of 4"),
         (lambda x: lg.nn.conv(x, lg.ones((2, 3, 3, 3)), strides=0), "one number for strides"),
-        (lambda x: lg.nn.conv(x, lg.ones((2, 3, 3, 3)), padding="wide"), "cannot read its padding"),
-        (lambda x: lg.nn.conv(x, lg.ones((2, 3, 3, 3)), padding=-1), "cannot read its padding"),
+        (lambda x: lg.nn.conv(x, lg.ones((2, 3, 3, 3)), padding="wide"), "invalid padding"),
+        (lambda x: lg.nn.conv(x, lg.ones((2, 3, 3, 3)), padding=-1), "invalid padding"),
         (lambda x: lg.nn.max_pool(x, (2, 2, 2)), "one number for window"),
         (lambda x: lg.nn.max_pool(x[0, 0], 2), r"\[batch, channels, \*space\]"),
     ],

@@ -83,7 +83,7 @@ def test_what_branches_and_bodies_give_as_a_number_takes_the_type_of_the_rest():
         assert (float(result), result.dtype) == (wanted, lg.float64)
     reset = lg.scan(lambda c, v: (0.7, c), x, lg.zeros(2))
     assert (float(reset[0]), reset[0].dtype) == (0.7, lg.float64)
-    with pytest.raises(lg.TypeRuleError, match="the branches give different types"):
+    with pytest.raises(lg.TypeRuleError, match="the branches return different types"):
         lg.cond(lg.asarray(True), lambda: lg.asarray(1.0), lambda: lg.asarray(1))
 
 

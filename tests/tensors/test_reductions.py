@@ -74,7 +74,7 @@ def test_extrema_of_truth_values_are_any_and_all() -> None:
 
 
 def test_there_is_no_extremum_of_nothing() -> None:
-    with pytest.raises(lg.LivegradError, match=r"the max of an empty tensor.*test_reductions.py"):
+    with pytest.raises(lg.LivegradError, match=r"cannot compute the max of an empty tensor.*test_reductions.py"):
         lg.max(lg.zeros((0, 3)), axis=0)
     assert lg.max(lg.zeros((0, 3)), axis=1).shape == (0,)
 

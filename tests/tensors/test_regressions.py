@@ -82,10 +82,10 @@ def test_a_gradient_by_a_value_that_a_custom_rule_closes_over_is_an_error():
 
     for function in (by_vjp, by_jvp):
         assert float(function(lg.asarray(3.0))) == 6.0
-        with pytest.raises(lg.DifferentiationError, match="uses a value from around it") as caught:
+        with pytest.raises(lg.DifferentiationError, match="uses an outer value") as caught:
             lg.grad(function)(lg.asarray(3.0))
         assert "test_regressions.py" in str(caught.value)
-        with pytest.raises(lg.DifferentiationError, match="uses a value from around it"):
+        with pytest.raises(lg.DifferentiationError, match="uses an outer value"):
             lg.jvp(function, [lg.asarray(3.0)], [lg.asarray(1.0)])
 
 
@@ -259,7 +259,7 @@ def test_functions_of_numpy_that_call_methods_take_tensors():
     assert float(np.max(x)) == 6.0
     assert float(np.var(x, ddof=1)) == 7.0
     assert x.std(ddof=1).numpy() == pytest.approx(7.0**0.5)
-    with pytest.raises(lg.UsageError, match="not written into an array"):
+    with pytest.raises(lg.UsageError, match="cannot be written into an array"):
         np.sum(x, out=np.zeros(()))
 
 
@@ -291,7 +291,7 @@ def test_a_number_taken_out_of_a_function_that_is_differentiated_is_refused():
 def test_a_nan_inside_a_compiled_function_is_found_too():
     logarithm = lg.jit(lambda x: lg.log(x) * 2.0)
     logarithm(lg.asarray([-1.0]))
-    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="`log` gave the first NaN"):
+    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="`log` produced the first NaN"):
         logarithm(lg.asarray([-1.0]))
 
 

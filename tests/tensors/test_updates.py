@@ -154,14 +154,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an update of a type that does not fit": (
         lambda: lg.arange(3).at[0].add(lg.asarray(0.5)),
         TypeError,
-        "int64 cannot take",
+        "cannot assign float32 to a tensor of int64",
     ),
     "the largest of complex numbers": (
         lambda: lg.ones(3, dtype=lg.complex64).at[0].max(1.0),
         TypeError,
-        "does not take",
+        "does not support",
     ),
-    "a sum of truth values": (lambda: lg.asarray([True]).at[0].add(True), TypeError, "does not take"),
+    "a sum of truth values": (lambda: lg.asarray([True]).at[0].add(True), TypeError, "does not support"),
 }
 
 

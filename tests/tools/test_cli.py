@@ -267,7 +267,7 @@ def test_errors_say_what_to_do(words, said, part, tape, tmp_path, capsys, monkey
         (["render", "{part}", "-o", "view.jpg"], "expected a name that ends in .png"),
         (["eval", "{part}", "0,0,0", "--function", "slab"], "--bounds X0,Y0,Z0,X1,Y1,Z1"),
         (["eval", "{part}"], "no points are given"),
-        (["eval", "{part}", "0,0,0", "--bounds", "0,0,0,1,1,1"], "a level set has a domain of its own"),
+        (["eval", "{part}", "0,0,0", "--bounds", "0,0,0,1,1,1"], "a level set has its own domain"),
         (["eval", "{tape}", "0,0,0", "--part", "1"], "is a tape with one shape"),
         (["graph", "{part}", "-o", "graph.bmp"], "a graph cannot be written as `.bmp`"),
         (["passes", "{part}", "--only", "magic"], "there is no pass `magic`: expected one of input, "),

@@ -82,7 +82,9 @@ class _Open:
         if self.node is None:
             self.node = input_node(Key(self.name), type)
         if self.node.type is not type:
-            raise ContextError(f"`{self.name}` is read as two types", expected=str(self.node.type), found=str(type))
+            raise ContextError(
+                f"feature `{self.name}` is read with two different types", expected=str(self.node.type), found=str(type)
+            )
         return self.node
 
 
@@ -148,7 +150,7 @@ class _Composer:
         position = unit.reads[name]
         if not isinstance(change, Kernel) or position is None:
             raise ContextError(
-                f"node `{unit.name}` changes `{name}` by a Python function, which has no derivative",
+                f"node `{unit.name}` changes `{name}` with a Python function, which has no derivative",
                 where=unit.declaration.origin,
                 help="write the change as a livegrad function",
             )

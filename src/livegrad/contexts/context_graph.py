@@ -94,7 +94,7 @@ class ContextGraph:
         }
         if isinstance(plain, Mapping) or isinstance(scoped, Mapping):
             raise ContextError(
-                "inputs are listed in the order of the function's parameters",
+                "plain and scoped inputs must be lists, in the order of the function's parameters",
                 where=caller_origin(),
                 found="a dictionary",
                 help='plain=["first", "second"]; functions of `context_node` take their inputs by keyword',
@@ -232,7 +232,7 @@ def _declare(
         return _declare_annotated(name, function, plain, scoped, named, options)
     if named:
         raise ContextError(
-            f"node `{name}` has inputs by name, but its function does not declare them",
+            f"node `{name}` is passed inputs by name, but its function does not declare any",
             where=caller_origin(),
             found=", ".join(named),
             help="decorate the function with context_node, or list the inputs in plain and scoped",
@@ -263,7 +263,7 @@ def _declare_kernel(
         )
     if len(plain) != len(kernel.input_types):
         raise ContextError(
-            f"node `{name}` does not have the inputs of `{kernel.function.name}`",
+            f"the inputs of node `{name}` do not match the parameters of `{kernel.function.name}`",
             where=caller_origin(),
             expected=f"{len(kernel.input_types)} inputs",
             found=str(len(plain)),
@@ -290,7 +290,7 @@ def _declare_annotated(
     extra = [*set(named) - set(sources), *supply[False], *supply[True]]
     if missing or extra:
         raise ContextError(
-            f"node `{name}` does not have the inputs of `{function.function.__name__}`",
+            f"the inputs of node `{name}` do not match the parameters of `{function.function.__name__}`",
             where=caller_origin(),
             expected=", ".join(sources) or "none",
             found=f"no `{missing[0]}`" if missing else f"`{extra[0]}` as well",
@@ -304,18 +304,18 @@ def _declare_annotated(
 def _node_arguments(declaration: NodeDeclaration) -> dict[str, Any]:
     """The arguments of `node` that recreate a declaration."""
     scoped = [edge for edge in declaration.inputs if edge.scoped]
-    told: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "plain": [edge.source for edge in declaration.inputs if not edge.scoped],
         "scoped": [edge.source for edge in scoped],
         "version": declaration.version,
         "persist": declaration.persist,
     }
     if not isinstance(declaration.function, Kernel):
-        told |= {
+        arguments |= {
             "extract": [str(feature) for feature in declaration.extracts],
             "optional": [str(feature) for feature in declaration.optional],
             "inject": {edge.source: edge.injects for edge in scoped if edge.injects},
             "modify": {edge.source: edge.modifies for edge in scoped if edge.modifies},
             "extract_all": declaration.extract_all,
         }
-    return told
+    return arguments

@@ -227,8 +227,8 @@ class ContextFunction:
 
     def __repr__(self) -> str:
         names = ", ".join(f"{name}: scoped" if scoped else name for name, scoped in self.parameters)
-        told = [f", {key} {' '.join(feature_names(self.options[key]))}" for key in _LISTS if self.options.get(key)]
-        return f"<context node {self.function.__name__}({names}){''.join(told)}>"
+        declared = [f", {key} {' '.join(feature_names(self.options[key]))}" for key in _LISTS if self.options.get(key)]
+        return f"<context node {self.function.__name__}({names}){''.join(declared)}>"
 
 
 _LISTS = ("extract", "inject", "modify", "optional")

@@ -71,7 +71,7 @@ def _refuse_other_leaves(name: str, results: tuple[Node, ...], allowed: set[Node
     for node in toposort(results):
         if node.op is input_op and node not in allowed:
             raise UsageError(
-                f"function `{name}` uses values from outside",
+                f"function `{name}` uses values that are defined outside of it",
                 where=node.origin or caller_origin(),
                 help="pass them as arguments, or read a feature with context(...)",
             )

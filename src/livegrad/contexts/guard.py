@@ -90,7 +90,7 @@ class NodeContext:
                 raise ContextError(
                     f"node `{unit.name}` pushes two levels of `{name}`",
                     where=unit.declaration.origin,
-                    expected="one level for each node",
+                    expected="at most one level per node",
                     help="build each context from the one the node was given",
                 )
         return type(self)(self._call, {**self._injected, **features})
@@ -120,7 +120,7 @@ class NodeContext:
         unit = self._call.unit
         if not unit.declaration.extract_all:
             raise ContextError(
-                f"node `{unit.name}` passes on its whole context, which it does not declare",
+                f"node `{unit.name}` passes its whole context on without declaring it",
                 where=unit.declaration.origin,
                 help="declare it with extract_all=True",
             )

@@ -184,7 +184,7 @@ class _Linker:
             raise ContextError(
                 f"node `{declaration.name}` cannot be stored on disk",
                 where=declaration.origin,
-                found=f"input `{nameless.name}` without a version" if nameless else "no version of its own",
+                found=f"input `{nameless.name}` without a version" if nameless else "no version",
                 help="give every Python function below it a version",
             )
         return key

@@ -39,8 +39,8 @@ class Event:
     features: tuple[tuple[str, Any], ...] = ()
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name}={short_text(value)}" for name, value in self.features)
-        return f"{self.kind} {self.node}" + (f" [{told}]" if told else "")
+        features = ", ".join(f"{name}={short_text(value)}" for name, value in self.features)
+        return f"{self.kind} {self.node}" + (f" [{features}]" if features else "")
 
 
 class EventLog(list[Event]):
@@ -234,8 +234,8 @@ def _describe_features(declaration: Any) -> str:
         "inject": declaration.injects,
         "modify": declaration.modifies,
     }
-    told = [f"{kind} {' '.join(sorted(names))}" for kind, names in groups.items()]
-    return ", ".join(text for text in told if not text.endswith(" ")) or "none"
+    descriptions = [f"{kind} {' '.join(sorted(names))}" for kind, names in groups.items()]
+    return ", ".join(text for text in descriptions if not text.endswith(" ")) or "none"
 
 
 def _feature_changes(before: _Computation, latest: _Computation) -> list[Change]:

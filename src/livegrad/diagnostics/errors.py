@@ -96,7 +96,7 @@ class Mark:
     """A placeholder for a source location in code that several functions share. Each call maps its index to a location.
 
     >>> str(Mark(2))
-    'place 2'
+    'source location 2'
     """
 
     number: int
@@ -106,7 +106,7 @@ class Mark:
     function = ""
 
     def __str__(self) -> str:
-        return f"place {self.number}"
+        return f"source location {self.number}"
 
 
 Place = Origin | TextOrigin | NodeOrigin | Mark
@@ -290,7 +290,7 @@ def missing_folder(path: object) -> FileError:
     """The error for writing to a folder that does not exist."""
     error = FileNotFoundError(errno.ENOENT, "the folder to write to does not exist")
     return file_error(
-        error, path, "make it first: os.makedirs(...)", f"the folder to write to does not exist: `{path}`"
+        error, path, "create it first: os.makedirs(...)", f"the folder to write to does not exist: `{path}`"
     )
 
 

@@ -37,11 +37,12 @@ _OTHER_NAMES = {
     "size": ("shape",),
 }
 _WITHOUT = {
-    "out": "results are tensors of their own: assign them",
-    "where": "choose elements before: lg.where(condition, x, 0.0)",
-    "initial": "combine the result with it",
+    "out": "operations return new tensors: assign the result",
+    "initial": "combine it with the result",
     "order": "elements are in row-major order",
 }
+# What takes the place of elements that a reduction leaves out. Others, such as means, need to know how many there are.
+_NEUTRAL = {"sum": "0.0", "prod": "1.0", "max": "-lg.inf", "min": "lg.inf", "any": "False", "all": "True"}
 
 
 def explain_calls(owner: ModuleType | type, names: Iterable[str]) -> None:
@@ -140,7 +141,7 @@ def _wrong_call(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str,
     if unknown is not None:
         problem = f"the argument `{unknown}`"
         instead = [name_here for name_here in _OTHER_NAMES.get(unknown, ()) if name_here in by_name]
-        help = f"write {instead[0]}=..." if instead else _WITHOUT.get(unknown)
+        help = f"write {instead[0]}=..." if instead else _without(name, unknown)
         if any(p.name == unknown for p in parameters):
             help = "pass it by position"
     else:
@@ -149,6 +150,16 @@ def _wrong_call(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str,
     expected = f"{name}({', '.join(map(_write_parameter, parameters))})"
     return CallError(
         f"`{name}` does not accept these arguments", where=caller_origin(), expected=expected, found=problem, help=help
+    )
+
+
+def _without(function: str, argument: str) -> str | None:
+    """How to do without an argument of NumPy."""
+    if argument != "where":
+        return _WITHOUT.get(argument)
+    neutral = _NEUTRAL.get(function)
+    return (
+        f"replace the others: lg.where(condition, x, {neutral})" if neutral else "select elements first: x[condition]"
     )
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 class _Pause:
-    """How many compilations are under way, in all threads, and whether the collector ran before the first of them."""
+    """The number of compilations in progress in all threads, and whether the collector was enabled before the first."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

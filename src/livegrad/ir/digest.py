@@ -18,18 +18,18 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 
 def function_digest(function: Function) -> bytes | None:
     """The digest, or None for a function that no other process can have: one with keyed inputs."""
-    known = function.__dict__.get("_digest")
-    if known is None:
+    digest = function.__dict__.get("_digest")
+    if digest is None:
         digests: dict[Function, bytes | None] = {}
         marked, _ = mark_places(function)
         for inner in reachable_functions([marked]):
             # Without marks a function inside is by itself what it is here.
-            own = inner.__dict__.get("_digest") if marked is function else None
-            digests[inner] = _digest(inner, digests) if own is None else own[0]
+            inner_digest = inner.__dict__.get("_digest") if marked is function else None
+            digests[inner] = _digest(inner, digests) if inner_digest is None else inner_digest[0]
             if marked is function:
                 inner.__dict__["_digest"] = (digests[inner],)
-        known = function.__dict__["_digest"] = (digests[marked],)
-    return known[0]
+        digest = function.__dict__["_digest"] = (digests[marked],)
+    return digest[0]
 
 
 def _digest(function: Function, inner: dict[Function, bytes | None]) -> bytes | None:
@@ -54,7 +54,7 @@ def _digest(function: Function, inner: dict[Function, bytes | None]) -> bytes | 
 
 
 def _encoded(value: Any, inner: dict[Function, bytes | None]) -> str | None:
-    """An attribute by its exact type and value; None for a key, which means nothing elsewhere."""
+    """An attribute encoded by its exact type and value; None for a key, which has no meaning in other processes."""
     kind = value.__class__
     if kind is str or kind is int:
         return repr(value)

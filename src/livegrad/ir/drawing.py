@@ -41,28 +41,28 @@ def draw_graph(boxes: Sequence[Box], edges: Iterable[tuple[str, str]], title: st
     >>> svg.count("<rect"), svg.count('class="edge"'), svg.startswith("<svg")
     (2, 1, True)
     """
-    known = {box.key: box for box in boxes}
-    wanted = list(dict.fromkeys(edge for edge in edges if edge[0] in known and edge[1] in known))
-    backward = _closing_edges(known, wanted)
+    boxes_by_key = {box.key: box for box in boxes}
+    wanted = list(dict.fromkeys(edge for edge in edges if edge[0] in boxes_by_key and edge[1] in boxes_by_key))
+    backward = _closing_edges(boxes_by_key, wanted)
     forward = [edge for edge in wanted if edge not in backward]
-    layers, chains = _with_bends(_layers(known, forward), forward)
+    layers, chains = _with_bends(_layers(boxes_by_key, forward), forward)
     neighbours = _neighbours(chains)
     _order(layers, neighbours)
-    return _svg(known, layers, _positions(layers, neighbours, known), chains, sorted(backward), title)
+    return _svg(boxes_by_key, layers, _positions(layers, neighbours, boxes_by_key), chains, sorted(backward), title)
 
 
 # --- which layer ------------------------------------------------------------------------------------------------------
 
 
 def _successors(keys: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {key: [] for key in keys}
+    successors: dict[str, list[str]] = {key: [] for key in keys}
     for source, target in edges:
-        found[source].append(target)
-    return found
+        successors[source].append(target)
+    return successors
 
 
 def _closing_edges(keys: Iterable[str], edges: list[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The edges that lead back to a box on the way to them."""
+    """The edges that close a cycle."""
     after = _successors(keys, edges)
     closing: set[tuple[str, str]] = set()
     state: dict[str, str] = {}
@@ -84,7 +84,9 @@ def _closing_edges(keys: Iterable[str], edges: list[tuple[str, str]]) -> set[tup
 
 
 def _layers(keys: Iterable[str], edges: list[tuple[str, str]]) -> dict[str, int]:
-    """As far down as the longest way to a box; a box that nothing leads to stands right above whoever uses it."""
+    """The layer of each box: the length of the longest path to it. Boxes without predecessors go directly above their
+    users.
+    """
     after, missing = _successors(keys, edges), dict.fromkeys(keys, 0)
     for _, target in edges:
         missing[target] += 1
@@ -105,7 +107,7 @@ def _layers(keys: Iterable[str], edges: list[tuple[str, str]]) -> dict[str, int]
 def _with_bends(
     layer: dict[str, int], edges: list[tuple[str, str]]
 ) -> tuple[list[list[str]], dict[tuple[str, str], list[str]]]:
-    """The keys of each layer, and for each edge its way: edges over several layers have a bend in each between."""
+    """The keys of each layer, and the path of each edge, with a bend in every layer that it crosses."""
     layers: list[list[str]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]
     for key, number in layer.items():
         layers[number].append(key)
@@ -123,47 +125,49 @@ def _with_bends(
 
 
 def _neighbours(ways: dict[tuple[str, str], list[str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    neighbours: dict[str, list[str]] = {}
     for way in ways.values():
         for upper, lower in pairwise(way):
-            found.setdefault(upper, []).append(lower)
-            found.setdefault(lower, []).append(upper)
-    return found
+            neighbours.setdefault(upper, []).append(lower)
+            neighbours.setdefault(lower, []).append(upper)
+    return neighbours
 
 
 def _order(layers: list[list[str]], neighbours: dict[str, list[str]]) -> None:
-    """Sorts each layer by where its neighbours in the layer before stand, down and up again: fewer edges cross."""
+    """Sorts each layer by the mean position of neighbours in the previous layer, alternating down and up, to reduce
+    crossings.
+    """
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
         for number in range(1, len(layers)) if down else range(len(layers) - 2, -1, -1):
-            fixed = {key: place for place, key in enumerate(layers[number - 1 if down else number + 1])}
-            own = {key: float(place) for place, key in enumerate(layers[number])}
-            for key in own:
-                places = [fixed[other] for other in neighbours.get(key, ()) if other in fixed]
-                own[key] = sum(places) / len(places) if places else own[key]
-            layers[number].sort(key=lambda key: own[key])
+            fixed = {key: index for index, key in enumerate(layers[number - 1 if down else number + 1])}
+            current = {key: float(index) for index, key in enumerate(layers[number])}
+            for key in current:
+                positions = [fixed[other] for other in neighbours.get(key, ()) if other in fixed]
+                current[key] = sum(positions) / len(positions) if positions else current[key]
+            layers[number].sort(key=lambda key: current[key])
 
 
 def _positions(layers: list[list[str]], neighbours: dict[str, list[str]], boxes: dict[str, Box]) -> dict[str, float]:
     """The middle of each box: as close to the mean of its neighbours as the order and the widths allow."""
-    place: dict[str, float] = {}
+    centre: dict[str, float] = {}
     for layer in layers:
         at = 0.0
         for key in layer:
-            place[key] = at + _width(key, boxes) / 2
+            centre[key] = at + _width(key, boxes) / 2
             at += _width(key, boxes) + BETWEEN_BOXES
     for sweep in range(2 * SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
-            wanted = [_mean([place[other] for other in neighbours.get(key, ())], place[key]) for key in layer]
+            wanted = [_mean([centre[other] for other in neighbours.get(key, ())], centre[key]) for key in layer]
             widths = [_width(key, boxes) for key in layer]
             for key, at in zip(layer, _spread(wanted, widths), strict=True):
-                place[key] = at
-    left = min((place[key] - _width(key, boxes) / 2 for layer in layers for key in layer), default=0.0)
-    return {key: at - left for key, at in place.items()}
+                centre[key] = at
+    left = min((centre[key] - _width(key, boxes) / 2 for layer in layers for key in layer), default=0.0)
+    return {key: at - left for key, at in centre.items()}
 
 
 def _spread(wanted: list[float], widths: list[float]) -> list[float]:
-    """The nearest positions (in squares) that keep the order and overlap nowhere: neighbours that push are pooled."""
+    """The least-squares positions that keep the order without overlap: neighbours that collide are pooled."""
     offsets, groups, at = [], [], 0.0
     for number, width in enumerate(widths):
         at += width / 2 + (widths[number - 1] / 2 + BETWEEN_BOXES if number else 0.0)
@@ -190,7 +194,7 @@ def _width(key: str, boxes: dict[str, Box]) -> float:
 def _svg(
     boxes: dict[str, Box],
     layers: list[list[str]],
-    place: dict[str, float],
+    centre: dict[str, float],
     ways: dict[tuple[str, str], list[str]],
     backward: list[tuple[str, str]],
     title: str,
@@ -204,9 +208,9 @@ def _svg(
         floor |= dict.fromkeys(layer, at)
         at += BETWEEN_LAYERS
     height = at - BETWEEN_LAYERS + PADDING
-    width = max((place[key] + _width(key, boxes) / 2 for key in place), default=0.0) + 2 * PADDING
+    width = max((centre[key] + _width(key, boxes) / 2 for key in centre), default=0.0) + 2 * PADDING
     bottom = {key: top[key] + (boxes[key].height if key in boxes else 0.0) for key in top}
-    middle = {key: x + PADDING for key, x in place.items()}
+    middle = {key: x + PADDING for key, x in centre.items()}
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="monospace" font-size="12" fill="#2b2622">',

@@ -16,13 +16,13 @@ from livegrad.ir.walk import exchange, keep, rewrite, substitute, toposort
 def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) -> Function:
     """A closed function of `inputs`, which may be any nodes; they become its parameters by position."""
     parameters = tuple([parameter(index, node.type) for index, node in enumerate(inputs)])
-    given = dict(zip(inputs, parameters, strict=True))
+    replacements = dict(zip(inputs, parameters, strict=True))
     with propagating_lines(()) as places:
-        exchanged = exchange(results, keep, given)
+        exchanged = exchange(results, keep, replacements)
         for node in exchanged:
-            if node.op is parameter_op and node not in given:
+            if node.op is parameter_op and node not in replacements:
                 raise VerifyError(
-                    f"function `{name}` uses a parameter that is not its own",
+                    f"function `{name}` uses a parameter of another function",
                     where=node.origin,
                     help="pass it as an operand and give the function a parameter for it",
                 )
@@ -41,7 +41,7 @@ def trace(callable: Callable[..., Any], *types: Type, name: str | None = None) -
     function, captures = trace_open(callable, types, name)
     if captures:
         raise UsageError(
-            f"function `{function.name}` uses values from outside",
+            f"function `{function.name}` uses values that are defined outside of it",
             where=captures[0].origin or caller_origin(),
             help="pass them as arguments",
         )
@@ -107,15 +107,15 @@ def captured_values(
 
 
 def _reached_inside(roots: Sequence[Node], outer: set[Node], can_be_passed: Callable[[Node], bool]) -> set[Node]:
-    """The nodes around a function that it needs, through nothing but nodes that cannot be passed to it."""
-    found: set[Node] = set()
+    """The outer nodes that a function needs, reached only through nodes that cannot be passed to it."""
+    nodes: set[Node] = set()
     pending = [node for root in roots for node in (root, *root.operands)]
     while pending:
         node = pending.pop()
-        if node in outer and node not in found and not can_be_passed(node):
-            found.add(node)
+        if node in outer and node not in nodes and not can_be_passed(node):
+            nodes.add(node)
             pending += node.operands
-    return found
+    return nodes
 
 
 def inline(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:

@@ -1,6 +1,6 @@
 """Weak interning tables: equal objects are the same object while it is referenced.
 
-Types and nodes are interned by the keys of their components.
+Types, nodes and values of contexts are interned by the keys of their components.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _MOST_DEAD = 64  # entries of objects that are gone: to drop them one at a time 
 
 
 class Entry(weakref.ref[_Object], Generic[_Object]):
-    """A weak reference that knows its place in the table."""
+    """A weak reference that stores its key in the table."""
 
     __slots__ = ("key",)
     key: _Key
 
 
 class InternTable(dict[_Key, Entry[_Object]]):
-    """Objects by key. `get` gives an entry, which is empty once nobody holds the object; `enter` adds one.
+    """Objects by key. `get` returns an entry, which is empty once the object is gone; `enter` adds one.
 
     >>> from livegrad.ir.types import f32
     >>> table = InternTable()
@@ -44,23 +44,23 @@ class InternTable(dict[_Key, Entry[_Object]]):
         self._note_dead = self._dead.append
 
     def enter(self, key: _Key, fresh: _Object) -> _Object:
-        """The object that the key stands for from now on: this one, or one that another thread has just entered."""
-        made = Entry(fresh, self._note_dead)
-        made.key = key
+        """The interned object of the key: this one, or one that another thread has just entered."""
+        entry = Entry(fresh, self._note_dead)
+        entry.key = key
         if len(self._dead) > _MOST_DEAD:
             self.clear_up()
         # One step of the interpreter, so it needs no lock. Entries are replaced and dropped under the lock.
-        if self.setdefault(key, made) is made:
+        if self.setdefault(key, entry) is entry:
             return fresh
         with self.lock:  # often: addresses are used again, and so are keys
-            known = self.setdefault(key, made)()
-            if known is not None:
-                return known
-            self[key] = made
+            existing = self.setdefault(key, entry)()
+            if existing is not None:
+                return existing
+            self[key] = entry
             return fresh
 
     def clear_up(self) -> None:
-        """Drops the entries of objects that are gone: their keys may hold others."""
+        """Drops the entries of objects that are gone, because their keys may keep other objects alive."""
         with self.lock:
             while self._dead:
                 gone = self._dead.popleft()

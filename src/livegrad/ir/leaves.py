@@ -18,19 +18,19 @@ def _constant_type(*, value: Any, type: Type) -> Type:
     if not isinstance(type, Scalar):
         raise TypeRuleError("a constant is a scalar", found=str(type), help="use splat or broadcast")
     if value.__class__ is not _PYTHON_TYPES[type.kind]:
-        raise TypeRuleError("a constant's value must be of its type's kind", expected=type.kind, found=repr(value))
+        raise TypeRuleError("the value of a constant must match its type", expected=type.kind, found=repr(value))
     return type
 
 
 def _parameter_type(*, index: int, type: Type) -> Type:
     if index.__class__ is not int or index < 0 or not isinstance(type, Type):
-        raise TypeRuleError("a parameter has a position and a type", found=f"{index!r}, {type!r}")
+        raise TypeRuleError("a parameter needs a position and a type", found=f"{index!r}, {type!r}")
     return type
 
 
 def _input_type(*, key: Key, type: Type) -> Type:
     if not isinstance(key, Key) or not isinstance(type, Type):
-        raise TypeRuleError("an input has a key and a type", found=f"{key!r}, {type!r}")
+        raise TypeRuleError("an input needs a key and a type", found=f"{key!r}, {type!r}")
     return type
 
 
@@ -82,5 +82,5 @@ def is_constant(node: Node, value: Any = None) -> bool:
         return False
     if value is None:
         return True
-    found = node.attribute("value")
-    return bool(found == value) and np.signbit(complex(found).real) == np.signbit(complex(value).real)
+    number = node.attribute("value")
+    return bool(number == value) and np.signbit(complex(number).real) == np.signbit(complex(value).real)

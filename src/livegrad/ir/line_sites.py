@@ -26,13 +26,13 @@ def mark_places(function: Function) -> tuple[Function, Places]:
     >>> f == g, mark_places(f)[0] == mark_places(g)[0]
     (False, True)
     """
-    known = function.__dict__.get("_marked")
-    if known is None:
+    marked_function = function.__dict__.get("_marked")
+    if marked_function is None:
         lines = lines_to_blame(function)
         marks = {line: Mark(number) for number, line in enumerate(lines)}
-        known = exchange_places(function, marks) if lines else function, lines
-        function.__dict__["_marked"] = known
-    return known
+        marked_function = exchange_places(function, marks) if lines else function, lines
+        function.__dict__["_marked"] = marked_function
+    return marked_function
 
 
 def equal_but_for_lines(first: Function, second: Function) -> bool:

@@ -28,10 +28,10 @@ class LruCache(OrderedDict[K, V]):
 
     def use(self, key: K) -> V | None:
         """The entry of a key, which is the last one used now; None if there is none."""
-        found = self.get(key)
-        if found is not None:
+        value = self.get(key)
+        if value is not None:
             self.move_to_end(key)
-        return found
+        return value
 
     def keep(self, key: K, value: V) -> V:
         """Puts an entry in, as the last one used, and gives it back."""

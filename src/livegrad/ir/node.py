@@ -71,7 +71,7 @@ class Node:
     holder: Any  # a weak reference to the first handle on it, for the engine
 
     def __init__(self) -> None:
-        raise UsageError("a Node is made by calling an op", help="write add(x, y), or x + y")
+        raise UsageError("nodes are created by calling ops", help="write add(x, y), or x + y")
 
     def attribute(self, name: str) -> Attribute:
         for key, value in self.attributes:
@@ -246,9 +246,9 @@ def _set_type(node: Node, signature: tuple[Any, ...]) -> None:
         node.functions, node.type = (), op.derive_type(operands, (), node.own_origins)
         return
     key = (op, signature, id(operands[0].type)) if len(operands) == 1 else None
-    known = None if key is None else _types.get(key)
-    if known is not None:
-        node.functions, node.type = (), known[0]
+    cached = None if key is None else _types.get(key)
+    if cached is not None:
+        node.functions, node.type = (), cached[0]
         return
     node.functions = _functions_among(attributes)
     node.type = op.derive_type(operands, attributes, node.own_origins)
@@ -319,24 +319,26 @@ def make_unique_node(op: Op, attributes: tuple[tuple[str, Attribute], ...], type
 
 
 def _refresh_places(known: tuple[Function, ...], fresh: tuple[Function, ...]) -> None:
-    """Equal functions are one attribute; it learns the places of the one that was written last."""
+    """Updates the source locations of the functions among the attributes: equal functions are one object, which takes
+    the locations of the last one written.
+    """
     for old, new in zip(known, fresh, strict=True):
         if old is not new:
             old.places.update(new.places)
 
 
 def _functions_among(attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Function, ...]:
-    found: tuple[Function, ...] = ()
+    functions: tuple[Function, ...] = ()
     for _, value in attributes:
         kind = value.__class__
         if kind is Function:
-            found += (value,)
+            functions += (value,)
         elif kind is tuple:
             for item in value:
                 if item.__class__ is not int:  # most tuples are of integers
-                    found += _functions_within(value)
+                    functions += _functions_within(value)
                     break
-    return found
+    return functions
 
 
 def _functions_within(values: tuple[Attribute, ...]) -> tuple[Function, ...]:
@@ -386,8 +388,8 @@ _own_keys: set[type] = {int, str, type(None)}
 class Function:
     """A closed function: parameters by position, results, and a name that is not part of its identity.
 
-    Functions that can fail are equal if they name the same lines when they do; `ir.places.equal_but_for_lines` asks for
-    less. Make one with `livegrad.ir.function.make_function`, which checks that it is closed.
+    Functions that can fail are equal only if their checks are on the same lines; `ir.line_sites.equal_but_for_lines`
+    ignores the lines. `livegrad.ir.function.make_function` creates a function and checks that it is closed.
 
     >>> import livegrad as lg
     >>> f = lg.ir.trace(lambda x, y: x * y, lg.f32, lg.f32)
@@ -400,9 +402,9 @@ class Function:
     results: tuple[Node, ...]
 
     places: dict[Node, tuple[Place, ...]] = field(default_factory=dict, init=False, repr=False)
-    """Where this function's nodes (and those of functions inside) were written; no part of its identity.
+    """The source locations of this function's nodes and of those in nested functions; not part of its identity.
 
-    A node may be shared with other functions, and so tell of other places: this table tells them apart.
+    A node may be shared with other functions, which have other locations for it.
     """
 
     def origins_of(self, node: Node) -> tuple[Place, ...]:
@@ -421,10 +423,10 @@ class Function:
         return isinstance(other, Function) and self.results == other.results and self.parameters == other.parameters
 
     def __hash__(self) -> int:
-        known = self.__dict__.get("_hash")
-        if known is None:
-            known = self.__dict__["_hash"] = hash((self.parameters, self.results))
-        return known
+        digest = self.__dict__.get("_hash")
+        if digest is None:
+            digest = self.__dict__["_hash"] = hash((self.parameters, self.results))
+        return digest
 
     @cached_property
     def parameter_types(self) -> tuple[Type, ...]:

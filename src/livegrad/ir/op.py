@@ -70,10 +70,10 @@ class Op:
 
     @staticmethod
     def named(name: str) -> Op:
-        found = Op.table.get(name)
-        if found is None:
+        op = Op.table.get(name)
+        if op is None:
             raise UsageError(f"no op named `{name}`")
-        return found
+        return op
 
     def __call__(self, *operands: Any, **attributes: Attribute) -> Node:
         """A node of this op. Python numbers among the operands become constants of the other operands' type."""
@@ -99,13 +99,13 @@ class Op:
         except LivegradError as error:
             if error.where is not None:
                 raise
-            found = error.found or ", ".join(str(operand.type) for operand in operands)
+            description = error.found or ", ".join(str(operand.type) for operand in operands)
             name = dict(attributes).get("kind", self.name)  # `max`, not the `reduce` that it is one kind of
             raise TypeRuleError(
                 f"`{name}`: {error.what}",
                 where=origins[0] if origins else None,
                 expected=error.expected,
-                found=found,
+                found=description,
                 help=error.help,
             ) from None
         except (TypeError, AttributeError) as error:
@@ -124,7 +124,7 @@ def literal(value: Any, like: Type | None, op: Op) -> Node:
             f"`{op.name}` takes nodes and numbers",
             where=caller_origin(),
             found=repr(value),
-            help="make a constant with constant(value, type)",
+            help="create a constant with constant(value, type)",
         )
     node = Op.named("constant")(value=exact_value(value, scalar, op.name), type=scalar)
     if like is scalar:
@@ -189,7 +189,7 @@ def _integer_in_range(number: int, scalar: Scalar) -> int:
 
 def _unfit(value: Any, scalar: Scalar, user: str) -> TypeRuleError:
     return TypeRuleError(
-        f"`{user}` cannot make {shown(value)} a {scalar}",
+        f"`{user}` cannot convert {shown(value)} to {scalar}",
         where=caller_origin(),
         help=f"cast the operand, or write a literal that a {scalar} can hold",
     )

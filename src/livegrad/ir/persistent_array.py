@@ -33,13 +33,13 @@ class Entries(Mapping[int, Any]):
     def with_entry(self, index: int, value: Any) -> Entries:
         """The table with another value at one number."""
         table = self._own_table()
-        made = Entries(table)
-        self._table, self._difference, self._successor = None, (index, table.get(index, _ABSENT)), made
+        entries = Entries(table)
+        self._table, self._difference, self._successor = None, (index, table.get(index, _ABSENT)), entries
         table[index] = value
-        return made
+        return entries
 
     def _own_table(self) -> dict[int, Any]:
-        """The dict, brought into this version's state."""
+        """The dict, updated to the state of this version."""
         if self._table is None:
             chain: list[Entries] = []
             version: Entries = self
@@ -67,7 +67,7 @@ class Entries(Mapping[int, Any]):
 
 
 def _move_table(newer: Entries, older: Entries) -> None:
-    """Turns the link between two versions round: the older one gets the dict."""
+    """Reverses the link between two versions: the older one gets the dict."""
     table, difference = newer._table, older._difference
     assert table is not None
     assert difference is not None

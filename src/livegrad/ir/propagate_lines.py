@@ -83,8 +83,8 @@ class propagating_lines:
         function.places.update(table)
         for node in exchanged.values():
             for inner in node.functions:
-                for own, places in inner.places.items():
-                    function.places.setdefault(own, places)
+                for inner_node, places in inner.places.items():
+                    function.places.setdefault(inner_node, places)
 
     def __exit__(self, *exception: object) -> None:
         ambient.table, ambient.origins, ambient.plain = self._before, self._origins, self._plain
@@ -98,10 +98,10 @@ def propagates_lines(
     @wraps(transform)
     def kept(subject: _Subject, /, *arguments: _P.args, **named: _P.kwargs) -> _Made:
         with propagating_lines(_functions_in(subject)) as places:
-            made = transform(subject, *arguments, **named)
-            for function in _functions_in(made):
+            result = transform(subject, *arguments, **named)
+            for function in _functions_in(result):
                 places.keep(function)
-        return made
+        return result
 
     return kept
 
@@ -145,9 +145,9 @@ def cached_derivation(
     return lambda transform: CachedDerivation(transform, maxsize)
 
 
-def _functions_in(made: Any) -> tuple[Function, ...]:
-    if isinstance(made, Function):
-        return (made,)
-    if isinstance(made, Module):
-        return made.functions
-    return tuple(item for item in made if isinstance(item, Function)) if isinstance(made, tuple) else ()
+def _functions_in(result: Any) -> tuple[Function, ...]:
+    if isinstance(result, Function):
+        return (result,)
+    if isinstance(result, Module):
+        return result.functions
+    return tuple(item for item in result if isinstance(item, Function)) if isinstance(result, tuple) else ()

@@ -15,7 +15,7 @@ MOST_CALLS = 20_000
 
 
 class _Raised:
-    """How many threads have raised the limit, which belongs to all of them, and what it was before."""
+    """How many threads have raised the process-wide limit, and its previous value."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

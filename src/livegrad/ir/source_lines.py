@@ -29,7 +29,7 @@ class PlaceTable(dict["Node", tuple[Place, ...]]):
 
 
 class _Ambient(threading.local):
-    """What holds for the nodes that this thread makes and looks at."""
+    """Thread-local state that applies to nodes created and inspected by this thread."""
 
     origins: tuple[Place, ...] | None = None  # what new nodes stand for; None: the calling line
     table: PlaceTable | None = None  # of the functions at work; None: nodes know their lines themselves
@@ -46,7 +46,7 @@ ambient = _Ambient()
 
 
 class originating_from:
-    """Nodes made inside stand for these places instead of for the calling line; `move_to` changes the places."""
+    """Nodes created inside get these source locations instead of the calling line; `move_to` changes the locations."""
 
     __slots__ = ("_before", "_origins")
 
@@ -66,7 +66,7 @@ class originating_from:
 
 
 class made_at:
-    """Nodes made inside are as if they had been made before, at these lines, outside of all contexts."""
+    """Nodes created inside get these lines, as if they had been created earlier and outside of all contexts."""
 
     __slots__ = ("_before", "_origins")
 
@@ -84,7 +84,7 @@ class made_at:
 
 
 class telling_lines_apart:
-    """Inside, what authors write at two lines is two nodes, for those who look for a line."""
+    """Inside, equal expressions written on two lines are two nodes, so that errors can name the right line."""
 
     __slots__ = ("_before",)
 

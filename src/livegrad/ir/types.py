@@ -27,9 +27,9 @@ class _Interned(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
             entry = _interned.get((cls, *map(_exact, args)))
-            found = None if entry is None else entry()
-            if found is not None:
-                return found
+            type = None if entry is None else entry()
+            if type is not None:
+                return type
         fresh = super().__call__(*args, **kwargs)
         key = (cls, *(_exact(getattr(fresh, field.name)) for field in fields(fresh)))
         return _interned.enter(key, fresh)
@@ -141,7 +141,7 @@ class Scalar(UnionMember, Type):
                 return narrow(value)[()] if self is bf16 else self.dtype.type(value)
         except (ValueError, TypeError, OverflowError):
             pass
-        raise NotANumberError(f"no number of type {self}", where=caller_origin(), found=repr(value))
+        raise NotANumberError(f"not a number of type {self}", where=caller_origin(), found=repr(value))
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -190,23 +190,25 @@ def scalar_of_dtype(dtype: Any) -> Scalar:
     >>> scalar_of_dtype("float32")
     f32
     """
-    known = np.dtype(dtype)
-    found = bf16 if known.name == "bfloat16" else _FROM_NUMPY.get(known)  # the package ml_dtypes has one
-    if found is None:
+    numpy_dtype = np.dtype(dtype)
+    scalar = bf16 if numpy_dtype.name == "bfloat16" else _FROM_NUMPY.get(numpy_dtype)  # the package ml_dtypes has one
+    if scalar is None:
         raise UsageError(
             f"no livegrad type for dtype {dtype}", where=caller_origin(), expected="one of " + ", ".join(SCALARS)
         )
-    return found
+    return scalar
 
 
 _MOST_MEMBERS = 1 << 16
 
 
 def _require_size(type: Type, *sizes: int) -> None:
-    """Vectors, matrices and arrays live in registers: they are whole numbers of members, and not too many."""
+    """Requires sizes that are non-negative integers and not too large: vectors, matrices and arrays are held in
+    registers.
+    """
     if any(size.__class__ is not int or size < 0 for size in sizes) or int(np.prod(sizes)) > _MOST_MEMBERS:
         expected = f"whole numbers, of {_MOST_MEMBERS} members at most"
-        raise UsageError("not a size", expected=expected, found=str(type), help="use a tensor for many elements")
+        raise UsageError("invalid size", expected=expected, found=str(type), help="use a tensor for many elements")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

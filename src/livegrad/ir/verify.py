@@ -47,8 +47,10 @@ def verify_module(
         if function.name in names:
             raise VerifyError(f"a module has two functions named `{function.name}`", help="rename one of them")
         names.add(function.name)
-    known = set[Node]() if before is None else {node for function in before.functions for node in nodes_of(function)}
-    _verify(module.functions, allow_inputs, frozenset(forbidden), known)
+    verified_before = (
+        set[Node]() if before is None else {node for function in before.functions for node in nodes_of(function)}
+    )
+    _verify(module.functions, allow_inputs, frozenset(forbidden), verified_before)
 
 
 def _verify(
@@ -60,7 +62,7 @@ def _verify(
     while pending:
         function = pending.pop()
         _check_structure(function, known)
-        used = [own for own in functions_in(function) if own not in seen and own not in verified]
+        used = [inner for inner in functions_in(function) if inner not in seen and inner not in verified]
         seen.update(used)
         pending += used
     verified.update(seen)
@@ -68,19 +70,19 @@ def _verify(
     for function in functions:
         if not ops_below(function).isdisjoint(unwanted):
             every = reachable_functions([function])
-            raise _unwanted_op(next(own for own in every if not ops_in(own).isdisjoint(unwanted)), unwanted)
+            raise _unwanted_op(next(inner for inner in every if not ops_in(inner).isdisjoint(unwanted)), unwanted)
 
 
 def _check_structure(function: Function, known: Collection[Node]) -> None:
     _check_parameters(function)
-    own = set(function.parameters)
+    parameters = set(function.parameters)
     for node in _ordered(function):
         if node not in known:
             if node.attributes:
                 _check_attributes(function, node)
             if not is_interned(node):
                 raise _not_interned(function, node)  # one that is has the type that its op gave it
-        if node.op is parameter_op and node not in own:
+        if node.op is parameter_op and node not in parameters:
             raise _broken(
                 function,
                 node,
@@ -94,7 +96,7 @@ def _check_structure(function: Function, known: Collection[Node]) -> None:
 def _ordered(function: Function) -> list[Node]:
     for result in function.results:
         if not isinstance(result, Node):
-            raise VerifyError(f"function `{function.name}` returns what is not a node", found=repr(result))
+            raise VerifyError(f"function `{function.name}` returns something that is not a node", found=repr(result))
     try:
         return list(nodes_of(function))
     except (AttributeError, TypeError) as error:  # something among the operands has no operands of its own
@@ -108,7 +110,7 @@ def _check_parameters(function: Function) -> None:
                 f"function `{function.name}`: parameter {index} is not a parameter node of that index",
                 where=node.origin if isinstance(node, Node) else None,
                 found=_described(node),
-                help="make the function with make_function, which numbers them",
+                help="create the function with make_function, which numbers its parameters",
             )
 
 
@@ -116,7 +118,9 @@ def _check_attributes(function: Function, node: Node) -> None:
     previous = ""
     for name, value in node.attributes:
         if name <= previous:
-            raise _broken(function, node, f"has its attribute `{name}` after `{previous}`", help="sort them by name")
+            raise _broken(
+                function, node, f"has unsorted attributes: `{name}` follows `{previous}`", help="sort them by name"
+            )
         previous = name
         pending: list[Attribute] = [value]
         while pending:
@@ -128,7 +132,7 @@ def _check_attributes(function: Function, node: Node) -> None:
                 raise _broken(
                     function,
                     node,
-                    f"has an attribute `{name}` of a kind that the IR does not have",
+                    f"has an attribute `{name}` of an unsupported type",
                     expected="bool, int, float, complex, str, None, a type, size, function or key, or a tuple of those",
                     found=f"{item!r} of {item.__class__.__name__}",
                     help="convert it, for instance with float(...)",
@@ -136,7 +140,7 @@ def _check_attributes(function: Function, node: Node) -> None:
 
 
 def _not_interned(function: Function, node: Node) -> VerifyError:
-    """What is wrong with a node that no op made."""
+    """The problem with a node that was not created by an op."""
     if node.operands.__class__ is not tuple:
         return _broken(function, node, "has operands that are not a tuple", found=repr(node.operands))
     try:
@@ -153,12 +157,12 @@ def _not_interned(function: Function, node: Node) -> VerifyError:
         return _broken(
             function,
             node,
-            "does not have the type that its rule gives",
+            "does not have the type that its op derives",
             expected=str(derived),
             found=str(node.type),
-            help="make nodes by calling ops",
+            help="create nodes by calling ops",
         )
-    return _broken(function, node, "is not interned", help="make nodes by calling ops, and do not copy them")
+    return _broken(function, node, "is not interned", help="create nodes by calling ops, and do not copy them")
 
 
 def _unwanted_op(function: Function, unwanted: frozenset[Op]) -> VerifyError:

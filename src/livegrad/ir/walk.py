@@ -135,10 +135,10 @@ def exchanged_functions(value: Attribute, exchange: Mapping[Function, Function])
 
 def ops_in(function: Function) -> frozenset[Op]:
     """The ops of a function's own nodes; worked out once."""
-    found = function.__dict__.get("_ops")
-    if found is None:
-        found = function.__dict__["_ops"] = frozenset([node.op for node in nodes_of(function)])
-    return found
+    ops = function.__dict__.get("_ops")
+    if ops is None:
+        ops = function.__dict__["_ops"] = frozenset([node.op for node in nodes_of(function)])
+    return ops
 
 
 def ops_below(function: Function) -> frozenset[Op]:
@@ -154,11 +154,11 @@ def ops_below(function: Function) -> frozenset[Op]:
 
 def functions_in(function: Function) -> tuple[Function, ...]:
     """The functions that a function's own nodes have for attributes; worked out once."""
-    found = function.__dict__.get("_functions")
-    if found is None:
-        found = tuple(dict.fromkeys([inner for node in nodes_of(function) for inner in node.functions]))
-        function.__dict__["_functions"] = found
-    return found
+    functions = function.__dict__.get("_functions")
+    if functions is None:
+        functions = tuple(dict.fromkeys([inner for node in nodes_of(function) for inner in node.functions]))
+        function.__dict__["_functions"] = functions
+    return functions
 
 
 def reachable_functions(roots: Iterable[Function], stop: Callable[[Function], bool] | None = None) -> list[Function]:

@@ -17,7 +17,7 @@ from livegrad.ops.aggregate import get
 
 @dataclass(frozen=True)
 class Piece:
-    """Nodes in order; before them those of earlier pieces that cannot be handed on, and are computed again."""
+    """Nodes in order, preceded by nodes of earlier pieces that cannot be passed on and are computed again."""
 
     again: tuple[Node, ...]
     nodes: tuple[Node, ...]

@@ -426,7 +426,7 @@ def require_numbers(node: Node, value: Any, lines: Sequence[Place]) -> None:
     if wrong is not None and np.any(wrong):
         place = np.unravel_index(int(np.argmax(wrong)), np.shape(value))
         kind = "NaN" if np.any(np.isnan(readable(np.asarray(value)))) else "infinity"
-        what = "the data given here has" if node.op is input_op else f"`{node.op.name}` gave"
+        what = "this data contains" if node.op is input_op else f"`{node.op.name}` produced"
         others = ", ".join(map(str, lines[1:]))  # of a graph that was built before anybody looked for NaNs
         raise KernelCheckError(
             f"{what} the first {kind}, at index {tuple(map(int, place))}",

@@ -54,7 +54,7 @@ MOST_LOOKED_AT = 4000  # nodes that wait, for what they are built on
 
 
 class Holder(Protocol):
-    """Whoever can ask for a node's value: a tensor's handle."""
+    """The owner of a node whose value may be requested: the handle of a tensor."""
 
     _node: Node | None
     _deferred: Any  # what the node is made of when it is first asked for; None: it is made
@@ -369,7 +369,7 @@ def read_leaf(leaf: Leaf) -> Value:
     """A leaf's data; an error when it was computed from data that has been replaced since."""
     if leaf.ancestors and _is_outdated(leaf):
         raise UsageError(
-            "this tensor was computed from a tensor that was refilled since, and can no longer be recomputed",
+            "this tensor was computed from a tensor that has since been refilled, and can no longer be recomputed",
             where=caller_origin(),
             help="make a new tensor instead of calling fill on the old one",
         )
@@ -537,7 +537,7 @@ def set_cache_budget(bytes: int) -> None:
     >>> set_cache_budget(before)
     """
     if isinstance(bytes, bool) or not isinstance(bytes, int) or bytes < 0:
-        raise UsageError("not a budget", where=caller_origin(), expected="a number of bytes", found=repr(bytes))
+        raise UsageError("invalid budget", where=caller_origin(), expected="a number of bytes", found=repr(bytes))
     value_store.current.budget = bytes
     enforce_budget(())
 

@@ -51,7 +51,7 @@ class _Entry:
 
 
 class _NotSmall(Exception):
-    """Ends the walk over a graph that is left to the general way."""
+    """Ends the walk over a graph that the general path must run."""
 
 
 class SmallGraph:

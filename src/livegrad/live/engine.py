@@ -110,7 +110,7 @@ class Engine(GradientSource):
     def follow(self, watch: Watch) -> None:
         """Registers an object that edits a block before each frame; `lg.live.watch` does so when its block is added."""
         if not callable(getattr(watch, "poll", None)) or not isinstance(getattr(watch, "block", None), Block):
-            what, help = "not a watch", "lg.live.watch(engine, path, function) makes a block that follows a file"
+            what, help = "not a watch", "lg.live.watch(engine, path, function) creates a block that follows a file"
             raise UsageError(what, where=caller_origin(), found=type(watch).__name__, help=help)
         with self.edits():
             if watch not in self._journal.watches:
@@ -280,7 +280,7 @@ class Engine(GradientSource):
     def profiling(self, level: Literal["off", "block", "step"]) -> None:
         if level not in ("off", "block", "step"):
             expected = "off, block or step"
-            raise UsageError("no such profiling", where=caller_origin(), expected=expected, found=repr(level))
+            raise UsageError("unknown profiling mode", where=caller_origin(), expected=expected, found=repr(level))
         with self._runtime.lock:
             self._runtime.profiling = level
             self._runtime.is_quiet = False
@@ -321,7 +321,7 @@ class Engine(GradientSource):
         `begin` creates the observer while no other thread edits or steps.
         """
         if begin is not None and not callable(begin):
-            expected = "a function that makes an observer, or None"
+            expected = "a function that creates an observer, or None"
             found = type(begin).__name__
             raise UsageError("not an observer", where=caller_origin(), expected=expected, found=found)
         with self._runtime.lock, self.graph.editing():

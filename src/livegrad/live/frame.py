@@ -74,13 +74,21 @@ class Frame:
 
     @property
     def ok(self) -> bool:
-        """Whether the frame ran as described, without problems."""
+        """Whether the frame ran the graph as described, without problems.
+
+        It does not wait for the run: steps that failed as they ran, and their dependents, are in `failed`.
+        """
         return not self.problems
 
     def __repr__(self) -> str:
-        ran = ", ".join(self.ran[:8]) + (f" and {len(self.ran) - 8} more" if len(self.ran) > 8 else "")
+        failed = f", failed {_shorten(sorted(self.failed))}" if self.failed else ""
         problems = f", {_count_problems(self.problems)}" if self.problems else ""
-        return f"<frame {self.number}: {self.level.name.lower()}, ran {ran or 'nothing'}{problems}>"
+        ran = _shorten(self.ran) or "nothing"
+        return f"<frame {self.number}: {self.level.name.lower()}, ran {ran}{failed}{problems}>"
+
+
+def _shorten(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 class _Derived:
@@ -123,7 +131,7 @@ def _make_reasons(frame: Frame) -> dict[str, str]:
     for key in (*frame.spared, *frame.unneeded):
         reasons.pop(key, None)
     for key in frame.__dict__.get("ran", ()):
-        reasons.setdefault(key, "a branch reads it that was taken")
+        reasons.setdefault(key, "the branch that was taken reads it")
     return reasons
 
 
@@ -165,7 +173,7 @@ def describe_frame(frame: Frame, plan: LivePlan | None) -> str:
             if plan is not None and isinstance(plan.steps[key], RegionStep):
                 lines += _describe_inner_steps(frame, f"{key}/")
         else:
-            why = "no branch reads it that is taken" if key in frame.unneeded else "nothing that it reads has changed"
+            why = "no branch that is taken reads it" if key in frame.unneeded else "nothing that it reads has changed"
             lines.append(f"  {key}: {level}, skipped: {why}")
     lines += [f"  {key}: removed" for key, change in frame.changes.items() if change.cause == "removed"]
     lines += [f"  warning: {warning}" for warning in frame.warnings]

@@ -57,13 +57,13 @@ def _first_error(
         if report.calls.get(leaf.key, 0) and any(has_wrong_numbers(executable.read(key)) for key in leaf.results):
             return _explain_nan(executable, leaf, features)
     if any(has_wrong_numbers(executable.read(key)) for key in step.results):
-        return KernelCheckError(f"`{step.key}` gave a NaN or an infinity")
+        return KernelCheckError(f"`{step.key}` produced a NaN or an infinity")
     return None
 
 
 def _explain_nan(executable: Executable, leaf: LeafStep, features: Mapping[FeatureLevel, Any]) -> LivegradError:
     """Evaluates a function again, operation by operation, to find the one that produced the first NaN."""
-    plain = KernelCheckError(f"`{leaf.key}` gave a NaN or an infinity")
+    plain = KernelCheckError(f"`{leaf.key}` produced a NaN or an infinity")
     if not isinstance(leaf, BlockStep) or not isinstance(leaf.function, Function) or leaf.sizes:
         return plain
     parameters = leaf.function.parameters
@@ -79,7 +79,9 @@ def _explain_nan(executable: Executable, leaf: LeafStep, features: Mapping[Featu
             element = scalar_of(parameter.type)
             value = np.asarray(number, dtype=None if element is None else element.dtype)
         if has_wrong_numbers(value):
-            return KernelCheckError(f"`{operand_key(operand)}`, which `{leaf.key}` reads, has a NaN or an infinity")
+            return KernelCheckError(
+                f"`{operand_key(operand)}`, which `{leaf.key}` reads, contains a NaN or an infinity"
+            )
         values[parameter] = value[()] if isinstance(parameter.type, Scalar) else value
     try:
         function = leaf.function

@@ -152,7 +152,7 @@ class Runtime(Attempts):
 
     def forget_contents(self, plan: LivePlan) -> None:
         """Marks all steps as stale after memory was reassigned."""
-        self.stale |= dict.fromkeys(plan.steps, "the graph was built anew")
+        self.stale |= dict.fromkeys(plan.steps, "the graph was rebuilt")
         self.touched.clear()
         self._overwritten.clear()
 

@@ -27,7 +27,7 @@ def stale_steps(plan: LivePlan, seeds: Mapping[str, str], contents: Contents) ->
         ordered[key] = reasons[key]
         for source in _lost_producers(plan, key, contents):
             if source not in reasons:
-                reasons[source] = f"{key} reads it, and its memory was used again"
+                reasons[source] = f"{key} reads it, and its memory was reused"
                 heappush(waiting, (position[source], source))
         for consumer in plan.consumers[key]:
             if consumer not in reasons:

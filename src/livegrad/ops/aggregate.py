@@ -120,7 +120,7 @@ get = Op(
 
 def _set_type(type: Type, value: Type, *, index: int) -> Type:
     if member_type(type, index) is not value:
-        raise TypeRuleError("a value of the wrong type for that member", expected=str(member_type(type, index)))
+        raise TypeRuleError("the value has the wrong type for this member", expected=str(member_type(type, index)))
     return type
 
 
@@ -205,7 +205,7 @@ get_at = Op(
 
 def _set_at_type(type: Type, index: Type, value: Type) -> Type:
     if _index_type(type, index) is not value:
-        raise TypeRuleError("a value of the wrong type for that member")
+        raise TypeRuleError("the value has the wrong type for this member")
     return type
 
 
@@ -245,7 +245,7 @@ def make_vector(*members: Node) -> Node:
     """
     element = members[0].type
     if not isinstance(element, Scalar):
-        raise TypeRuleError("a vector is made of scalars", found=str(element))
+        raise TypeRuleError("a vector can only be made of scalars", found=str(element))
     return make(*members, type=Vector(element, len(members)))
 
 

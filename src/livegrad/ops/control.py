@@ -47,7 +47,7 @@ def _cond_type(predicate: Type, *types: Type, then: Function, otherwise: Functio
     _require_parameters(then, types, "branch")
     _require_parameters(otherwise, types, "branch")
     if then.result_types != otherwise.result_types:
-        raise TypeRuleError("the branches give different types", found=f"{then.result_type}, {otherwise.result_type}")
+        raise TypeRuleError("the branches return different types", found=f"{then.result_type}, {otherwise.result_type}")
     return then.result_type
 
 
@@ -66,7 +66,7 @@ def _switch_type(index: Type, *types: Type, branches: tuple[Function, ...]) -> T
     for branch in branches:
         _require_parameters(branch, types, "branch")
         if branch.result_types != branches[0].result_types:
-            raise TypeRuleError("the branches give different types")
+            raise TypeRuleError("the branches return different types")
     return branches[0].result_type
 
 
@@ -121,7 +121,7 @@ def _while_loop_type(*types: Type, condition: Function, body: Function, carried:
     result = Tuple(_carried_types(types, carried, body))
     _require_parameters(condition, types, "loop condition")
     if condition.result_types != (bool_,):
-        raise TypeRuleError("the loop condition must give one bool", found=str(condition.result_type))
+        raise TypeRuleError("the loop condition must return one bool", found=str(condition.result_type))
     if limit is not None and limit < 0:
         raise TypeRuleError("the limit of a loop cannot be negative", found=str(limit))
     return result
@@ -171,7 +171,7 @@ def lift_type(type: Type, domain: tuple[Size, ...]) -> Type:
             return Tuple(tuple(lift_type(member, domain) for member in elements))
         case Array(element=element, size=size):
             return Array(lift_type(element, domain), size)
-    raise TypeRuleError(f"a map cannot give one {type} for each point")
+    raise TypeRuleError(f"a map cannot return one {type} for each point")
 
 
 def map_domain(types: Sequence[Type], function: Function, lifted: tuple[bool, ...]) -> tuple[Size, ...]:

@@ -144,7 +144,7 @@ conj = Op(
 def _parts_type(type: Type) -> Type:
     scalar = scalar_of(same(1, ("complex",))(type))
     if scalar is None or not isinstance(type, Tensor):
-        raise TypeRuleError("the parts of a tensor are seen in memory", found=str(type))
+        raise TypeRuleError("only a complex tensor can be viewed as its parts", found=str(type))
     return Tensor(scalar.real, (*type.shape, 2))
 
 

@@ -32,7 +32,7 @@ def window_count(size: Size, window: Size, stride: int, dilation: int) -> Size:
         if steps is None:
             raise TypeRuleError(
                 f"a stride of {stride} over an extent of {size} has no symbolic count of windows",
-                help="give the extent as a number, or as a multiple of the stride plus what a window takes",
+                help="pass the extent as a number, or as a multiple of the stride plus the size of a window",
             )
         return steps + 1
     return max(room // stride + 1, 0)
@@ -48,12 +48,14 @@ def require_windows(
     """The number of windows along each dimension. Raises if the windows are not valid."""
     if not len(shape) == len(window) == len(strides) == len(padding) == len(dilation):
         raise TypeRuleError(
-            f"strides, padding and dilation are given for each of {len(shape)} dimensions",
+            f"strides, padding and dilation need a value for each of {len(shape)} dimensions",
             found=f"strides {strides}, padding {padding}, dilation {dilation}, window {window}",
         )
     values = [*strides, *dilation, *(size for size in window if isinstance(size, int))]
     if any(value < 1 for value in values):
-        raise TypeRuleError("windows, strides and dilations are at least 1", found=f"{window}, {strides}, {dilation}")
+        raise TypeRuleError(
+            "windows, strides and dilations must be at least 1", found=f"{window}, {strides}, {dilation}"
+        )
     if any(isinstance(width, int) and width < 0 for widths in padding for width in widths):
         raise TypeRuleError("padding cannot be negative", found=str(padding), help="use slice to cut")
     return tuple(
@@ -67,7 +69,7 @@ def _convolve_type(
 ) -> Type:
     image, kernel = require_tensor(x), require_tensor(w)
     if image.element is not kernel.element or image.element.kind not in NUMBERS:
-        raise TypeRuleError("a convolution takes numbers of one type", help="cast one of them")
+        raise TypeRuleError("a convolution takes operands of one type", help="cast one of them")
     if image.rank != kernel.rank or image.rank < 3:
         raise TypeRuleError(
             "a convolution takes [batch, channels, *space] and [outputs, channels / groups, *window]",
@@ -189,9 +191,9 @@ def _by_image(y: Node, ct: Node) -> Node:
         ((0, 0), (0, 0), *y.attribute("padding")),
         whole + dilation,
     )
-    turned = flip(_swap_first(_in_groups(w, 0, groups, 1)), axes=tuple(range(2, 2 + len(window))))
+    flipped = flip(_swap_first(_in_groups(w, 0, groups, 1)), axes=tuple(range(2, 2 + len(window))))
     none = ((0, 0),) * len(window)
-    return convolve(spread, turned, strides=(1,) * len(window), padding=none, dilation=dilation, groups=groups)
+    return convolve(spread, flipped, strides=(1,) * len(window), padding=none, dilation=dilation, groups=groups)
 
 
 def _by_image_in_phases(y: Node, ct: Node) -> Node:
@@ -234,9 +236,9 @@ def _taps_by_phase(w: Node, strides: tuple[int, ...], dilation: tuple[int, ...],
     pairs = [size for pair in zip(taps, strides, strict=True) for size in pair]
     parted = reshape(filled, shape=(groups, outputs, channels, *pairs))
     tap_axes, phase_axes = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
-    turned = permute(flip(parted, axes=tuple(tap_axes)), axes=(0, *phase_axes, 2, 1, *tap_axes))
+    flipped = permute(flip(parted, axes=tuple(tap_axes)), axes=(0, *phase_axes, 2, 1, *tap_axes))
     phases = math.prod(strides)
-    return reshape(turned, shape=(groups * phases * channels, outputs, *taps))
+    return reshape(flipped, shape=(groups * phases * channels, outputs, *taps))
 
 
 def _by_kernel(y: Node, ct: Node) -> Node:

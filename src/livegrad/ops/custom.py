@@ -53,7 +53,7 @@ def _custom_call_type(
     _require(function, "function", types, results, "it takes the operands")
     if forward is None and backward is None and stand_in is None:
         raise TypeRuleError(
-            f"`{function.name}` has no rule of its own", help="give a forward or backward derivative, or use call"
+            f"`{function.name}` has no custom rule", help="pass a forward or backward derivative, or use call"
         )
     if forward is not None:
         rule = "it takes the arguments and a tangent for each differentiable one, and gives the results' tangents"
@@ -70,7 +70,7 @@ def _custom_call_type(
         _require(backward, "backward derivative", (*residuals, *differentials(results)), differentials(types), rule)
     if stand_in is not None:
         if forward is not None or backward is not None:
-            raise TypeRuleError(f"`{function.name}` has both a stand-in and a derivative of its own", help="give one")
+            raise TypeRuleError(f"`{function.name}` has both a substitute and a custom derivative", help="give one")
         _require(stand_in, "stand-in", types, results, "it has the signature of the function it stands in for")
     return function.result_type
 

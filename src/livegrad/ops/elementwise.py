@@ -216,9 +216,9 @@ def _select_type(condition: Type, then: Type, otherwise: Type) -> Type:
         raise TypeRuleError("the two branches have different types")
     scalar = scalar_of(then)
     if scalar is None:
-        raise TypeRuleError("a choice between aggregates", help="use cond, or select each member")
+        raise TypeRuleError("select does not support aggregates", help="use cond, or select each member")
     if condition is not bool_ and condition is not with_scalar(then, bool_):
-        raise TypeRuleError("the condition does not fit the choices", expected=f"bool or {with_scalar(then, bool_)}")
+        raise TypeRuleError("the condition does not match the operands", expected=f"bool or {with_scalar(then, bool_)}")
     return then
 
 

@@ -33,7 +33,7 @@ def _require_lengths(tensor: Tensor, axes: tuple[int, ...]) -> None:
     if len(set(axes)) != len(axes) or any(not 0 <= axis < tensor.rank for axis in axes):
         raise TypeRuleError("axes must be different dimensions", found=f"{axes} for {tensor}")
     if any(tensor.shape[axis] == 0 for axis in axes):
-        raise TypeRuleError("the transform of an empty axis", found=str(tensor))
+        raise TypeRuleError("cannot transform an empty axis", found=str(tensor))
 
 
 def _fft_type(x: Type, *, axes: tuple[int, ...], inverse: bool, norm: str) -> Type:
@@ -72,7 +72,7 @@ def _rfft_type(x: Type, *, axis: int, norm: str) -> Type:
     _require_norm(norm)
     _require_lengths(tensor, (axis,))
     if tensor.element not in (f32, f64):
-        raise TypeRuleError("rfft takes f32 or f64", help="cast first; of complex numbers take fft")
+        raise TypeRuleError("rfft takes f32 or f64", help="cast first, or use fft for complex numbers")
     length = _known_length(tensor.shape[axis])
     return Tensor(c64 if tensor.element is f32 else c128, _with_length(tensor, axis, length // 2 + 1))
 

@@ -54,7 +54,7 @@ class HostFunction(Key):
 
 def _host_call_type(*types: Type, function: HostFunction, results: tuple[Type, ...], follows: int) -> Type:
     if not isinstance(function, HostFunction):
-        raise TypeRuleError("a host call has a HostFunction", found=repr(function))
+        raise TypeRuleError("a host call needs a HostFunction", found=repr(function))
     if not results:
         raise TypeRuleError(
             "a host call must return something, such as a token", help="use make_print, or return a bool"
@@ -73,7 +73,9 @@ def _evaluate_host_call(*values: Any, function: HostFunction, results: tuple[Typ
         raise UsageError(f"host function `{function.name}` failed: {error.__class__.__name__}: {error}") from error
     several = (returned,) if len(results) == 1 else returned
     if not isinstance(several, tuple | list) or len(several) != len(results):
-        raise UsageError(f"host function `{function.name}` must give {len(results)} values", found=repr(returned)[:80])
+        raise UsageError(
+            f"host function `{function.name}` must return {len(results)} values", found=repr(returned)[:80]
+        )
     taken = tuple(_convert_result(value, type, function.name) for value, type in zip(several, results, strict=True))
     return taken[0] if len(taken) == 1 else taken
 
@@ -94,7 +96,7 @@ def _convert_result(value: Any, type: Type, name: str) -> Any:
     array = np.asarray(value)
     form = array_form(type)
     if form is None:
-        raise UsageError(f"a host function cannot give a {type}")
+        raise UsageError(f"a host function cannot return a {type}")
     scalar, shape = form
     fits = len(array.shape) == len(shape) and all(
         isinstance(size, Dimension) or size == actual for size, actual in zip(shape, array.shape, strict=True)
@@ -108,7 +110,9 @@ def _result_error(value: Any, type: Type, name: str) -> UsageError:
     array = np.asarray(value) if not isinstance(value, tuple | list) else None
     description = repr(value)[:80] if array is None else f"{array.dtype}{list(array.shape)}"
     return UsageError(
-        f"host function `{name}` returned values of other types than declared", expected=str(type), found=description
+        f"host function `{name}` returned values that do not have the declared types",
+        expected=str(type),
+        found=description,
     )
 
 
@@ -116,7 +120,7 @@ def _refuse_to_derive(y: Node, *tangents: object) -> Any:
     raise DifferentiationError(
         f"cannot differentiate host function `{y.attribute('function').name}`",
         where=y.origin,
-        help="give its vjp (for reverse mode) or jvp, or wrap its arguments in `detach(...)`",
+        help="pass its vjp (for reverse mode) or jvp, or wrap its arguments in `detach(...)`",
     )
 
 

@@ -40,9 +40,9 @@ def motion_of(index: Node, depth: int = _MOST_DEPTH) -> Motion:
     >>> motion_of(index_along((3, 4), 1) * 2 + 5)
     Motion(axis=1, start=5, step=2, others=frozenset())
     """
-    known = known_integer(index)
-    if known is not None:
-        return Motion(None, known, 0)
+    integer = known_integer(index)
+    if integer is not None:
+        return Motion(None, integer, 0)
     if depth:
         match index.op.name:
             case "iota":
@@ -87,13 +87,13 @@ def separating_axes(indices: Sequence[Node]) -> frozenset[int]:
     frozenset({1})
     """
     motions = [motion for motion in map(motion_of, indices) if motion.axis is not None and motion.step]
-    found: frozenset[int] = frozenset()
+    axes: frozenset[int] = frozenset()
     while True:
         # An index separates points along its axis if all else that it depends on is the same at both.
-        more = {motion.axis for motion in motions if motion.axis is not None and motion.others <= found}
-        if more <= found:
-            return found
-        found |= more
+        more = {motion.axis for motion in motions if motion.axis is not None and motion.others <= axes}
+        if more <= axes:
+            return axes
+        axes |= more
 
 
 def are_distinct(indices: Sequence[Node]) -> bool:
@@ -119,17 +119,17 @@ def constant_difference(first: Node, second: Node) -> int | None:
     total = 0
     for node in reversed(toposort([first, second], stop=lambda node: _linear_parts(node) is None)):
         factor = factors.pop(node, 0)
-        known = known_integer(node)
+        integer = known_integer(node)
         parts = _linear_parts(node)
         if not factor:
             continue
-        if known is not None:
-            total += factor * known
+        if integer is not None:
+            total += factor * integer
         elif parts is None:
             return None
         else:
-            for operand, own in parts:
-                factors[operand] += factor * own
+            for operand, coefficient in parts:
+                factors[operand] += factor * coefficient
     return total
 
 
@@ -186,14 +186,14 @@ def box_of(shape: Sequence[Size], indices: Sequence[Node]) -> Box | None:
     start, size, step, axes = [], [], [], []
     for extent, motion in zip(shape, map(motion_of, indices), strict=True):
         count = 1 if motion.axis is None else points[motion.axis]
-        own = 1 if motion.axis is None or count == 1 else motion.step
-        if motion.start is None or motion.others or own < 1 or motion.start < 0 or count == 0:
+        axis_step = 1 if motion.axis is None or count == 1 else motion.step
+        if motion.start is None or motion.others or axis_step < 1 or motion.start < 0 or count == 0:
             return None
-        if motion.start + (count - 1) * own >= extent:  # type: ignore[operator]
+        if motion.start + (count - 1) * axis_step >= extent:  # type: ignore[operator]
             return None
         start.append(motion.start)
         size.append(count)
-        step.append(own)
+        step.append(axis_step)
         axes.append(None if count == 1 else motion.axis)
     moving = [axis for axis in axes if axis is not None]
     if moving != [axis for axis, count in enumerate(points) if count != 1]:

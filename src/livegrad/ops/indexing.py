@@ -33,7 +33,7 @@ def _index_shape(tensor: Tensor, indices: tuple[Type, ...]) -> tuple[bool, tuple
 
 def _require_axes(tensor: Tensor, in_range: tuple[int, ...]) -> None:
     if not all(0 <= axis < tensor.rank for axis in in_range):
-        raise TypeRuleError(f"axes in range that {tensor} does not have", found=str(in_range))
+        raise TypeRuleError(f"in_range names axes that {tensor} does not have", found=str(in_range))
 
 
 def _lookup_type(source: Type, *indices: Type, in_range: tuple[int, ...] = ()) -> Type:

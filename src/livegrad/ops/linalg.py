@@ -28,7 +28,7 @@ def broadcast_shapes(first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple
     for a, b in zip(*padded, strict=True):
         if a != b and 1 not in (a, b):
             raise TypeRuleError(
-                f"shapes {first} and {second} do not broadcast", help=f"{a} and {b} differ, neither is 1"
+                f"shapes {first} and {second} do not broadcast", help=f"{a} and {b} differ, and neither is 1"
             )
         result.append(b if a == 1 else a)
     return tuple(result)
@@ -37,7 +37,7 @@ def broadcast_shapes(first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple
 def _matmul_type(a: Type, b: Type) -> Type:
     first, second = require_tensor(a), require_tensor(b)
     if first.element is not second.element or first.element.kind not in NUMBERS:
-        raise TypeRuleError("matmul takes numbers of one type", help="cast one of them: nothing is promoted silently")
+        raise TypeRuleError("matmul takes operands of one type", help="cast one of them: nothing is promoted silently")
     if first.rank < 2 or second.rank < 2:
         raise TypeRuleError("matmul takes tensors of at least two dimensions", help="reshape a vector first")
     if first.shape[-1] != second.shape[-2]:

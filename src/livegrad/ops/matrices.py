@@ -28,7 +28,9 @@ def require_matrices(type: Type, square: bool = True) -> Tensor:
     """Requires a batch of matrices that LAPACK supports, and returns its type."""
     tensor = require_tensor(type)
     if tensor.element not in _ELEMENTS:
-        raise TypeRuleError("matrices of another type", expected=" or ".join(map(str, _ELEMENTS)), found=str(type))
+        raise TypeRuleError(
+            "matrices of an unsupported type", expected=" or ".join(map(str, _ELEMENTS)), found=str(type)
+        )
     if tensor.rank < 2 or (square and tensor.shape[-1] != tensor.shape[-2]):
         raise TypeRuleError("not a batch of " + ("square matrices" if square else "matrices"), found=str(type))
     return tensor
@@ -41,7 +43,7 @@ def smaller(rows: Size, columns: Size) -> Size:
     if isinstance(rows, int) and isinstance(columns, int):
         return min(rows, columns)
     raise TypeRuleError(
-        f"which of {rows} and {columns} is smaller must be known", help="give the two last dimensions as numbers"
+        f"which of {rows} and {columns} is smaller must be known", help="pass the last two dimensions as numbers"
     )
 
 

@@ -119,7 +119,9 @@ permute = Op(
 def _slice_type(source: Type, *, start: tuple[Size, ...], size: tuple[Size, ...], step: tuple[int, ...]) -> Type:
     tensor = require_tensor(source)
     if not len(start) == len(size) == len(step) == tensor.rank:
-        raise TypeRuleError("a slice names start, size and step of each dimension", found=f"{start}, {size}, {step}")
+        raise TypeRuleError(
+            "a slice needs a start, a size and a step for each dimension", found=f"{start}, {size}, {step}"
+        )
     for axis, (first, count, stride, extent) in enumerate(zip(start, size, step, tensor.shape, strict=True)):
         static = not any(isinstance(value, Dimension) for value in (first, count, extent))
         last = first + (count - 1) * stride
@@ -274,7 +276,7 @@ concatenate = Op(
 
 def _iota_type(*, shape: tuple[Size, ...], axis: int, type: Type) -> Type:
     if not isinstance(type, Scalar) or type.kind in ("bool", "complex"):
-        raise TypeRuleError("iota counts in real numbers", found=str(type))
+        raise TypeRuleError("iota cannot count in complex numbers", found=str(type))
     if not 0 <= axis < len(shape):
         raise TypeRuleError(f"no axis {axis} in {shape}")
     return Tensor(type, shape)

@@ -89,7 +89,7 @@ def random_uniform(key: Node, counter: Node, type: Scalar) -> Node:
     """
     digits = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}.get(type.name)
     if digits is None:
-        raise TypeRuleError("uniform numbers are floats", found=str(type))
+        raise TypeRuleError("uniform numbers must be floats", found=str(type))
     bits = shift_right(random_bits(key, counter), 64 - digits)
     return cast(bits, type=type) * math.ldexp(1.0, -digits)
 

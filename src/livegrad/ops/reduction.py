@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce as fold_pairs
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Tensor, Type, i64, shape_of
 from livegrad.ops.comparison import equal
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import select
+from livegrad.ops.elementwise import add, maximum, minimum, select
 from livegrad.ops.movement import are_axes_in_order, broadcast, pad, require_tensor, slice_
 from livegrad.ops.rules import NUMBERS, REALS, filled, zero, zero_tangent
 
@@ -48,7 +49,7 @@ def _drop_axes(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, ..
 
 def _empty_error(kind: str, tensor: Tensor) -> TypeRuleError:
     return TypeRuleError(
-        f"the {kind} of an empty tensor",
+        f"cannot compute the {kind} of an empty tensor",
         expected="at least one element",
         found=str(tensor),
         help="check the shape first, or add a smallest value with lg.concat",
@@ -135,6 +136,37 @@ reduce = Op(
 )
 
 
+def _extremum_of_all(name: str, fold: Any, pair: Op) -> Op:
+    """An elementwise extremum of three or more operands: those that tie share the derivative evenly."""
+
+    def type_of(*types: Type) -> Type:
+        if len(types) < 3 or any(type is not types[0] for type in types):
+            raise TypeRuleError("takes three or more operands of one type")
+        return pair.type_of(types[0], types[0])
+
+    def jvp(y: Node, *tangents: Node | None) -> Node | None:
+        given = [(x, dx) for x, dx in zip(y.operands, tangents, strict=True) if dx is not None]
+        if not given:
+            return None
+        hits = [select(equal(x, y), filled(1.0, y.type), zero(y.type)) for x in y.operands]
+        parts = [select(equal(x, y), dx, zero(y.type)) for x, dx in given]
+        return fold_pairs(add, parts) / fold_pairs(add, hits)
+
+    return Op(
+        name,
+        type_of=type_of,
+        evaluate=lambda *values: fold(values, axis=0),
+        jvp=jvp,
+        expand=lambda y: fold_pairs(pair, y.operands),
+        elementwise=True,
+        cost=4.0,
+    )
+
+
+greatest = _extremum_of_all("greatest", np.max, maximum)
+least = _extremum_of_all("least", np.min, minimum)
+
+
 def _arg_reduce_type(source: Type, *, kind: str, axis: int) -> Type:
     tensor = require_tensor(source)
     if kind not in ("argmax", "argmin"):
@@ -172,8 +204,8 @@ def _cumulative_type(source: Type, *, kind: str, axis: int, reverse: bool, exclu
 
 
 def _evaluate_cumulative(value: Any, *, kind: str, axis: int, reverse: bool, exclusive: bool) -> Any:
-    turned = np.flip(value, axis) if reverse else value
-    running = _RUNNING[kind](turned, axis=axis, dtype=value.dtype)
+    ordered = np.flip(value, axis) if reverse else value
+    running = _RUNNING[kind](ordered, axis=axis, dtype=value.dtype)
     if exclusive:
         first = np.full_like(np.take(running, [0], axis) if running.shape[axis] else running, 0 if kind == "sum" else 1)
         running = np.concatenate([first, np.delete(running, -1, axis)], axis) if running.shape[axis] else running

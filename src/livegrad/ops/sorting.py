@@ -162,7 +162,7 @@ def _top_positions_type(source: Type, *, axis: int, count: int, largest: bool) -
     tensor = _require_axis(source, axis)
     extent = tensor.shape[axis]
     if count < 0 or (isinstance(extent, int) and count > extent):
-        raise TypeRuleError(f"no {count} elements along axis {axis}", found=str(tensor))
+        raise TypeRuleError(f"cannot take {count} elements along axis {axis}", found=str(tensor))
     return Tensor(i64, tuple(count if i == axis else size for i, size in enumerate(tensor.shape)))
 
 

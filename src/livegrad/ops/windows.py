@@ -45,7 +45,7 @@ def _reduce_window_type(
 ) -> Type:
     tensor = require_tensor(x)
     if kind not in _KINDS:
-        raise TypeRuleError(f"no fold `{kind}` over windows", expected="one of " + ", ".join(_KINDS))
+        raise TypeRuleError(f"no reduction `{kind}` over windows", expected="one of " + ", ".join(_KINDS))
     if tensor.element.kind not in _KINDS[kind]:
         raise TypeRuleError(f"no {kind} of {tensor.element}", expected=" or ".join(_KINDS[kind]))
     return Tensor(tensor.element, require_windows(tensor.shape, window, strides, padding, dilation))
@@ -151,7 +151,7 @@ reduce_window = Op(
 
 def _arg_reduce_window_type(x: Type, *, kind: str, **attributes: Any) -> Type:
     if kind not in ("max", "min"):
-        raise TypeRuleError(f"no element is the {kind} of a window", expected="max or min")
+        raise TypeRuleError(f"no index of the {kind} of a window", expected="max or min")
     type = require_tensor(_reduce_window_type(x, kind=kind, **attributes))
     return Tensor(i32, type.shape)
 

@@ -44,8 +44,10 @@ def lower_tapes(function: Function) -> Function:
     if ops_in(function).isdisjoint((tape_new, tape_unstack)):
         return function
     starts = [node for node in nodes_of(function) if _starts_tape(node) and _is_worth_it(node, function)]
-    chosen = [start for start in starts[:_MOST_TAPES] if _lowered(function, {start}) is not None]
-    lowered = _lowered(function, set(chosen)) if chosen else None
+    lowered = _lowered(function, set(starts)) if starts else None
+    if lowered is None and len(starts) > 1:
+        chosen = [start for start in starts[:_MOST_TAPES] if _lowered(function, {start}) is not None]
+        lowered = _lowered(function, set(chosen)) if chosen else None
     return function if lowered is None else lowered
 
 
@@ -65,7 +67,14 @@ def _is_worth_it(start: Node, function: Function) -> bool:
         return True
     values = {start, *[node for node in nodes_of(function) if node.op is get and node.operands[0] is start]}
     users = [node for node in nodes_of(function) if node.op is for_loop and not values.isdisjoint(node.operands)]
-    return all(map(gains_by_elements, [start, *users] if start.op is for_loop else users))
+    loops = [start, *users] if start.op is for_loop else users
+    return all(_moves_whole_rows(loop) or gains_by_elements(loop) for loop in loops)
+
+
+def _moves_whole_rows(loop: Node) -> bool:
+    """Whether a body only hands rows on to loops inside, as their tapes: as in a scan of scans."""
+    arrays = [node for node in nodes_of(loop.attribute("body")) if isinstance(node.type, Tensor) and node.type.shape]
+    return all(node.op in (tape_get, tape_stack) for node in arrays)
 
 
 def _holds_rows(start: Node) -> bool:
@@ -115,7 +124,14 @@ class _LoweredTape:
     prefix: tuple[Node, ...]
 
 
-_Value = Node | _LoweredTape | tuple["_Value", ...]  # a tuple: an aggregate with tapes inside
+@dataclass(frozen=True)
+class _Row:
+    """A row of a tape that is a tensor, as the tape of its elements: what a loop inside reads or has written."""
+
+    tape: _LoweredTape
+
+
+_Value = Node | _LoweredTape | _Row | tuple["_Value", ...]  # a tuple: an aggregate with tapes inside
 
 
 # --- the tensors of a tape -------------------------------------------------------------------------------------------
@@ -183,8 +199,10 @@ class _Body:
     chosen: Set[Node] = frozenset()  # the nodes whose tapes are lowered
     # Which tape a loop fills that it starts empty: (the loop, its carried value) -> tape. Others have their own.
     homes: dict[tuple[Node, int], _LoweredTape] = field(default_factory=dict)
+    unstacked: Set[Node] = frozenset()  # rows that are only used as tapes
 
     def run(self, function: Function) -> None:
+        self.unstacked = _unstacked_rows(function)
         for node in nodes_of(function):
             if node not in self.values:
                 with originating_from(node.origins):
@@ -198,6 +216,8 @@ class _Body:
             return operands[0][node.attribute("index")]
         if node.op is make and mixed:
             return tuple(operands)
+        if node.op is tape_unstack and isinstance(operands[0], _Row):
+            return operands[0].tape
         if node.op is tape_unstack and node in self.chosen and isinstance(operands[0], Node):
             assert isinstance(node.type, Tape)
             list(_leaves(node.type.element))
@@ -211,13 +231,17 @@ class _Body:
     def _tape(self, node: Node, tape: _LoweredTape, operands: Sequence[_Value]) -> _Value:
         if node.op is tape_stack:
             (stacked,) = tape.tensors if len(tape.tensors) == 1 else (None,)
-            if tape.prefix or stacked is None or stacked.type is not node.type:
+            if stacked is None or stacked.type.shape[len(tape.prefix) :] != node.type.shape:  # type: ignore[attr-defined]
                 raise _NotLowered
-            return stacked
+            return _Row(tape) if tape.prefix else stacked
         index = operands[0] if operands else None
         if not isinstance(index, Node) or node.op not in (tape_get, tape_set):
             raise _NotLowered
         place = (*tape.prefix, index)
+        if node.op is tape_get and node in self.unstacked:
+            assert isinstance(tape.element, Tensor)
+            inner = Tensor(tape.element.element, tape.element.shape[1:])
+            return _Row(_LoweredTape(inner, tape.tensors, place))
         if node.op is tape_get:
             return _read(tape.element, iter(tape.tensors), place)
         return _LoweredTape(
@@ -306,7 +330,13 @@ def _homes(
             continue
         tensors = iter(tape.tensors)
         for leaf in _stored_leaves(written.operands[2]):
-            if isinstance(leaf.type, Tape):
+            if leaf.op is tape_stack and leaf.operands[0].op is get:
+                taken = leaf.operands[0]
+                place = (taken.operands[0], taken.attribute("index"))
+                if place in homes or not _starts_empty(taken):
+                    raise _NotLowered
+                homes[place] = _LoweredTape(taken.type.element, (next(tensors),), (*tape.prefix, index))  # type: ignore[attr-defined]
+            elif isinstance(leaf.type, Tape):
                 own = tuple([next(tensors) for _ in _leaves(leaf.type.element)])
                 place = (leaf.operands[0], leaf.attribute("index"))
                 if place in homes:
@@ -316,6 +346,22 @@ def _homes(
                 for _ in _leaves(leaf.type):
                     next(tensors)
     return homes
+
+
+def _starts_empty(taken: Node) -> bool:
+    """Whether a tape is one that a loop writes from its first row on."""
+    loop = taken.operands[0]
+    return loop.op is for_loop and loop.operands[1 + taken.attribute("index")].op is tape_new
+
+
+def _unstacked_rows(function: Function) -> Set[Node]:
+    """The rows of tapes that a function only reads as tapes of their elements."""
+    rows = {node for node in nodes_of(function) if node.op is tape_get and isinstance(node.type, Tensor)}
+    rows -= set(function.results)
+    for node in nodes_of(function):
+        if node.op is not tape_unstack:
+            rows -= set(node.operands)
+    return rows
 
 
 def _stored_leaves(value: Node) -> Iterator[Node]:
@@ -360,6 +406,11 @@ def _write(value: _Value, type: Type, tensors: Iterator[Node], place: tuple[Node
             raise _NotLowered
         return list(value.tensors)
     if isinstance(type, Scalar | Tensor):
+        if isinstance(value, _Row):
+            if value.tape.prefix != place:
+                raise _NotLowered
+            next(tensors)
+            return list(value.tape.tensors)
         assert isinstance(value, Node)
         if isinstance(type, Tensor) and type.shape:
             return [assign(next(tensors), value, *_row_indices(type, place))]

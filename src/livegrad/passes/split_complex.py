@@ -1,8 +1,9 @@
 """The `split_complex` pass: arithmetic on complex numbers becomes arithmetic on their real and imaginary parts.
 
 For the CPU. Sums, products and moves of complex tensors become those of real tensors, which kernels can compute. Loops
-and branches carry both parts. In memory, complex numbers stay pairs, and loads and stores view them as such. NumPy
-computes ops without a rule (transforms, decompositions, exponentials).
+and branches carry both parts, and so do maps whose functions compute only what has a rule. In memory, complex numbers
+stay pairs, and loads and stores view them as such. NumPy computes ops without a rule (transforms, decompositions,
+exponentials).
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from livegrad.ir.function import make_function, trace
 from livegrad.ir.leaves import constant, constant_op, input_node
 from livegrad.ir.node import Function, Key, Node, make_node
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Scalar, Tensor, Type, Vector, scalar_of, shape_of
-from livegrad.ir.walk import exchanged_functions, nodes_of
+from livegrad.ir.types import Scalar, Tensor, Type, Vector, inner_types, scalar_of, shape_of
+from livegrad.ir.walk import exchanged_functions, nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import assign
 from livegrad.ops.comparison import equal, not_equal
-from livegrad.ops.control import cond, for_loop, make_map, switch, while_loop
+from livegrad.ops.control import check, cond, for_loop, make_map, map_, switch, while_loop
 from livegrad.ops.conversion import cast, complex_parts, conj, from_parts, imag, make_complex, real
 from livegrad.ops.elementwise import abs, add, div, mul, neg, select, sub
 from livegrad.ops.indexing import lookup, scatter_add
@@ -30,7 +31,7 @@ from livegrad.ops.rules import zero
 from livegrad.ops.transcendental import hypot
 from livegrad.passes.regions import region_of
 
-_MOVES = ("broadcast", "permute", "slice", "flip")
+_MOVES = ("broadcast", "permute", "slice", "flip", "concatenate", "pad")
 _NESTS = (for_loop, while_loop, cond, switch)
 _BY_INDEX = (lookup, assign, scatter_add)
 
@@ -45,7 +46,7 @@ class Parts(NamedTuple):
 def split_complex(function: Function) -> Function:
     """Splits complex arithmetic into real and imaginary parts; a function without complex numbers is returned
     unchanged."""
-    if not any(_is_complex(node) for node in nodes_of(function)):
+    if not _holds_complex(function):
         return function
     splitting = _Splitting()
     for node in nodes_of(function):
@@ -100,9 +101,11 @@ class _Splitting:
         if node in self._parts or node in self._values:
             return
         with originating_from(node.origins):
-            if node.op in _NESTS and any(map(_is_complex, node.operands)):
-                self._visit_nest(node)
-                return
+            if (node.op in _NESTS or node.op is map_) and any(map(_holds_complex, node.functions)):
+                exchange = {function: _split_signature(function) for function in node.functions}
+                if node.op is not map_ or not any(map(_holds_complex, exchange.values())):
+                    self._visit_nest(node, exchange)
+                    return
             if node.op is get and node.operands[0] in self._members:
                 self.give(node, self._members[node.operands[0]][node.attribute("index")])
                 return
@@ -125,16 +128,20 @@ class _Splitting:
             else:
                 self._values[node] = found
 
-    def _visit_nest(self, node: Node) -> None:
-        """A loop or branch whose functions take and give both parts of complex numbers."""
+    def _visit_nest(self, node: Node, exchange: dict[Function, Function]) -> None:
+        """A loop, branch or map whose functions take and give both parts of complex numbers."""
         region = region_of(node)
         assert region is not None
-        exchange = {function: _split_signature(function) for function in region.functions}
         attributes = dict(exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
         types = region.functions[-1].result_types
         counts = [len(_part_types(type)) for type in types]
         if region.is_loop:
             attributes["carried"] = sum(counts)
+        if node.op is map_:
+            given = [len(_part_types(type)) for type in region.functions[0].parameter_types]
+            for name, repeats in (("lifted", given), ("summed", counts)):
+                flags = zip(node.attribute(name), repeats, strict=True)
+                attributes[name] = tuple([flag for flag, count in flags for _ in range(count)])
         arguments = [part for argument in region.arguments for part in self.leaves(argument)]
         split = make_node(node.op, (*map(self.whole, region.leading), *arguments), tuple(attributes.items()))
         packed = region.is_loop or sum(counts) != 1
@@ -192,6 +199,17 @@ def _is_complex(node: Node) -> bool:
     return scalar is not None and scalar.kind == "complex"
 
 
+@lru_cache(maxsize=4096)
+def _holds_complex(function: Function) -> bool:
+    """Whether there are complex numbers in a function, or in one that it runs."""
+    return any(
+        isinstance(type, Scalar) and type.kind == "complex"
+        for inner in reachable_functions([function])
+        for node in nodes_of(inner)
+        for type in inner_types(node.type)
+    )
+
+
 @lru_cache(maxsize=8)
 def _pair(type: Scalar) -> Function:
     return trace(lambda re, im: make(re, im, type=Vector(type, 2)), type, type)
@@ -202,6 +220,13 @@ def _component(seen: Node, number: int) -> Node:
     last = len(shape) - 1
     start, size = (*[0] * last, number), (*shape[:-1], 1)
     return reshape(slice_(seen, start=start, size=size, step=(1,) * len(shape)), shape=shape[:-1])
+
+
+def has_parts_rule(node: Node) -> bool:
+    """Whether a scalar is computed from real and imaginary parts, if it is complex or computed from complex numbers."""
+    if not any(map(_is_complex, (node, *node.operands))) or node.op in (*_NESTS, *_BY_INDEX, get, make, check):
+        return True
+    return _rule(node) is not None or node.op in (cast, make_complex)
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

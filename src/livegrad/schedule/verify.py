@@ -54,10 +54,14 @@ def verify_views(plan: Plan) -> None:
             extents = (*step.domain, *step.inner)
             for view in (*step.reads, *step.outputs):
                 if not _is_inside(view, extents):
-                    raise VerifyError(f"step {number} of plan `{plan.name}` leaves {view.buffer}", found=str(view))
+                    raise VerifyError(
+                        f"step {number} of plan `{plan.name}` accesses memory outside of {view.buffer}", found=str(view)
+                    )
             for view in step.uniforms:
                 if not 0 <= view.offset < view.buffer.size:
-                    raise VerifyError(f"step {number} of plan `{plan.name}` leaves {view.buffer}", found=str(view))
+                    raise VerifyError(
+                        f"step {number} of plan `{plan.name}` accesses memory outside of {view.buffer}", found=str(view)
+                    )
 
 
 def verify_step(step: KernelStep, made_by: str) -> None:
@@ -65,7 +69,10 @@ def verify_step(step: KernelStep, made_by: str) -> None:
     extents = (*step.domain, *step.inner)
     for view in (*step.reads, *step.outputs):
         if not _is_inside(view, extents):
-            raise VerifyError(f"after `{made_by}`, kernel `{step.kernel.name}` leaves {view.buffer}", found=str(view))
+            raise VerifyError(
+                f"after `{made_by}`, kernel `{step.kernel.name}` accesses memory outside of {view.buffer}",
+                found=str(view),
+            )
 
 
 def _is_inside(view: View, extents: tuple[int, ...]) -> bool:

@@ -222,8 +222,8 @@ def sign(x: Any, /) -> Tensor:
     size = ops.abs(node)
     at_zero = ops.equal(size, 0.0)
     safe = ops.select(at_zero, filled(1.0, size.type), size)
-    turned = conversion.make_complex(conversion.real(node) / safe, conversion.imag(node) / safe)
-    return wrap(ops.select(at_zero, zero(node.type), turned))
+    unit = conversion.make_complex(conversion.real(node) / safe, conversion.imag(node) / safe)
+    return wrap(ops.select(at_zero, zero(node.type), unit))
 
 
 def maximum(x1: Any, x2: Any, /) -> Tensor:
@@ -257,29 +257,29 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     for op, bound in ((ops.maximum, min), (ops.minimum, max)):
         if bound is None:
             continue
-        own = _bound(bound, node)
-        shape = shapes_joined("clip", node, own)
-        node = op(*(converted(each, _scalar(node), shape) for each in (node, own)))
+        limit = _bound(bound, node)
+        shape = shapes_joined("clip", node, limit)
+        node = op(*(converted(each, _scalar(node), shape) for each in (node, limit)))
     _require_numbers(node, "clip")
     return wrap(node)
 
 
 def _bound(bound: Any, node: Node) -> Node:
     """A bound in the type of the tensor that it bounds."""
-    own = _scalar(node)
-    number = number_as(bound, own)
+    element = _scalar(node)
+    number = number_as(bound, element)
     if number is not None:
         return number
-    found = node_of(bound, "clip")
-    if promoted(_scalar(found), own, "clip") is not own:
+    bound_node = node_of(bound, "clip")
+    if promoted(_scalar(bound_node), element, "clip") is not element:
         raise DtypeError(
-            "a bound of `clip` is of a wider type than what it bounds",
+            "a bound of `clip` has a wider type than the tensor",
             where=caller_origin(),
-            expected=own.long_name,
-            found=_scalar(found).long_name,
+            expected=element.long_name,
+            found=_scalar(bound_node).long_name,
             help="cast one of them with lg.astype",
         )
-    return found
+    return bound_node
 
 
 # --- rounding --------------------------------------------------------------------------------------------------------

@@ -55,11 +55,11 @@ def attention(
     scores = matmul(q, swap_last(k)) * (_usual_scale(shapes[0][-1]) if scale is None else float(scale))
     allowed = _before(shape_of_node(scores)) if causal else None
     if mask is not None:
-        given = _mask_over(mask, shape_of_node(scores))
-        if element_of(given).kind == "bool":
-            allowed = given if allowed is None else allowed & given
+        mask_node = _mask_over(mask, shape_of_node(scores))
+        if element_of(mask_node).kind == "bool":
+            allowed = mask_node if allowed is None else allowed & mask_node
         else:
-            scores = scores + as_type(given, element_of(scores))
+            scores = scores + as_type(mask_node, element_of(scores))
     return wrap(matmul(_attention_weights(scores, allowed), v))
 
 
@@ -70,20 +70,27 @@ def _usual_scale(width: Size) -> float:
 
 
 def _before(shape: tuple[Size, ...]) -> Node:
-    """Where the key is not behind the query; the last query and the last key stand beside each other."""
+    """True where a query may attend to a key: keys up to the position of the query, with the last query aligned to the
+    last key.
+    """
     rank = len(shape)
     ahead = shape[-1] - shape[-2]
     if not isinstance(ahead, int):
-        raise UsageError("causal `attention` needs to know how many keys there are before", where=caller_origin())
+        raise UsageError(
+            "causal `attention` needs to know the difference between the numbers of keys and queries",
+            where=caller_origin(),
+        )
     return less_equal(index_along(shape, rank - 1), index_along(shape, rank - 2) + ahead)
 
 
 def _mask_over(mask: Any, shape: tuple[Size, ...]) -> Node:
     node = node_of(mask, "attention")
-    own = shape_of_node(node)
-    if len(own) > len(shape) or any(a not in (1, b) for a, b in zip(reversed(own), reversed(shape), strict=False)):
+    mask_shape = shape_of_node(node)
+    if len(mask_shape) > len(shape) or any(
+        a not in (1, b) for a, b in zip(reversed(mask_shape), reversed(shape), strict=False)
+    ):
         raise ShapeError(
-            f"`attention` cannot broadcast a mask of shape {own} over {shape}",
+            f"`attention` cannot broadcast a mask of shape {mask_shape} over {shape}",
             where=caller_origin(),
             help="the scores are [..., queries, keys]",
         )

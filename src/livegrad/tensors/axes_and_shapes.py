@@ -35,13 +35,13 @@ def one_axis(axis: Any, rank: int, user: str) -> int:
     2
     """
     try:
-        found = whole_number(axis)
+        number = whole_number(axis)
     except TypeError:
         raise AxisError(f"`{user}` takes an integer for an axis", where=caller_origin(), found=repr(axis)) from None
-    if not -rank <= found < rank:
+    if not -rank <= number < rank:
         expected = f"{-rank} to {rank - 1}" if rank else "no axis: the tensor has no dimensions"
-        raise AxisError(f"`{user}`: no axis {found}", where=caller_origin(), expected=expected)
-    return found + rank if found < 0 else found
+        raise AxisError(f"`{user}`: no axis {number}", where=caller_origin(), expected=expected)
+    return number + rank if number < 0 else number
 
 
 def many_axes(axes: Any, rank: int, user: str) -> tuple[int, ...]:
@@ -53,10 +53,10 @@ def many_axes(axes: Any, rank: int, user: str) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(rank))
     listed = axes if isinstance(axes, Iterable) and not _is_index(axes) else (axes,)
-    found = tuple(one_axis(axis, rank, user) for axis in listed)
-    if len(set(found)) != len(found):
+    positions = tuple(one_axis(axis, rank, user) for axis in listed)
+    if len(set(positions)) != len(positions):
         raise AxisError(f"`{user}`: repeated axis", where=caller_origin(), found=repr(axes))
-    return found
+    return positions
 
 
 def with_kept_axes(folded: Node, shape: tuple[Size, ...], axes: Iterable[int]) -> Node:

@@ -61,7 +61,7 @@ def window_of(item: slice, size: Size, axis: int) -> Window | None:
 
 
 def _whole(bound: Any, item: slice) -> int | Tensor | None:
-    """A bound as it is or as a Python number."""
+    """A bound as a Python number if it is one, otherwise unchanged."""
     if bound is None or isinstance(bound, Tensor):
         return bound
     try:
@@ -85,7 +85,7 @@ def _bound(bound: int | Tensor) -> Node:
 
 
 def _none_unless_traced(bounds: tuple[Any, ...], problem: str, help: str) -> None:
-    """None where the bounds can be executed: the slice then is as Python has it."""
+    """None if the bounds can be computed now: the slice is then an ordinary Python slice."""
     for bound in bounds:
         if isinstance(bound, Tensor) and is_traced(at_arguments(bound.node)):
             raise UsageError(problem, where=caller_origin(), help=help)

@@ -42,10 +42,10 @@ def at_arguments(node: Node) -> Node:
     """The node at the arguments of the calls around it. What a derivative would be lost of is refused."""
     if not _arguments.known:
         return node
-    (found,) = substitute([node], dict(_arguments.known))
+    (argument,) = substitute([node], dict(_arguments.known))
     scalar = scalar_of(node.type)
-    if found is node or node.op is detach or (scalar is not None and scalar.kind in ("bool", "signed", "unsigned")):
-        return found
+    if argument is node or node.op is detach or (scalar is not None and scalar.kind in ("bool", "signed", "unsigned")):
+        return argument
     raise UsageError(
         "a value leaves the function being differentiated, and its derivative would be lost",
         where=caller_origin(),

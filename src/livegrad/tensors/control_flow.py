@@ -49,10 +49,10 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     >>> lg.cond(x > 0, lg.sqrt, lambda x: -x, x)
     Tensor(4., dtype=float32)
     """
-    given = take_apart(operands, "cond")
-    (first, second), captures, structure = _closed_branches((then, otherwise), given)
+    arguments = take_apart(operands, "cond")
+    (first, second), captures, structure = _closed_branches((then, otherwise), arguments)
     holds = _scalar(predicate, bool_, "cond")
-    return _results(choose(holds, *given.nodes, *captures, then=first, otherwise=second), structure)
+    return _results(choose(holds, *arguments.nodes, *captures, then=first, otherwise=second), structure)
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
@@ -64,10 +64,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """
     if not branches:
         raise UsageError("`switch` needs a branch", where=caller_origin())
-    given = take_apart(operands, "switch")
-    functions, captures, structure = _closed_branches(branches, given)
+    arguments = take_apart(operands, "switch")
+    functions, captures, structure = _closed_branches(branches, arguments)
     number = _scalar(index, i64, "switch")
-    return _results(choose_branch(number, *given.nodes, *captures, branches=tuple(functions)), structure)
+    return _results(choose_branch(number, *arguments.nodes, *captures, branches=tuple(functions)), structure)
 
 
 def while_loop(
@@ -83,14 +83,14 @@ def while_loop(
     require_callable(condition, "while_loop")
     require_callable(body, "while_loop")
 
-    def loop(given: list[Node], state: _State) -> Any:
+    def loop(inputs: list[Node], state: _State) -> Any:
         def test(*nodes: Node) -> Node:
             return _scalar(condition(state.inside(nodes)), bool_, "while_loop")
 
         def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
-            return _carried(body(state.inside(nodes)), state.structure, given, name_of(body))
+            return _carried(body(state.inside(nodes)), state.structure, inputs, name_of(body))
 
-        return unflatten(state.structure, map(wrap, make_while_loop(test, step, *given, limit=max_iters)))
+        return unflatten(state.structure, map(wrap, make_while_loop(test, step, *inputs, limit=max_iters)))
 
     return _looped(declared_number(body, 0, state), (), "while_loop", loop)
 
@@ -107,12 +107,12 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     first, last = known_integer(start), known_integer(end)
     iterations = end - start if first is None or last is None else constant(last - first, i64)
 
-    def loop(given: list[Node], state: _State) -> Any:
+    def loop(inputs: list[Node], state: _State) -> Any:
         def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
             value = body(wrap(index + start), state.inside(nodes))
-            return _carried(value, state.structure, given, name_of(body))
+            return _carried(value, state.structure, inputs, name_of(body))
 
-        return unflatten(state.structure, map(wrap, make_for_loop(iterations, step, *given)))
+        return unflatten(state.structure, map(wrap, make_for_loop(iterations, step, *inputs)))
 
     return _looped(declared_number(body, 1, state), (), "fori_loop", loop)
 
@@ -136,15 +136,15 @@ def scan(
     rows, row_structure = _flat_nodes(inputs, "scan")
     size = _scan_length(rows, length)
 
-    def loop(given: list[Node], state: _State) -> tuple[Any, Any]:
-        return _scan(body, given, state, rows, row_structure, size, reverse)
+    def loop(inputs: list[Node], state: _State) -> tuple[Any, Any]:
+        return _scan(body, inputs, state, rows, row_structure, size, reverse)
 
     return _looped(declared_number(body, 0, state), inputs, "scan", loop)
 
 
 def _scan(
     body: Callable[[Any, Any], tuple[Any, Any]],
-    given: Sequence[Node],
+    inputs: Sequence[Node],
     state: _State,
     rows: Sequence[Node],
     row_structure: Structure,
@@ -154,25 +154,27 @@ def _scan(
     # The body is called once, not by the loop again: loops inside loops would double the calls at each level.
     # Rows lie in a tape, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
     row_tapes = [tape_unstack(row) for row in rows]
-    own = placeholders([*[node.type for node in given], *[tape.type.element for tape in row_tapes]])  # type: ignore[attr-defined]
+    step_inputs = placeholders([*[node.type for node in inputs], *[tape.type.element for tape in row_tapes]])  # type: ignore[attr-defined]
     scope = Scope()
     with scope.entered():
-        after, output = _step_once(body, state.inside(own[: len(given)]), own[len(given) :], row_structure)
+        after, output = _step_once(
+            body, state.inside(step_inputs[: len(inputs)]), step_inputs[len(inputs) :], row_structure
+        )
         output_leaves, output_structure = flatten(output)
         outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]
-        results = (*_carried(after, state.structure, given, name_of(body)), *outputs)
+        results = (*_carried(after, state.structure, inputs, name_of(body)), *outputs)
     tapes = [tape_new(type=Tape(node.type)) for node in outputs]
 
     def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
-        current, kept = nodes[: len(given)], nodes[len(given) :]
+        current, kept = nodes[: len(inputs)], nodes[len(inputs) :]
         values = (*current, *[tape_get(tape, index) for tape in row_tapes])
-        made = substitute(results, dict(zip(own, values, strict=True)))
-        fresh = zip(kept, made[len(given) :], strict=True)
-        return (*made[: len(given)], *[tape_set(tape, index, value) for tape, value in fresh])
+        outputs = substitute(results, dict(zip(step_inputs, values, strict=True)))
+        fresh = zip(kept, outputs[len(inputs) :], strict=True)
+        return (*outputs[: len(inputs)], *[tape_set(tape, index, value) for tape, value in fresh])
 
-    found = make_for_loop(constant(size, i64), step, *given, *tapes, reverse=reverse, scope=scope)
-    last = unflatten(state.structure, map(wrap, found[: len(given)]))
-    stacked = [wrap(tape_stack(tape, size=size)) for tape in found[len(given) :]]
+    loop_results = make_for_loop(constant(size, i64), step, *inputs, *tapes, reverse=reverse, scope=scope)
+    last = unflatten(state.structure, map(wrap, loop_results[: len(inputs)]))
+    stacked = [wrap(tape_stack(tape, size=size)) for tape in loop_results[len(inputs) :]]
     return last, unflatten(output_structure, stacked)
 
 
@@ -188,50 +190,51 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
     """A tensor without dimensions, or a number, as a scalar of the IR."""
     node = node_of(value, user)
     if shape_of(node.type) != ():
-        raise ShapeError(f"`{user}` decides by one value", where=caller_origin(), found=f"shape {shape_of(node.type)}")
-    known = known_integer(node)
-    if known is not None and wanted is i64 and scalar_of(node.type) is i64:
-        return constant(known, i64)
+        raise ShapeError(
+            f"`{user}` takes a single value here", where=caller_origin(), found=f"shape {shape_of(node.type)}"
+        )
+    integer = known_integer(node)
+    if integer is not None and wanted is i64 and scalar_of(node.type) is i64:
+        return constant(integer, i64)
     scalar = lookup(node)
     if wanted is bool_ and scalar.type is not bool_:
         raise UsageError(f"`{user}` needs a boolean", where=caller_origin(), found=str(scalar.type))
     if wanted is i64 and scalar_of(scalar.type).kind not in ("signed", "unsigned"):  # type: ignore[union-attr]
-        raise UsageError(f"`{user}` counts in integers", where=caller_origin(), found=str(scalar.type))
+        raise UsageError(f"`{user}` takes an integer here", where=caller_origin(), found=str(scalar.type))
     return scalar if scalar.type is wanted else cast(scalar, type=wanted)
 
 
 def _closed_branches(
-    branches: Sequence[Callable[..., Any]], given: Arguments
+    branches: Sequence[Callable[..., Any]], arguments: Arguments
 ) -> tuple[list[Function], tuple[Node, ...], Structure]:
-    """Branches on nests of tensors as functions of nodes, what they capture, and the structure of what they give.
-
-    Each is called once. Numbers that one gives take the type of the tensors that others give in their place.
+    """Branches over pytrees as functions of nodes, their captures, and the structure of their results. Each branch is
+    called once. Python numbers take the type of the tensors that other branches return for the same leaf.
     """
     for branch in branches:
         require_callable(branch, "a choice")
-    inputs = placeholders([node.type for node in given.nodes])
+    inputs = placeholders([node.type for node in arguments.nodes])
     structures: list[Structure] = []
     rows: list[list[Any]] = []
     scope = Scope()
     for branch in branches:
         with scope.entered():
-            leaves, structure = flatten(branch(*declared_numbers(branch, given.filled(map(wrap, inputs)), {})[0]))
+            leaves, structure = flatten(branch(*declared_numbers(branch, arguments.filled(map(wrap, inputs)), {})[0]))
         rows.append(leaves)
         structures.append(structure)
         if structure != structures[0]:
             raise UsageError(
                 "the branches return different tree structures",
                 where=caller_origin(),
-                help=f"`{name_of(branch)}` must return what the first branch returns",
+                help=f"`{name_of(branch)}` must return the same structure as the first branch",
             )
     columns = [_of_one_type(column, branches) for column in zip(*rows, strict=True)]
-    results = [tuple(column[place] for column in columns) for place in range(len(branches))]
+    results = [tuple(column[index] for column in columns) for index in range(len(branches))]
     functions, captures = close_branches([name_of(branch) for branch in branches], inputs, results, scope)
     return functions, captures, structures[0]
 
 
 def _of_one_type(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) -> list[Node]:
-    """What branches give in one place, as nodes: numbers in the type of the tensors, if that is one type."""
+    """The results of all branches for one leaf, as nodes: numbers take the type of the tensors, if these agree."""
     tensors = [leaf for leaf in column if not are_numbers(leaf)]
     types = {result_node(leaf, name_of(branches[0])).type for leaf in tensors}
     wanted = types.pop() if len(types) == 1 else None
@@ -242,7 +245,7 @@ def _of_one_type(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) 
 
 
 def _results(result: Node, structure: Structure) -> Any:
-    """One node that stands for all results of a branch, as a nest."""
+    """The results of a branch as a pytree, from the one node that holds them all."""
     if isinstance(result.type, TensorType):
         return unflatten(structure, [wrap(result)])
     number = len(result.type.elements)  # type: ignore[attr-defined]
@@ -250,11 +253,13 @@ def _results(result: Node, structure: Structure) -> Any:
 
 
 def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str) -> tuple[Node, ...]:
-    """What a loop's body gives, which must be of the structure and types that it was given."""
-    leaves, found = flatten(value)
-    if found != structure:
+    """The results of a loop's body, which must have the structure and the types of the loop's state."""
+    leaves, returned = flatten(value)
+    if returned != structure:
         raise UsageError(
-            f"`{name}` must give the loop's state as it got it", where=caller_origin(), help="the same tree structure"
+            f"`{name}` must return the loop's state in the structure that it received",
+            where=caller_origin(),
+            help="return the same pytree of values as the parameter",
         )
     nodes = tuple(
         node_like(leaf, old.type, name) if are_numbers(leaf) else result_node(leaf, name)
@@ -275,7 +280,7 @@ def _changed_type(name: str, old: Type, new: Type) -> UsageError:
         found=str(new),
         help="cast the state before the loop, or the result inside it"
         if keeps_shape
-        else "a loop's state keeps its shape: start with all the room it needs, or collect outputs with lg.scan",
+        else "a loop's state keeps its shape: allocate the full size before the loop, or collect outputs with lg.scan",
     )
 
 
@@ -300,7 +305,9 @@ class _State:
 
 
 def _looped(state: Any, beside: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
-    """A loop over a state: `loop` gets its nodes. Python numbers in it take the types that the body gives them."""
+    """A loop over a state; `loop` gets the nodes of the state. Python numbers in it take the types that the body
+    returns.
+    """
     leaves, structure = flatten(state)
     nodes = typed_nodes(leaves, user, beside)
     kind = _State(structure, [are_numbers(leaf) for leaf in leaves])
@@ -327,11 +334,11 @@ def _scan_length(rows: Sequence[Node], length: int | None) -> Any:
     sizes = {shape_of(row.type)[:1] for row in rows}
     if () in sizes or len(sizes) > 1:
         found = ", ".join(str(shape_of(row.type)) for row in rows)
-        raise ShapeError("`scan` goes along a first axis of one size", where=caller_origin(), found=found)
-    known = next(iter(sizes))[0] if sizes else length
-    if known is None:
-        raise UsageError("`scan` does not know how many steps to take", where=caller_origin(), help="pass length=...")
-    if length is not None and length != known:
-        expected, found = f"as many steps as inputs: {known}", f"length={length}"
+        raise ShapeError("the inputs of `scan` need first axes of equal size", where=caller_origin(), found=found)
+    steps = next(iter(sizes))[0] if sizes else length
+    if steps is None:
+        raise UsageError("`scan` cannot tell how many steps to take", where=caller_origin(), help="pass length=...")
+    if length is not None and length != steps:
+        expected, found = f"as many steps as inputs: {steps}", f"length={length}"
         raise UsageError("`scan` has two lengths", where=caller_origin(), expected=expected, found=found)
-    return known
+    return steps

@@ -42,16 +42,16 @@ def conv(
     (1, 16, 4, 4)
     """
     image, weights = numbers_of_one_type("conv", x, kernel)
-    shape, own = shape_of_node(image), shape_of_node(weights)
-    if len(shape) < 3 or len(own) != len(shape):
+    shape, kernel_shape = shape_of_node(image), shape_of_node(weights)
+    if len(shape) < 3 or len(kernel_shape) != len(shape):
         raise ShapeError(
             "`conv` takes images [batch, channels, *space] and kernels [outputs, channels / groups, *window]",
             where=caller_origin(),
-            found=f"shapes {shape} and {own}",
+            found=f"shapes {shape} and {kernel_shape}",
         )
     rank = len(shape) - 2
     steps, gaps = _each(strides, rank, "strides", "conv"), _each(dilation, rank, "dilation", "conv")
-    around = _padding(padding, shape[2:], own[2:], steps, gaps, "conv")
+    around = _padding(padding, shape[2:], kernel_shape[2:], steps, gaps, "conv")
     number = whole_number(groups, "conv", "groups", least=1)
     return wrap(convolve(image, weights, strides=steps, padding=around, dilation=gaps, groups=number))
 
@@ -116,7 +116,7 @@ def _pool(node: Node, kind: str, window: Any, strides: Any, padding: Padding, us
 
 
 def _each(value: Any, rank: int, role: str, user: str) -> tuple[int, ...]:
-    """A number for each dimension of space, from one or from as many."""
+    """One number per spatial dimension, from one number or from a sequence of them."""
     numbers = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(numbers) != rank or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
         raise UsageError(
@@ -135,7 +135,7 @@ def _padding(
     dilation: tuple[int, ...],
     user: str,
 ) -> tuple[tuple[int, int], ...]:
-    """The widths before and behind each dimension of space."""
+    """The widths before and after each spatial dimension."""
     rank = len(space)
     if padding == "valid":
         return ((0, 0),) * rank
@@ -147,7 +147,7 @@ def _padding(
         if all(len(pair) == 2 and all(isinstance(n, int) and n >= 0 for n in pair) for pair in pairs):
             return pairs  # type: ignore[return-value]
     raise UsageError(
-        f"`{user}` cannot read its padding",
+        f"`{user}`: invalid padding",
         where=caller_origin(),
         expected=f"'valid', 'same', a width, or a width or pair of widths for each of {rank} dimensions",
         found=repr(padding),
@@ -155,9 +155,11 @@ def _padding(
 
 
 def _same_padding(size: Size, window: Size, stride: int, dilation: int, user: str) -> tuple[int, int]:
-    """Widths that make a result for every `stride` places; what is odd goes behind."""
+    """The padding that gives one result per `stride` elements; an odd width is larger at the end."""
     if not isinstance(window, int) or not (isinstance(size, int) or stride == 1):
-        raise UsageError(f"`{user}` cannot pad symbolic sizes to the same", where=caller_origin(), found=f"{size}")
+        raise UsageError(
+            f"`{user}` does not support padding='same' for symbolic sizes", where=caller_origin(), found=f"{size}"
+        )
     reach = (window - 1) * dilation + 1
     total = reach - 1 if not isinstance(size, int) else max(0, (-(-size // stride) - 1) * stride + reach - size)
     return total // 2, total - total // 2

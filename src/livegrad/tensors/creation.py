@@ -52,7 +52,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     typed_items = list(_typed_items(obj)) if isinstance(obj, list | tuple) else []
     if isinstance(obj, list | tuple) and any(isinstance(item, Tensor) for item in typed_items):
         if copy is False:
-            raise UsageError("a list of tensors cannot be shared", where=caller_origin())
+            raise UsageError("a list of tensors cannot share memory with the result", where=caller_origin())
         return placed(_retyped(_stacked(obj), wanted, None), device)
     if isinstance(obj, np.ndarray | np.generic):
         array, plain = np.asarray(obj), False
@@ -73,29 +73,31 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 
 
 def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
-    """Whether NumPy takes an object, rather than DLPack; what it makes of others' arrays may be a copy."""
+    """Whether NumPy rather than DLPack reads an object; NumPy may copy arrays of other libraries."""
     if not hasattr(obj, "__dlpack__") or hasattr(obj, "__array_interface__"):
         return True
     return hasattr(obj, "__array__") and copy is not False
 
 
 def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
-    own = tensor.dtype  # a tensor that was freed is refused here
+    dtype = tensor.dtype  # a tensor that was freed is refused here
     if is_weak(tensor.node):
         return wrap(give_default_type(tensor.node) if wanted is None else typed(cast_number(tensor.node, wanted)))
-    if wanted is None or wanted is own:
+    if wanted is None or wanted is dtype:
         return tensor.__copy__() if copy else tensor
     if copy is False:
         raise UsageError(
             "another element type needs a copy", where=caller_origin(), found=f"{tensor.dtype} to {wanted}"
         )
     if tensor.dtype.kind == "complex" and wanted.kind != "complex":
-        raise DtypeError("complex numbers cannot become real ones", where=caller_origin(), help="take lg.real first")
+        raise DtypeError(
+            "complex numbers cannot be converted to real numbers", where=caller_origin(), help="take lg.real first"
+        )
     return wrap(cast(tensor.node, type=wanted))
 
 
 def _typed_items(items: Sequence[Any]) -> Iterator[Any]:
-    """What in nested lists has an element type of its own: tensors, arrays and numbers of NumPy."""
+    """The items in nested lists that have an element type: tensors, NumPy arrays and NumPy numbers."""
     for item in items:
         if isinstance(item, list | tuple):
             yield from _typed_items(item)
@@ -109,15 +111,17 @@ def holds_tensors(value: Any) -> bool:
 
 
 def _stacked(items: Sequence[Any]) -> Tensor:
-    """Nested lists with tensors in them as one tensor."""
+    """Nested lists that contain tensors, as one tensor."""
     leaves: list[Any] = []
     shape = _collect(items, leaves)
     nodes = [wrap(node) for node in of_one_type("asarray", *leaves)]
-    own = {node.shape for node in nodes}
-    if len(own) != 1:
-        raise UsageError("not numbers of one shape", where=caller_origin(), found=", ".join(sorted(map(str, own))))
+    shapes = {node.shape for node in nodes}
+    if len(shapes) != 1:
+        raise UsageError(
+            "tensors of different shapes", where=caller_origin(), found=", ".join(sorted(map(str, shapes)))
+        )
     stack, reshaped = namespace().stack, namespace().reshape
-    return reshaped(stack(nodes), (*shape, *own.pop()))
+    return reshaped(stack(nodes), (*shape, *shapes.pop()))
 
 
 def _collect(items: Any, leaves: list[Any]) -> tuple[int, ...]:
@@ -127,7 +131,9 @@ def _collect(items: Any, leaves: list[Any]) -> tuple[int, ...]:
         return ()
     shapes = {_collect(item, leaves) for item in items}
     if len(shapes) != 1:
-        raise UsageError("not numbers of one shape", where=caller_origin(), found="lists of different lengths")
+        raise UsageError(
+            "nested lists must have equal lengths", where=caller_origin(), found="lists of different lengths"
+        )
     return (len(items), *shapes.pop())
 
 
@@ -141,7 +147,7 @@ def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
         return array
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # torch, of a variable
         raise UsageError(
-            "not numbers of one shape", where=caller_origin(), found=type(obj).__name__, help=str(error)
+            "this data is not an array of numbers", where=caller_origin(), found=type(obj).__name__, help=str(error)
         ) from None
 
 
@@ -157,7 +163,7 @@ def _type_of_data(array: np.ndarray[Any, Any], plain: bool) -> Scalar:
 
 
 def _holds_integers(array: np.ndarray[Any, Any]) -> bool:
-    """Whether these are Python integers too large for any type of NumPy's, which calls them objects."""
+    """Whether the elements are Python integers too large for NumPy's types, which makes them objects."""
     return array.dtype == object and all(isinstance(value, int) for value in array.reshape(-1))
 
 
@@ -191,17 +197,17 @@ def converted_copy(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[An
     if kind not in "buifc" or (kind == "c" and wanted.kind != "complex"):
         raise DtypeError(f"this data cannot become {wanted}", where=caller_origin(), found=str(array.dtype))
     with np.errstate(all="ignore"):
-        made = np.array(array, dtype=wanted.dtype, order="C")
+        converted = np.array(array, dtype=wanted.dtype, order="C")
     if wanted.kind in ("signed", "unsigned") and array.dtype != wanted.dtype:
-        _require_none(made != (np.trunc(array) if kind == "f" else array), array, wanted)
-    return made
+        _require_none(converted != (np.trunc(array) if kind == "f" else array), array, wanted)
+    return converted
 
 
 def _require_none(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], wanted: Scalar) -> None:
-    """Refuses data in which some numbers do not fit."""
+    """Raises if any number does not fit the type."""
     if wrong.any():
-        found = np.asarray(array[wrong]).reshape(-1)[0]
-        raise NumberRangeError(f"{found} is out of the range of {wanted.long_name}", where=caller_origin())
+        offender = np.asarray(array[wrong]).reshape(-1)[0]
+        raise NumberRangeError(f"{offender} is out of the range of {wanted.long_name}", where=caller_origin())
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
@@ -252,7 +258,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
 
 
 def _number_for(value: Number, wanted: Scalar) -> Number:
-    """Whole floats may stand for integers, as in asarray."""
+    """Floats without a fraction may be converted to integers, as in `asarray`."""
     if wanted.kind in ("signed", "unsigned") and isinstance(value, float) and value.is_integer():
         return int(value)
     return bool(value) if wanted.kind == "bool" and value in (0, 1) else value

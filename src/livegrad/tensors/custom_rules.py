@@ -55,10 +55,10 @@ class _Custom:
         return [result_node(leaf, self._name) for leaf in flatten(tree)[0]]
 
     def _leaves(self, tree: Any, like: Structure) -> list[Any]:
-        """What a rule gives, which nests as it should."""
+        """The leaves of a rule's result, after checking its tree structure."""
         leaves, structure = flatten(tree)
         if structure != like:
-            what = f"the rule of `{self._name}` returns another nesting than it should"
+            what = f"the rule of `{self._name}` returns the wrong tree structure"
             raise UsageError(what, where=caller_origin())
         return leaves
 
@@ -129,18 +129,18 @@ class custom_vjp(_Custom):
         if self._rule is None:
             raise self._missing("defvjp")
         forward, backward = self._rule
-        given = take_apart(declared_numbers(self._function, args, {})[0], self._name)
-        inputs = placeholders([node.type for node in given.nodes])
-        returned = self._function(*given.filled(map(wrap, inputs)))
+        arguments = take_apart(declared_numbers(self._function, args, {})[0], self._name)
+        inputs = placeholders([node.type for node in arguments.nodes])
+        returned = self._function(*arguments.filled(map(wrap, inputs)))
         results = self._nodes(returned)
         result_structure = flatten(returned)[1]
-        saved_pair = forward(*given.filled(map(wrap, inputs)))
+        saved_pair = forward(*arguments.filled(map(wrap, inputs)))
         if not isinstance(saved_pair, tuple) or len(saved_pair) != 2:
-            raise UsageError(f"the forward rule of `{self._name}` returns (result, saved)", where=caller_origin())
+            raise UsageError(f"the forward rule of `{self._name}` must return (result, saved)", where=caller_origin())
         kept = take_apart(saved_pair[1], self._name)
         saved = kept.nodes
         back_saved, back_cotangents, back_results = self._trace_backward(
-            backward, kept, results, result_structure, given
+            backward, kept, results, result_structure, arguments
         )
         # What the backward rule takes from around it is saved as well: a rule is a closed function.
         extra = captured_values([*back_saved, *back_cotangents], back_results)
@@ -149,7 +149,7 @@ class custom_vjp(_Custom):
         zeros = [zero(differential_of(node.type)) for node in captures if is_differentiable(node.type)]
         call = make_custom_call(
             make_function(self._name, parameters, results),
-            *given.nodes,
+            *arguments.nodes,
             *captures,
             save=make_function(f"{self._name}.save", parameters, [*saved, *extra]),
             backward=make_function(
@@ -165,30 +165,32 @@ class custom_vjp(_Custom):
         kept: Arguments,
         results: Sequence[Node],
         result_structure: Structure,
-        given: Arguments,
+        arguments: Arguments,
     ) -> tuple[tuple[Node, ...], tuple[Node, ...], list[Node]]:
-        """The rule's inputs (saved values, cotangents of differentiable results), and what it gives for arguments."""
+        """The inputs of the rule (saved values, cotangents of differentiable results), and the cotangents that it
+        returns.
+        """
         back_saved = placeholders([node.type for node in kept.nodes])
         differentiable = [node for node in results if is_differentiable(node.type)]
         back_cotangents = placeholders([differential_of(node.type) for node in differentiable])
         supply = iter(back_cotangents)
         cotangents = [wrap(next(supply)) if is_differentiable(node.type) else None for node in results]
-        found = backward(kept.filled(map(wrap, back_saved)), unflatten(result_structure, cotangents))
-        children = (given.structure or ())[2:]
-        if not isinstance(found, tuple) or len(found) != len(children):
+        returned = backward(kept.filled(map(wrap, back_saved)), unflatten(result_structure, cotangents))
+        children = (arguments.structure or ())[2:]
+        if not isinstance(returned, tuple) or len(returned) != len(children):
             raise UsageError(
-                f"the backward rule of `{self._name}` returns a tuple with a cotangent for each argument",
+                f"the backward rule of `{self._name}` must return a tuple with a cotangent for each argument",
                 where=caller_origin(),
             )
         parts: list[Any] = []  # one for each leaf of the arguments
-        for part, child in zip(found, children, strict=True):
+        for part, child in zip(returned, children, strict=True):
             parts += [None] * _leaf_count(child) if part is None else self._leaves(part, child)
-        wanted = [part for part, stays in zip(parts, given.handed_on, strict=True) if not stays]
+        wanted = [part for part, stays in zip(parts, arguments.handed_on, strict=True) if not stays]
         results_of_rule = [
             zero(differential_of(node.type))
             if part is None
             else node_like(part, differential_of(node.type), self._name)
-            for node, part in zip(given.nodes, wanted, strict=True)
+            for node, part in zip(arguments.nodes, wanted, strict=True)
             if is_differentiable(node.type)
         ]
         return back_saved, back_cotangents, results_of_rule
@@ -219,24 +221,28 @@ class custom_jvp(_Custom):
     def _call(self, args: tuple[Any, ...]) -> Any:
         if self._rule is None:
             raise self._missing("defjvp")
-        given = take_apart(declared_numbers(self._function, args, {})[0], self._name)
-        inputs = placeholders([node.type for node in given.nodes])
-        returned = self._function(*given.filled(map(wrap, inputs)))
+        arguments = take_apart(declared_numbers(self._function, args, {})[0], self._name)
+        inputs = placeholders([node.type for node in arguments.nodes])
+        returned = self._function(*arguments.filled(map(wrap, inputs)))
         results, result_structure = self._nodes(returned), flatten(returned)[1]
-        tangents = placeholders([differential_of(node.type) for node in given.nodes if is_differentiable(node.type)])
-        found = self._rule(given.filled(map(wrap, inputs)), unflatten(given.structure, _directions(given, tangents)))
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise UsageError(f"the rule of `{self._name}` returns (result, tangent)", where=caller_origin())
+        tangents = placeholders(
+            [differential_of(node.type) for node in arguments.nodes if is_differentiable(node.type)]
+        )
+        rule_result = self._rule(
+            arguments.filled(map(wrap, inputs)), unflatten(arguments.structure, _directions(arguments, tangents))
+        )
+        if not isinstance(rule_result, tuple) or len(rule_result) != 2:
+            raise UsageError(f"the rule of `{self._name}` must return (result, tangent)", where=caller_origin())
         moved = [
             node_like(leaf, differential_of(result.type), self._name)
-            for leaf, result in zip(self._leaves(found[1], result_structure), results, strict=True)
+            for leaf, result in zip(self._leaves(rule_result[1], result_structure), results, strict=True)
             if is_differentiable(result.type)
         ]
         captures = captured_values([*inputs, *tangents], [*results, *moved])
         silent = placeholders([differential_of(node.type) for node in captures if is_differentiable(node.type)])
         call = make_custom_call(
             make_function(self._name, [*inputs, *captures], results),
-            *given.nodes,
+            *arguments.nodes,
             *captures,
             forward=make_function(f"{self._name}.forward", [*inputs, *captures, *tangents, *silent], moved),
             captures=len(captures),
@@ -244,17 +250,17 @@ class custom_jvp(_Custom):
         return self._results(call, len(results), result_structure)
 
 
-def _directions(given: Arguments, tangents: Sequence[Node]) -> list[Any]:
-    """A tangent for each leaf of the arguments: nothing for what has none, and zero for Python's floats."""
-    supply, nodes = iter(tangents), iter(given.nodes)
-    found: list[Any] = []
-    for leaf, stays in zip(given.leaves, given.handed_on, strict=True):
+def _directions(arguments: Arguments, tangents: Sequence[Node]) -> list[Any]:
+    """A tangent for each leaf of the arguments: None for leaves without a derivative, zero for Python floats."""
+    supply, nodes = iter(tangents), iter(arguments.nodes)
+    directions: list[Any] = []
+    for leaf, stays in zip(arguments.leaves, arguments.handed_on, strict=True):
         if stays:
             kind = leaf.dtype.kind if isinstance(leaf, Tensor) else leaf.__class__.__name__
-            found.append(0.0 if kind in ("float", "complex") else None)
+            directions.append(0.0 if kind in ("float", "complex") else None)
         else:
-            found.append(wrap(next(supply)) if is_differentiable(next(nodes).type) else None)
-    return found
+            directions.append(wrap(next(supply)) if is_differentiable(next(nodes).type) else None)
+    return directions
 
 
 def _leaf_count(structure: Structure) -> int:

@@ -59,17 +59,17 @@ def astype(x: Any, dtype: Any, /, *, copy: builtins.bool = True, device: str | N
     """
     wanted = dtype_from(dtype, "astype")
     node = number_node(x, f64) if x.__class__ is float else weak_node_of(x, "astype")
-    own = scalar_of(node.type)
-    assert own is not None
-    if is_weak(node) and own.kind != "complex":
-        return placed(wrap(typed(node if own is wanted else cast(node, type=wanted))), device)
-    if own is wanted:
+    element = scalar_of(node.type)
+    assert element is not None
+    if is_weak(node) and element.kind != "complex":
+        return placed(wrap(typed(node if element is wanted else cast(node, type=wanted))), device)
+    if element is wanted:
         return placed(x if isinstance(x, Tensor) and not copy else wrap(node), device)
-    if own.kind == "complex" and wanted.kind == "bool":
+    if element.kind == "complex" and wanted.kind == "bool":
         return placed(wrap(not_equal(node, zero(node.type))), device)
-    if own.kind == "complex" and wanted.kind != "complex":
+    if element.kind == "complex" and wanted.kind != "complex":
         help = "take lg.real or lg.imag first"
-        raise DtypeError(f"complex numbers cannot become {name_of(wanted)}", where=caller_origin(), help=help)
+        raise DtypeError(f"complex numbers cannot be converted to {name_of(wanted)}", where=caller_origin(), help=help)
     return placed(wrap(cast(node, type=wanted)), device)
 
 
@@ -139,8 +139,8 @@ def finfo(type: Any, /) -> FloatInfo:
         raise DtypeError("`finfo` takes a floating-point type", where=caller_origin(), found=name_of(dtype))
     if dtype is bf16:
         return FloatInfo(16, 2.0**-7, LARGEST, -LARGEST, 2.0**-126, bf16)
-    found = np.finfo(dtype.real.dtype)
-    limits = float(found.eps), float(found.max), float(found.min), float(found.smallest_normal)
+    info = np.finfo(dtype.real.dtype)
+    limits = float(info.eps), float(info.max), float(info.min), float(info.smallest_normal)
     return FloatInfo(dtype.real.bits, *limits, dtype.real)
 
 
@@ -154,8 +154,8 @@ def iinfo(type: Any, /) -> IntegerInfo:
     dtype = type.dtype if isinstance(type, Tensor) else dtype_from(type, "iinfo")
     if dtype.kind not in ("signed", "unsigned"):
         raise DtypeError("`iinfo` takes an integer type", where=caller_origin(), found=name_of(dtype))
-    found = np.iinfo(dtype.dtype)
-    return IntegerInfo(dtype.bits, int(found.max), int(found.min), dtype)
+    limits = np.iinfo(dtype.dtype)
+    return IntegerInfo(dtype.bits, int(limits.max), int(limits.min), dtype)
 
 
 def isdtype(dtype: Any, kind: Any) -> builtins.bool:
@@ -165,19 +165,19 @@ def isdtype(dtype: Any, kind: Any) -> builtins.bool:
     >>> lg.isdtype(lg.float32, "real floating"), lg.isdtype(lg.int8, ("bool", lg.int16))
     (True, False)
     """
-    own = dtype_from(dtype, "isdtype")
+    element = dtype_from(dtype, "isdtype")
     if isinstance(kind, tuple):
-        return any(isdtype(own, each) for each in kind)
+        return any(isdtype(element, each) for each in kind)
     if isinstance(kind, str):
-        return own.kind in _kinds_named(kind)
-    return own is dtype_from(kind, "isdtype")
+        return element.kind in _kinds_named(kind)
+    return element is dtype_from(kind, "isdtype")
 
 
 def _kinds_named(kind: str) -> tuple[str, ...]:
-    found = _KINDS.get(kind)
-    if found is None:
-        raise UsageError(f"there is no kind of types {kind!r}", where=caller_origin(), expected=", ".join(_KINDS))
-    return found
+    kinds = _KINDS.get(kind)
+    if kinds is None:
+        raise UsageError(f"unknown kind of dtype {kind!r}", where=caller_origin(), expected=", ".join(_KINDS))
+    return kinds
 
 
 def result_type(*arrays_and_dtypes: Any) -> Scalar:
@@ -197,8 +197,8 @@ def result_type(*arrays_and_dtypes: Any) -> Scalar:
     ]
     if not strong:
         return reduce(lambda a, b: promoted(a, b, "result_type"), map(default_type, numbers))
-    found = reduce(lambda a, b: promoted(a, b, "result_type"), strong)
-    return reduce(lambda own, number: weak_type(number, own), numbers, found)
+    common = reduce(lambda a, b: promoted(a, b, "result_type"), strong)
+    return reduce(lambda element, number: weak_type(number, element), numbers, common)
 
 
 class NamespaceInfo:

@@ -37,15 +37,15 @@ def declared_numbers(
     except (TypeError, ValueError):  # a callable without a signature
         return tuple(args), dict(kwargs)
     types = {name: _declared(parameter.annotation) for name, parameter in parameters.items()}
-    places = [types[name] for name, parameter in parameters.items() if parameter.kind in _POSITIONAL]
-    places += [None] * (len(args) - len(places))
-    positional = tuple(_in_type(arg, type, traced_only) for arg, type in zip(args, places, strict=False))
+    positional_types = [types[name] for name, parameter in parameters.items() if parameter.kind in _POSITIONAL]
+    positional_types += [None] * (len(args) - len(positional_types))
+    positional = tuple(_in_type(arg, type, traced_only) for arg, type in zip(args, positional_types, strict=False))
     return positional, {name: _in_type(arg, types.get(name), traced_only) for name, arg in kwargs.items()}
 
 
-def declared_number(function: Callable[..., Any], place: int, value: Any) -> Any:
+def declared_number(function: Callable[..., Any], index: int, value: Any) -> Any:
     """One argument of a function, in the type that it declares for it."""
-    return declared_numbers(function, [None] * place + [value], {})[0][place]
+    return declared_numbers(function, [None] * index + [value], {})[0][index]
 
 
 def _declared(annotation: Any) -> Scalar | None:

@@ -26,7 +26,7 @@ Deferred = tuple[Any, Any, tuple[Place, ...]]
 
 @cache
 def _indexing() -> Any:
-    """The module that makes nodes for indices; it uses tensors, so it is imported when the first of them is made."""
+    """The module that creates nodes for indices; imported late because it imports tensors."""
     return import_module("livegrad.tensors.indexing")
 
 

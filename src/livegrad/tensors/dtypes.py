@@ -79,14 +79,14 @@ def common_type(first: Scalar, second: Scalar) -> Scalar | None:
 
 def promoted(first: Scalar, second: Scalar, user: str) -> Scalar:
     """`common_type`, with an error where there is none."""
-    found = common_type(first, second)
-    if found is None:
+    common = common_type(first, second)
+    if common is None:
         raise DtypeError(
             f"`{user}` has no common type for {first} and {second}",
             where=caller_origin(),
             help="cast one of them with lg.astype",
         )
-    return found
+    return common
 
 
 def weak_type(number: bool | int | float | complex, beside: Scalar) -> Scalar:
@@ -125,13 +125,13 @@ def dtype_from(dtype: Any, user: str) -> Scalar:
         if dtype == bf16.long_name:
             return bf16
         dtype = _PYTHON_NAMES.get(dtype, dtype)  # "float" is what `float` is, here as elsewhere
-    found = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
-    if found is not None:
-        return found
+    builtin_scalar = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
+    if builtin_scalar is not None:
+        return builtin_scalar
     if not isinstance(dtype, str | type | np.dtype):
         raise DtypeError(f"`{user}` takes a dtype", where=caller_origin(), found=repr(dtype))
     try:
         return SCALARS.get(dtype) or scalar_of_dtype(dtype)  # type: ignore[arg-type]
     except (TypeError, LivegradError):
-        known = ", ".join(scalar.long_name for scalar in SCALARS.values())
-        raise DtypeError(f"`{user}`: no such dtype", where=caller_origin(), expected=known, found=repr(dtype)) from None
+        names = ", ".join(scalar.long_name for scalar in SCALARS.values())
+        raise DtypeError(f"`{user}`: unknown dtype", where=caller_origin(), expected=names, found=repr(dtype)) from None

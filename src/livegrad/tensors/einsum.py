@@ -79,13 +79,13 @@ def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[tuple[Axis, ...]
         return inputs, (*dots, *sorted(letter for letter in set(letters) if letters.count(letter) == 1))
     before, ellipsis, behind = right.partition("...")
     output = (*before, *(dots if ellipsis else ()), *behind)
-    known = {axis for axes in inputs for axis in axes}
+    input_axes = {axis for axes in inputs for axis in axes}
     if not re.fullmatch("[A-Za-z]*", before + behind) or len(set(output)) != len(output):
         raise _refuse(subscripts, f"the result `{right}` names a dimension twice, or not by a letter")
     if dots and not ellipsis:
         raise _refuse(subscripts, "the result leaves the ellipsis out", help="write ... on the right, or sum first")
-    if not known.issuperset(output):
-        raise _refuse(subscripts, f"the result names `{min(set(output) - known)}`, which no operand has")
+    if not input_axes.issuperset(output):
+        raise _refuse(subscripts, f"the result names `{min(set(output) - input_axes)}`, which no operand has")
     return inputs, output
 
 
@@ -96,40 +96,40 @@ def _axes(term: str, rank: int, subscripts: str) -> tuple[Axis, ...]:
         raise _refuse(subscripts, f"`{term}` is not made of letters and at most one ellipsis")
     if len(letters) > rank or (not ellipsis and len(letters) != rank):
         raise _refuse(subscripts, f"`{term}` names {len(letters)} dimensions of a tensor with {rank}")
-    return (*before, *(str(place) for place in reversed(range(rank - len(letters)))), *behind)
+    return (*before, *(str(index) for index in reversed(range(rank - len(letters)))), *behind)
 
 
-def _refuse(subscripts: Any, found: str, help: str | None = None) -> UsageError:
-    return UsageError(f"`einsum` cannot read {subscripts!r}", where=caller_origin(), found=found, help=help)
+def _refuse(subscripts: Any, problem: str, help: str | None = None) -> UsageError:
+    return UsageError(f"`einsum` cannot read {subscripts!r}", where=caller_origin(), found=problem, help=help)
 
 
 def _sizes(subscripts: str, inputs: Sequence[tuple[Axis, ...]], nodes: Sequence[Node]) -> dict[Axis, Size]:
-    """The size of each named dimension; a size of one spreads, as everywhere in broadcasting."""
+    """The size of each named dimension; a size of one broadcasts."""
     sizes: dict[Axis, Size] = {}
     for axes, node in zip(inputs, nodes, strict=True):
         for axis, size in zip(axes, shape_of_node(node), strict=True):
-            known = sizes.get(axis, 1)
-            if known != 1 and size not in (1, known):
+            size_before = sizes.get(axis, 1)
+            if size_before != 1 and size not in (1, size_before):
                 name = f"dimension {axis} of the ellipsis, from the last," if axis.isdigit() else f"`{axis}`"
                 shapes = " and ".join(str(shape_of_node(each)) for each in nodes)
                 raise ShapeError(
                     f"`einsum` got two sizes for {name} of {subscripts!r}",
                     where=caller_origin(),
-                    found=f"{known} and {size} in shapes {shapes}",
+                    found=f"{size_before} and {size} in shapes {shapes}",
                 )
-            sizes[axis] = size if known == 1 else known
+            sizes[axis] = size if size_before == 1 else size_before
     return sizes
 
 
 def _others(inputs: Sequence[tuple[Axis, ...]], position: int) -> set[Axis]:
-    return {axis for place, axes in enumerate(inputs) if place != position for axis in axes}
+    return {axis for index, axes in enumerate(inputs) if index != position for axis in axes}
 
 
 # --- one term --------------------------------------------------------------------------------------------------------
 
 
 def _spread_ones(node: Node, axes: tuple[Axis, ...], sizes: dict[Axis, Size]) -> Node:
-    """The node with dimensions of one spread where its own letters repeat, so that a diagonal can be read."""
+    """The node with dimensions of size one broadcast where its own letters repeat, so that a diagonal can be read."""
     shape = shape_of_node(node)
     full = tuple(sizes[a] if axes.count(a) > 1 else size for a, size in zip(axes, shape, strict=True))
     return node if full == shape else broadcast(node, shape=full, axes=tuple(range(len(full))))
@@ -149,8 +149,8 @@ def _without_repeats(node: Node, axes: tuple[Axis, ...]) -> _Term:
 
 
 def _summed(term: _Term, needed: set[Axis]) -> _Term:
-    """The term with what nobody else names summed."""
-    alone = tuple(place for place, axis in enumerate(term.axes) if axis not in needed)
+    """The term, summed over dimensions that only it names."""
+    alone = tuple(index for index, axis in enumerate(term.axes) if axis not in needed)
     if not alone:
         return term
     return _Term(reduce(term.node, kind="sum", axes=alone), tuple(axis for axis in term.axes if axis in needed))
@@ -160,7 +160,7 @@ def _summed(term: _Term, needed: set[Axis]) -> _Term:
 
 
 def _cheapest_pair(terms: Sequence[_Term], sizes: dict[Axis, Size]) -> tuple[int, int]:
-    """The pair with the fewest multiplications; the first two where sizes are not known."""
+    """The pair with the fewest multiplications; the first two if sizes are symbolic."""
     pairs = list(combinations(range(len(terms)), 2))
     if len(pairs) == 1 or not all(isinstance(size, int) for size in sizes.values()):
         return pairs[0]
@@ -172,7 +172,7 @@ def _cheapest_pair(terms: Sequence[_Term], sizes: dict[Axis, Size]) -> tuple[int
 
 
 def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
-    """The product of two terms, summed over what nobody needs any more."""
+    """The product of two terms, summed over dimensions that are no longer needed."""
     # A dimension of one beside a larger one spreads: it takes no part in sums of products.
     first, second = _without_ones(first, second), _without_ones(second, first)
     summed = tuple(axis for axis in first.axes if axis in second.axes and axis not in needed)
@@ -182,22 +182,22 @@ def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
     rows = tuple(axis for axis in first.axes if axis not in batch and axis not in summed)
     columns = tuple(axis for axis in second.axes if axis not in batch and axis not in summed)
     axes = (*batch, *rows, *columns)
-    own = {**_own_sizes(second), **_own_sizes(first)}
+    sizes = {**_own_sizes(second), **_own_sizes(first)}
     if not summed:
-        shape = tuple(own[axis] for axis in axes)
+        shape = tuple(sizes[axis] for axis in axes)
         return _Term(_spread(first, batch + rows, axes, shape) * _spread(second, batch + columns, axes, shape), axes)
 
     def total(names: tuple[Axis, ...]) -> Size:
-        return size_product(tuple(own[axis] for axis in names))
+        return size_product(tuple(sizes[axis] for axis in names))
 
-    each = tuple(own[axis] for axis in batch)
+    each = tuple(sizes[axis] for axis in batch)
     left = reshape(_ordered(first, batch + rows + summed), shape=(*each, total(rows), total(summed)))
     right = reshape(_ordered(second, batch + summed + columns), shape=(*each, total(summed), total(columns)))
-    return _Term(reshape(matmul(left, right), shape=tuple(own[axis] for axis in axes)), axes)
+    return _Term(reshape(matmul(left, right), shape=tuple(sizes[axis] for axis in axes)), axes)
 
 
 def _spread(term: _Term, order: tuple[Axis, ...], axes: tuple[Axis, ...], shape: tuple[Size, ...]) -> Node:
-    """A term in this order of its dimensions, spread over the dimensions of the product."""
+    """A term with its dimensions in this order, broadcast over the dimensions of the product."""
     return broadcast(_ordered(term, order), shape=shape, axes=tuple(axes.index(axis) for axis in order))
 
 
@@ -206,10 +206,10 @@ def _own_sizes(term: _Term) -> dict[Axis, Size]:
 
 
 def _without_ones(term: _Term, other: _Term) -> _Term:
-    """The term without its dimensions of one that the other term has in full."""
-    own, their = _own_sizes(term), _own_sizes(other)
-    kept = tuple(axis for axis in term.axes if not (own[axis] == 1 and their.get(axis, 1) != 1))
-    return _Term(reshape(term.node, shape=tuple(own[axis] for axis in kept)), kept) if kept != term.axes else term
+    """The term without its dimensions of size one that the other term has in full."""
+    sizes, other_sizes = _own_sizes(term), _own_sizes(other)
+    kept = tuple(axis for axis in term.axes if not (sizes[axis] == 1 and other_sizes.get(axis, 1) != 1))
+    return _Term(reshape(term.node, shape=tuple(sizes[axis] for axis in kept)), kept) if kept != term.axes else term
 
 
 def _ordered(term: _Term, axes: tuple[Axis, ...]) -> Node:

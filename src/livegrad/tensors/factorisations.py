@@ -64,7 +64,7 @@ def matrices(x: Any, user: str, square: bool = False) -> Node:
         return as_type(node, DEFAULT_FLOAT)
     if element not in _ELEMENTS:
         expected = " or ".join(each.dtype.name for each in _ELEMENTS)
-        raise DtypeError(f"`{user}` does not take {element}", where=caller_origin(), expected=expected)
+        raise DtypeError(f"`{user}` does not support {element}", where=caller_origin(), expected=expected)
     return node
 
 

@@ -187,7 +187,7 @@ def ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 
 
 def _half(x: Any, n: int | None, axis: int, user: str) -> tuple[Node, int, int]:
-    """Half a spectrum of the length that `n` real numbers have, its axis, and n."""
+    """Half a spectrum of the length that `n` real numbers need, its axis, and n."""
     node = _complex(x, user)
     shape = shape_of_node(node)
     position = one_axis(axis, len(shape), user)
@@ -226,7 +226,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Scalar | None = None, device: 
 def _frequencies(values: Any, dtype: Scalar | None, device: str | None, user: str) -> Tensor:
     element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
     if element.kind != "float":
-        raise DtypeError(f"`{user}` gives floats", where=caller_origin(), found=str(element))
+        raise DtypeError(f"`{user}` returns floats", where=caller_origin(), found=str(element))
     return placed(wrap_array(values.astype(element.dtype)), device)
 
 
@@ -251,13 +251,13 @@ def ifftshift(x: Any, /, *, axes: Axes = None) -> Tensor:
 
 
 def _shifted(x: Any, axes: Axes, user: str, first: Any) -> Tensor:
-    """Each axis cut in two parts, which change places; `first` says where the second part begins."""
+    """Each axis rotated: split in two parts, which are swapped. `first` gives the start of the second part."""
     node = node_of(x, user)
     shape = shape_of_node(node)
     for axis in many_axes(axes, len(shape), user):
         size = shape[axis]
         if not isinstance(size, int):
-            raise UsageError(f"`{user}` needs to know where the middle is", where=caller_origin(), found=str(size))
+            raise UsageError(f"`{user}` needs a static size", where=caller_origin(), found=str(size))
         cut = first(size)
         parts = [_part(node, axis, cut, size - cut), _part(node, axis, 0, cut)]
         node = concatenate(*parts, axis=axis)
@@ -278,7 +278,7 @@ def _part(node: Node, axis: int, start: int, size: int) -> Node:
 
 
 def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
-    """Cut, or filled with zeros, to a length along an axis."""
+    """Truncated or zero-padded to a length along an axis."""
     shape = shape_of_node(node)
     size = shape[axis]
     if length is not None:
@@ -288,7 +288,7 @@ def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
     if length is None or length == size:
         return node
     if not isinstance(size, int):
-        raise UsageError(f"`{user}` cannot cut or fill a symbolic size", where=caller_origin(), found=str(size))
+        raise UsageError(f"`{user}` cannot truncate or pad a symbolic size", where=caller_origin(), found=str(size))
     if length < size:
         return _part(node, axis, 0, length)
     nothing = (0,) * len(shape)
@@ -297,9 +297,9 @@ def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
 
 
 def _require_length(length: Any, user: str) -> int:
-    found = whole_number(length, user, "the length", least=1)
-    shape_from((found,), user)  # no more than memory can address
-    return found
+    number = whole_number(length, user, "the length", least=1)
+    shape_from((number,), user)  # no more than memory can address
+    return number
 
 
 def _with_lengths(node: Node, s: Sequence[int] | None, axes: Axes, user: str) -> tuple[Node, tuple[int, ...]]:
@@ -312,10 +312,10 @@ def _with_lengths(node: Node, s: Sequence[int] | None, axes: Axes, user: str) ->
 def _lengths(
     shape: tuple[Size, ...], s: Sequence[int] | None, axes: Axes, user: str
 ) -> tuple[tuple[int, ...], list[int | None]]:
-    """The axes of a transform, and the length that each is to have; None leaves it as it is, as does -1."""
+    """The axes of a transform and the length of each; None and -1 keep the length."""
     if s is not None and axes is None:
         raise UsageError(
-            f"`{user}` takes lengths together with their axes", where=caller_origin(), help="pass axes=..."
+            f"`{user}` takes lengths only together with their axes", where=caller_origin(), help="pass axes=..."
         )
     positions = many_axes(axes, len(shape), user)
     lengths: list[int | None] = (

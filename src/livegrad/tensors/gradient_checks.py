@@ -60,15 +60,15 @@ def check_gradients(
 
 
 def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
-    """The function traced with its own types, as the same function of numbers in double precision."""
+    """The function, traced with its own types and then converted to double precision."""
     leaves, structure = flatten(tree_map(_tensor, arguments))
     types = [leaf.type for leaf in leaves]
     traced = trace_call(lambda *tensors: function(*unflatten(structure, tensors)), types, name_of(function))
     wide = in_double(traced.function)
     captures = [_captured_in_double(node) for node in traced.captures]
 
-    def computed(*given: Any) -> Any:
-        nodes = [leaf.node for leaf in flatten(given)[0]]
+    def computed(*arguments: Any) -> Any:
+        nodes = [leaf.node for leaf in flatten(arguments)[0]]
         return unflatten(traced.structure, map(wrap, inline(wide, [*nodes, *captures])))
 
     return computed
@@ -106,13 +106,13 @@ def _direction(leaf: Tensor, generator: np.random.Generator) -> Tensor:
 
 
 def _inner(first: Any, second: Any) -> float:
-    """How cotangents and tangents pair: by the real part of their product, without a conjugate."""
+    """The pairing of cotangents and tangents: the real part of their product, without a conjugate."""
     pairs = zip(flatten(first)[0], flatten(second)[0], strict=True)
     return float(sum(np.sum(a.numpy() * b.numpy()).real for a, b in pairs))
 
 
-def _require_close(found: Any, expected: Any, tolerance: float, name: str, other: str) -> None:
-    for index, (a, b) in enumerate(zip(flatten(found)[0], flatten(expected)[0], strict=True)):
+def _require_close(actual: Any, expected: Any, tolerance: float, name: str, other: str) -> None:
+    for index, (a, b) in enumerate(zip(flatten(actual)[0], flatten(expected)[0], strict=True)):
         difference = np.abs(a.numpy() - b.numpy())
         limit = tolerance * np.maximum(1.0, np.abs(b.numpy()))
         if not np.all(difference <= limit):
@@ -137,7 +137,7 @@ def debug_nans(*, infinities: bool = False) -> Iterator[None]:
     ...         lg.log(lg.asarray([-1.0])).execute()
     ...     except lg.KernelCheckError as error:
     ...         print(error.what)
-    `log` gave the first NaN, at index (0,)
+    `log` produced the first NaN, at index (0,)
     """
     with execution.watching_for_nans(infinities=infinities):
         yield

@@ -46,7 +46,7 @@ def arange(
     if not all(isinstance(each, int | float) for each in bounds) or not all(map(_is_finite, bounds)) or stride == 0:
         expected = "finite numbers and a step that is not 0"
         raise UsageError(
-            "`arange` cannot count with these arguments", where=caller_origin(), expected=expected, found=shown(bounds)
+            "invalid arguments for `arange`", where=caller_origin(), expected=expected, found=shown(bounds)
         )
     whole = all(isinstance(each, int) for each in bounds)
     wanted = (DEFAULT_INTEGER if whole else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
@@ -82,7 +82,7 @@ def linspace(
     """
     first, last = (each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop))
     if isinstance(num, bool) or not isinstance(num, int) or num < 0:
-        raise UsageError("not a number of points", where=caller_origin(), expected="num >= 0", found=repr(num))
+        raise UsageError("invalid number of points", where=caller_origin(), expected="num >= 0", found=repr(num))
     default = DEFAULT_COMPLEX if isinstance(first, complex) or isinstance(last, complex) else DEFAULT_FLOAT
     wanted = default if dtype is None else dtype_from(dtype, "linspace")
     first, last = (_end_of_range(each) for each in (first, last))
@@ -99,7 +99,7 @@ def _is_finite(number: float) -> bool:
 
 
 def _end_of_range(value: Any) -> float | complex:
-    """A number that a range begins or ends with; NumPy would take a large integer for an object."""
+    """A bound of a range; NumPy would treat a large integer as an object."""
     if isinstance(value, int | float | complex):
         try:
             return value if isinstance(value, complex) else float(value)
@@ -126,7 +126,7 @@ def eye(
 
 
 def _column_beyond(shape: tuple[Size, ...], k: int) -> Node:
-    """How far each element of a matrix lies to the right of the k-th diagonal."""
+    """The distance of each element of a matrix to the right of the k-th diagonal."""
     rank = len(shape)
     rows, columns = shape[-2:]
     if isinstance(rows, int) and isinstance(columns, int):
@@ -187,6 +187,6 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
         order[0], order[1] = 1, 0
     shape = tuple(lengths[axis] for axis in order)
     return tuple(
-        wrap(broadcast_to(reshape(node, shape=tuple(lengths[own] if a == own else 1 for a in order)), shape))
-        for own, node in enumerate(nodes)
+        wrap(broadcast_to(reshape(node, shape=tuple(lengths[index] if a == index else 1 for a in order)), shape))
+        for index, node in enumerate(nodes)
     )

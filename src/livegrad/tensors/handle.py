@@ -80,7 +80,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
 
     def __init__(self, *data: Any, **settings: Any) -> None:
         raise UsageError(
-            "a Tensor is made by a function", where=caller_origin(), help="use lg.asarray(data) or lg.zeros(shape)"
+            "Tensor cannot be called directly", where=caller_origin(), help="use lg.asarray(data) or lg.zeros(shape)"
         )
 
     if not TYPE_CHECKING:  # which knows by itself what a tensor has not
@@ -88,9 +88,9 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         def __getattr__(self, name: str) -> Any:
             if name == "_node":
                 return self._make_node()
-            found = None if name.startswith("__") else name_of_method(name)  # protocols are often asked for
+            advice = None if name.startswith("__") else name_of_method(name)  # protocols are often asked for
             what = f"'Tensor' object has no attribute '{name}'"
-            raise AttributeError(what if found is None else f"{what}; write {found}", name=name, obj=self)
+            raise AttributeError(what if advice is None else f"{what}; write {advice}", name=name, obj=self)
 
     def _make_node(self) -> Node | None:
         """The node of a deferred tensor."""
@@ -162,12 +162,12 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         return leaf_of(self.node) is not None or known_value(self.node) is not None
 
     def _value(self) -> Array:
-        """The value as a read-only array of the host, computed if need be."""
+        """The value as a read-only NumPy array; computed on first use."""
         stored = self._stored()
         return stored if stored.__class__ is np.ndarray else on_host(stored)  # type: ignore[return-value]
 
     def _stored(self) -> Value:
-        """The value where it lies, computed if need be."""
+        """The value in the memory of its device; computed on first use."""
         deferred = self._deferred
         if deferred is not None and (array := value_of(deferred)) is not None:
             return array
@@ -182,8 +182,8 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             value = known_value(node)
             if value is not None:
                 return value
-        known = at_arguments(node)
-        return execute([node])[0] if known is node else wrap(known)._stored()
+        argument = at_arguments(node)
+        return execute([node])[0] if argument is node else wrap(argument)._stored()
 
     def __len__(self) -> int:
         if not self.shape:
@@ -237,10 +237,10 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             else:
                 source, before, _ = deferred
             if source.__class__ is Node and (index := element_index(source, before, key)) is not None:
-                made = _new(Tensor)
-                made._extra, made._deferred = None, (source, index, caller_origins(2))
-                note_waiting(ref(made))  # for the value that it is an element of
-                return made
+                tensor = _new(Tensor)
+                tensor._extra, tensor._deferred = None, (source, index, caller_origins(2))
+                note_waiting(ref(tensor))  # for the value that it is an element of
+                return tensor
         return namespace().get_item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -248,7 +248,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         self._become(namespace().set_item(self, key, value))
 
     def _settle(self, node: Node) -> None:
-        """The engine says: this leaf has the same value, without the history."""
+        """Called by the engine when it truncates the history: the tensor becomes a leaf with the same value."""
         self._node = node
         self._deferred = None
         hold(node, self)
@@ -261,12 +261,12 @@ def wrap(node: Node) -> Tensor:
     """A handle on a node; a scalar becomes a tensor without dimensions."""
     if not isinstance(node.type, TensorType):
         node = broadcast(node, shape=(), axes=())
-    made = _new(Tensor)
-    made._node, made._extra, made._deferred = node, None, None
-    hold(node, made)
+    tensor = _new(Tensor)
+    tensor._node, tensor._extra, tensor._deferred = node, None, None
+    hold(node, tensor)
     if weak_types.numbers.current.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
         weak_types.note_result(node)
-    return made
+    return tensor
 
 
 def wrap_array(array: Value, type: TensorType | None = None, *, external: bool = False) -> Tensor:
@@ -281,9 +281,9 @@ def defer_array(array: Value, type: TensorType) -> Tensor:
     if not ambient.plain:
         array.setflags(write=False)  # type: ignore[union-attr]
         return wrap_array(array, type)
-    made = _new(Tensor)
-    made._extra, made._deferred = None, (array, type, caller_origins(2))
-    return made
+    tensor = _new(Tensor)
+    tensor._extra, tensor._deferred = None, (array, type, caller_origins(2))
+    return tensor
 
 
 def node_of(value: Any, user: str) -> Node:
@@ -363,15 +363,15 @@ def join_shapes(user: str, first: tuple[Size, ...], second: tuple[Size, ...]) ->
 
 def converted(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
     """A node in another element type, broadcast to a shape."""
-    own = node.type
-    assert isinstance(own, TensorType)
-    if own.element is not element:
+    type = node.type
+    assert isinstance(type, TensorType)
+    if type.element is not element:
         node = cast(node, type=element)
-    return node if own.shape == shape else broadcast_to(node, shape)
+    return node if type.shape == shape else broadcast_to(node, shape)
 
 
 def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
-    """Both as nodes; the weaker operand in the type that it takes beside the other."""
+    """Both operands as nodes; the weaker one in the type that it takes next to the other."""
     first_weakness, second_weakness = _weakness(first), _weakness(second)
     if first_weakness == second_weakness:
         return weak_node_of(first, user), weak_node_of(second, user)
@@ -383,7 +383,7 @@ def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
 
 
 def _weakness(value: Any) -> int:
-    """How readily an operand takes the other's type: tensors never, numbers of a traced call, then Python numbers."""
+    """How weakly an operand is typed: tensors are strong, then numbers of a traced call, then Python numbers."""
     if isinstance(value, Tensor):
         return 1 if is_weak(value._node) else 0
     return 2 if isinstance(value, _NUMBERS) and not isinstance(value, np.generic) else 0
@@ -409,14 +409,14 @@ def example_of(value: Tensor) -> Number:
 
 
 def _weakened(value: Any, beside: Node) -> Node:
-    own = beside.type
-    assert isinstance(own, TensorType)
+    type = beside.type
+    assert isinstance(type, TensorType)
     if isinstance(value, Tensor):
-        return cast_number(value.node, weak_type(example_of(value), own.element))
-    element = weak_type(value, own.element)
-    if element is DEFAULT_FLOAT and own.element.kind != "float" and is_weak(beside):
+        return cast_number(value.node, weak_type(example_of(value), type.element))
+    element = weak_type(value, type.element)
+    if element is DEFAULT_FLOAT and type.element.kind != "float" and is_weak(beside):
         element = f64  # nothing here has a precision yet: the tensor that they meet will say
-    return number_node(value, element, own.shape if element is own.element else ())
+    return number_node(value, element, type.shape if element is type.element else ())
 
 
 def _binary(name: str, first: Any, second: Any) -> Tensor:
@@ -428,9 +428,9 @@ def _binary(name: str, first: Any, second: Any) -> Tensor:
             return wrap(make_node(Op.table[name], (a, b)))
     elif second.__class__ is float and first.__class__ is Tensor and not weak_types.numbers.current.traces:
         a = first.node
-        own = a.type
-        if own.element.kind == "float":  # type: ignore[attr-defined]
-            number = number_node(second, own.element, own.shape)  # type: ignore[attr-defined]
+        type = a.type
+        if type.element.kind == "float":  # type: ignore[attr-defined]
+            number = number_node(second, type.element, type.shape)  # type: ignore[attr-defined]
             return wrap(make_node(Op.table[name], (a, number)))
     elif not (is_operand(first) and is_operand(second)):
         return NotImplemented

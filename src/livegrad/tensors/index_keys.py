@@ -74,17 +74,17 @@ def parse_key(key: Any, shape: tuple[Size, ...]) -> list[Entry]:
     """The entries of a key, one for each axis of the tensor and each new axis; a mask stands for several axes."""
     items = [_classified(item) for item in (key if isinstance(key, tuple) else (key,))]
     used = sum(_axes_used(item) for item in items)
-    dots = [place for place, item in enumerate(items) if item is Ellipsis]
+    dots = [dots_at for dots_at, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
         raise IndexRangeError("an index can have only one `...`", where=caller_origin())
     if used > len(shape):
         raise IndexRangeError(
             "too many indices", where=caller_origin(), expected=f"{len(shape)} for shape {shape}", found=str(used)
         )
-    place = dots[0] if dots else len(items)
+    dots_at = dots[0] if dots else len(items)
     picks = any(isinstance(item, Mask | Node | np.ndarray) for item in items)
     missing: list[Any] = [slice(None)] * (len(shape) - used)
-    items[place : place + 1] = missing or ([Gap()] if dots and picks else [])
+    items[dots_at : dots_at + 1] = missing or ([Gap()] if dots and picks else [])
     entries: list[Entry] = []
     axis = 0
     for item in items:
@@ -129,12 +129,12 @@ def _classified(item: Any) -> Any:
         raise _not_an_index(type(item).__name__) from None
 
 
-def _not_an_index(found: str) -> DtypeError:
+def _not_an_index(description: str) -> DtypeError:
     return DtypeError(
         "this cannot be an index",
         where=caller_origin(),
         expected="integers, slices, None, `...`, or tensors of integers or booleans",
-        found=found,
+        found=description,
     )
 
 
@@ -164,7 +164,7 @@ def _along(item: Any, size: Size, axis: int) -> Span | Window | Positions:
 
 
 def _from_start(window: Window, size: Size) -> Window:
-    """A window with its start counted from the front, as computed indices are."""
+    """A window whose start counts from the front, like computed indices."""
     start = wrapped_positions(window.start, size)
     return replace(window, start=start if element_type(start) is i64 else cast(start, type=i64))
 
@@ -190,7 +190,7 @@ def _slice_along(item: slice, size: Size) -> Span:
 
 
 def _symbolic_slice(item: slice, size: Dimension) -> Span:
-    """A slice of an axis whose size is known later; that it lies inside is checked when the size is known."""
+    """A slice of an axis of symbolic size; its bounds are checked when the size is known."""
     if item.step not in (None, 1, -1):
         raise ValueError("an axis of symbolic size takes steps of 1 or -1")
     if item.step == -1:
@@ -198,8 +198,8 @@ def _symbolic_slice(item: slice, size: Dimension) -> Span:
             raise ValueError("an axis of symbolic size is reversed as a whole")
         return Span(size - 1, size, -1)
     start, stop = (
-        default if given is None else _from_the_front(operator.index(given), size)
-        for given, default in ((item.start, 0), (item.stop, size))
+        default if bound is None else _from_the_front(operator.index(bound), size)
+        for bound, default in ((item.start, 0), (item.stop, size))
     )
     return Span(start, stop - start, 1)
 
@@ -232,10 +232,10 @@ def size_node(size: Size, like: Any) -> Node:
 
 
 def _fitting(mask: Mask, sizes: tuple[Size, ...]) -> Mask:
-    for own, size in zip(mask.shape, sizes, strict=True):
-        if own not in (size, 0):
+    for mask_size, size in zip(mask.shape, sizes, strict=True):
+        if mask_size not in (size, 0):
             raise IndexRangeError(
-                f"a mask of shape {mask.shape} does not fit", where=caller_origin(), expected=f"shape {sizes}"
+                f"a mask has the wrong shape {mask.shape}", where=caller_origin(), expected=f"shape {sizes}"
             )
     return mask
 

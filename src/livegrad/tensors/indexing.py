@@ -75,18 +75,20 @@ def element_node(node: Node, index: tuple[int, ...]) -> Node:
     count = len(index)
     size = (1,) * count + shape[count:]
     if size != shape:
-        first = tuple([place if place >= 0 else place + own for place, own in zip(index, shape, strict=False)])
+        first = tuple(
+            [position if position >= 0 else position + extent for position, extent in zip(index, shape, strict=False)]
+        )
         node = slice_(node, start=first + (0,) * (len(shape) - count), size=size, step=(1,) * len(shape))
     return reshape(node, shape=shape[count:])
 
 
 def read_spans(node: Node, entries: Sequence[Entry]) -> Node:
-    own = [(item, size) for item, size in entries if size is not None]
-    sizes = tuple(item.count for item, _ in own)  # type: ignore[union-attr]
-    if not all(item.is_whole(size) or item.count == size == 1 for item, size in own):  # type: ignore[union-attr]
-        start = tuple(_lowest(item) for item, _ in own)  # type: ignore[arg-type]
-        node = slice_(node, start=start, size=sizes, step=tuple(abs(item.step) for item, _ in own))  # type: ignore[union-attr]
-        backward = tuple(axis for axis, (item, _) in enumerate(own) if item.step < 0 and item.count != 1)  # type: ignore[union-attr]
+    spans = [(item, size) for item, size in entries if size is not None]
+    sizes = tuple(item.count for item, _ in spans)  # type: ignore[union-attr]
+    if not all(item.is_whole(size) or item.count == size == 1 for item, size in spans):  # type: ignore[union-attr]
+        start = tuple(_lowest(item) for item, _ in spans)  # type: ignore[arg-type]
+        node = slice_(node, start=start, size=sizes, step=tuple(abs(item.step) for item, _ in spans))  # type: ignore[union-attr]
+        backward = tuple(axis for axis, (item, _) in enumerate(spans) if item.step < 0 and item.count != 1)  # type: ignore[union-attr]
         node = flip(node, axes=backward) if backward else node
     shape = tuple(item.count for item, _ in entries if item.kept)  # type: ignore[union-attr]
     return node if shape == sizes else reshape(node, shape=shape)
@@ -106,7 +108,7 @@ def look_at_masks(entries: Sequence[Entry]) -> list[Entry]:
         if not isinstance(item, Mask):
             result.append((item, size))
         elif item.shape:
-            result += [(Positions(node), own) for node, own in zip(look_at_mask(item), item.shape, strict=True)]
+            result += [(Positions(node), extent) for node, extent in zip(look_at_mask(item), item.shape, strict=True)]
         else:
             # Of a new axis of size one, the only element or none.
             result.append((Positions(filled(0, TensorType(i64, (1 if truth_of(item) else 0,)))), None))
@@ -121,12 +123,12 @@ class Picked:
     """
 
     def __init__(self, node: Node, entries: Sequence[Entry]) -> None:
-        places = [place for place, (item, _) in enumerate(entries) if not _is_apart(item)]
-        adjacent = bool(places) and places == list(range(places[0], places[0] + len(places)))
-        self.first = sum(isinstance(item, Span | Window) for item, _ in entries[: places[0]]) if adjacent else 0
+        positions = [position for position, (item, _) in enumerate(entries) if not _is_apart(item)]
+        adjacent = bool(positions) and positions == list(range(positions[0], positions[0] + len(positions)))
+        self.first = sum(isinstance(item, Span | Window) for item, _ in entries[: positions[0]]) if adjacent else 0
         entries = self.entries = [(item, size) for item, size in entries if not isinstance(item, Gap)]
-        own = iter(shape_of(node.type))
-        raised = tuple(1 if size is None else next(own) for _, size in entries)
+        sizes = iter(shape_of(node.type))
+        raised = tuple(1 if size is None else next(sizes) for _, size in entries)
         self.source = node if raised == shape_of(node.type) else reshape(node, shape=raised)
         nodes = [item.node for item, _ in entries if isinstance(item, Positions)]
         self.together = shapes_joined("index", *nodes)
@@ -135,7 +137,7 @@ class Picked:
 
     def indices(self) -> list[Node]:
         """For each axis of the source, the index at every element of the result."""
-        places = TensorType(i64, self.shape)
+        index_type = TensorType(i64, self.shape)
         result: list[Node] = []
         end = self.first + len(self.together)
         slot = 0
@@ -145,7 +147,9 @@ class Picked:
                 result.append(broadcast(item.node, shape=self.shape, axes=tuple(range(end - rank, end))))
                 continue
             assert isinstance(item, Span | Window)
-            start = broadcast_to(item.start, self.shape) if isinstance(item, Window) else size_node(item.start, places)
+            start = (
+                broadcast_to(item.start, self.shape) if isinstance(item, Window) else size_node(item.start, index_type)
+            )
             if not item.kept:
                 result.append(start)
                 continue
@@ -158,7 +162,7 @@ class Picked:
 
 
 def _is_apart(item: Any) -> bool:
-    """Whether an item stands between positions rather than being one."""
+    """Whether an item separates index arrays rather than being one."""
     return isinstance(item, Gap) or (isinstance(item, Span | Window) and item.kept)
 
 
@@ -184,85 +188,87 @@ def write_entries(node: Node, entries: Sequence[Entry], new: Node) -> Node:
 
 def value_for(node: Node, value: Any) -> Node:
     """What is assigned, in the tensor's own type; what that type cannot hold is refused."""
-    own = element_type(node)
-    number = number_as(value, own)
+    element = element_type(node)
+    number = number_as(value, element)
     if number is not None:
         return number
     if isinstance(value, list | tuple):  # numbers with all of their digits
         value = asarray(value) if holds_tensors(value) else np.asarray(value)
     new = node_of(value, "assignment")
-    given = element_type(new)
-    if given is own:
+    value_element = element_type(new)
+    if value_element is element:
         return new
-    if common_type(given, own) is own or (given.kind == own.kind and own.kind in ("float", "complex")):
-        return cast(new, type=own)
+    if common_type(value_element, element) is element or (
+        value_element.kind == element.kind and element.kind in ("float", "complex")
+    ):
+        return cast(new, type=element)
     raise DtypeError(
-        f"a tensor of {own.long_name} cannot take {given.long_name}",
+        f"cannot assign {value_element.long_name} to a tensor of {element.long_name}",
         where=caller_origin(),
-        help=f"cast the value with lg.astype(value, lg.{own.long_name})",
+        help=f"cast the value with lg.astype(value, lg.{element.long_name})",
     )
 
 
 def spread_over(value: Node, shape: tuple[Size, ...]) -> Node:
-    own = shape_of(value.type)
+    value_shape = shape_of(value.type)
     # Leading dimensions of one may stand before what is assigned to.
-    while len(own) > len(shape) and own[0] == 1:
-        own = own[1:]
-    if own != shape_of(value.type):
-        value = reshape(value, shape=own)
-    if join_shapes("assignment", own, shape) != shape:
-        raise ShapeError(f"a value of shape {own} cannot be assigned to shape {shape}", where=caller_origin())
+    while len(value_shape) > len(shape) and value_shape[0] == 1:
+        value_shape = value_shape[1:]
+    if value_shape != shape_of(value.type):
+        value = reshape(value, shape=value_shape)
+    if join_shapes("assignment", value_shape, shape) != shape:
+        raise ShapeError(f"a value of shape {value_shape} cannot be assigned to shape {shape}", where=caller_origin())
     return broadcast_to(value, shape)
 
 
 def write_spans(node: Node, entries: Sequence[Entry], value: Node) -> Node:
-    own = [(item, size) for item, size in entries if size is not None]
+    spans = [(item, size) for item, size in entries if size is not None]
     kept = tuple(item.count for item, _ in entries if item.kept)  # type: ignore[union-attr]
     spread = spread_over(value, kept)
-    sizes = tuple(item.count for item, _ in own)  # type: ignore[union-attr]
+    sizes = tuple(item.count for item, _ in spans)  # type: ignore[union-attr]
     if 0 in sizes:
         return node
-    low = tuple(_lowest(item) for item, _ in own)  # type: ignore[arg-type]
+    low = tuple(_lowest(item) for item, _ in spans)  # type: ignore[arg-type]
     if sizes != shape_of(node.type) and all(isinstance(first, int) for first in low):
-        return _assign_spans(node, own, spread)
+        return _assign_spans(node, spans, spread)
     placed = spread if kept == sizes else reshape(spread, shape=sizes)
-    backward = tuple(axis for axis, (item, _) in enumerate(own) if item.step < 0)  # type: ignore[union-attr]
+    backward = tuple(axis for axis, (item, _) in enumerate(spans) if item.step < 0)  # type: ignore[union-attr]
     placed = flip(placed, axes=backward) if backward else placed
     if sizes == shape_of(node.type):
         return placed
     # The first element depends on a symbolic size: a choice at each element of the tensor.
-    interior = tuple(0 if item.count == 1 else abs(item.step) - 1 for item, _ in own)  # type: ignore[union-attr]
+    interior = tuple(0 if item.count == 1 else abs(item.step) - 1 for item, _ in spans)  # type: ignore[union-attr]
     used = [count + (count - 1) * between for count, between in zip(sizes, interior, strict=True)]
-    high = tuple(size - a - n for (_, size), a, n in zip(own, low, used, strict=True))  # type: ignore[operator]
+    high = tuple(size - a - n for (_, size), a, n in zip(spans, low, used, strict=True))  # type: ignore[operator]
     padded = pad(placed, zero(element_type(node)), low=low, high=high, interior=interior)
-    return select(_inside(node, own), padded, node)
+    return select(_inside(node, spans), padded, node)
 
 
-def _assign_spans(node: Node, own: Sequence[Entry], value: Node) -> Node:
+def _assign_spans(node: Node, sliced: Sequence[Entry], value: Node) -> Node:
     """Values assigned to slices, by the index of each element along each axis."""
-    spans = [item for item, _ in own if isinstance(item, Span)]
+    spans = [item for item, _ in sliced if isinstance(item, Span)]
     shape = tuple(span.count for span in spans if span.kept)
     value = value if shape_of(value.type) == shape else reshape(value, shape=shape)
     backward = tuple(axis for axis, span in enumerate(filter(lambda span: span.kept, spans)) if span.step < 0)
     value = flip(value, axes=backward) if backward else value
-    places: list[Node] = []
+    indices: list[Node] = []
     axis = 0
     for span in spans:
-        place = size_node(_lowest(span), TensorType(i64, shape))
+        index = size_node(_lowest(span), TensorType(i64, shape))
         if span.kept:
             along, step = index_along(shape, axis), abs(span.step)
             along = along if step == 1 else along * step
-            place = along if _lowest(span) == 0 else along + place
+            index = along if _lowest(span) == 0 else along + index
             axis += 1
-        places.append(place)
-    return assign(node, value, *places)
+        indices.append(index)
+    return assign(node, value, *indices)
 
 
-def _inside(node: Node, own: Sequence[Entry]) -> Node:
-    """Whether each element lies in the spans."""
+def _inside(node: Node, spans: Sequence[Entry]) -> Node:
+    """Whether each element is inside the spans."""
     shape = shape_of(node.type)
     inside: Node | None = None
-    for axis, (item, size) in enumerate(own):
+    for axis, (item, size) in enumerate(spans):
         assert isinstance(item, Span)
         if item.count == size:
             continue
@@ -288,7 +294,7 @@ def whole_mask(entries: Sequence[Entry]) -> Mask | None:
 def axes_before(mask: Mask, entries: Sequence[Entry]) -> int:
     """How many axes stand before those of the only mask."""
     items = [item for item, _ in entries if not isinstance(item, Gap)]
-    return next(place for place, item in enumerate(items) if item is mask)
+    return next(axis for axis, item in enumerate(items) if item is mask)
 
 
 def alike_for_all(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | None:
@@ -311,8 +317,8 @@ def write_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) 
 
 def mask_over(node: Node, mask: Mask, entries: Sequence[Entry]) -> Node:
     """The only mask of a key at each element of the tensor."""
-    place = axes_before(mask, entries)
-    axes = tuple(range(place, place + len(mask.shape)))
+    axis = axes_before(mask, entries)
+    axes = tuple(range(axis, axis + len(mask.shape)))
     return broadcast(node_of_mask(mask), shape=shape_of(node.type), axes=axes)
 
 
@@ -339,11 +345,11 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     tensor = wrap(node_of(x, "take"))
     if axis is None and tensor.ndim != 1:
         raise ShapeError("`take` needs an axis", where=caller_origin(), found=f"{tensor.ndim} dimensions")
-    place = one_axis(0 if axis is None else axis, tensor.ndim, "take")
+    position = one_axis(0 if axis is None else axis, tensor.ndim, "take")
     positions = indices if isinstance(indices, Tensor) else np.asarray(indices)
     if isinstance(positions, np.ndarray) and not positions.size:
         positions = positions.astype(np.int64)
-    return get_item(tensor, (*[slice(None)] * place, positions))
+    return get_item(tensor, (*[slice(None)] * position, positions))
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
@@ -356,21 +362,23 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
             [4]], dtype=int64)
     """
     node, positions = node_of(x, "take_along_axis"), node_of(indices, "take_along_axis")
-    own, wanted = shape_of(node.type), shape_of(positions.type)
-    place = one_axis(axis, len(own), "take_along_axis")
-    if len(own) != len(wanted):
+    tensor_shape, wanted = shape_of(node.type), shape_of(positions.type)
+    position = one_axis(axis, len(tensor_shape), "take_along_axis")
+    if len(tensor_shape) != len(wanted):
         raise ShapeError(
-            f"`take_along_axis` cannot combine shapes {own} and {wanted}",
+            f"`take_along_axis` cannot combine shapes {tensor_shape} and {wanted}",
             where=caller_origin(),
             help="the indices need as many dimensions as the tensor",
         )
     if element_type(positions).kind not in ("signed", "unsigned"):
         raise DtypeError("indices must be integers", where=caller_origin(), found=element_type(positions).dtype.name)
-    rest = [tuple(1 if axis == place else size for axis, size in enumerate(shape)) for shape in (own, wanted)]
+    rest = [
+        tuple(1 if axis == position else size for axis, size in enumerate(shape)) for shape in (tensor_shape, wanted)
+    ]
     join_shapes("take_along_axis", *rest)
-    wrapped = wrapped_positions(positions, own[place])
+    wrapped = wrapped_positions(positions, tensor_shape[position])
     wrapped = wrapped if element_type(wrapped) is i64 else cast(wrapped, type=i64)
-    return wrap(take_along_axis_nodes(node, wrapped, place))
+    return wrap(take_along_axis_nodes(node, wrapped, position))
 
 
 def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:

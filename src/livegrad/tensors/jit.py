@@ -169,30 +169,30 @@ class Jitted:
         return self._results(entry, entry.plan.run(arrays))
 
     def _results(self, entry: _Entry, results: Sequence[Any]) -> Any:
-        """What a call returns, from the arrays that it computed."""
+        """The result of a call, from the arrays that it computed."""
         entry.runs.times += 1
         if entry.structure is None:
             return defer_array(results[0], entry.function.result_types[0])  # type: ignore[arg-type]
         return unflatten(entry.structure, map(defer_array, results, entry.function.result_types))  # type: ignore[arg-type]
 
     def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The function as a graph that is run node by node, so that the first NaN is found inside it too."""
+        """Runs the function as a graph, node by node, so that a NaN inside it is found too."""
         result = self.function(*args, **kwargs)
-        found = [leaf.node for leaf in flatten(result)[0] if isinstance(leaf, Tensor)]
-        execute([node for node in found if not is_traced(node)])
+        nodes = [leaf.node for leaf in flatten(result)[0] if isinstance(leaf, Tensor)]
+        execute([node for node in nodes if not is_traced(node)])
         return result
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
-        given = tuple(_Static(arg) if place in self._static_places else arg for place, arg in enumerate(args))
+        arguments = tuple(_Static(arg) if index in self._static_places else arg for index, arg in enumerate(args))
         named = {name: _Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
-        return flatten((given, named))
+        return flatten((arguments, named))
 
     def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
-        """The entry for a signature; None if the function uses values that an enclosing function is traced with."""
+        """The entry for a signature; None if the function uses traced values of an enclosing function."""
         with self._lock:
-            found = self._entries.get(key)
-            if found is not None and found.is_current():
-                return found
+            entry = self._entries.get(key)
+            if entry is not None and entry.is_current():
+                return entry
             function, captures, structure = self._trace(args, kwargs)
             if any(map(is_traced, captures)):
                 return None
@@ -211,10 +211,10 @@ class Jitted:
         dynamic = [leaf for leaf in leaves if not _is_static(leaf)]
         inputs = placeholders([_type_of(leaf) for leaf in dynamic])
         tensors = map(wrap, inputs)
-        given = [
+        arguments = [
             leaf.value if isinstance(leaf, _Static) else leaf if _is_static(leaf) else next(tensors) for leaf in leaves
         ]
-        positional, named = unflatten(structure, given)
+        positional, named = unflatten(structure, arguments)
         with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
             positional, named = declared_numbers(self.function, positional, named, traced_only=True)
             returned = call_users(self.function, positional, named)
@@ -256,7 +256,9 @@ class _Static:
 
 
 def _exact_key(value: Any) -> Any:
-    """Equal only for values that a trace cannot tell apart: 1 is not True, nor 1.0, and 0.0 is not -0.0."""
+    """A key that is equal only for values that a trace cannot distinguish: 1, True and 1.0 differ, and so do 0.0 and
+    -0.0.
+    """
     if isinstance(value, tuple):
         return value.__class__, tuple(map(_exact_key, value))
     if isinstance(value, frozenset):
@@ -269,27 +271,28 @@ def _exact_key(value: Any) -> Any:
 def _static_parameters(
     function: Callable[..., Any], numbers: int | Iterable[int], names: str | Iterable[str]
 ) -> tuple[frozenset[int], frozenset[str]]:
-    """Places and names of static parameters: one that is named by either is static however it is passed."""
-    places = {numbers} if isinstance(numbers, int) else set(numbers)
+    """Positions and names of static parameters. A parameter named by either is static however it is passed."""
+    positions = {numbers} if isinstance(numbers, int) else set(numbers)
     named = {names} if isinstance(names, str) else set(names)
-    if not places and not named:
+    if not positions and not named:
         return frozenset(), frozenset()
     try:
         parameters = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # a function of C without a signature
-        return frozenset(places), frozenset(named)
-    places = {place + len(parameters) if place < 0 else place for place in places}
-    named |= {parameters[place] for place in places if place < len(parameters)}
-    return frozenset(places | {place for place, name in enumerate(parameters) if name in named}), frozenset(named)
+        return frozenset(positions), frozenset(named)
+    positions = {position + len(parameters) if position < 0 else position for position in positions}
+    named |= {parameters[position] for position in positions if position < len(parameters)}
+    positions |= {position for position, name in enumerate(parameters) if name in named}
+    return frozenset(positions), frozenset(named)
 
 
 def _can_be_held(node: Node) -> bool:
-    """Whether a tensor can stand for the value from call to call: not for what a loop remembers on the way back."""
+    """Whether a tensor may be kept from call to call; residuals of loops may not."""
     return isinstance(node.type, TensorType | Scalar)
 
 
 def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
-    """Whether a tensor that is no data stands for an argument of an enclosing trace, or is on the way to a variable."""
+    """Whether a tensor without data is an argument of an enclosing trace, or depends on a gradient variable."""
     if tensor._extra is not None or (known_value(node) is None and is_traced(node)):
         return True
     return may_be_differentiated(node)
@@ -304,7 +307,7 @@ def _refuse_integer() -> NoReturn:
 
 
 def _native(value: Any) -> Any:
-    """An array as compiled code can read it: in one piece, and in the machine's order of bytes."""
+    """An array that compiled code can read: contiguous and in native byte order."""
     if value.__class__ is np.ndarray and is_dense(value) and value.dtype.isnative:
         return value
     return np.array(value, value.dtype.newbyteorder("="), order="C")
@@ -344,5 +347,5 @@ def jit(
     (Tensor([0.75, 1.5 ], dtype=float32), 1)
     """
     if function is None:
-        return lambda given: Jitted(given, static_argnums, static_argnames)
+        return lambda target: Jitted(target, static_argnums, static_argnames)
     return Jitted(function, static_argnums, static_argnames)

@@ -87,7 +87,7 @@ class Lifecycle:
                 f"`{user}` replaces the data of a leaf, but this tensor is "
                 + ("external memory" if leaf is not None and leaf.external else "computed"),
                 where=caller_origin(),
-                help="make it with lg.empty or lg.asarray; or update it with x[...] = value",
+                help="create it with lg.empty or lg.asarray, or update it with x[...] = value",
             )
         return leaf
 
@@ -161,14 +161,14 @@ class Lifecycle:
         return self
 
     def _stand_alone(self: Any) -> None:
-        """The same expression written twice is one node, but two variables are two: each gets a leaf of its own."""
+        """Gives a variable its own leaf: equal expressions are one node, but two variables must be distinct."""
         node = self.node
         rivals = any(variable is not self for variable in _variables(node))
         if rivals or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
             self._settle(self._snapshot() if leaf_of(node) is not None else detach_into_leaf(node, self._stored()))
 
     def _snapshot(self: Any) -> Node:
-        """A leaf with the same data, which later fills of this one do not reach; a computed tensor's own node."""
+        """A leaf with the same data that later fills do not change; for a computed tensor its own node."""
         leaf = leaf_of(self.node)
         if leaf is None:
             return self.node
@@ -210,7 +210,7 @@ class Lifecycle:
             raise DifferentiationError(
                 "a variable was updated in place after this number was computed from it",
                 where=caller_origin(),
-                help="call backward() before the update; or compute with x.detach() what keeps its earlier values",
+                help="call backward() before the update, or use x.detach() where the earlier value is needed",
             )
         nodes = [node for node in toposort([self.node], stop=ends_gradients) if wants_gradient(node)]
         if not nodes:
@@ -223,8 +223,8 @@ class Lifecycle:
         for node, gradient in zip(nodes, transforms.gradient_by_nodes(self, nodes), strict=True):
             for variable in _variables(node):
                 # A gradient is data for whoever updates the variable: it is no part of what is differentiated later.
-                found = transforms.stop_gradient(_module("handle").wrap(gradient))
-                variable.grad = found if variable.grad is None else variable.grad + found
+                detached = transforms.stop_gradient(_module("handle").wrap(gradient))
+                variable.grad = detached if variable.grad is None else variable.grad + detached
 
     def detach(self: Any) -> Tensor:
         """The same value, through which no gradient flows."""
@@ -241,21 +241,21 @@ class Lifecycle:
         return _module("handle").wrap(same)
 
     def __deepcopy__(self: Any, memo: dict[int, Any]) -> Tensor:
-        made = self.__copy__()
+        duplicate = self.__copy__()
         if self.requires_grad:
-            made.requires_grad_()
-            made.grad = copy.deepcopy(self.grad, memo)
-        return made
+            duplicate.requires_grad_()
+            duplicate.grad = copy.deepcopy(self.grad, memo)
+        return duplicate
 
     def _become(self: Any, other: Tensor) -> None:
-        """The handle stands for another tensor from here on."""
+        """Makes the handle refer to another tensor."""
         if self._extra is not None:
             note_update(self._node)
         self._settle(other.node)
 
 
 def _the_same(node: Node) -> Node:
-    """A node of its own for the same value."""
+    """A separate node with the same value."""
     shape = shape_of(node.type)
     return broadcast(node, shape=shape, axes=tuple(range(len(shape))))
 
@@ -266,6 +266,6 @@ def _variables(node: Node) -> list[Any]:
 
 def _from_pickle(array: Any, is_variable: bool = False) -> Tensor:
     # Out-of-band buffers belong to whoever unpickles, who may write to them.
-    own = array if array.flags.owndata and array.flags.c_contiguous else np.array(array, order="C")
-    made = _module("handle").wrap_array(own)
-    return made.requires_grad_() if is_variable else made
+    data = array if array.flags.owndata and array.flags.c_contiguous else np.array(array, order="C")
+    tensor = _module("handle").wrap_array(data)
+    return tensor.requires_grad_() if is_variable else tensor

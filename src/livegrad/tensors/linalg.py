@@ -113,7 +113,7 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     first, second = shape_of_node(a), shape_of_node(b)
     if not second or second[-1 if len(second) == 1 else -2] != first[-1]:
         raise ShapeError(
-            f"`solve` cannot solve for shapes {first} and {second}",
+            f"`solve` cannot combine shapes {first} and {second}",
             where=caller_origin(),
             help="the right-hand sides must have as many rows as the matrices",
         )
@@ -157,15 +157,15 @@ def _tolerance(node: Node, rtol: Any, user: str) -> Node:
         if isinstance(larger, int):
             return filled(larger * precision, type)
         raise UsageError(f"`{user}` needs a tolerance for symbolic sizes", where=caller_origin(), help="pass rtol=...")
-    given, _ = matched(user, rtol, wrap(zero(type)))
-    if shape_of_node(given) != shape[:-2]:
+    tolerance, _ = matched(user, rtol, wrap(zero(type)))
+    if shape_of_node(tolerance) != shape[:-2]:
         raise ShapeError(
             f"`{user}` takes one tolerance for each matrix",
             where=caller_origin(),
-            expected=f"a number, or what broadcasts to {shape[:-2]}",
+            expected=f"a number, or a shape that broadcasts to {shape[:-2]}",
             found=f"shape {node_of(rtol, user).type}",
         )
-    return as_type(given, element)
+    return as_type(tolerance, element)
 
 
 def det(x: Any, /) -> Tensor:
@@ -243,7 +243,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
 
 
 def _diagonal(node: Node, offset: int, user: str) -> Node:
-    """Read as a slice of the matrix laid out as one row: each step goes one row and one column on."""
+    """The diagonal as a slice of the flattened matrix: each step advances one row and one column."""
     shape = shape_of_node(node)
     if len(shape) < 2:
         expected = "at least two dimensions"
@@ -252,7 +252,7 @@ def _diagonal(node: Node, offset: int, user: str) -> Node:
     offset = whole_number(offset, user, "the offset")
     if not (isinstance(rows, int) and isinstance(columns, int)):
         found = f"{rows} rows and {columns} columns"
-        raise UsageError(f"`{user}` needs to know the size of matrices", where=caller_origin(), found=found)
+        raise UsageError(f"`{user}` needs matrices of static size", where=caller_origin(), found=found)
     size = max(0, min(rows, columns, rows + offset, columns - offset))
     start = offset if offset >= 0 else -offset * columns
     flat = reshape(node, shape=(*batch, rows * columns))
@@ -297,8 +297,8 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """
     a, b = numbers_of_one_type("cross", x1, x2)
     first, second = shape_of_node(a), shape_of_node(b)
-    places = [one_axis(axis, len(shape), "cross") - len(shape) for shape in (first, second)]
-    if first[places[0]] != 3 or second[places[1]] != 3 or places[0] != places[1]:
+    axes = [one_axis(axis, len(shape), "cross") - len(shape) for shape in (first, second)]
+    if first[axes[0]] != 3 or second[axes[1]] != 3 or axes[0] != axes[1]:
         raise ShapeError(
             f"`cross` takes vectors of three components along axis {axis}",
             where=caller_origin(),
@@ -306,16 +306,16 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
         )
     a, b = matched("cross", wrap(a), wrap(b))
     shape = shape_of_node(a)
-    position = len(shape) + places[0]
+    position = len(shape) + axes[0]
     (a0, a1, a2), (b0, b1, b2) = _components(a, position), _components(b, position)
     # Chosen by place instead of joined, so that all of it is one kernel.
-    place = index_along(shape, position)
-    last = select(equal(place, 1), a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
-    return wrap(select(equal(place, 0), a1 * b2 - a2 * b1, last))
+    index = index_along(shape, position)
+    last = select(equal(index, 1), a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
+    return wrap(select(equal(index, 0), a1 * b2 - a2 * b1, last))
 
 
 def _components(x: Node, axis: int) -> list[Node]:
-    """The three components along an axis, each spread over it."""
+    """The three components along an axis, each broadcast over it."""
     shape = shape_of_node(x)
     size, axes = tuple(1 if i == axis else n for i, n in enumerate(shape)), tuple(range(len(shape)))
     parts = []

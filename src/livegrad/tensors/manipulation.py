@@ -57,9 +57,9 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
             [1, 2]], dtype=int64)
     """
     node, wanted = node_of(x, "broadcast_to"), shape_from(shape, "broadcast_to")
-    own = shape_of(node.type)
-    if join_shapes("broadcast_to", own, wanted) != wanted:
-        raise ShapeError(f"shape {own} does not broadcast to {wanted}", where=caller_origin())
+    old_shape = shape_of(node.type)
+    if join_shapes("broadcast_to", old_shape, wanted) != wanted:
+        raise ShapeError(f"shape {old_shape} does not broadcast to {wanted}", where=caller_origin())
     return wrap(movement.broadcast_to(node, wanted))
 
 
@@ -74,32 +74,32 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
     (2, 3)
     """
     node = node_of(x, "reshape")
-    own = shape_of(node.type)
-    sizes = _with_inferred_size(shape, own)
-    if size_product(sizes) != size_product(own):
+    old_shape = shape_of(node.type)
+    sizes = _with_inferred_size(shape, old_shape)
+    if size_product(sizes) != size_product(old_shape):
         raise ShapeError(
-            f"a tensor of shape {own} cannot take shape {sizes}",
+            f"a tensor of shape {old_shape} cannot be reshaped to {sizes}",
             where=caller_origin(),
-            expected=f"{size_product(own)} elements",
+            expected=f"{size_product(old_shape)} elements",
             found=str(size_product(sizes)),
         )
-    return wrap(node if sizes == own else movement.reshape(node, shape=sizes))
+    return wrap(node if sizes == old_shape else movement.reshape(node, shape=sizes))
 
 
-def _with_inferred_size(shape: Any, own: tuple[Size, ...]) -> tuple[Size, ...]:
+def _with_inferred_size(shape: Any, old_shape: tuple[Size, ...]) -> tuple[Size, ...]:
     listed = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, Tensor) else (shape,)
     open_places = [i for i, size in enumerate(listed) if not isinstance(size, Dimension) and _is_minus_one(size)]
     if not open_places:
         return shape_from(listed, "reshape")
     if len(open_places) > 1:
         raise ShapeError("only one size can be -1", where=caller_origin(), found=repr(shape))
-    (place,) = open_places
-    others = shape_from(listed[:place] + listed[place + 1 :], "reshape")
+    (position,) = open_places
+    others = shape_from(listed[:position] + listed[position + 1 :], "reshape")
     rest = size_product(others)
-    inferred = None if rest == 0 else divide_exactly(size_product(own), rest)
+    inferred = None if rest == 0 else divide_exactly(size_product(old_shape), rest)
     if inferred is None:
-        raise ShapeError(f"a tensor of shape {own} cannot take shape {listed}", where=caller_origin())
-    return (*others[:place], inferred, *others[place:])
+        raise ShapeError(f"a tensor of shape {old_shape} cannot be reshaped to {listed}", where=caller_origin())
+    return (*others[:position], inferred, *others[position:])
 
 
 def _is_minus_one(size: Any) -> bool:
@@ -118,10 +118,10 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     """
     node = node_of(x, "expand_dims")
     axes = axis if isinstance(axis, Sequence) else (axis,)
-    own, count = shape_of(node.type), len(axes)
-    places = many_axes(axes, len(own) + count, "expand_dims")
-    sizes = iter(own)
-    shape = tuple(1 if place in places else next(sizes) for place in range(len(own) + count))
+    old_shape, count = shape_of(node.type), len(axes)
+    new_axes = many_axes(axes, len(old_shape) + count, "expand_dims")
+    sizes = iter(old_shape)
+    shape = tuple(1 if position in new_axes else next(sizes) for position in range(len(old_shape) + count))
     return wrap(movement.reshape(node, shape=shape))
 
 
@@ -133,17 +133,22 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     (3, 1)
     """
     node = node_of(x, "squeeze")
-    own = shape_of(node.type)
+    shape = shape_of(node.type)
     if axis is None:
-        gone = tuple(place for place, size in enumerate(own) if size == 1)
+        gone = tuple(position for position, size in enumerate(shape) if size == 1)
     else:
-        gone = many_axes(axis, len(own), "squeeze")
-    for place in gone:
-        if own[place] != 1:
+        gone = many_axes(axis, len(shape), "squeeze")
+    for position in gone:
+        if shape[position] != 1:
             raise ShapeError(
-                f"`squeeze` cannot remove axis {place}", where=caller_origin(), expected="size 1", found=f"shape {own}"
+                f"`squeeze` cannot remove axis {position}",
+                where=caller_origin(),
+                expected="size 1",
+                found=f"shape {shape}",
             )
-    return wrap(movement.reshape(node, shape=tuple(size for place, size in enumerate(own) if place not in gone)))
+    return wrap(
+        movement.reshape(node, shape=tuple(size for position, size in enumerate(shape) if position not in gone))
+    )
 
 
 # --- order of axes and elements --------------------------------------------------------------------------------------
@@ -215,24 +220,24 @@ def roll(x: Any, /, shift: int | Tensor | Sequence[int | Tensor], *, axis: int |
     Tensor([3, 4, 0, 1, 2], dtype=int64)
     """
     node = node_of(x, "roll")
-    own = shape_of(node.type)
+    shape = shape_of(node.type)
     listed = shift if isinstance(shift, Sequence) else (shift,)
     shifts = tuple(
         computed_shift(each) if isinstance(each, Tensor) else whole_number(each, "roll", "a shift") for each in listed
     )
     if axis is None:
-        flat = movement.reshape(node, shape=(size_product(own),))
-        return wrap(movement.reshape(_rolled(flat, sum(shifts), 0), shape=own))
+        flat = movement.reshape(node, shape=(size_product(shape),))
+        return wrap(movement.reshape(_rolled(flat, sum(shifts), 0), shape=shape))
     # An axis may be named several times here: the shifts add up.
-    axes = [one_axis(each, len(own), "roll") for each in (axis if isinstance(axis, Sequence) else (axis,))]
+    axes = [one_axis(each, len(shape), "roll") for each in (axis if isinstance(axis, Sequence) else (axis,))]
     if len(shifts) == 1:
         shifts = shifts * len(axes)
     if len(axes) == 1:
         axes = axes * len(shifts)
     if len(shifts) != len(axes):
         raise UsageError("`roll` takes a shift for each axis", where=caller_origin(), found=f"{shift} and {axis}")
-    for amount, place in zip(shifts, axes, strict=True):
-        node = _rolled(node, amount, place)
+    for amount, position in zip(shifts, axes, strict=True):
+        node = _rolled(node, amount, position)
     return wrap(node)
 
 
@@ -249,10 +254,10 @@ def _rolled(node: Node, shift: int | Tensor, axis: int) -> Node:
 
 
 def _part(node: Node, axis: int, start: Size, count: Size) -> Node:
-    own = shape_of(node.type)
-    starts = tuple(start if place == axis else 0 for place in range(len(own)))
-    sizes = tuple(count if place == axis else size for place, size in enumerate(own))
-    return movement.slice_(node, start=starts, size=sizes, step=(1,) * len(own))
+    shape = shape_of(node.type)
+    starts = tuple(start if position == axis else 0 for position in range(len(shape)))
+    sizes = tuple(count if position == axis else size for position, size in enumerate(shape))
+    return movement.slice_(node, start=starts, size=sizes, step=(1,) * len(shape))
 
 
 # --- joining, splitting, repeating -----------------------------------------------------------------------------------
@@ -270,18 +275,18 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
         nodes = [movement.reshape(node, shape=(size_product(shape_of(node.type)),)) for node in nodes]
         axis = 0
     first = shape_of(nodes[0].type)
-    place = one_axis(axis, len(first), "concat")
+    position = one_axis(axis, len(first), "concat")
     for node in nodes[1:]:
         other = shape_of(node.type)
         if len(other) != len(first) or any(
-            a != b for i, (a, b) in enumerate(zip(first, other, strict=True)) if i != place
+            a != b for i, (a, b) in enumerate(zip(first, other, strict=True)) if i != position
         ):
             raise ShapeError(
                 f"`concat` cannot join shapes {first} and {other}",
                 where=caller_origin(),
-                expected=f"equal sizes in all but axis {place}",
+                expected=f"equal sizes in all but axis {position}",
             )
-    return wrap(nodes[0] if len(nodes) == 1 else movement.concatenate(*nodes, axis=place))
+    return wrap(nodes[0] if len(nodes) == 1 else movement.concatenate(*nodes, axis=position))
 
 
 def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
@@ -297,9 +302,9 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     for node in nodes[1:]:
         if shape_of(node.type) != first:
             raise ShapeError(f"`stack` cannot join shapes {first} and {shape_of(node.type)}", where=caller_origin())
-    place = one_axis(axis, len(first) + 1, "stack")
-    raised = [movement.reshape(node, shape=(*first[:place], 1, *first[place:])) for node in nodes]
-    return wrap(raised[0] if len(raised) == 1 else movement.concatenate(*raised, axis=place))
+    position = one_axis(axis, len(first) + 1, "stack")
+    raised = [movement.reshape(node, shape=(*first[:position], 1, *first[position:])) for node in nodes]
+    return wrap(raised[0] if len(raised) == 1 else movement.concatenate(*raised, axis=position))
 
 
 def _tensors(arrays: Any, user: str) -> list[Node]:
@@ -317,13 +322,13 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     (Tensor([1, 2], dtype=int64), Tensor([3, 4], dtype=int64))
     """
     node = node_of(x, "unstack")
-    own = shape_of(node.type)
-    place = one_axis(axis, len(own), "unstack")
-    count = own[place]
+    shape = shape_of(node.type)
+    position = one_axis(axis, len(shape), "unstack")
+    count = shape[position]
     if isinstance(count, Dimension):
-        raise ShapeError("the number of parts must be known", where=caller_origin(), found=f"size {count}")
-    rest = (*own[:place], *own[place + 1 :])
-    return tuple(wrap(movement.reshape(_part(node, place, index, 1), shape=rest)) for index in range(count))
+        raise ShapeError("the number of parts must be static", where=caller_origin(), found=f"size {count}")
+    rest = (*shape[:position], *shape[position + 1 :])
+    return tuple(wrap(movement.reshape(_part(node, position, index, 1), shape=rest)) for index in range(count))
 
 
 def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
@@ -335,9 +340,9 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
             [1, 2, 1, 2]], dtype=int64)
     """
     node, times = node_of(x, "tile"), shape_from(repetitions, "tile")
-    own = shape_of(node.type)
-    rank = max(len(own), len(times))
-    sizes = (1,) * (rank - len(own)) + own
+    shape = shape_of(node.type)
+    rank = max(len(shape), len(times))
+    sizes = (1,) * (rank - len(shape)) + shape
     times = (1,) * (rank - len(times)) + times
     pairs = tuple(zip(times, sizes, strict=True))
     spread = movement.reshape(node, shape=tuple(size for _, own_size in pairs for size in (1, own_size)))
@@ -357,27 +362,27 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     node = node_of(x, "repeat")
     if axis is None:
         node = movement.reshape(node, shape=(size_product(shape_of(node.type)),))
-    own = shape_of(node.type)
-    place = one_axis(0 if axis is None else axis, len(own), "repeat")
+    shape = shape_of(node.type)
+    position = one_axis(0 if axis is None else axis, len(shape), "repeat")
     if isinstance(repeats, Tensor):
         count_shape_from_data()
     counts = repeats.numpy() if isinstance(repeats, Tensor) else np.asarray(repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
         raise UsageError("`repeat` takes numbers of repetitions", where=caller_origin(), found=repr(repeats))
     if counts.size == 1:
-        return wrap(_repeated(node, int(counts.reshape(-1)[0]), place))
-    if counts.shape != (own[place],):
+        return wrap(_repeated(node, int(counts.reshape(-1)[0]), position))
+    if counts.shape != (shape[position],):
         raise ShapeError(
             "`repeat` takes one number, or one for each element",
             where=caller_origin(),
-            expected=f"shape ({own[place]},)",
+            expected=f"shape ({shape[position]},)",
             found=f"shape {counts.shape}",
         )
-    return take(wrap(node), np.repeat(np.arange(counts.size), counts), axis=place)
+    return take(wrap(node), np.repeat(np.arange(counts.size), counts), axis=position)
 
 
 def _repeated(node: Node, count: int, axis: int) -> Node:
-    own = shape_of(node.type)
-    raised = movement.reshape(node, shape=(*own[: axis + 1], 1, *own[axis + 1 :]))
-    spread = movement.broadcast_to(raised, (*own[: axis + 1], count, *own[axis + 1 :]))
-    return movement.reshape(spread, shape=(*own[:axis], own[axis] * count, *own[axis + 1 :]))
+    shape = shape_of(node.type)
+    raised = movement.reshape(node, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    spread = movement.broadcast_to(raised, (*shape[: axis + 1], count, *shape[axis + 1 :]))
+    return movement.reshape(spread, shape=(*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))

@@ -396,8 +396,8 @@ class Methods:
 
 
 def _refuse_array() -> NoReturn:
-    """NumPy's functions pass `out=None` on to a method; a result is always a tensor of its own."""
-    raise UsageError("results are not written into an array", where=caller_origin(), help="omit `out`")
+    """Raises for `out`: NumPy's functions pass `out=None` to methods, and results are always new tensors."""
+    raise UsageError("results cannot be written into an array", where=caller_origin(), help="omit `out`")
 
 
 def _typed(tensor: Any, dtype: Any) -> Any:

@@ -98,15 +98,15 @@ def sigmoid(x: Any, /) -> Tensor:
     >>> lg.nn.sigmoid(lg.asarray([0.0, 1000.0]))
     Tensor([0.5, 1. ], dtype=float32)
     """
-    node, own = _computable(x, "sigmoid")
-    return wrap(as_type(_sigmoid(node), own))
+    node, element = _computable(x, "sigmoid")
+    return wrap(as_type(_sigmoid(node), element))
 
 
 def _computable(x: Any, user: str) -> tuple[Node, Scalar]:
     """A node of floats to compute with, and the type of the result: half floats are computed as float32."""
     node = floats(x, user)
-    own = element_of(node)
-    return as_type(node, f32 if own.bits == 16 else own), own
+    element = element_of(node)
+    return as_type(node, f32 if element.bits == 16 else element), element
 
 
 def _sigmoid(x: Node) -> Node:
@@ -122,8 +122,8 @@ def silu(x: Any, /) -> Tensor:
     >>> lg.nn.silu(lg.asarray([0.0, 100.0]))
     Tensor([  0., 100.], dtype=float32)
     """
-    node, own = _computable(x, "silu")
-    return wrap(as_type(node * _sigmoid(node), own))
+    node, element = _computable(x, "silu")
+    return wrap(as_type(node * _sigmoid(node), element))
 
 
 def softplus(x: Any, /) -> Tensor:
@@ -133,8 +133,8 @@ def softplus(x: Any, /) -> Tensor:
     >>> lg.nn.softplus(lg.asarray([-1000.0, 1000.0]))
     Tensor([   0., 1000.], dtype=float32)
     """
-    node, own = _computable(x, "softplus")
-    return wrap(as_type(logaddexp(node, zero(node.type)), own))
+    node, element = _computable(x, "softplus")
+    return wrap(as_type(logaddexp(node, zero(node.type)), element))
 
 
 def gelu(x: Any, /, *, approximate: bool = False) -> Tensor:
@@ -144,12 +144,12 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Tensor:
     >>> lg.gelu(lg.asarray([-10.0, 0.0, 10.0]))
     Tensor([-0.,  0., 10.], dtype=float32)
     """
-    node, own = _computable(x, "gelu")
+    node, element = _computable(x, "gelu")
     if approximate:
         share = tanh(math.sqrt(2.0 / math.pi) * (node + 0.044715 * (node * node * node)))
     else:
         share = erf_op(node * math.sqrt(0.5))
-    return wrap(as_type(0.5 * node * (1.0 + share), own))
+    return wrap(as_type(0.5 * node * (1.0 + share), element))
 
 
 # --- along an axis ---------------------------------------------------------------------------------------------------
@@ -162,13 +162,13 @@ def softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
     >>> lg.softmax(lg.asarray([0.0, 0.0, -1000.0]))
     Tensor([0.5, 0.5, 0. ], dtype=float32)
     """
-    node, own = _computable(x, "softmax")
+    node, element = _computable(x, "softmax")
     axes = sorted_axes(axis, len(shape_of_node(node)), "softmax")
     if _is_nothing(node, axes):
-        return wrap(as_type(node, own))
+        return wrap(as_type(node, element))
     grown = exp(node - _largest(node, axes))
     total = spread_back(reduce(grown, kind="sum", axes=axes), shape_of_node(node), axes)
-    return wrap(as_type(grown / total, own))
+    return wrap(as_type(grown / total, element))
 
 
 def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
@@ -178,13 +178,13 @@ def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
     >>> lg.nn.log_softmax(lg.asarray([0.0, -1000.0]))
     Tensor([    0., -1000.], dtype=float32)
     """
-    node, own = _computable(x, "log_softmax")
+    node, element = _computable(x, "log_softmax")
     axes = sorted_axes(axis, len(shape_of_node(node)), "log_softmax")
     if _is_nothing(node, axes):
-        return wrap(as_type(node, own))
+        return wrap(as_type(node, element))
     shifted = node - _largest(node, axes)
     total = log(reduce(exp(shifted), kind="sum", axes=axes))
-    return wrap(as_type(shifted - spread_back(total, shape_of_node(node), axes), own))
+    return wrap(as_type(shifted - spread_back(total, shape_of_node(node), axes), element))
 
 
 def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -197,7 +197,7 @@ def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor
     >>> lg.logsumexp(lg.asarray([1000.0, 0.0]))
     Tensor(1000., dtype=float32)
     """
-    node, own = _computable(x, "logsumexp")
+    node, element = _computable(x, "logsumexp")
     shape = shape_of_node(node)
     axes = sorted_axes(axis, len(shape), "logsumexp")
     if _is_nothing(node, axes):
@@ -207,7 +207,7 @@ def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor
         largest = detach(reduce(node, kind="max", axes=axes))
         below = gap(node, spread_back(largest, shape, axes))  # those that are infinite themselves are none below
         result = log(reduce(exp(below), kind="sum", axes=axes)) + largest
-    return wrap(as_type(with_kept_axes(result, shape, axes) if keepdims else result, own))
+    return wrap(as_type(with_kept_axes(result, shape, axes) if keepdims else result, element))
 
 
 def cross_entropy(scores: Any, target: Any, /, *, axis: int = -1) -> Tensor:
@@ -222,12 +222,12 @@ def cross_entropy(scores: Any, target: Any, /, *, axis: int = -1) -> Tensor:
     >>> lg.nn.cross_entropy(scores, lg.asarray([[0.5, 0.5], [0.5, 0.5]]))
     Tensor([0.6931472, 5.000046 ], dtype=float32)
     """
-    node, own = _computable(scores, "cross_entropy")
+    node, element = _computable(scores, "cross_entropy")
     shape = shape_of_node(node)
-    place = one_axis(axis, len(shape), "cross_entropy")
+    position = one_axis(axis, len(shape), "cross_entropy")
     goal = require_kinds(node_of(target, "cross_entropy"), "cross_entropy", "signed", "unsigned", "float")
     by_number = element_of(goal).kind != "float"
-    rows = (*shape[:place], *shape[place + 1 :])
+    rows = (*shape[:position], *shape[position + 1 :])
     if shape_of_node(goal) != (rows if by_number else shape):
         raise ShapeError(
             "`cross_entropy` takes a class for each row of scores, or a probability for each score",
@@ -235,15 +235,15 @@ def cross_entropy(scores: Any, target: Any, /, *, axis: int = -1) -> Tensor:
             expected=f"integers of shape {rows}, or floats of shape {shape}",
             found=str(goal.type),
         )
-    total = logsumexp(wrap(node), axis=place).node
+    total = logsumexp(wrap(node), axis=position).node
     if by_number:
-        positions = reshape(as_type(goal, i64), shape=(*shape[:place], 1, *shape[place + 1 :]))
-        return wrap(as_type(total - reshape(take_along_axis_nodes(node, positions, place), shape=rows), own))
+        positions = reshape(as_type(goal, i64), shape=(*shape[:position], 1, *shape[position + 1 :]))
+        return wrap(as_type(total - reshape(take_along_axis_nodes(node, positions, position), shape=rows), element))
     weights = as_type(goal, element_of(node))
-    terms = weights * (spread_back(total, shape, (place,)) - node)
+    terms = weights * (spread_back(total, shape, (position,)) - node)
     # What cannot happen, and is not wanted, costs nothing: its logarithm is infinite.
     costs = select(equal(weights, zero(weights.type)), zero(terms.type), terms)
-    return wrap(as_type(reduce(costs, kind="sum", axes=(place,)), own))
+    return wrap(as_type(reduce(costs, kind="sum", axes=(position,)), element))
 
 
 def _is_nothing(x: Node, axes: tuple[int, ...]) -> bool:
@@ -251,7 +251,7 @@ def _is_nothing(x: Node, axes: tuple[int, ...]) -> bool:
 
 
 def _largest(x: Node, axes: tuple[int, ...]) -> Node:
-    """The largest elements, spread out again. What is shifted by them does not depend on them: they are held fixed."""
+    """The largest elements, broadcast back and detached: results do not depend on this shift."""
     return spread_back(detach(reduce(x, kind="max", axes=axes)), shape_of_node(x), axes)
 
 
@@ -262,12 +262,12 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, *, axis: Axes = 
     >>> lg.nn.layer_norm(lg.asarray([1.0, 3.0]), epsilon=0.0)
     Tensor([-1.,  1.], dtype=float32)
     """
-    node, own = _computable(x, "layer_norm")
+    node, element = _computable(x, "layer_norm")
     shape = shape_of_node(node)
     axes = sorted_axes(axis, len(shape), "layer_norm")
     distance = node - spread_back(mean_along(node, axes), shape, axes)
     scale = rsqrt(mean_along(distance * distance, axes) + real_number(epsilon, "layer_norm", "epsilon"))
-    normed: Any = wrap(as_type(distance * spread_back(scale, shape, axes), own))
+    normed: Any = wrap(as_type(distance * spread_back(scale, shape, axes), element))
     if weight is not None:
         first, second = matched("layer_norm", normed, weight)
         normed = wrap(first * second)
@@ -293,10 +293,10 @@ def one_hot(x: Any, classes: int, /, *, axis: int = -1, dtype: Scalar | None = N
             [1., 0., 0.]], dtype=float32)
     """
     node = as_type(require_kinds(node_of(x, "one_hot"), "one_hot", "signed", "unsigned"), i64)
-    own = shape_of_node(node)
-    position = one_axis(axis, len(own) + 1, "one_hot")
+    index_shape = shape_of_node(node)
+    position = one_axis(axis, len(index_shape) + 1, "one_hot")
     count = whole_number(classes, "one_hot", "the number of classes", least=0)
-    shape = shape_from((*own[:position], count, *own[position:]), "one_hot")
+    shape = shape_from((*index_shape[:position], count, *index_shape[position:]), "one_hot")
     spread = broadcast(node, shape=shape, axes=tuple(i for i in range(len(shape)) if i != position))
     element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "one_hot")
     return wrap(as_type(equal(spread, index_along(shape, position)), element))

@@ -119,7 +119,7 @@ def _root_of_squares(node: Node, axes: tuple[int, ...]) -> Node:
 
 
 def _largest(x: Node, axes: tuple[int, ...]) -> Node:
-    """The largest of magnitudes, which is zero if there are none."""
+    """The largest magnitude, or zero if there are none."""
     shape = shape_of_node(x)
     if any(shape[axis] == 0 for axis in axes):
         kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)

@@ -55,7 +55,7 @@ def _known_node(number: Number, kind: type, negative_zero: bool, element: Scalar
 
 
 def _in_range(number: Number, element: Scalar) -> bool:
-    """Whether a number fits a type by size; whether it does by kind is for `constant` to say."""
+    """Whether the magnitude of a number fits a type; `constant` checks its kind."""
     if element.kind == "bool" or (not isinstance(number, int) and not isfinite(number)):
         return True
     low, high = scalar_range(element.real)

@@ -64,7 +64,7 @@ def require_kinds(node: Node, user: str, *kinds: str) -> Node:
     """The node itself, if its elements are of one of these kinds (bool, signed, unsigned, float, complex)."""
     if element_of(node).kind not in kinds:
         raise DtypeError(
-            f"`{user}` does not take {element_of(node)}",
+            f"`{user}` does not support {element_of(node)}",
             where=caller_origin(),
             expected=" or ".join(kinds),
             help="convert it with lg.astype",

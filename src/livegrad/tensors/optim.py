@@ -134,18 +134,18 @@ class Adam:
 
 def _computed_in(x: Any) -> Scalar:
     """The type of averages: half floats, in which an epsilon is zero and squares vanish, are averaged as float32."""
-    own = x.dtype if isinstance(x, Tensor) else DEFAULT_FLOAT
-    return DEFAULT_FLOAT if own.kind == "float" and own.bits == 16 else own
+    dtype = x.dtype if isinstance(x, Tensor) else DEFAULT_FLOAT
+    return DEFAULT_FLOAT if dtype.kind == "float" and dtype.bits == 16 else dtype
 
 
 def _require_alike(parameters: Tree, gradients: Tree) -> None:
-    """A gradient has the shape of its parameter: broadcasting one would change the other's."""
-    for own, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
-        if _shape(own) != _shape(gradient):
+    """Requires that each gradient has the shape of its parameter: broadcasting would change the parameter's shape."""
+    for parameter, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
+        if _shape(parameter) != _shape(gradient):
             raise ShapeError(
                 "a gradient must have the shape of its parameter",
                 where=caller_origin(),
-                expected=f"shape {_shape(own)}",
+                expected=f"shape {_shape(parameter)}",
                 found=f"shape {_shape(gradient)}",
             )
 
@@ -155,34 +155,32 @@ def _shape(leaf: Any) -> tuple[Any, ...]:
 
 
 def _share_gathered(decay: Any, count: Tensor) -> Tensor | float:
-    """1 - decay ** count, without the digits that a decay near one would lose in float32."""
+    """1 - decay ** count, computed without the cancellation of a decay near one in float32."""
     if isinstance(decay, Tensor):
         return 1.0 - decay**count
     return 1.0 if decay == 0.0 else -expm1(count * math.log(decay))
 
 
 def _require_settings(**settings: Any) -> None:
-    """Numbers that are finite and not negative; a tensor is taken as it is, and may change from step to step."""
+    """Requires finite, non-negative numbers. Tensors are not checked, and may change from step to step."""
     for name, value in settings.items():
         if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < np.inf):
             raise UsageError(
-                f"`{name}` cannot be {value!r}", where=caller_origin(), expected="a finite number from 0 up"
+                f"`{name}` cannot be {value!r}", where=caller_origin(), expected="a finite number that is not negative"
             )
 
 
 def _require_decays(**settings: Any) -> None:
-    """What is left of an average after a step: a share below one."""
+    """Requires decay rates of averages that are at least 0 and below 1."""
     for name, value in settings.items():
         if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < 1.0):
-            raise UsageError(
-                f"`{name}` cannot be {value!r}", where=caller_origin(), expected="from 0 up to, but not including, 1"
-            )
+            raise UsageError(f"`{name}` cannot be {value!r}", where=caller_origin(), expected="at least 0 and below 1")
 
 
 def _require_count(value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise UsageError(
-            "not a number of steps", where=caller_origin(), expected="an integer from 0 up", found=repr(value)
+            "invalid number of steps", where=caller_origin(), expected="a non-negative integer", found=repr(value)
         )
 
 
@@ -195,7 +193,7 @@ def _require_optimizer(optimizer: Any) -> Any:
         where=caller_origin(),
         expected="an object with `init` and `update`, such as lg.optim.Adam()",
         found=f"the class {optimizer.__name__}" if is_class else shown(optimizer),
-        help=f"call it to make one: {optimizer.__name__}()" if is_class else None,
+        help=f"call it to create one: {optimizer.__name__}()" if is_class else None,
     )
 
 
@@ -217,7 +215,7 @@ def _as_float_tensor(leaf: Any) -> Tensor:
     tensor = leaf if isinstance(leaf, Tensor) else creation.asarray(leaf)
     if tensor.dtype.kind != "float":
         raise UsageError(
-            "only floats can be minimised over",
+            "only floats can be minimised",
             where=caller_origin(),
             found=tensor.dtype.long_name,
             help="pass the others as arguments=(...), or real and imaginary parts",
@@ -273,8 +271,8 @@ def minimize(
     _require_count(steps)
 
     @jit
-    def step(current: Tree, state: Tree, *given: Any) -> tuple[Any, Tree, Tree]:
-        value, gradients = value_and_grad(loss)(current, *given)
+    def step(current: Tree, state: Tree, *arguments: Any) -> tuple[Any, Tree, Tree]:
+        value, gradients = value_and_grad(loss)(current, *arguments)
         return value, *chosen.update(current, gradients, state)
 
     state, losses = chosen.init(parameters), []
@@ -340,10 +338,10 @@ class LBFGS:
             if np.max(np.abs(gradient), initial=0.0) <= self.tolerance:
                 return point, losses, True
             direction = -_precondition(gradient, pairs)
-            found = self._search(evaluate, point, value, gradient, direction)
-            if found is None:
+            step = self._search(evaluate, point, value, gradient, direction)
+            if step is None:
                 return point, losses, False
-            moved, value, slope = found
+            moved, value, slope = step
             difference, change = moved - point, slope - gradient
             if difference @ change > 1e-12 * np.linalg.norm(difference) * np.linalg.norm(change):
                 pairs = [*pairs, (difference, change)][-self.history :]
@@ -361,11 +359,11 @@ class LBFGS:
         low, high, size, best = 0.0, np.inf, 1.0, None
         for _ in range(self.most_tries):
             moved = point + size * direction
-            found, gradient_there = evaluate(moved)
-            if not np.isfinite(found) or found > value + 1e-4 * size * slope:
+            new_value, gradient_there = evaluate(moved)
+            if not np.isfinite(new_value) or new_value > value + 1e-4 * size * slope:
                 high = size
             else:
-                best = (moved, found, gradient_there)
+                best = (moved, new_value, gradient_there)
                 if gradient_there @ direction >= 0.9 * slope:
                     return best
                 low = size
@@ -392,7 +390,7 @@ def _precondition(gradient: Any, pairs: list[Any]) -> Any:
 
 def _join(leaves: list[Any]) -> np.ndarray[Any, Any]:
     if not leaves:
-        raise UsageError("there is nothing to minimise over", where=caller_origin(), help="pass a tensor or a pytree")
+        raise UsageError("there is nothing to minimise", where=caller_origin(), help="pass a tensor or a pytree")
     return np.concatenate([np.asarray(leaf.numpy(), np.float64).reshape(-1) for leaf in leaves])
 
 

@@ -63,10 +63,10 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
 def _require_products(
     first: tuple[Size, ...], second: tuple[Size, ...], rows: tuple[Size, ...], columns: tuple[Size, ...]
 ) -> None:
-    """Refuses shapes whose inner dimensions differ, or whose batches do not broadcast."""
+    """Raises if inner dimensions differ, or if batches do not broadcast."""
     problem = None
     if rows[-1] != columns[-2]:
-        problem = f"{rows[-1]} columns do not meet {columns[-2]} rows"
+        problem = f"{rows[-1]} columns do not match {columns[-2]} rows"
     else:
         try:
             broadcast_shapes(rows[:-2], columns[:-2])
@@ -203,5 +203,7 @@ def _contracted_axes(axes: Any, first: int, second: int) -> tuple[tuple[int, ...
         raise AxisError("`tensordot` takes a number of axes or two sequences", where=caller_origin(), found=repr(axes))
     of_first, of_second = many_axes(axes[0], first, "tensordot"), many_axes(axes[1], second, "tensordot")
     if len(of_first) != len(of_second):
-        raise AxisError("`tensordot` takes as many axes of both", where=caller_origin(), found=repr(axes))
+        raise AxisError(
+            "`tensordot` needs the same number of axes for both operands", where=caller_origin(), found=repr(axes)
+        )
     return of_first, of_second

@@ -59,8 +59,8 @@ def _take_apart(tree: Any, leaves: list[Any]) -> Structure:
         return (None,)
     if isinstance(tree, dict) and kind in (dict, OrderedDict, defaultdict):
         keys = dict_keys(tree)
-        made = _DefaultDict(tree.default_factory) if isinstance(tree, defaultdict) else kind
-        return (made, keys, *[_take_apart(tree[key], leaves) for key in keys])
+        container = _DefaultDict(tree.default_factory) if isinstance(tree, defaultdict) else kind
+        return (container, keys, *[_take_apart(tree[key], leaves) for key in keys])
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return (kind, None, *[_take_apart(item, leaves) for item in tree])
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type | Type):  # `f32` is one value
@@ -68,8 +68,8 @@ def _take_apart(tree: Any, leaves: list[Any]) -> Structure:
         return (kind, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
     parts = getattr(kind, "__livegrad_parts__", None)
     if parts is not None:
-        made, names = parts(tree)
-        return (made, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
+        container, names = parts(tree)
+        return (container, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
     leaves.append(tree)
     return _LEAF
 
@@ -80,12 +80,12 @@ def dict_keys(tree: dict[Any, Any]) -> _Keys:
     >>> list(dict_keys({"w": 1, "b": 2}))
     ['b', 'w']
     """
-    given = tuple(tree)
+    unsorted = tuple(tree)
     try:
-        keys = _Keys(given if isinstance(tree, OrderedDict) else sorted(given))
+        keys = _Keys(unsorted if isinstance(tree, OrderedDict) else sorted(unsorted))
     except TypeError:  # keys of different kinds
-        keys = _Keys(given)
-    keys.given = given
+        keys = _Keys(unsorted)
+    keys.given = unsorted
     return keys
 
 
@@ -107,21 +107,21 @@ def _put_together(structure: Structure, leaves: Iterator[Any]) -> Any:
     kind, names, *children = structure
     parts = [_put_together(child, leaves) for child in children]
     if isinstance(names, _Keys):
-        made = dict(zip(names, parts, strict=True))
-        return kind((key, made[key]) for key in names.given)
+        members = dict(zip(names, parts, strict=True))
+        return kind((key, members[key]) for key in names.given)
     if names is not None:
-        made = dict(zip(names, parts, strict=True))
-        return _data_class(kind, made) if dataclasses.is_dataclass(kind) else kind(**made)
+        members = dict(zip(names, parts, strict=True))
+        return _data_class(kind, members) if dataclasses.is_dataclass(kind) else kind(**members)
     return kind(parts) if kind in (list, tuple) else kind(*parts)
 
 
 def _data_class(kind: Any, parts: dict[str, Any]) -> Any:
-    """An object of a data class; fields that its constructor does not take are set behind its back, as it does it."""
+    """An instance of a data class; fields that the constructor does not accept are set directly."""
     taken = {field.name for field in dataclasses.fields(kind) if field.init}
-    made = kind(**{name: part for name, part in parts.items() if name in taken})
+    instance = kind(**{name: part for name, part in parts.items() if name in taken})
     for name in parts.keys() - taken:
-        object.__setattr__(made, name, parts[name])
-    return made
+        object.__setattr__(instance, name, parts[name])
+    return instance
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
@@ -133,8 +133,8 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     leaves, structure = flatten(tree)
     columns = [leaves]
     for other in others:
-        more, found = flatten(other)
-        if found != structure:
+        more, structure_of_other = flatten(other)
+        if structure_of_other != structure:
             raise UsageError("pytrees of different structure", where=caller_origin(), help="give them the same keys")
         columns.append(more)
     return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])

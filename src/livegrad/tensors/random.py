@@ -80,7 +80,7 @@ def key(seed: int | Tensor, /) -> Tensor:
 
 
 def _seed(number: Any, user: str) -> Node:
-    """A whole number as 64 bits of data: it is no constant, so another number runs the same code."""
+    """An integer as 64 bits of data rather than a constant, so that another seed runs the same code."""
     return wrap_array(np.asarray(whole_number(number, user, "the seed") % (1 << 64), np.uint64)).node
 
 
@@ -111,19 +111,22 @@ def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
 
 
 def _as_data(keys: Node) -> Tensor:
-    """New keys, computed at once unless they are traced: a loop that splits its key at each step would otherwise go
-    through all the keys before, of which nobody holds any.
+    """New keys, computed at once unless traced. Otherwise a loop that splits its key in each step would recompute all
+    earlier keys, which are not held.
     """
     return wrap(keys) if is_traced(keys) else wrap_array(execute([wrap(keys).node])[0])
 
 
 def _spread_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
-    """The key, checked, over a shape."""
+    """The key, checked and broadcast over a shape."""
     node = node_of(key, user) if isinstance(key, Tensor | Node) else None
     if node is None or element_of(node) is not uint64 or shape_of_node(node) != ():
         found = type(key).__name__ if node is None else str(node.type)
         raise UsageError(
-            f"`{user}` takes a key first", where=caller_origin(), found=found, help="make one with lg.random.key(seed)"
+            f"`{user}` takes a key first",
+            where=caller_origin(),
+            found=found,
+            help="create one with lg.random.key(seed)",
         )
     return broadcast(node, shape=shape, axes=())
 
@@ -213,17 +216,17 @@ def _float(dtype: Scalar | None, user: str) -> Scalar:
 
 
 def _parameter(value: Any, element: Scalar, shape: tuple[Size, ...], user: str) -> Node:
-    """A parameter of a distribution, for each number that is drawn."""
+    """A parameter of a distribution, broadcast over the numbers that are drawn."""
     if is_number(value):
         return broadcast(constant(float(value), element), shape=shape, axes=())
     node = node_of(value, user)
-    own = shape_of_node(node)
+    own_shape = shape_of_node(node)
     try:
-        fits = broadcast_shapes(own, shape) == shape
+        fits = broadcast_shapes(own_shape, shape) == shape
     except LivegradError:
         fits = False
     if not fits:
-        raise ShapeError(f"`{user}` cannot broadcast shape {own} over {shape}", where=caller_origin())
+        raise ShapeError(f"`{user}` cannot broadcast shape {own_shape} over {shape}", where=caller_origin())
     return converted(node, element, shape)
 
 
@@ -244,9 +247,9 @@ def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: S
     element = DEFAULT_INTEGER if dtype is None else dtype_from(dtype, "integers")
     first, last = whole_number(low, "integers", "low"), whole_number(high, "integers", "high")
     _require_range(first, last, element)
-    place = _scaled_bits(_spread_key(key, sizes, "integers"), _counters(sizes), last - first)
+    offset = _scaled_bits(_spread_key(key, sizes, "integers"), _counters(sizes), last - first)
     # Arithmetic on 64 bits wraps, and so do casts: a negative start is its two's complement.
-    return wrap(as_type(place + first % (1 << 64), element))
+    return wrap(as_type(offset + first % (1 << 64), element))
 
 
 def _require_range(first: int, last: int, element: Scalar) -> None:
@@ -297,12 +300,12 @@ def categorical(key: Tensor, /, logits: Any, *, axis: int = -1, shape: Shape | N
     Tensor([1, 1, 1], dtype=int64)
     """
     node = require_kinds(node_of(logits, "categorical"), "categorical", "float")
-    own = shape_of_node(node)
-    position = one_axis(axis, len(own), "categorical")
-    rest = own[:position] + own[position + 1 :]
+    logits_shape = shape_of_node(node)
+    position = one_axis(axis, len(logits_shape), "categorical")
+    rest = logits_shape[:position] + logits_shape[position + 1 :]
     sizes = rest if shape is None else shape_from(shape, "categorical")
-    full = (*sizes, own[position])
-    last = permute(node, axes=(*(i for i in range(len(own)) if i != position), position))
+    full = (*sizes, logits_shape[position])
+    last = permute(node, axes=(*(i for i in range(len(logits_shape)) if i != position), position))
     scores = _parameter(wrap(last), f64, full, "categorical")
     # The largest of scores with Gumbel noise is at each position with the probability that its score says.
     noise = _gumbel(_spread_key(key, full, "categorical"), _counters(full))
@@ -310,7 +313,7 @@ def categorical(key: Tensor, /, logits: Any, *, axis: int = -1, shape: Shape | N
 
 
 def _gumbel(key: Node, counters: Node) -> Node:
-    """-log(-log(u)) for u evenly spread inside of (0, 1)."""
+    """-log(-log(u)) for u uniform in (0, 1)."""
     bits = shift_right(random_bits(key, counters), 12)
     return -log(-log((cast(bits, type=f64) + 0.5) * 2.0**-52))
 
@@ -331,6 +334,6 @@ def permutation(key: Tensor, /, x: int | Tensor, *, axis: int = 0) -> Tensor:
 
 
 def _order(key: Tensor, size: Size) -> Node:
-    """The numbers below a size in the order of random bits."""
+    """A random permutation of the numbers below a size."""
     drawn = random_bits(_spread_key(key, (size,), "permutation"), _counters((size,)))
     return argsort(drawn, axis=0, descending=False, stable=True)

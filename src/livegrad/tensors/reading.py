@@ -87,7 +87,9 @@ class Reading:
         return int(self._scalar("index"))
 
     def _number(self: Any) -> Any:
-        """A tensor without dimensions as a Python number, quickly; None if what follows has to find it, or an error."""
+        """A zero-dimensional tensor as a Python number, on a fast path; None if the general path must compute it or
+        raise.
+        """
         deferred = self._deferred
         if deferred is not None:
             return number_of(deferred)
@@ -99,7 +101,9 @@ class Reading:
 
     def _real(self: Any, role: str) -> Any:
         if self.dtype.kind == "complex":
-            raise DtypeError(f"a complex number is not a {role}", where=caller_origin(), help="take lg.real first")
+            raise DtypeError(
+                f"a complex number cannot be converted to a {role}", where=caller_origin(), help="take lg.real first"
+            )
         return self._scalar(role)
 
     def _scalar(self: Any, role: str) -> Any:

@@ -61,11 +61,11 @@ def _fold(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | None = 
 
 
 def _accumulated(node: Node, dtype: Any, user: str) -> Node:
-    """In the type that sums are taken in: as asked for, or wide enough not to overflow at once."""
-    own = element_of(node)
-    if dtype is None and own.kind in ("float", "complex"):
+    """The operand in the type of its sum: the requested one, or one wide enough not to overflow quickly."""
+    element = element_of(node)
+    if dtype is None and element.kind in ("float", "complex"):
         return node
-    wide = {"signed": DEFAULT_INTEGER, "bool": DEFAULT_INTEGER, "unsigned": uint64}.get(own.kind, own)
+    wide = {"signed": DEFAULT_INTEGER, "bool": DEFAULT_INTEGER, "unsigned": uint64}.get(element.kind, element)
     return as_type(node, wide if dtype is None else dtype_from(dtype, user))
 
 
@@ -175,7 +175,7 @@ def _square(x: Node) -> Node:
 
 
 def _freedom(shape: tuple[Size, ...], axes: tuple[int, ...], correction: float, like: Type) -> Node:
-    """How many degrees of freedom are left, and NaN if none is."""
+    """The number of degrees of freedom, or NaN if there are none."""
     element = require_tensor(like).element
     count = size_product(tuple(shape[axis] for axis in axes))
     if isinstance(count, int):
@@ -209,9 +209,11 @@ def _spread_over(value: Node, type: Type) -> Node:
 
 
 def _measurable(node: Node) -> tuple[Node, Scalar]:
-    """In a type that means are taken in, and the type of the result. Half floats are averaged as float32."""
-    own = element_of(node)
-    result = own if own.kind in ("float", "complex") else DEFAULT_FLOAT
+    """The operand in the type that means are computed in, and the type of the result. Half floats are averaged as
+    float32.
+    """
+    element = element_of(node)
+    result = element if element.kind in ("float", "complex") else DEFAULT_FLOAT
     return as_type(node, f32 if result.bits == 16 else result), result
 
 
@@ -320,22 +322,22 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
 
 
 def _typed_end(end: Any, tensor: TensorType, axis: int) -> Node:
-    """Values to put before or behind, in the tensor's element type; a number counts as one value each."""
+    """Values to prepend or append, in the tensor's element type; a number is one value per row."""
     node = node_of(end, "diff")
-    own = require_tensor(node.type)
-    if own.element is not tensor.element and own.rank:
+    end_type = require_tensor(node.type)
+    if end_type.element is not tensor.element and end_type.rank:
         raise DtypeError(
             "`diff` prepends and appends values of the tensor's own type",
             where=caller_origin(),
             expected=str(tensor.element),
-            found=str(own.element),
+            found=str(end_type.element),
         )
-    if not own.rank:
+    if not end_type.rank:
         return converted(node, tensor.element, tuple(1 if i == axis else s for i, s in enumerate(tensor.shape)))
-    others = [[s for i, s in enumerate(shape) if i != axis] for shape in (own.shape, tensor.shape)]
-    if own.rank != tensor.rank or others[0] != others[1]:
+    others = [[s for i, s in enumerate(shape) if i != axis] for shape in (end_type.shape, tensor.shape)]
+    if end_type.rank != tensor.rank or others[0] != others[1]:
         raise ShapeError(
-            f"`diff` cannot join shapes {own.shape} and {tensor.shape} along axis {axis}", where=caller_origin()
+            f"`diff` cannot join shapes {end_type.shape} and {tensor.shape} along axis {axis}", where=caller_origin()
         )
     return node
 

@@ -47,12 +47,12 @@ def _position(kind: str, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     node = node_of(x, kind)
     shape = require_tensor(node.type).shape
     if axis is None:
-        found = arg_reduce(reshape(node, shape=(size_product(shape),)), kind=kind, axis=0)
+        index = arg_reduce(reshape(node, shape=(size_product(shape),)), kind=kind, axis=0)
         axes = tuple(range(len(shape)))
     else:
         position = one_axis(axis, len(shape), kind)
-        found, axes = arg_reduce(node, kind=kind, axis=position), (position,)
-    return wrap(with_kept_axes(found, shape, axes) if keepdims else found)
+        index, axes = arg_reduce(node, kind=kind, axis=position), (position,)
+    return wrap(with_kept_axes(index, shape, axes) if keepdims else index)
 
 
 def nonzero(x: Any, /) -> tuple[Tensor, ...]:

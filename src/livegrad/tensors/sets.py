@@ -60,8 +60,8 @@ def unique_all(x: Any, /) -> UniqueAll:
     >>> lg.unique_all(lg.asarray([5, 3, 5])).counts
     Tensor([1, 2], dtype=int64)
     """
-    node, found = _unique(x, "unique_all")
-    indices, inverse, counts = (wrap_array(part) for part in found)
+    node, unique = _unique(x, "unique_all")
+    indices, inverse, counts = (wrap_array(part) for part in unique)
     return UniqueAll(_elements(node, indices), indices, inverse, counts)
 
 
@@ -99,7 +99,7 @@ def unique_values(x: Any, /) -> Tensor:
 
 
 def _unique(x: Any, user: str) -> tuple[Node, tuple[Array, Array, Array]]:
-    """The flattened node, and of its different elements the first positions, the inverse and the counts."""
+    """The flattened node, and the first positions, the inverse and the counts of its distinct elements."""
     tensor = wrap(node_of(x, user))
     count_shape_from_data()
     value = tensor.numpy()
@@ -129,8 +129,8 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
     among = reshape(among, shape=(count,))
     few = isinstance(count, int) and count <= _FEW
     search = _compare_with_each if few or element_of(among).kind == "complex" else _search_sorted
-    found = search(elements, among, count)
-    return wrap(bit_not(found) if invert else found)
+    is_member = search(elements, among, count)
+    return wrap(bit_not(is_member) if invert else is_member)
 
 
 def _compare_with_each(elements: Node, among: Node, count: Size) -> Node:
@@ -144,10 +144,10 @@ def _compare_with_each(elements: Node, among: Node, count: Size) -> Node:
 
 def _search_sorted(elements: Node, among: Node, count: Size) -> Node:
     ordered = sort(among, axis=0, descending=False, stable=False)
-    places = searchsorted(ordered, elements, side="left")
-    type = require_tensor(places.type)
+    positions = searchsorted(ordered, elements, side="left")
+    type = require_tensor(positions.type)
     last = filled(count - 1, type) if isinstance(count, int) else _last_place(among, type)
-    return equal(lookup(ordered, minimum(places, last)), elements)
+    return equal(lookup(ordered, minimum(positions, last)), elements)
 
 
 def _last_place(among: Node, type: TensorType) -> Node:

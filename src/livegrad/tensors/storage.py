@@ -105,7 +105,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 @contextmanager
 def _replacing(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """A file to write that takes the place of `path` when all is written; a link stays a link."""
+    """A file that replaces `path` once it is complete; a link remains a link."""
     target = Path(os.path.realpath(path))
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
     try:
@@ -152,7 +152,7 @@ def _below(name: str, part: str) -> str:
 
 
 def _free_label(name: str, arrays: dict[str, Any]) -> str:
-    """A name for an array that others can read; `a.b` may be a key of its own or `b` in `a`."""
+    """A unique name for an array, readable by other tools; `a.b` may be one key, or `b` inside `a`."""
     label = base = name.replace("\\", "_").replace("/", "_").replace("\0", "_")
     number = 2
     while label in arrays:
@@ -164,12 +164,12 @@ def _free_label(name: str, arrays: dict[str, Any]) -> str:
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> Tensor:
-    """One array. Its header is held against the bytes that are there before memory is taken for it."""
+    """Reads one array. Its header is compared with the available bytes before memory is allocated."""
     with archive.open(name) as member:
         version = np.lib.format.read_magic(member)
         header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
         if header is None:
-            raise ValueError(f"version {version} of the npy format")
+            raise ValueError(f"unsupported version {version} of the npy format")
         shape, in_columns, dtype = header(member)
         scalar_of_dtype(dtype.newbyteorder("="))
         size = math.prod(shape) * dtype.itemsize

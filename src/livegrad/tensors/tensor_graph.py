@@ -99,13 +99,13 @@ class GraphNode:
 
     def __str__(self) -> str:
         state = "computed" if self.is_computed else "not computed"
-        known = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items() if not callable(value))
+        attributes = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items() if not callable(value))
         size = "symbolic size" if self.bytes is None else f"{self.bytes:,} bytes"
-        return f"{self.name} {self.op}({known}): {self.node.type}, {size}, {state}, {self.origin or 'no origin'}"
+        return f"{self.name} {self.op}({attributes}): {self.node.type}, {size}, {state}, {self.origin or 'no origin'}"
 
 
 def _origins(order: list[Node]) -> dict[Node, Place | None]:
-    """Where each node was written; equal constants are one node, so those stand where they are first used."""
+    """The source line of each node. Equal constants are one node, which has the line of its first use."""
     fixed: set[Node] = set()
     for node in order:
         if node.op is constant_op or (node.operands and fixed.issuperset(node.operands)):
@@ -114,8 +114,8 @@ def _origins(order: list[Node]) -> dict[Node, Place | None]:
     for node in reversed(order):
         if node not in fixed:
             origins[node] = node.origin
-        place = origins.setdefault(node, node.origin)
-        origins |= {operand: place for operand in node.operands if operand in fixed}
+        origin = origins.setdefault(node, node.origin)
+        origins |= {operand: origin for operand in node.operands if operand in fixed}
     return origins
 
 
@@ -179,8 +179,8 @@ class Graph:
 
     def inputs(self, node: GraphNode | int | str | Tensor) -> list[tuple[int, GraphNode]]:
         """Returns (slot, node) for each operand of a node."""
-        found = self.node(node)
-        return [(slot, self.nodes[self._numbers[operand]]) for slot, operand in enumerate(found.node.operands)]
+        graph_node = self.node(node)
+        return [(slot, self.nodes[self._numbers[operand]]) for slot, operand in enumerate(graph_node.node.operands)]
 
     @property
     def leaves(self) -> tuple[GraphNode, ...]:
@@ -197,8 +197,8 @@ class Graph:
         """
         after: dict[int, list[int]] = {node.number: [] for node in self.nodes}
         waiting = dict.fromkeys(after, 0)
-        own = [(source.number, node.number) for node in self.nodes for _, source in self.inputs(node)]
-        for source, target in (*own, *map(self._edge, edges)):
+        graph_edges = [(source.number, node.number) for node in self.nodes for _, source in self.inputs(node)]
+        for source, target in (*graph_edges, *map(self._edge, edges)):
             after[source].append(target)
             waiting[target] += 1
         ready = [number for number, count in waiting.items() if not count]
@@ -216,7 +216,7 @@ class Graph:
 
     def _edge(self, edge: Any) -> tuple[int, int]:
         if not isinstance(edge, tuple) or len(edge) != 2:
-            raise UsageError("an edge goes from one node to another", where=caller_origin(), found=repr(edge))
+            raise UsageError("an edge must be a pair of nodes", where=caller_origin(), found=repr(edge))
         source, target = edge
         return self.node(source).number, self.node(target).number
 
@@ -271,13 +271,13 @@ class Graph:
           return %0
         }
         """
-        known, wanted = [], []
+        computed, wanted = [], []
         for listed in self.nodes:
             if listed.is_computed:
-                known.append(listed.node)
+                computed.append(listed.node)
             elif is_held(listed.node):
                 wanted.append(listed.node)
-        return make_function("graph", known, wanted)
+        return make_function("graph", computed, wanted)
 
     def free(self) -> None:
         """Frees every tensor of the graph, including leaves and intermediate tensors. Using them afterwards is an
@@ -373,5 +373,5 @@ def graph_of(*tensors: Tensor) -> Graph:
 def tensor_at(node: GraphNode) -> Tensor:
     """A tensor on a node of a graph, to read or to go on from."""
     if not hasattr(node.node.type, "shape"):
-        raise UsageError("this node stands for several values", where=caller_origin(), found=str(node.node.type))
+        raise UsageError("this node has several values", where=caller_origin(), found=str(node.node.type))
     return wrap(node.node)

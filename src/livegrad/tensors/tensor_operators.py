@@ -46,7 +46,7 @@ def _in_place(method: _Method) -> _Method:
 
 
 def _operator(name: str, *, swapped: bool = False) -> _Method:
-    """The operator of an op that takes two operands of one type and cannot fail."""
+    """The operator of an op with two operands of one type that cannot fail."""
     op = Op.table[name]
     types: dict[Any, Any] = {}  # of results, by the type of both operands
 
@@ -71,22 +71,22 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
             if len(types) < _MOST_TYPES:
                 types[first.type] = type
         node = make_pair(op, first, second, type, origins)
-        made = _new(self.__class__)
-        made._node, made._extra, made._deferred = node, None, None
+        tensor = _new(self.__class__)
+        tensor._node, tensor._extra, tensor._deferred = node, None, None
         if node.holder is None:
-            node.holder = reference = ref(made)
+            node.holder = reference = ref(tensor)
             note_waiting(reference)
         else:
-            hold(node, made)
+            hold(node, tensor)
         if numbers.current.traces and type.shape == ():  # type: ignore[attr-defined]
             note_result(node)
-        return made
+        return tensor
 
     return apply
 
 
 def _number_beside(type: Any, number: int | float) -> Node | None:
-    """A Python number all over a tensor of this type, if it takes the type of the elements; else None."""
+    """A Python number broadcast to a tensor type, if it takes that element type; otherwise None."""
     kind = type.element.kind
     if kind == "float" or (kind == "signed" and number.__class__ is int):
         return number_node(number, type.element, type.shape)

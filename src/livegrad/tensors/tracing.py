@@ -84,7 +84,7 @@ def take_apart(tree: Any, user: str, may_hand_on: Sequence[bool] | None = None) 
     leaves, structure = flatten(tree)
     allowed = may_hand_on or [True] * len(leaves)
     stays = tuple(may and is_handed_on(leaf) for may, leaf in zip(allowed, leaves, strict=True))
-    nodes = tuple(node_of(leaf, user) for leaf, own in zip(leaves, stays, strict=True) if not own)
+    nodes = tuple(node_of(leaf, user) for leaf, is_static in zip(leaves, stays, strict=True) if not is_static)
     return Arguments(nodes, tuple(leaves), stays, structure)
 
 
@@ -124,9 +124,9 @@ def is_weak_float(leaf: Any) -> bool:
 def node_like(leaf: Any, type: Type, user: str) -> Node:
     """A leaf as a node; a number without a type of its own in the type that is wanted, if it is one of numbers."""
     if isinstance(type, TensorType) and not type.shape and are_numbers(leaf):
-        made = number_as(leaf, type.element) if type.element.kind in _TAKES.get(_kind(leaf), ()) else None
-        if made is not None:
-            return made
+        number = number_as(leaf, type.element) if type.element.kind in _TAKES.get(_kind(leaf), ()) else None
+        if number is not None:
+            return number
     return node_of(leaf, user)
 
 

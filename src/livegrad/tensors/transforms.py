@@ -117,8 +117,8 @@ def grad(
 
     @wraps(function, updated=())
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        value, found = with_value(*args, **kwargs)
-        return (found, value[1]) if has_aux else found
+        value, gradients = with_value(*args, **kwargs)
+        return (gradients, value[1]) if has_aux else gradients
 
     return of_captured(function, "grad", gradient, argnums=argnums, has_aux=has_aux)
 
@@ -159,8 +159,8 @@ def of_captured(function: Any, name: str, lazily: Callable[..., Any], **options:
     """A transform by a function's own `__livegrad_transform__`, if it has one: functions that are compiled from their
     source take plain numbers and structs too, and go the way of tensors where tensors are among the arguments.
     """
-    own = getattr(function, "__livegrad_transform__", None)
-    return lazily if own is None else own(name, lazily, **options)
+    transform = getattr(function, "__livegrad_transform__", None)
+    return lazily if transform is None else transform(name, lazily, **options)
 
 
 @overload
@@ -189,8 +189,8 @@ def _vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[An
     traced = call.close(call.returned)
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
-        given = _matching(cotangents, traced, "cotangent")
-        return call.like_arguments(wrap(typed(node)) for node in call.pull_back(traced, given))
+        cotangent_nodes = _matching(cotangents, traced, "cotangent")
+        return call.like_arguments(wrap(typed(node)) for node in call.pull_back(traced, cotangent_nodes))
 
     return call.at_arguments(call.returned), pullback
 
@@ -233,9 +233,9 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
     directions = call.directions(leaves)
     _require_types(directions, [node.type for node in call.nodes], "tangent")
     derived = _push_forward(traced.function, call.active(traced))
-    found = [typed(node) for node in inline(derived, [*call.nodes, *traced.captures, *directions])]
+    results = [typed(node) for node in inline(derived, [*call.nodes, *traced.captures, *directions])]
     number = len(traced.function.results)
-    value, tangent = (unflatten(traced.structure, map(wrap, part)) for part in (found[:number], found[number:]))
+    value, tangent = (unflatten(traced.structure, map(wrap, part)) for part in (results[:number], results[number:]))
     return value, tangent
 
 
@@ -262,14 +262,14 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function, updated=())
     def recomputed(*args: Any, **kwargs: Any) -> Any:
-        given = take_apart(declared_numbers(function, args, kwargs), name_of(function))
+        arguments = take_apart(declared_numbers(function, args, kwargs), name_of(function))
 
         def call(*tensors: Tensor) -> Any:
-            positional, named = given.filled(tensors)
+            positional, named = arguments.filled(tensors)
             return call_users(function, positional, named)
 
-        traced = trace_call(call, [node.type for node in given.nodes], name_of(function))
-        value = recompute_call(*given.nodes, *traced.captures, function=traced.function)
+        traced = trace_call(call, [node.type for node in arguments.nodes], name_of(function))
+        value = recompute_call(*arguments.nodes, *traced.captures, function=traced.function)
         return unflatten(traced.structure, map(wrap, result_nodes(value, len(traced.function.results))))
 
     return recomputed
@@ -285,8 +285,8 @@ class _Call:
         self.name = name_of(function)
         self.single = not isinstance(argnums, Iterable)
         args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
-        places = argument_places(argnums, len(args), self.name)
-        leaves, self.structure = flatten(tuple(args[place] for place in places))
+        positions = argument_places(argnums, len(args), self.name)
+        leaves, self.structure = flatten(tuple(args[position] for position in positions))
         # A Python float takes the type of what it meets inside, if no tensor among the arguments decides.
         decided = float_beside((args, kwargs)) is not None
         numbers = [number_as(leaf, f64) if not decided and is_weak_float(leaf) else None for leaf in leaves]
@@ -296,12 +296,12 @@ class _Call:
         for node in self.nodes:
             require_differentiable(node, self.name)
         self.inputs = placeholders([node.type for node in self.nodes])
-        given = list(args)
-        for place, part in zip(places, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
-            given[place] = part
+        arguments = list(args)
+        for position, part in zip(positions, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
+            arguments[position] = part
         weak = [node for node, flag in zip(self.inputs, self._weak, strict=True) if flag]
         with standing_for(self.inputs, self.nodes), weak_numbers(weak):
-            self.returned = tree_map(_with_default_type, call_users(function, given, kwargs))
+            self.returned = tree_map(_with_default_type, call_users(function, arguments, kwargs))
 
     def close(self, result: Any) -> Traced:
         """A part of what was returned as a function of the inputs."""
@@ -312,11 +312,11 @@ class _Call:
 
     def pull_back(self, traced: Traced, cotangents: Sequence[Node], *, with_value: bool = False) -> list[Node]:
         derived = _pull_back(traced.function, self.active(traced), with_value)
-        found = list(inline(derived, [*self.nodes, *traced.captures, *cotangents]))
-        first = len(found) - len(self.nodes)
-        own = DEFAULT_FLOAT if f64 not in map(scalar_of, traced.function.result_types) else f64
-        slopes = [cast(n, type=own) if weak else n for n, weak in zip(found[first:], self._weak, strict=True)]
-        return [*found[:first], *slopes]
+        gradients = list(inline(derived, [*self.nodes, *traced.captures, *cotangents]))
+        first = len(gradients) - len(self.nodes)
+        element = DEFAULT_FLOAT if f64 not in map(scalar_of, traced.function.result_types) else f64
+        slopes = [cast(n, type=element) if weak else n for n, weak in zip(gradients[first:], self._weak, strict=True)]
+        return [*gradients[:first], *slopes]
 
     def directions(self, tangents: Sequence[Any]) -> list[Node]:
         """Tangents as nodes of the types of the arguments."""
@@ -331,12 +331,12 @@ class _Call:
     def at_arguments(self, result: Any) -> Any:
         """A part of what was returned, at the arguments themselves."""
         traced = self.close(result)
-        found = inline(traced.function, [*self.nodes, *traced.captures])
-        return unflatten(traced.structure, (wrap(typed(node)) for node in found))
+        results = inline(traced.function, [*self.nodes, *traced.captures])
+        return unflatten(traced.structure, (wrap(typed(node)) for node in results))
 
 
 def _with_default_type(leaf: Any) -> Any:
-    """A number without a type of its own, as it is outside of the function that returned it."""
+    """A weakly typed number in the default type, as outside of the function that returned it."""
     return wrap(give_default_type(leaf.node)) if isinstance(leaf, Tensor) and is_weak(leaf.node) else leaf
 
 
@@ -378,7 +378,7 @@ def by_position(
     ((1.0, 2.0, 3.0), {})
     """
     listed = argnums if isinstance(argnums, Iterable) else (argnums,)
-    if not kwargs or all(isinstance(place, int) and place < len(args) for place in listed):
+    if not kwargs or all(isinstance(position, int) and position < len(args) for position in listed):
         return args, kwargs
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -395,16 +395,16 @@ def by_position(
 def argument_places(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
     """The positions of arguments, counted from the front; one that there is not is refused."""
     listed = argnums if isinstance(argnums, Iterable) and not isinstance(argnums, str) else (argnums,)
-    places = tuple(whole_number(place, name, "argnums") for place in listed)
-    for place in places:
-        if not -number <= place < number:
+    positions = tuple(whole_number(position, name, "argnums") for position in listed)
+    for position in positions:
+        if not -number <= position < number:
             raise UsageError(
                 f"`{name}` was called with {number} positional arguments",
                 where=caller_origin(),
                 found=f"argnums {argnums}",
                 help="argnums counts the arguments from 0",
             )
-    return tuple(place % number for place in places)
+    return tuple(position % number for position in positions)
 
 
 def require_differentiable(node: Node, name: str) -> None:

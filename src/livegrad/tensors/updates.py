@@ -228,7 +228,7 @@ def dynamic_update_slice(x: Any, /, update: Any, starts: Any) -> Tensor:
 
 
 def _clamped(node: Node, starts: Any, counts: Sequence[Any], user: str) -> list[Entry]:
-    """A slice along each axis, moved to lie inside."""
+    """A slice along each axis, clamped to the tensor."""
     sizes = shape_of(node.type)
     if isinstance(starts, Tensor) and starts.ndim == 1 and isinstance(starts.shape[0], int):
         starts = [starts[number] for number in range(starts.shape[0])]
@@ -282,7 +282,7 @@ def roll_by_index(node: Node, shift: Tensor, axis: int) -> Node:
         return node
     size = size_node(sizes[axis], TensorType(i64, ()))
     first = mod(-as_type(shift.node, i64), size)
-    places = [index_along(sizes, other) for other in range(len(sizes))]
-    moved, end = places[axis] + broadcast_to(first, sizes), broadcast_to(size, sizes)
-    places[axis] = select(less(moved, end), moved, moved - end)
-    return lookup(node, *places)
+    indices = [index_along(sizes, other) for other in range(len(sizes))]
+    moved, end = indices[axis] + broadcast_to(first, sizes), broadcast_to(size, sizes)
+    indices[axis] = select(less(moved, end), moved, moved - end)
+    return lookup(node, *indices)

@@ -55,22 +55,22 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
     def mapped(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = declared_numbers(function, args, kwargs)
         axes = _leaf_axes(in_axes, args, name_of(function)) + [0] * len(flatten(kwargs)[0])
-        given = take_apart((args, kwargs), name_of(function), [axis is None for axis in axes])
-        nodes = given.nodes
-        axes = [axis for axis, stays in zip(axes, given.handed_on, strict=True) if not stays]
-        places = [
+        arguments = take_apart((args, kwargs), name_of(function), [axis is None for axis in axes])
+        nodes = arguments.nodes
+        axes = [axis for axis, stays in zip(axes, arguments.handed_on, strict=True) if not stays]
+        batch_axes = [
             None if axis is None else _place(axis, node.type, function) for axis, node in zip(axes, nodes, strict=True)
         ]
-        size = _batch_size([(node.type, place) for node, place in zip(nodes, places, strict=True)], function)
-        types = [_without_axis(node.type, place) for node, place in zip(nodes, places, strict=True)]
+        size = _batch_size([(node.type, position) for node, position in zip(nodes, batch_axes, strict=True)], function)
+        types = [_without_axis(node.type, position) for node, position in zip(nodes, batch_axes, strict=True)]
 
         def call(*tensors: Tensor) -> Any:
-            positional, named = given.filled(tensors)
+            positional, named = arguments.filled(tensors)
             return call_users(function, positional, named)
 
         traced = trace_call(call, types, name_of(function))
         shared = (None,) * len(traced.captures)
-        batched = _batch(traced.function, (*places, *shared), size)
+        batched = _batch(traced.function, (*batch_axes, *shared), size)
         results = unflatten(traced.structure, map(wrap, inline(batched, [*nodes, *traced.captures])))
         return _with_batch_at(out_axes, results, name_of(function)) if out_axes != 0 else results
 
@@ -83,7 +83,7 @@ def _batch(function: Function, axes: tuple[int | None, ...], size: Size) -> Func
 
 
 def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
-    """Results that have the batch first, with the batch where it is wanted."""
+    """Moves the batch axis of results from the front to the requested position."""
     leaves, structure = flatten(results)
     axes: list[int | None] = []
     _spread_axes(out_axes, results, axes, "out_axes", name)
@@ -94,27 +94,27 @@ def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
 
 
 def _leaf_axes(in_axes: Axes, args: tuple[Any, ...], name: str) -> list[int | None]:
-    """An axis for each leaf; an axis that stands for a nest holds for all of its leaves."""
-    given = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
-    if len(given) != len(args):
+    """One axis per leaf; an axis given for a subtree applies to all of its leaves."""
+    listed = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
+    if len(listed) != len(args):
         raise UsageError(
             f"`{name}` needs an axis for each of {len(args)} arguments", where=caller_origin(), found=str(in_axes)
         )
-    found: list[int | None] = []
-    for axes, argument in zip(given, args, strict=True):
-        _spread_axes(axes, argument, found, "in_axes", name)
-    return found
+    leaf_axes: list[int | None] = []
+    for axes, argument in zip(listed, args, strict=True):
+        _spread_axes(axes, argument, leaf_axes, "in_axes", name)
+    return leaf_axes
 
 
-def _spread_axes(axes: Any, tree: Any, found: list[int | None], role: str, name: str) -> None:
+def _spread_axes(axes: Any, tree: Any, leaf_axes: list[int | None], role: str, name: str) -> None:
     if axes is None or isinstance(axes, int):
-        found += [axes] * len(flatten(tree)[0])
+        leaf_axes += [axes] * len(flatten(tree)[0])
     elif isinstance(axes, dict) and isinstance(tree, dict) and set(axes) == set(tree):
         for key in dict_keys(tree):
-            _spread_axes(axes[key], tree[key], found, role, name)
+            _spread_axes(axes[key], tree[key], leaf_axes, role, name)
     elif isinstance(axes, list | tuple) and isinstance(tree, list | tuple) and len(axes) == len(tree):
         for inner, part in zip(axes, tree, strict=True):
-            _spread_axes(inner, part, found, role, name)
+            _spread_axes(inner, part, leaf_axes, role, name)
     else:
         raise UsageError(
             f"{role} has a different tree structure from the values of `{name}`",
@@ -130,8 +130,8 @@ def _place(axis: int, type: Any, function: Callable[..., Any]) -> int:
     return axis % rank
 
 
-def _batch_size(places: Sequence[tuple[Any, int | None]], function: Callable[..., Any]) -> Size:
-    sizes = {shape_of(type)[place] for type, place in places if place is not None}
+def _batch_size(types: Sequence[tuple[Any, int | None]], function: Callable[..., Any]) -> Size:
+    sizes = {shape_of(type)[axis] for type, axis in types if axis is not None}
     if not sizes:
         raise UsageError(
             f"`{name_of(function)}` has nothing to map over",
@@ -144,11 +144,11 @@ def _batch_size(places: Sequence[tuple[Any, int | None]], function: Callable[...
     return sizes.pop()
 
 
-def _without_axis(type: Any, place: int | None) -> Any:
-    if place is None:
+def _without_axis(type: Any, axis: int | None) -> Any:
+    if axis is None:
         return type
     shape = shape_of(type)
-    return TensorType(type.element, (*shape[:place], *shape[place + 1 :]))
+    return TensorType(type.element, (*shape[:axis], *shape[axis + 1 :]))
 
 
 # --- matrices of derivatives -----------------------------------------------------------------------------------------
@@ -173,23 +173,23 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
         leaves, structure = flatten(point)
         tensors = [wrap(node_of(leaf, name_of(function))) for leaf in leaves]
         if not tensors:
-            what = f"`{name_of(function)}` has nothing to be differentiated by"
+            what = f"`{name_of(function)}` has nothing to differentiate with respect to"
             raise UsageError(what, where=caller_origin(), expected="a tensor, or a pytree of them", found=shown(point))
         for tensor in tensors:
             require_differentiable(tensor.node, name_of(function))
         # A Python float takes the type of what it meets in the function.
-        given = [leaf if is_weak_float(leaf) else tensor for leaf, tensor in zip(leaves, tensors, strict=True)]
+        arguments = [leaf if is_weak_float(leaf) else tensor for leaf, tensor in zip(leaves, tensors, strict=True)]
 
         def of_leaf(position: int) -> Any:
             """The derivative by one leaf, for every direction of it."""
-            own = tensors[position]
+            tensor = tensors[position]
 
             def along(direction: Tensor) -> Any:
                 def moved(x: Tensor) -> Any:
-                    return of_point(unflatten(structure, [*given[:position], x, *given[position + 1 :]]))
+                    return of_point(unflatten(structure, [*arguments[:position], x, *arguments[position + 1 :]]))
 
-                tangent = jvp(moved, [given[position]], [direction])[1]
-                if is_complex(own):
+                tangent = jvp(moved, [arguments[position]], [direction])[1]
+                if is_complex(tensor):
                     leaves = flatten(tangent)[0]
                     for leaf in leaves:
                         require_complex(leaf, name_of(function))
@@ -197,12 +197,12 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
                     conjugates = may_conjugate(direction, leaves)
                 return tangent
 
-            conjugates, basis = False, _basis(own)
+            conjugates, basis = False, _basis(tensor)
             columns = vmap(along, out_axes=-1)(basis)
             if conjugates:
-                turned = vmap(along, out_axes=-1)(basis * 1j)
-                columns = tree_map(lambda c, t: checked_linear(c, t * -1j, name_of(function)), columns, turned)
-            return tree_map(lambda c: reshape(c, (*c.shape[:-1], *own.shape)), columns)
+                imaginary = vmap(along, out_axes=-1)(basis * 1j)
+                columns = tree_map(lambda c, t: checked_linear(c, t * -1j, name_of(function)), columns, imaginary)
+            return tree_map(lambda c: reshape(c, (*c.shape[:-1], *tensor.shape)), columns)
 
         return _transposed([of_leaf(position) for position in range(len(tensors))], structure)
 
@@ -230,22 +230,22 @@ def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
         silent = [wrap(zero(leaf.type)) for leaf in leaves]
 
         def of_result(position: int) -> Any:
-            own = leaves[position]
+            leaf = leaves[position]
 
             def pulled(direction: Tensor) -> Any:
                 return pullback(unflatten(structure, [*silent[:position], direction, *silent[position + 1 :]]))[0]
 
-            def joined(row: Tensor, turned: Tensor) -> Tensor:
+            def joined(row: Tensor, imaginary: Tensor) -> Tensor:
                 """Behind a real argument a cotangent is real: the imaginary part was pulled back by itself."""
                 if is_complex(row):
-                    return checked_linear(row, turned * 1j, name_of(function))
-                return wrap(make_complex(row.node, turned.node))
+                    return checked_linear(row, imaginary * 1j, name_of(function))
+                return wrap(make_complex(row.node, imaginary.node))
 
-            basis = _basis(own)
+            basis = _basis(leaf)
             rows = vmap(pulled)(basis)
-            if is_complex(own):
+            if is_complex(leaf):
                 rows = tree_map(joined, rows, vmap(pulled)(basis * -1j))
-            return tree_map(lambda r: reshape(r, (*own.shape, *r.shape[1:])), rows)
+            return tree_map(lambda r: reshape(r, (*leaf.shape, *r.shape[1:])), rows)
 
         return unflatten(structure, [of_result(position) for position in range(len(leaves))])
 
@@ -266,28 +266,28 @@ def hessian(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..
 def _by_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
 ) -> tuple[Any, Callable[[Any], Any]]:
-    """The arguments at `argnums` as one nest, and the function of that nest."""
+    """The arguments at `argnums` as one pytree, and the function of that pytree."""
     args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
-    places = argument_places(argnums, len(args), name_of(function))
+    positions = argument_places(argnums, len(args), name_of(function))
     single = not isinstance(argnums, Iterable)
 
     def of_point(point: Any) -> Any:
-        given = dict(zip(places, [point] if single else point, strict=True))
-        return call_users(function, [given.get(place, arg) for place, arg in enumerate(args)], kwargs)
+        replaced = dict(zip(positions, [point] if single else point, strict=True))
+        return call_users(function, [replaced.get(position, arg) for position, arg in enumerate(args)], kwargs)
 
-    return args[places[0]] if single else tuple(args[place] for place in places), of_point
+    return args[positions[0]] if single else tuple(args[position] for position in positions), of_point
 
 
 def _basis(tensor: Tensor) -> Tensor:
-    """One direction for each element of a tensor."""
+    """One unit direction per element of a tensor."""
     return reshape(eye(tensor.size, dtype=tensor.dtype), (tensor.size, *tensor.shape))
 
 
 def _transposed(parts: list[Any], structure: Structure) -> Any:
-    """From one nest of results for each leaf of the argument to results whose leaves nest like the argument."""
+    """Converts one pytree of results per leaf of the argument to results whose leaves are pytrees like the argument."""
     if structure is None:
         return parts[0]
     leaves = [flatten(part)[0] for part in parts]
     result_structure = flatten(parts[0])[1]
-    rows = [unflatten(structure, [column[place] for column in leaves]) for place in range(len(leaves[0]))]
+    rows = [unflatten(structure, [column[row] for column in leaves]) for row in range(len(leaves[0]))]
     return unflatten(result_structure, rows)

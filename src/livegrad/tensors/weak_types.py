@@ -51,22 +51,22 @@ numbers = Owned(_Numbers)
 @contextmanager
 def weak_numbers(nodes: Iterable[Node]) -> Iterator[None]:
     """Inside, these nodes are numbers without a type of their own."""
-    own = numbers.current
+    current = numbers.current
     for node in nodes:
-        own.weak.add(node)
-    with own.lock:
-        own.traces += 1
+        current.weak.add(node)
+    with current.lock:
+        current.traces += 1
     try:
         yield
     finally:
-        with own.lock:
-            own.traces -= 1
+        with current.lock:
+            current.traces -= 1
 
 
 def is_weak(node: Node | None) -> bool:
     """Whether a node is a number without a type of its own."""
-    own = numbers.current
-    return own.traces > 0 and node in own.weak
+    current = numbers.current
+    return current.traces > 0 and node in current.weak
 
 
 def note_loop_numbers(nodes: Iterable[Node]) -> None:
@@ -87,18 +87,18 @@ def give_default_type(node: Node) -> Node:
     """The node; a number without a type of its own gets the one of a Python number that stands alone."""
     if not is_weak(node):
         return node
-    own = scalar_of(node.type)
-    assert own is not None
-    return node if _SETTLED[own] is own else cast(node, type=_SETTLED[own])
+    element = scalar_of(node.type)
+    assert element is not None
+    return node if _SETTLED[element] is element else cast(node, type=_SETTLED[element])
 
 
 def cast_number(node: Node, element: Scalar) -> Node:
     """A number of a traced call in a type that it takes; an integer that the type cannot hold ends the run."""
-    own = scalar_of(node.type)
-    assert own is not None
-    if own is element:
+    element_of_node = scalar_of(node.type)
+    assert element_of_node is not None
+    if element_of_node is element:
         return node
-    if own is i64 and element.kind in ("signed", "unsigned"):
+    if element_of_node is i64 and element.kind in ("signed", "unsigned"):
         low, high = scalar_range(element)
         fits = bit_and(greater_equal(node, low), less_equal(node, min(high, scalar_range(i64)[1])))
         node = check(node, lookup(fits), message=f"a number out of the range of {element.long_name}")
@@ -117,9 +117,9 @@ def typed(node: Node) -> Node:
     ):
         return node
     # As wide as Python's own numbers: adding nothing makes it another node, of which the compiler leaves no trace.
-    made = add(node, filled(_NOTHING[element.kind], node.type))
-    numbers.current.typed.add(made)
-    return made
+    strong = add(node, filled(_NOTHING[element.kind], node.type))
+    numbers.current.typed.add(strong)
+    return strong
 
 
 def note_result(node: Node) -> None:
@@ -129,16 +129,16 @@ def note_result(node: Node) -> None:
         weak.add(node)
 
 
-def _is_from_numbers(node: Node, known: WeakSet[Node], types: Container[Any] | None = None) -> bool:
-    """Whether a node is one of the numbers or computed from them and constants alone, in these types if given."""
-    pending, seen, found = [node], set(), False
+def _is_from_numbers(node: Node, weak: WeakSet[Node], types: Container[Any] | None = None) -> bool:
+    """Whether a node is one of the numbers, or computed only from them and constants, in the given types if any."""
+    pending, seen, has_number = [node], set(), False
     typed = numbers.current.typed
     while pending:
         below = pending.pop()
         if below in typed:
             return False
-        if below in known:
-            found = True
+        if below in weak:
+            has_number = True
         elif below in seen or below.op is constant_op:
             continue  # numbers that the program wrote; tensors that it made of them are `typed`, or have a shape
         elif not below.operands or (types is not None and scalar_of(below.type) not in types) or shape_of(below.type):
@@ -146,4 +146,4 @@ def _is_from_numbers(node: Node, known: WeakSet[Node], types: Container[Any] | N
         else:
             seen.add(below)
             pending += below.operands
-    return found  # constants alone have the type that they were written in
+    return has_number  # constants alone have the type that they were written in

@@ -104,7 +104,7 @@ def parse_types(text: str | None) -> tuple[Type, ...]:
     >>> parse_types("f32; f32[4, 5]; vec<f32, 3>")
     (f32, tensor<f32, [4, 5]>, vec<f32, 3>)
     """
-    return tuple(parse_shaped_type(word.strip()) for word in text.split(";") if word.strip()) if text else ()
+    return tuple(parse_shaped_type(part.strip()) for part in text.split(";") if part.strip()) if text else ()
 
 
 def function_of(value: Any, types: Sequence[Type] = ()) -> Function:

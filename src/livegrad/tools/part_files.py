@@ -98,7 +98,7 @@ def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
     if choice.function is not None:
         return _function_part(assembly, choice)
     if choice.bounds is not None:
-        raise CommandError("--bounds is for --function and for .vm files", help="a level set has a domain of its own")
+        raise CommandError("--bounds is for --function and for .vm files", help="a level set has its own domain")
     return _choose_part(name, assembly, parts(assembly, exact=choice.exact, element=choice.element), choice.part)
 
 
@@ -182,8 +182,8 @@ def _describe_contents(assembly: Assembly) -> str:
 def _advice(assembly: Assembly) -> str:
     fields = [function.name or str(function.id) for function in assembly.functions.values() if _is_field(function)]
     if not fields:
-        return "only functions of a position can be looked at"
-    return f"look at a function instead: --function NAME --bounds X0,Y0,Z0,X1,Y1,Z1 with one of {', '.join(fields[:8])}"
+        return "only functions of a position can be used"
+    return f"use a function instead: --function NAME --bounds X0,Y0,Z0,X1,Y1,Z1 with one of {', '.join(fields[:8])}"
 
 
 def _is_field(function: Any) -> bool:

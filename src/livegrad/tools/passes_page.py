@@ -59,7 +59,7 @@ def _section(before: Stage | None, stage: Stage) -> str:
         f'<span class="{mark}">{escape(line)}</span>' if mark else f"<span>{escape(line)}</span>"
         for mark, line in lines
     )
-    return f'{title}<p class="soft">{came} lines came, {went} went; {len(after)} now</p><pre>{body}</pre>'
+    return f'{title}<p class="soft">{came} lines added, {went} removed; {len(after)} now</p><pre>{body}</pre>'
 
 
 def _differences(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:

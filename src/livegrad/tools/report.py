@@ -28,7 +28,7 @@ def require_folder(output: Path) -> None:
     """Requires a writable output file, before the work starts."""
     if not output.absolute().parent.is_dir():
         raise UsageError(
-            f"there is no folder `{output.parent}` to write to", help="make it, or choose another --output"
+            f"there is no folder `{output.parent}` to write to", help="create it, or choose another --output"
         )
     if output.is_dir():
         raise UsageError(f"`{output}` is a folder, not a file", help="choose another --output")
@@ -38,7 +38,7 @@ def require_suffix(output: Path, *allowed: str) -> None:
     """Requires a file name with one of the allowed suffixes."""
     if output.suffix.lower() not in allowed:
         raise CommandError(
-            f"cannot tell what kind of file `{output.name}` is to be",
+            f"cannot tell the format of `{output.name}`",
             expected="a name that ends in " + " or ".join(allowed),
         )
     require_folder(output)

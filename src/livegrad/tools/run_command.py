@@ -39,7 +39,7 @@ def bench(arguments: argparse.Namespace) -> Report:
     if not (root / "benchmarks" / "__main__.py").is_file():
         raise UsageError(
             "the benchmarks are part of the repository, which was not found",
-            help="clone the repository and call ./bench in it",
+            help="clone the repository and run ./bench there",
         )
     options = arguments.arguments
     command = (

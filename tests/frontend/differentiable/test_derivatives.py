@@ -367,7 +367,7 @@ def test_gradients_that_do_not_exist_are_refused():
         lg.grad(f, 1)(1.0, 2)
     with pytest.raises(lg.FunctionError, match="has no argument 2"):
         lg.grad(f, 2)(1.0, 2)
-    with pytest.raises(lg.FunctionError, match="must give one float"):
+    with pytest.raises(lg.FunctionError, match="must return one float"):
         lg.grad(two)(1.0)
     with pytest.raises(lg.FunctionError, match="LG305"):
         lg.grad(plain)(1.0)
@@ -453,7 +453,7 @@ def test_derivatives_are_built_only_when_they_are_called():
     derivative(1.0, 1.0)
     derivative(2.0, 1.0)
     assert f.compile_count == 1
-    assert len(derivative._made) == 1
+    assert len(derivative._resolved) == 1
 
 
 def test_derivatives_are_mapped_over_arrays():
@@ -511,7 +511,9 @@ def test_a_number_is_no_differential_of_a_tuple():
     def both(x: float) -> tuple[float, float]:
         return x, x
 
-    with pytest.raises(lg.FunctionError, match=r"LG310: `bwd_diff\(both\)` takes the differential of the result last"):
+    with pytest.raises(
+        lg.FunctionError, match=r"LG310: `bwd_diff\(both\)` takes the differential of the result as its last argument"
+    ):
         lg.bwd_diff(both)(1.0, 1.0)
 
 

@@ -312,7 +312,9 @@ def test_lists_tuples_fields_and_optionals_of_interface_values():
 
 
 def test_a_method_of_another_signature_does_not_implement_the_interface():
-    with pytest.raises(lg.FunctionError, match="LG401: `area` of Wrong has another signature than that of Shape"):
+    with pytest.raises(
+        lg.FunctionError, match="LG401: `area` of Wrong has a different signature from the one in Shape"
+    ):
 
         @lg.differentiable
         class Wrong(Shape):

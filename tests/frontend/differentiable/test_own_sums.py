@@ -182,7 +182,7 @@ def test_existential_dadd_inside_functions_takes_the_dadd_of_the_type():
     assert total(seven, seven) == Square.Differential(10.0)
     assert total(null, Square.Differential(12.0)) == Square.Differential(12.0)  # null gives way, nothing is added
     assert total(null, null) == null
-    with pytest.raises(Exception, match="differentials of different types are added"):
+    with pytest.raises(Exception, match="cannot add differentials of different types"):
         total(seven, Disc.Differential(1.0, 1.0))
 
 

@@ -44,7 +44,7 @@ def assert_like_python(function: CapturedFunction, *arguments: Any, exactly: boo
 
 def assert_one_kernel(function: CapturedFunction) -> None:
     """A copy of the argument, which its caller still sees, and one kernel that writes the copy."""
-    for made in function._own.values():
+    for made in function._specializations.values():
         copy, loop = compile_plan(made.function, CPU).steps
         assert isinstance(loop, KernelStep)
         assert isinstance(copy, KernelStep)
@@ -149,7 +149,7 @@ def test_an_index_that_is_known_not_to_be_negative_is_used_as_it_is():
         text = f"def f(a: lg.inout[LINE], k: int):\n    for i in range({bounds}):\n        a[{index}] = 1.0\n"
         function = lg.function(lg.run_source(text, {"lg": lg, "LINE": LINE})["f"])
         assert_like_python(function, random(4), 1)
-        (made,) = function._own.values()
+        (made,) = function._specializations.values()
         return "select" in lg.ir.print_function(made.function)
 
     assert not selects("n", "i")
@@ -476,3 +476,56 @@ def test_a_new_size_compiles_again_and_an_old_one_does_not():
 
     assert [total(np.ones(k)) for k in (3, 4, 3, 4)] == [3.0, 4.0, 3.0, 4.0]
     assert total.compile_count == 2
+
+
+def test_a_slice_with_a_negative_computed_start_is_pythons():
+    @lg.function
+    def read(a: lg.array[float, "n"], i: int):
+        return a[i : i + 2]
+
+    @lg.function
+    def write(a: lg.inout[lg.array[float, "n"]], i: int):
+        a[i : i + 2] = 7.0
+        return a
+
+    data = np.arange(6.0)
+    for i in range(-8, 8):
+        expected = data[i : i + 2]
+        if len(expected) == 2:
+            assert read(data, i).tolist() == expected.tolist()
+            changed = data.copy()
+            changed[i : i + 2] = 7.0
+            assert write(data.copy(), i).tolist() == changed.tolist()
+        else:  # the number of elements is part of the type
+            with pytest.raises(lg.LivegradError, match="out of range for axis 0"):
+                read(data, i)
+            with pytest.raises(lg.LivegradError, match="out of range for axis 0"):
+                write(data.copy(), i)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "float64"])
+def test_lazy_tensors_widen_to_the_elements_of_an_array_as_numpys_arrays_do(dtype):
+    @lg.function
+    def total(a: lg.array[float, "n", "m"]) -> float:
+        result = 0.0
+        for i in range(n):
+            for j in range(m):
+                result += a[i, j] * (i + 1)
+        return result
+
+    data = np.ones((2, 3), dtype)
+    result = total(lg.asarray(data))
+    assert (result.dtype, float(result)) == (lg.float64, total(data)) == (lg.float64, 9.0)
+
+
+def test_arguments_that_are_no_arrays_say_what_was_found():
+    @lg.function
+    def first(a: lg.array[lg.f32, "n"]) -> lg.f32:
+        return a[0]
+
+    with pytest.raises(lg.LivegradError, match=r'`a` expects array\[f32, "n"\], found no array'):
+        first("abc")
+    with pytest.raises(lg.LivegradError, match="found lists of different lengths"):
+        first([[1, 2], [3]])
+    with pytest.raises(lg.LivegradError, match=r'expects array\[f32, "n"\], found tensor\[float, 2\]'):
+        first(lg.ones(2, dtype=lg.float64))

@@ -415,5 +415,5 @@ def test_dictionaries_are_told_of_structs():
     def f(x: float) -> float:
         return {"x": x}["x"]
 
-    with pytest.raises(lg.FunctionError, match="a struct has named fields, a list has places"):
+    with pytest.raises(lg.FunctionError, match="use a struct for named fields, or a list"):
         f(1.0)

@@ -30,8 +30,8 @@ def same(actual: Any, expected: Any) -> bool:
 
 def prepared(program: Program, arguments: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     call = prepare(PlainFunction(program.function), arguments, {})  # type: ignore[arg-type]
-    types = [slot.type for slot in call.made.runtime_slots if slot.type is not None]
-    return call.made, [to_argument(type, value) for type, value in zip(types, call.arguments, strict=True)]
+    types = [slot.type for slot in call.specialization.runtime_slots if slot.type is not None]
+    return call.specialization, [to_argument(type, value) for type, value in zip(types, call.arguments, strict=True)]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)

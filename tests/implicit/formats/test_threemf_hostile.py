@@ -58,7 +58,7 @@ BAD_MODELS = {
     "form a cycle": model(function(node("a", "b.result") + node("b", "a.result"))),
     "calls itself": model(calling(3, 4) + calling(4, 3)),
     "function 99 does not exist": model(calling(3, 99)),
-    "not a reference": model(function(node("a", "no-dot"))),
+    "invalid reference": model(function(node("a", "no-dot"))),
     "is not a number": model(function('<i:constant identifier="c" value="one"/>')),
     "is not finite": model(function('<i:constant identifier="c" value="1e999"/>')),
     "expected 16 numbers": model(function('<i:constmat identifier="c" matrix="1 2 3"/>')),

@@ -1,7 +1,7 @@
 """Emits the body of a function as C: one statement per node, with branches and loops as C control flow.
 
-`write_node` works with any `Writer`: readable C functions (`function.py`) and the kernels of plans (`runtime.cuda`)
-share these rules.
+`write_node` works with any `Writer`: readable C functions (`readable_function.py`) and the kernels of plans
+(`runtime.cuda`) share these rules.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _cond(writer: Writer, node: Node, operands: list[Value]) -> Value:
 
 def _switch(writer: Writer, node: Node, operands: list[Value]) -> Value:
     index, branches = writer.text(operands[0], node.operands[0].type), node.attribute("branches")
-    message = f"switch on a number that has no branch ({len(branches)} branches)"
+    message = f"switch index out of range ({len(branches)} branches)"
     _check_range(writer, node, node.operands[0], index, len(branches), message)
     if len(branches) == 1:
         return writer.kept(writer.invoke(branches[0], operands[1:]), node.type)

@@ -122,7 +122,7 @@ def cast(dialect: Dialect, text: str, source: Scalar, target: Scalar) -> str:
     if (source.name, target.name) in dialect.casts:
         return dialect.casts[source.name, target.name].format(text)
     if bf16 in (source, target) or "complex" in (source.kind, target.kind):
-        raise CompileError(f"no way from {source} to {target}", help="cast to f32 first")
+        raise CompileError(f"{dialect.name} cannot convert {source} to {target}", help="cast to f32 first")
     return f"({text} != 0)" if target.kind == "bool" else f"(({dialect.scalar(target)}){text})"
 
 

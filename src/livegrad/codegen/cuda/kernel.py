@@ -1,6 +1,6 @@
 """Emits a kernel as CUDA C: a thread, a block or several blocks process a row (or 32 rows) and run its stages.
 
-`emit_kernel(nest)` returns the text and the names of the argument slots; `plan.py` fills them.
+`emit_kernel(nest)` returns the text and the names of the argument slots; `launch.py` fills them.
 """
 
 from __future__ import annotations

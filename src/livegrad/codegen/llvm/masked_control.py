@@ -188,7 +188,7 @@ def emit_switch(builder: KernelBuilder, node: Node, operands: list[NodeValue], e
     index, arguments = _register(operands[0]), operands[1:]
     branches = node.attribute("branches")
     bad = builder.apply("icmp uge", bool_, index, builder.constant(len(branches), index.type))
-    builder.report(bad, f"switch on a number that has no branch ({len(branches)} branches)", node.origin)
+    builder.report(bad, f"switch index out of range ({len(branches)} branches)", node.origin)
     results: list[NodeValue] | None = None
     for position, function in enumerate(branches):
         hit = builder.apply("icmp eq", bool_, index, builder.constant(position, index.type))

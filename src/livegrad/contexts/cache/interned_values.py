@@ -10,9 +10,7 @@ import copy
 import dataclasses
 import math
 import struct
-import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import count
 from types import MappingProxyType
@@ -21,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from livegrad.contexts.cache.describe import short_text, size_of
-from livegrad.state import Owned, renew_lock_after_fork
+from livegrad.ir.interning import InternTable
+from livegrad.state import Owned
 from livegrad.tensors.handle import Tensor, wrap
 
 _ATOMS = frozenset({int, bool, str, bytes, type(None), type(...), range})
@@ -72,24 +71,16 @@ ABSENT = Interned(None, None)
 ABSENT.size = 0
 
 
-class _Entry(weakref.ref[Interned]):
-    __slots__ = ("key",)
-    key: Any
-
-
-class _InternTable:
+class _InternedValues:
     """The interned values of a session by key, held weakly."""
 
     def __init__(self) -> None:
-        self.by_key: dict[Any, _Entry] = {}
-        self.lock = threading.RLock()  # `__eq__` of a user's value may itself intern values
-        renew_lock_after_fork(self, "lock", threading.RLock)
-        self.dead: deque[_Entry] = deque()  # weakref callbacks run at any moment, so they only append here
+        self.by_key: InternTable[Interned] = InternTable()
         # Read-only arrays that have been hashed, by identity, while they are alive.
         self.of_arrays: dict[int, tuple[weakref.ref[Any], weakref.ref[Interned]]] = {}
 
 
-_table = Owned(_InternTable)
+_table = Owned(_InternedValues)
 
 
 def _bytes_of(tensor: Tensor) -> int:
@@ -143,30 +134,23 @@ def _intern_frozen(value: Any) -> Interned:
 
 
 def _intern(key: Any, value: Any) -> Interned:
-    table = _table.current
-    entry = table.by_key.get(key)
+    by_key = _table.current.by_key
+    entry = by_key.get(key)
     interned = entry() if entry is not None else None
     if interned is not None:
         return interned
-    with table.lock:
-        clear_up()
-        entry = table.by_key.get(key)
+    with by_key.lock:  # re-entrant: `__eq__` of a user's value may itself intern values
+        by_key.clear_up()
+        entry = by_key.get(key)
         interned = entry() if entry is not None else None
-        if interned is None:
-            interned = (_CopiedOnRead if _can_be_changed(value) else Interned)(value, key)
-            entry = table.by_key[key] = _Entry(interned, table.dead.append)
-            entry.key = key
-        return interned
+        if interned is not None:
+            return interned
+        return by_key.enter(key, (_CopiedOnRead if _can_be_changed(value) else Interned)(value, key))
 
 
 def clear_up() -> None:
     """Drops the keys of dead entries, which may hold large arrays. Stores call it after an eviction."""
-    table = _table.current
-    with table.lock:
-        while table.dead:
-            gone = table.dead.popleft()
-            if table.by_key.get(gone.key) is gone:
-                del table.by_key[gone.key]
+    _table.current.by_key.clear_up()
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------

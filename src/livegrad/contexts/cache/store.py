@@ -39,7 +39,7 @@ class CacheLimits:
 
     def __post_init__(self) -> None:
         if min(self.entries, self.bytes, self.node_entries, self.node_bytes, self.variants) < 0:
-            raise UsageError("limits of a cache cannot be negative", found=repr(self))
+            raise UsageError("cache limits cannot be negative", found=repr(self))
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Derivatives of bound methods: `bwd_diff(spring.energy)` differentiates with respect to the arguments, not the
 instance.
 
-`operators` uses it to convert a method to a function. Inside captured functions the instance may be a computed value.
+`derivative_operators` uses it to convert a method to a function. Inside captured functions the instance may be a
+computed value.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ class Bound(Derivative):
         return (self.instance,)
 
     def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
-        own = self.instance if isinstance(self.instance, Value) else abstract_argument(self.instance, None)
-        inner, given = resolve(self.target, [own, *values], span)
+        instance = self.instance if isinstance(self.instance, Value) else abstract_argument(self.instance, None)
+        inner, sources = resolve(self.target, [instance, *values], span)
         arguments = [
-            replace(argument, no_diff=True, bound=True) if place == 0 else argument
-            for argument, place in zip(inner.arguments, given, strict=True)
+            replace(argument, no_diff=True, bound=True) if source == 0 else argument
+            for argument, source in zip(inner.arguments, sources, strict=True)
         ]
-        places = [place if isinstance(place, Default) else place - 1 for place in given]
-        shifted = [Default(self.instance) if place == -1 else place for place in places]
+        moved = [source if isinstance(source, Default) else source - 1 for source in sources]
+        shifted = [Default(self.instance) if source == -1 else source for source in moved]
         return replace(inner, arguments=arguments), shifted
 
 

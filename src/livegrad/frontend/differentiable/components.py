@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 def _leaf_shape(type: FrontType) -> Shape | None:
-    """The shape of what is one array of numbers; None for types that are made of several, or of none."""
+    """The shape of a type that is one array of numbers; None for types with several arrays, or none."""
     match type:
         case ir.Scalar():
             return ()
@@ -43,9 +43,9 @@ def _leaf_shape(type: FrontType) -> Shape | None:
 
 def component_shapes(type: FrontType) -> list[Shape] | None:
     """The shapes of the arrays that a differential of this type consists of; None if it holds something else."""
-    own = _leaf_shape(type)
-    if own is not None:
-        return [own]
+    shape = _leaf_shape(type)
+    if shape is not None:
+        return [shape]
     shapes: list[Shape] = []
     for part in _parts(type) or [None]:
         inner = None if part is None else component_shapes(part)

@@ -33,37 +33,39 @@ if TYPE_CHECKING:
     from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction
 
 
-def with_rules(owner: DifferentiableFunction, made: Specialization) -> Specialization:
+def with_rules(owner: DifferentiableFunction, specialization: Specialization) -> Specialization:
     """The specialisation with the owner's own derivatives, if it has any, attached to its function."""
-    function = made.function = with_own_sums(owner, made)
+    function = specialization.function = with_own_sums(owner, specialization)
     if owner.budget is not None:
         function = within_budget(function, owner.budget)
     if owner.forward_rule or owner.backward_rule or owner.substitute_rule:
-        if made.updating is not None:
+        if specialization.updating is not None:
             raise FunctionError(
                 "LG309",
-                f"`{owner.__name__}` has `inout` parameters, and a derivative of its own",
+                f"`{owner.__name__}` has `inout` parameters and a custom derivative",
                 _span(owner),
-                help="return a new array: then callers get the derivative of all that changes",
+                help="return a new array, so that callers get the derivative of every change",
             )
         function = _wrapped(
             function,
             lambda *nodes: custom_call(
                 *nodes,
-                function=made.function,
-                forward=None if owner.forward_rule is None else _forward(owner, owner.forward_rule, made),
-                backward=None if owner.backward_rule is None else _backward(owner, owner.backward_rule, made),
+                function=specialization.function,
+                forward=None if owner.forward_rule is None else _forward(owner, owner.forward_rule, specialization),
+                backward=None if owner.backward_rule is None else _backward(owner, owner.backward_rule, specialization),
                 save=None,
-                stand_in=None if owner.substitute_rule is None else _substitute(owner, owner.substitute_rule, made),
+                stand_in=None
+                if owner.substitute_rule is None
+                else _substitute(owner, owner.substitute_rule, specialization),
             ),
         )
-    if made.updating is not None and owner.budget is not None:
-        made.updating = within_budget(made.updating, owner.budget)
+    if specialization.updating is not None and owner.budget is not None:
+        specialization.updating = within_budget(specialization.updating, owner.budget)
     if owner.recompute:
         function = _recomputed(function)
-        made.updating = None if made.updating is None else _recomputed(made.updating)
-    made.function = function
-    return made
+        specialization.updating = None if specialization.updating is None else _recomputed(specialization.updating)
+    specialization.function = function
+    return specialization
 
 
 def _recomputed(function: Function) -> Function:
@@ -71,11 +73,11 @@ def _recomputed(function: Function) -> Function:
 
 
 def _wrapped(function: Function, result: Callable[..., Node]) -> Function:
-    """A function of the same parameters, whose result is made from them in another way."""
+    """A function with the same parameters and another result, which is computed from them."""
     nodes = [input_node(Key(f"argument{k}"), type) for k, type in enumerate(function.parameter_types)]
-    made = make_function(function.name, nodes, [result(*nodes)])
-    made.places.update(function.places)
-    return made
+    wrapper = make_function(function.name, nodes, [result(*nodes)])
+    wrapper.places.update(function.places)
+    return wrapper
 
 
 def each_kept(value: Node) -> Node:
@@ -91,57 +93,65 @@ def _span(rule: CapturedFunction) -> Span:
 
 
 def _specialized(
-    owner: CapturedFunction, rule: CapturedFunction, made: Specialization, types: Sequence[FrontType], role: str
+    owner: CapturedFunction,
+    rule: CapturedFunction,
+    specialization: Specialization,
+    types: Sequence[FrontType],
+    role: str,
 ) -> Specialization:
-    """The rule for these parameter types, or an error that it does not take them."""
+    """The rule specialised for these parameter types; an error if it does not accept them."""
     span = _span(rule)
     try:
-        found = choose(rule, [Value(type) for type in types], {}, span)
+        match = choose(rule, [Value(type) for type in types], {}, span)
     except FunctionError as error:
         raise FunctionError(
             "LG309",
-            f"the {role} of `{owner.__name__}` does not fit it",
+            f"the {role} of `{owner.__name__}` has the wrong signature",
             span,
             expected=f"{rule.__name__}({', '.join(map(describe, types))})",
             found=str(rule.signature),
             help=error.what,
         ) from None
-    specialized = found.function.specialize(found.slots)
-    made.dependencies.callees.append(specialized.is_current)
+    specialized = match.function.specialize(match.slots)
+    specialization.dependencies.callees.append(specialized.is_current)
     return specialized
 
 
 def _wrong_result(
-    owner: CapturedFunction, rule: CapturedFunction, role: str, expected: str, found: str
+    owner: CapturedFunction, rule: CapturedFunction, role: str, expected: str, returned: str
 ) -> FunctionError:
     return FunctionError(
-        "LG309", f"the {role} of `{owner.__name__}` gives the wrong type", _span(rule), expected=expected, found=found
+        "LG309",
+        f"the {role} of `{owner.__name__}` returns the wrong type",
+        _span(rule),
+        expected=expected,
+        found=returned,
     )
 
 
-def _active(made: Specialization) -> list[bool]:
+def _active(specialization: Specialization) -> list[bool]:
     return [
         slot.type is not None and not slot.no_diff and differential_type(slot.type) is not None
-        for slot in made.runtime_slots
+        for slot in specialization.runtime_slots
     ]
 
 
-def _types(made: Specialization) -> list[FrontType]:
-    return [slot.type for slot in made.runtime_slots if slot.type is not None]
+def _types(specialization: Specialization) -> list[FrontType]:
+    return [slot.type for slot in specialization.runtime_slots if slot.type is not None]
 
 
-def _forward(owner: CapturedFunction, rule: CapturedFunction, made: Specialization) -> Function:
+def _forward(owner: CapturedFunction, rule: CapturedFunction, specialization: Specialization) -> Function:
     """(arguments, tangents of the differentiable ones) → the result's tangent."""
-    types, active = _types(made), _active(made)
+    types, active = _types(specialization), _active(specialization)
     taken: list[FrontType] = [pair_type(t) if flag else t for t, flag in zip(types, active, strict=True)]
-    specialized = _specialized(owner, rule, made, taken, "forward derivative")
+    specialized = _specialized(owner, rule, specialization, taken, "forward derivative")
     result = specialized.result_type
-    if not isinstance(result, PairType) or result.primal != made.result_type:
-        expected = f"Pair[{describe(made.result_type)}]"
+    if not isinstance(result, PairType) or result.primal != specialization.result_type:
+        expected = f"Pair[{describe(specialization.result_type)}]"
         raise _wrong_result(owner, rule, "forward derivative", expected, describe(result))
     primals = [input_node(Key("primal"), ir_of(t)) for t in types]
     tangents: list[Node] = []
-    given: list[Node] = []
+    arguments: list[Node] = []
     for type, flag, primal in zip(types, active, primals, strict=True):
         tangent = None
         if ir.is_differentiable(ir_of(type)):
@@ -149,16 +159,16 @@ def _forward(owner: CapturedFunction, rule: CapturedFunction, made: Specializati
             tangents.append(tangent)
         if flag and tangent is not None:
             paired = pair_type(type)
-            given.append(make(primal, raise_differential(type, tangent, primal), type=paired.ir))
+            arguments.append(make(primal, raise_differential(type, tangent, primal), type=paired.ir))
         else:
-            given.append(primal)
-    (both,) = _written_out(specialized.function, given)
-    moved = lower_differential(made.result_type, member(both, 1), member(both, 0))
+            arguments.append(primal)
+    (both,) = _written_out(specialized.function, arguments)
+    moved = lower_differential(specialization.result_type, member(both, 1), member(both, 0))
     return make_function(rule.__name__, [*primals, *tangents], [moved])
 
 
 def _written_out(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
-    """The function's results with pairs taken apart: what is linear in the tangents must show."""
+    """The function's results with pairs decomposed, so that linearity in the tangents is visible."""
 
     def taken_apart(node: Node) -> Node | None:
         if node.op is get and node.operands[0].op is make:
@@ -168,20 +178,22 @@ def _written_out(function: Function, arguments: Sequence[Node]) -> tuple[Node, .
     return rewrite(function.results, taken_apart, dict(zip(function.parameters, arguments, strict=True)))
 
 
-def _backward(owner: CapturedFunction, rule: CapturedFunction, made: Specialization) -> Function:
+def _backward(owner: CapturedFunction, rule: CapturedFunction, specialization: Specialization) -> Function:
     """(arguments, the result's cotangent) → cotangents of the differentiable arguments."""
-    types, active = _types(made), _active(made)
-    own = differential_type(made.result_type)
-    if own is None:
-        raise _wrong_result(owner, rule, "backward derivative", "a differentiable result", describe(made.result_type))
-    specialized = _specialized(owner, rule, made, [*types, own], "backward derivative")
+    types, active = _types(specialization), _active(specialization)
+    differential = differential_type(specialization.result_type)
+    if differential is None:
+        raise _wrong_result(
+            owner, rule, "backward derivative", "a differentiable result", describe(specialization.result_type)
+        )
+    specialized = _specialized(owner, rule, specialization, [*types, differential], "backward derivative")
     expected = TupleType(
         tuple((differential_type(t) or NONE) if flag else NONE for t, flag in zip(types, active, strict=True))
     )
     primals = [input_node(Key("primal"), ir_of(t)) for t in types]
-    cotangent = input_node(Key("cotangent"), ir.differential_of(ir_of(made.result_type)))
-    value = call(*primals, function=made.function)
-    seed = raise_differential(made.result_type, cotangent, value, cotangent=True)
+    cotangent = input_node(Key("cotangent"), ir.differential_of(ir_of(specialization.result_type)))
+    value = call(*primals, function=specialization.function)
+    seed = raise_differential(specialization.result_type, cotangent, value, cotangent=True)
     returned = call(*primals, seed, function=specialized.function)
     parts = _returned_parts(owner, rule, specialized, expected, returned)
     results = [
@@ -195,7 +207,7 @@ def _backward(owner: CapturedFunction, rule: CapturedFunction, made: Specializat
 def _returned_parts(
     owner: CapturedFunction, rule: CapturedFunction, specialized: Specialization, expected: TupleType, returned: Node
 ) -> list[Node]:
-    """A differential for each argument, as `bwd_diff` gives them; a single one may come without a tuple."""
+    """The differential of each argument, as `bwd_diff` returns them; a single one may be returned without a tuple."""
     if len(expected.elements) == 1 and specialized.result_type == expected.elements[0]:
         return [returned]
     if specialized.result_type != expected:
@@ -203,9 +215,9 @@ def _returned_parts(
     return [member(returned, index) for index in range(len(expected.elements))]
 
 
-def _substitute(owner: CapturedFunction, rule: CapturedFunction, made: Specialization) -> Function:
-    specialized = _specialized(owner, rule, made, _types(made), "primal substitute")
-    if specialized.result_type != made.result_type:
-        expected = describe(made.result_type)
+def _substitute(owner: CapturedFunction, rule: CapturedFunction, specialization: Specialization) -> Function:
+    specialized = _specialized(owner, rule, specialization, _types(specialization), "primal substitute")
+    if specialized.result_type != specialization.result_type:
+        expected = describe(specialization.result_type)
         raise _wrong_result(owner, rule, "primal substitute", expected, describe(specialized.result_type))
     return specialized.function

@@ -9,13 +9,13 @@ from livegrad.frontend.function.function_types import Composite, RecordType
 
 def is_decorated(cls: type, kind: type[Composite]) -> bool:
     """Whether a class has a type of this kind already. A class that has one of another kind is refused."""
-    known = vars(cls).get("__livegrad_type__")
-    if known is None or isinstance(known, kind):
-        return known is not None
+    declared = vars(cls).get("__livegrad_type__")
+    if declared is None or isinstance(declared, kind):
+        return declared is not None
     raise FunctionError(
         "LG109",
-        f"{cls.__name__} is a type of functions already",
+        f"{cls.__name__} is already decorated",
         call_span(),
-        found="a struct" if isinstance(known, RecordType) else "an interface",
+        found="a struct" if isinstance(declared, RecordType) else "an interface",
         help="decorate a class with either @differentiable or @interface",
     )

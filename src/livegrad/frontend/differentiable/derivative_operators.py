@@ -51,7 +51,7 @@ class Derivative:
         self.target, self.mode = target, mode
         self.__name__ = f"{mode}({target.__name__})"
         self.__doc__ = target.__doc__
-        self._made: dict[Any, Resolved] = {}
+        self._resolved: dict[Any, Resolved] = {}
         self._known_calls: dict[tuple[Any, ...], KnownCall] = {}
 
     def __repr__(self) -> str:
@@ -68,32 +68,32 @@ class Derivative:
         if any(map(holds_tensor, arguments)):
             return self._call_lazily(arguments)
         key = key_of(self._overloads(), (*self.bound_values(), *arguments), {})
-        known = None if key is None else self._known_calls.get(key)
-        if known is not None and known.is_current():
-            return known(arguments)
-        found, given = resolve(self, abstract_arguments(self, arguments), call_span())
-        kept = [_supplied(arguments, place) for place in given]
-        types = [argument.type for argument in found.arguments]
+        prepared = None if key is None else self._known_calls.get(key)
+        if prepared is not None and prepared.is_current():
+            return prepared(arguments)
+        resolved, sources = resolve(self, abstract_arguments(self, arguments), call_span())
+        kept = [_supplied(arguments, source) for source in sources]
+        types = [argument.type for argument in resolved.arguments]
         lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
         self._require_seed(types[-1], kept[-1], any(lifted[:-1]))
         if key is not None and not any(lifted):
-            run = execute_function(found.function)
-            self._known_calls[key] = KnownCall(run, given, types, found.result, found.is_current)
-        return run_prepared(found.function, kept, lifted, types, found.result)
+            run = execute_function(resolved.function)
+            self._known_calls[key] = KnownCall(run, sources, types, resolved.result, resolved.is_current)
+        return run_prepared(resolved.function, kept, lifted, types, resolved.result)
 
     def _call_lazily(self, arguments: Sequence[Any]) -> Any:
-        """The call as tensors of a graph: they are computed when they are read, and have derivatives themselves."""
-        found, given = resolve(self, abstract_arguments(self, arguments, abstract_lazily), call_span())
-        kept = [_supplied(arguments, place) for place in given]
-        self._require_seed(found.arguments[-1].type, kept[-1], lifted=not isinstance(kept[-1], list | tuple))
-        pairs = zip(found.arguments, kept, strict=True)
+        """The call as a node of a tensor graph: computed when it is read, and differentiable."""
+        resolved, sources = resolve(self, abstract_arguments(self, arguments, abstract_lazily), call_span())
+        kept = [_supplied(arguments, source) for source in sources]
+        self._require_seed(resolved.arguments[-1].type, kept[-1], lifted=not isinstance(kept[-1], list | tuple))
+        pairs = zip(resolved.arguments, kept, strict=True)
         lazy = [LazyArgument(argument.name, argument.type, value) for argument, value in pairs]
-        return call_lazily(found.function, lazy, found.result)
+        return call_lazily(resolved.function, lazy, resolved.result)
 
     def _require_seed(self, type: FrontType, value: Any, lifted: bool) -> None:
-        """Refuses what is no differential of the result, where that is the last argument."""
+        """Rejects a last argument that is not a differential of the result."""
         if self.mode == "bwd_diff":
-            what = f"`{self.__name__}` takes the differential of the result last"
+            what = f"`{self.__name__}` takes the differential of the result as its last argument"
             require_differential_value(type, value, what, lifted)
 
     def _overloads(self) -> int:
@@ -118,28 +118,28 @@ class Derivative:
         span = context.span(at)
         if keywords:
             raise context.error("LG310", f"`{self.__name__}` takes its arguments by position", at)
-        found, given = resolve(self, positional, span)
-        context.dependencies.callees.append(found.is_current)
+        resolved, sources = resolve(self, positional, span)
+        context.dependencies.callees.append(resolved.is_current)
         for value in self.bound_values():
             if not isinstance(value, Value):
                 context.dependencies.callees.append(partial(unchanged, value, remembered(value)))
-        context.dependencies.types.update(found.types)
+        context.dependencies.types.update(resolved.types)
         values = []
-        for argument, place in zip(found.arguments, given, strict=True):
-            values.append(convert(_inside(place, positional, span), argument.type, span, f"`{argument.name}`"))
-        node = call_op(*[node_of(value, span) for value in values], function=found.function)
-        pairs = zip(values, found.arguments, strict=True)
+        for argument, source in zip(resolved.arguments, sources, strict=True):
+            values.append(convert(_inside(source, positional, span), argument.type, span, f"`{argument.name}`"))
+        node = call_op(*[node_of(value, span) for value in values], function=resolved.function)
+        pairs = zip(values, resolved.arguments, strict=True)
         carrying = [value for value, argument in pairs if argument.active or (argument.bound and value.flow)]
         for value in carrying:
             context.expect(value)
-        return context.with_flow(runtime(found.result, node), "operation", carrying, at, self.__name__)
+        return context.with_flow(runtime(resolved.result, node), "operation", carrying, at, self.__name__)
 
     # --- looking ---
 
     def ir(self, *types: Any) -> str:
         """Returns the IR of the derivative as text, for these primal types or those of the signature."""
-        made = base_of(self).specialization_for(*types)
-        function = made.function
+        specialization = base_of(self).specialization_for(*types)
+        function = specialization.function
         chain: list[str] = []
         current: CapturedFunction | Derivative = self
         while isinstance(current, Derivative):
@@ -154,15 +154,15 @@ class Derivative:
         return f"<pre>{escaped}</pre>"
 
 
-def _inside(place: Any, positional: Sequence[Value], span: Span) -> Value:
-    """An argument inside a captured function; what a method belongs to may be a value that is computed there."""
-    if not isinstance(place, Default):
-        return positional[place]
-    return place.value if isinstance(place.value, Value) else from_python(place.value, span)
+def _inside(source: Any, positional: Sequence[Value], span: Span) -> Value:
+    """An argument inside a captured function; the instance of a method may be a value computed there."""
+    if not isinstance(source, Default):
+        return positional[source]
+    return source.value if isinstance(source.value, Value) else from_python(source.value, span)
 
 
-def _supplied(arguments: Sequence[Any], place: Any) -> Any:
-    return place.value if isinstance(place, Default) else arguments[place]
+def _supplied(arguments: Sequence[Any], source: Any) -> Any:
+    return source.value if isinstance(source, Default) else arguments[source]
 
 
 def abstract_arguments(
@@ -182,7 +182,7 @@ Expected = Callable[[Any], Pattern | None]  # what a Python argument should be
 
 
 def _expected_for(function: CapturedFunction | Derivative) -> list[Expected]:
-    """What the annotations of a function without overloads say of the arguments of its derivative."""
+    """The argument types of the derivative, from the annotations of a function without overloads."""
     if isinstance(function, CapturedFunction):
         return [parameter.annotation.expected_for for parameter in function.signature.parameters]
     inner = _expected_for(function.target)
@@ -196,11 +196,11 @@ def _expected_for(function: CapturedFunction | Derivative) -> list[Expected]:
 
 
 def _nothing(value: Any) -> None:
-    """What is expected of an argument of which nothing is said."""
+    """The expected type of an argument without annotation."""
 
 
 def _innermost(value: Any) -> Any:
-    """What a pair, or a pair of pairs, is a pair of."""
+    """The primal type of a pair, or of a pair of pairs."""
     while isinstance(value, Pair):
         value = value.primal
     return value
@@ -211,7 +211,7 @@ def _innermost(value: Any) -> Any:
 
 def as_target(target: Any) -> Any:
     """A function that can be differentiated, or whatever was given."""
-    return next((found for rule in rules.derivative_target if (found := rule(target)) is not None), target)
+    return next((converted for rule in rules.derivative_target if (converted := rule(target)) is not None), target)
 
 
 def _derivative(target: Any, mode: str) -> Derivative:
@@ -227,10 +227,10 @@ def _derivative(target: Any, mode: str) -> Derivative:
 
 
 def _known_derivative(target: CapturedFunction | Derivative, mode: str) -> Derivative:
-    known = target.__dict__.setdefault("_derivatives", {})
-    if mode not in known:
-        known[mode] = Derivative(target, mode)
-    return known[mode]
+    derivatives = target.__dict__.setdefault("_derivatives", {})
+    if mode not in derivatives:
+        derivatives[mode] = Derivative(target, mode)
+    return derivatives[mode]
 
 
 @known_as("fwd_diff")

@@ -49,9 +49,9 @@ class DifferentiableFunction(PlainFunction):
             check_derivative_flow(context)
 
     def specialize(self, slots: tuple[Slot, ...]) -> Specialization:
-        found = self._own.get(slots)
-        made = super().specialize(slots)
-        return made if made is found else with_rules(self, made)
+        specialization = self._specializations.get(slots)
+        plain = super().specialize(slots)
+        return plain if plain is specialization else with_rules(self, plain)
 
     def called(self, result: Node) -> Node:
         return each_kept(result) if self.checkpoint else result
@@ -131,13 +131,13 @@ def differentiable(target: Any) -> Any:
     if not isinstance(target, FunctionType):
         what = f"{shown(target)} is not a Python function or class"
         raise FunctionError("LG109", what, call_span(), help="decorate a def or a class")
-    made = DifferentiableFunction(target)
-    check_generic(made)
-    return made
+    captured = DifferentiableFunction(target)
+    check_generic(captured)
+    return captured
 
 
 def _frame_of_definition() -> FrameType | None:
-    """The frame that holds the class which is decorated: `differentiable` may be called by `calls.py`."""
+    """The frame in which the decorated class is defined; `differentiable` may be called through a wrapper."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename == explain_calls.__code__.co_filename:
         frame = frame.f_back

@@ -31,15 +31,15 @@ def differential_field(record: RecordType, field: Field) -> int | None:
     """Where a field's differential stands in the record's Differential; None for a field without one."""
     if field.no_diff or differential_type(field.type) is None:
         return None
-    own = record.differential
-    assert isinstance(own, RecordType)
-    return own.index_of(field.derivative_member or field.name)
+    differential = record.differential
+    assert isinstance(differential, RecordType)
+    return differential.index_of(field.derivative_member or field.name)
 
 
 def members_in_common(record: RecordType) -> Counter[int]:
     """How many fields have their differential in each place of the record's Differential."""
-    places = [differential_field(record, field) for field in record.fields]
-    return Counter(place for place in places if place is not None)
+    indices = [differential_field(record, field) for field in record.fields]
+    return Counter(index for index in indices if index is not None)
 
 
 def keeps_layout(type: FrontType) -> bool:
@@ -48,8 +48,8 @@ def keeps_layout(type: FrontType) -> bool:
         return False
     if isinstance(type, RecordType):
         floats = [field for field in type.fields if ir.is_differentiable(ir_of(field.type))]
-        places = [differential_field(type, field) for field in floats]
-        return places == list(range(len(floats))) and all(keeps_layout(field.type) for field in floats)
+        indices = [differential_field(type, field) for field in floats]
+        return indices == list(range(len(floats))) and all(keeps_layout(field.type) for field in floats)
     if isinstance(type, ArrayType):
         return keeps_layout(type.element)
     return not isinstance(type, TupleType) or all(map(keeps_layout, type.elements))
@@ -67,7 +67,9 @@ def lower_differential(type: FrontType, node: Node, primal: Node, cotangent: boo
         return type.lower_differential(node, primal, cotangent)
     if isinstance(type, RecordType):
         return _lower_record(type, node, primal, cotangent)
-    parts = [lower_differential(own, part, value, cotangent) for own, part, value in _parts(type, node, primal)]
+    parts = [
+        lower_differential(part_type, part, value, cotangent) for part_type, part, value in _parts(type, node, primal)
+    ]
     return make(*parts, type=target)
 
 
@@ -77,12 +79,12 @@ def _lower_record(type: RecordType, node: Node, primal: Node, cotangent: bool) -
     for index, field in enumerate(type.fields):
         if not ir.is_differentiable(ir_of(field.type)):
             continue
-        place = differential_field(type, field)
-        if place is None:
+        member_index = differential_field(type, field)
+        if member_index is None:
             parts.append(zero(ir.differential_of(ir_of(field.type))))
         else:
-            part = lower_differential(field.type, member(node, place), member(primal, index), cotangent)
-            parts.append(divided(part, common[place]) if cotangent else part)
+            part = lower_differential(field.type, member(node, member_index), member(primal, index), cotangent)
+            parts.append(divided(part, common[member_index]) if cotangent else part)
     return make(*parts, type=ir.differential_of(type.ir))
 
 
@@ -92,37 +94,37 @@ def raise_differential(type: FrontType, node: Node, primal: Node, cotangent: boo
     A member that several fields share gets the sum of their cotangents, and the mean of their tangents: so the identity
     has the identity for a derivative, and derivatives of functions that move such fields together obey the chain rule.
     """
-    own = differential_type(type)
-    if own is None:
+    differential = differential_type(type)
+    if differential is None:
         return make(type=ir.UNIT)
-    target = ir_of(own)
+    target = ir_of(differential)
     if node.type is target and keeps_layout(type):
         return node
     if isinstance(type, TaggedType):
         return type.raise_differential(node, primal, cotangent)
     if isinstance(type, RecordType):
-        return _raise_record(type, own, node, primal, cotangent)
+        return _raise_record(type, differential, node, primal, cotangent)
     parts = [raise_differential(inner, part, value, cotangent) for inner, part, value in _parts(type, node, primal)]
     return make(*parts, type=target)
 
 
-def _raise_record(type: RecordType, own: FrontType, node: Node, primal: Node, cotangent: bool) -> Node:
-    assert isinstance(own, RecordType)
+def _raise_record(type: RecordType, differential: FrontType, node: Node, primal: Node, cotangent: bool) -> Node:
+    assert isinstance(differential, RecordType)
     common = members_in_common(type)
-    parts: list[Node | None] = [None] * len(own.fields)
-    place = 0
+    parts: list[Node | None] = [None] * len(differential.fields)
+    next_member = 0
     for position, field in enumerate(type.fields):
         if not ir.is_differentiable(ir_of(field.type)):
             continue
         index = differential_field(type, field)
         if index is not None:
-            part = raise_differential(field.type, member(node, place), member(primal, position), cotangent)
+            part = raise_differential(field.type, member(node, next_member), member(primal, position), cotangent)
             part = part if cotangent else divided(part, common[index])
             before = parts[index]
             parts[index] = part if before is None else add_values(before, part)
-        place += 1
-    pairs = zip(parts, own.fields, strict=True)
-    return make(*[zero(ir_of(field.type)) if part is None else part for part, field in pairs], type=own.ir)
+        next_member += 1
+    pairs = zip(parts, differential.fields, strict=True)
+    return make(*[zero(ir_of(field.type)) if part is None else part for part, field in pairs], type=differential.ir)
 
 
 def divided(node: Node, count: int) -> Node:
@@ -139,7 +141,7 @@ def scaled(factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
 
 
 class TaggedType(Composite):
-    """A type whose differentials know something of the primal: whether it is there, or which type it has."""
+    """A type whose differentials depend on the primal: on whether it is present, or on its type."""
 
     def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
         raise NotImplementedError
@@ -179,5 +181,5 @@ def _parts(type: FrontType, node: Node, primal: Node) -> list[tuple[FrontType, N
     elif isinstance(type, TupleType):
         inner = type.elements
     else:
-        raise AssertionError(f"{describe(type)} has a differential of its own")
+        raise AssertionError(f"{describe(type)} has a custom differential")
     return list(zip(inner, members_of(node), members_of(primal), strict=True))

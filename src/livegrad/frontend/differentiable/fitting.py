@@ -46,7 +46,9 @@ def _fits(type: FrontType, value: Any, lifted: bool) -> bool:
             return all(hasattr(value, f.name) and _fits(f.type, getattr(value, f.name), lifted) for f in fields)
         case TupleType(elements=elements):
             fitting = _has_length(value, len(elements))
-            return fitting and all(_fits(own, item, lifted) for own, item in zip(elements, value, strict=True))
+            return fitting and all(
+                _fits(item_type, item, lifted) for item_type, item in zip(elements, value, strict=True)
+            )
         case ArrayType(element=element, size=size):
             return _has_length(value, size) and all(_fits(element, item, lifted) for item in value)
         case OptionalType(element=element):
@@ -77,7 +79,7 @@ def _is_number(type: ir.Scalar | ir.Vector | ir.Matrix, value: Any, lifted: bool
     """Whether a value is a number or vector of numbers, or an array with one for each point."""
     if holds_tensor(value):
         return True
-    own = {ir.Scalar: (), ir.Vector: (getattr(type, "size", 0),)}.get(
+    shape = {ir.Scalar: (), ir.Vector: (getattr(type, "size", 0),)}.get(
         type.__class__, (getattr(type, "rows", 0), getattr(type, "columns", 0))
     )
     try:
@@ -88,7 +90,7 @@ def _is_number(type: ir.Scalar | ir.Vector | ir.Matrix, value: Any, lifted: bool
     assert scalar is not None
     # NumPy has no bfloat16: it takes what other floats take.
     dtype = ir.f32.dtype if scalar is ir.bf16 else scalar.dtype
-    if not np.can_cast(array.dtype, dtype, "same_kind") or array.shape[array.ndim - len(own) :] != own:
+    if not np.can_cast(array.dtype, dtype, "same_kind") or array.shape[array.ndim - len(shape) :] != shape:
         return False
     # A vector is one value, not one for each of its components, unless that is how the function is called.
-    return array.ndim == len(own) or lifted or not isinstance(value, VectorValue | list | tuple)
+    return array.ndim == len(shape) or lifted or not isinstance(value, VectorValue | list | tuple)

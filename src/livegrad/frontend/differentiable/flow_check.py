@@ -22,36 +22,36 @@ def producing(graph: FlowGraph) -> set[Flow]:
     """The flows that a derivative of some parameter reaches."""
     users: dict[Flow, list[Flow]] = {}
     for flow in graph.flows:
-        for given in flow.inputs:
-            users.setdefault(given, []).append(flow)
-    found = {flow for flow in graph.flows if flow.kind == "parameter"}
-    pending = list(found)
+        for source in flow.inputs:
+            users.setdefault(source, []).append(flow)
+    producers = {flow for flow in graph.flows if flow.kind == "parameter"}
+    pending = list(producers)
     while pending:
         for user in users.get(pending.pop(), ()):
-            if user.kind == "operation" and user not in found:
-                found.add(user)
+            if user.kind == "operation" and user not in producers:
+                producers.add(user)
                 pending.append(user)
-    return found
+    return producers
 
 
 def expecting(graph: FlowGraph) -> set[Flow]:
     """The flows that a derivative is expected to come through."""
-    found = set(graph.expected)
-    pending = list(found)
+    expectant = set(graph.expected)
+    pending = list(expectant)
     while pending:
         flow = pending.pop()
         before = flow.inputs if flow.kind in _PASSING else []
         if flow.kind == "read_field":
             stored = _stored_in_field(flow)
-            before = [*stored, *(given for field in stored for given in field.inputs)]
-        fresh = [given for given in before if given not in found]
-        found.update(fresh)
+            before = [*stored, *(source for field in stored for source in field.inputs)]
+        fresh = [source for source in before if source not in expectant]
+        expectant.update(fresh)
         pending += fresh
-    return found
+    return expectant
 
 
 def _stored_in_field(read: Flow) -> list[Flow]:
-    """What may have been stored in the `no_diff` field that is read."""
+    """The flows that may have been stored in the `no_diff` field that is read."""
     seen: set[Flow] = set()
     pending = list(read.inputs)
     while pending:
@@ -68,7 +68,7 @@ def check_derivative_flow(context: Context) -> None:
     produces, expects = producing(graph), expecting(graph)
     problems: list[tuple[Span, FunctionError]] = []
     for flow in graph.flows:
-        arriving = [given for given in flow.inputs if given in produces]
+        arriving = [source for source in flow.inputs if source in produces]
         if flow.kind == "call" and flow in expects and arriving:
             problems.append((flow.span, _lost_in_call(graph, flow, arriving, produces)))
         elif flow.kind == "field" and flow in expects and arriving:
@@ -76,7 +76,7 @@ def check_derivative_flow(context: Context) -> None:
         elif flow.kind == "no_diff" and not arriving and context.complete_signature:
             problems.append((flow.span, _needless(flow)))
     if problems:
-        raise min(problems, key=lambda found: (found[0].line, found[0].column))[1]
+        raise min(problems, key=lambda problem: (problem[0].line, problem[0].column))[1]
 
 
 def _lost_in_call(graph: FlowGraph, flow: Flow, arriving: list[Flow], produces: set[Flow]) -> FunctionError:
@@ -110,17 +110,17 @@ def _needless(flow: Flow) -> FunctionError:
 
 
 def _path(arriving: Iterable[Flow], produces: set[Flow]) -> list[tuple[str, Span]]:
-    """The way of the derivative from a parameter to where it is lost, one entry for each line."""
+    """The path of the derivative from a parameter to where it is lost, one entry per line."""
     before: dict[Flow, Flow | None] = dict.fromkeys(arriving)
     pending = deque(before)
     while pending:
         flow = pending.popleft()
         if flow.kind == "parameter":
             return _steps(flow, before)
-        for given in flow.inputs:
-            if given in produces and given not in before:
-                before[given] = flow
-                pending.append(given)
+        for source in flow.inputs:
+            if source in produces and source not in before:
+                before[source] = flow
+                pending.append(source)
     return []
 
 

@@ -24,7 +24,7 @@ from livegrad.frontend.differentiable.pair import pair
 from livegrad.frontend.differentiable.protocol import OPERATIONS
 from livegrad.frontend.differentiable.resolution import resolve
 from livegrad.frontend.differentiable.resolved import Argument
-from livegrad.frontend.differentiable.scalar_gradient import Gradient, Places
+from livegrad.frontend.differentiable.scalar_gradient import Argnums, Gradient
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.dispatch import call_span
 from livegrad.frontend.function.function_errors import FunctionError
@@ -49,8 +49,8 @@ def _gradient(with_value: bool) -> Callable[..., Any]:
                 where=caller_origin(),
                 help="omit has_aux, or use bwd_diff with a differential for each result",
             )
-        places: Places = argnums if isinstance(argnums, int) else tuple(argnums)
-        return Gradient(function, places, with_value=with_value, lazily=lazily)
+        positions: Argnums = argnums if isinstance(argnums, int) else tuple(argnums)
+        return Gradient(function, positions, with_value=with_value, lazily=lazily)
 
     return make
 
@@ -62,8 +62,8 @@ def _jvp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
             return lazily(primals, tangents)
         if len(primals) != len(tangents):
             raise UsageError(f"got {len(tangents)} tangents for {len(primals)} primals", where=caller_origin())
-        given = [p if t is None else pair(p, t) for p, t in zip(primals, tangents, strict=True)]
-        both = fwd_diff(function)(*given)
+        pairs = [p if t is None else pair(p, t) for p, t in zip(primals, tangents, strict=True)]
+        both = fwd_diff(function)(*pairs)
         return both.primal, both.differential
 
     return run
@@ -83,14 +83,14 @@ def _vjp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _hessian(function: Target, lazily: Callable[..., Any], *, argnums: int | Sequence[int]) -> Callable[..., Any]:
-    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def run(*arguments: Any) -> Any:
         """For each two of the chosen arguments, the second derivatives by their components."""
         if any(map(holds_tensor, arguments)):
             return lazily(*arguments)
         active = _arguments_of(function, arguments)
-        chosen = [place % len(arguments) for place in places]
+        chosen = [position % len(arguments) for position in positions]
         blocks = [[_block(function, arguments, active, row, column) for column in chosen] for row in chosen]
         return blocks[0][0] if isinstance(argnums, int) else tuple(map(tuple, blocks))
 
@@ -98,25 +98,25 @@ def _hessian(function: Target, lazily: Callable[..., Any], *, argnums: int | Seq
 
 
 def _arguments_of(function: Target, arguments: Sequence[Any]) -> dict[int, Argument]:
-    """The arguments that have derivatives, by their places."""
-    found, given = resolve(function, abstract_arguments(function, arguments), call_span())
-    pairs = zip(found.arguments, given, strict=True)
-    return {place: argument for argument, place in pairs if isinstance(place, int) and argument.active}
+    """The differentiable arguments by position."""
+    resolved, sources = resolve(function, abstract_arguments(function, arguments), call_span())
+    pairs = zip(resolved.arguments, sources, strict=True)
+    return {source: argument for argument, source in pairs if isinstance(source, int) and argument.active}
 
 
 def _block(function: Target, arguments: Sequence[Any], active: dict[int, Argument], row: int, column: int) -> Any:
     """The derivatives of the gradient by argument `row`, along each component of argument `column`."""
     (row_type, _), (along, shapes) = _components(active, row), _components(active, column)
     forward = fwd_diff(Gradient(function, row))
-    at_rest = {place: pair(arguments[place], _at_rest(argument.type)) for place, argument in active.items()}
+    at_rest = {position: pair(arguments[position], _at_rest(argument.type)) for position, argument in active.items()}
     columns: list[list[Any]] = []  # for each array of the column's differential, its second derivatives by the row's
     for index, shape in enumerate(shapes):
         moved: list[list[Any]] = []
         for component in range(int(np.prod(shape))):
-            given = dict(enumerate(arguments)) | at_rest
-            parts = [_one_at(own, component if k == index else None) for k, own in enumerate(shapes)]
-            given[column] = pair(arguments[column], put_together(along, parts))
-            moved.append(take_apart(row_type, forward(*given.values()).differential))
+            inputs = dict(enumerate(arguments)) | at_rest
+            parts = [_one_at(part_shape, component if k == index else None) for k, part_shape in enumerate(shapes)]
+            inputs[column] = pair(arguments[column], put_together(along, parts))
+            moved.append(take_apart(row_type, forward(*inputs.values()).differential))
         columns.append([_joined(arrays, shape) for arrays in zip(*moved, strict=True)])
     return put_together(row_type, [put_together(along, parts) for parts in zip(*columns, strict=True)])
 
@@ -124,37 +124,37 @@ def _block(function: Target, arguments: Sequence[Any], active: dict[int, Argumen
 def _joined(arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """Derivatives along all components of an array, as one array; a number if there is only one."""
     stacked = np.stack(arrays, axis=-1)
-    made = stacked.reshape(stacked.shape[:-1] + shape)
-    return made if made.ndim else made.item()
+    joined = stacked.reshape(stacked.shape[:-1] + shape)
+    return joined if joined.ndim else joined.item()
 
 
 def _one_at(shape: tuple[int, ...], component: int | None) -> Any:
-    made = np.zeros(shape)
+    unit = np.zeros(shape)
     if component is not None:
-        made.reshape(-1)[component] = 1.0
-    return made if shape else made.item()
+        unit.reshape(-1)[component] = 1.0
+    return unit if shape else unit.item()
 
 
 def _at_rest(type: FrontType) -> Any:
-    """The differential of an argument that does not move."""
+    """The zero differential of an argument."""
     return np.zeros(type.shape) if isinstance(type, TensorType) else OPERATIONS["dzero"](type)
 
 
-def _components(active: dict[int, Argument], place: int) -> tuple[FrontType, list[tuple[int, ...]]]:
+def _components(active: dict[int, Argument], position: int) -> tuple[FrontType, list[tuple[int, ...]]]:
     """The Differential of an argument, and the shapes of the arrays that it consists of."""
-    argument = active.get(place)
-    own = None if argument is None else differential_type(argument.type)
-    shapes = None if own is None else component_shapes(own)
-    if argument is None or own is None or shapes is None:
+    argument = active.get(position)
+    differential = None if argument is None else differential_type(argument.type)
+    shapes = None if differential is None else component_shapes(differential)
+    if argument is None or differential is None or shapes is None:
         what = "has no derivative" if argument is None else f"is a {describe(argument.type)}"
         raise FunctionError(
             "LG306",
-            f"argument {place} {what}",
+            f"argument {position} {what}",
             call_span(),
             expected="numbers, vectors, tensors, or lists, tuples and structs of them",
             help="use fwd_diff(bwd_diff(f)) for second derivatives of optionals and interfaces",
         )
-    return own, shapes
+    return differential, shapes
 
 
 _TRANSFORMS: dict[str, Callable[..., Callable[..., Any]]] = {

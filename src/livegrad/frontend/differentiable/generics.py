@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class StandIn(TaggedType):
-    """Some type that implements an interface, of which no more is known; only the check of generics uses it."""
+    """An unspecified type that implements an interface; used only to check generic functions."""
 
     def __init__(self, variable: TypeVar, interface: InterfaceType) -> None:
         self.variable, self.interface = variable, interface
@@ -103,7 +103,7 @@ def check_generic(function: DifferentiableFunction) -> None:
 
 @dataclass(frozen=True)
 class VariableDifferential:
-    """`T.Differential`, as long as it is not known what `T` is."""
+    """`T.Differential` of a type variable."""
 
     variable: TypeVar
 
@@ -125,12 +125,14 @@ def types_of_generic(function: DifferentiableFunction) -> dict[Any, Any] | None:
         if slots is None:
             return None
         try:
-            made = PlainFunction(function.python_function).specialize(slots)
+            specialization = PlainFunction(function.python_function).specialize(slots)
         except FunctionError:
             continue
-        found: dict[Any, Any] = {variable: VariableDifferential(variable) for variable in variables if variable}
-        known = made.dependencies.types.items()
-        return found | {type: own for type, own in known if not (_is_marked(type) or isinstance(type, StandIn))}
+        differentials: dict[Any, Any] = {variable: VariableDifferential(variable) for variable in variables if variable}
+        recorded = specialization.dependencies.types.items()
+        return differentials | {
+            type: differential for type, differential in recorded if not (_is_marked(type) or isinstance(type, StandIn))
+        }
     return None
 
 
@@ -143,7 +145,7 @@ def _scalars(type: ir.Type) -> set[ir.Type]:
 
 
 def _slots(function: DifferentiableFunction, free: FrontType) -> tuple[Slot, ...] | None:
-    """The types that the function is checked with; `free` is what stands for variables bound to Differentiable."""
+    """The types that the function is checked with; `free` replaces variables bound to Differentiable."""
     slots = []
     for parameter in function.signature.parameters:
         variable = parameter.annotation.variable
@@ -174,23 +176,27 @@ def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
         if isinstance(bound, str):
             raise context.error("LG108", f"`{name}` {bound}", at, expected=str(method.signature))
         for parameter in method.signature.parameters[1:]:
-            given: Any = bound[parameter.name]
-            if isinstance(given, Value) and parameter.annotation.type is not None:
-                convert(given, parameter.annotation.type, context.span(at), f"`{parameter.name}`")
+            argument: Any = bound[parameter.name]
+            if isinstance(argument, Value) and parameter.annotation.type is not None:
+                convert(argument, parameter.annotation.type, context.span(at), f"`{parameter.name}`")
         declared = method.signature.result
         result = value.type.interface if declared.variable is SELF else declared.type  # type: ignore[union-attr]
         if result is None:
             raise FunctionError("LG401", f"`{name}` of {value.type} has no result type", context.span(at))
-        own = target.type if result is value.type.interface else result  # type: ignore[union-attr]
-        assert own is not None
-        made = runtime(own, zero(ir_of(own)))
-        return context.with_flow(made, "operation", [target, *positional], at) if differential_type(own) else made
+        result_type = target.type if result is value.type.interface else result  # type: ignore[union-attr]
+        assert result_type is not None
+        placeholder = runtime(result_type, zero(ir_of(result_type)))
+        return (
+            context.with_flow(placeholder, "operation", [target, *positional], at)
+            if differential_type(result_type)
+            else placeholder
+        )
 
     return BoundMethod(value, name, run)
 
 
 def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
-    """A stand-in is a value of its interface, and of those that it inherits from."""
+    """Converts a stand-in to its interface, or to one that the interface inherits from."""
     if not isinstance(value.type, StandIn) or not isinstance(target, InterfaceType):
         return None
     if not issubclass(value.type.interface.cls, target.cls):
@@ -199,7 +205,7 @@ def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
 
 
 def _type_attribute(type: FrontType, name: str) -> Any:
-    """`T.dzero`, `T.Differential` and methods, of a type or of a variable that stands for one."""
+    """`T.dzero`, `T.Differential` and methods, where T is a type or a type variable."""
     if name in ("dzero", "dadd", "dmul"):
         return ProtocolCall(name, type)
     return differential_type(type) if name == "Differential" else getattr(type, "methods", {}).get(name)

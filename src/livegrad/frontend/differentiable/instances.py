@@ -19,31 +19,30 @@ def initialize(self: Any, *positional: Any, **keywords: Any) -> None:
     names = [field.name for field in record.fields]
     if len(positional) > len(names):
         raise _misfit(record, f"{record.name} has {len(names)} fields", f"{len(positional)} values")
-    given = dict(zip(names, positional, strict=False))
+    values = dict(zip(names, positional, strict=False))
     for name, value in keywords.items():
-        if name not in names or name in given:
-            raise _misfit(record, f"{record.name} has {'two values for' if name in given else 'no field'} `{name}`")
-        given[name] = value
+        if name not in names or name in values:
+            raise _misfit(record, f"{record.name} has {'two values for' if name in values else 'no field'} `{name}`")
+        values[name] = value
     for field in record.fields:
-        if field.name not in given:
+        if field.name not in values:
             if field.default is MISSING:
                 raise _misfit(record, f"{record.name} needs a value for `{field.name}`")
-            given[field.name] = field.default
-        setattr(self, field.name, _fitting(record, field, given[field.name]))
+            values[field.name] = field.default
+        setattr(self, field.name, _fitting(record, field, values[field.name]))
     prepare = getattr(self, "__post_init__", None)
     if prepare is not None:
         prepare()
 
 
-def _misfit(record: RecordType, what: str, found: str | None = None) -> CallError:
+def _misfit(record: RecordType, what: str, description: str | None = None) -> CallError:
     fields = ", ".join(f"{field.name}: {describe(field.type)}" for field in record.fields)
-    return CallError(what, where=caller_origin(), expected=f"{record.name}({fields})", found=found)
+    return CallError(what, where=caller_origin(), expected=f"{record.name}({fields})", found=description)
 
 
 def _fitting(record: RecordType, field: Field, value: Any) -> Any:
-    """Lists become vectors where a vector is declared; what the field cannot be made of is refused.
-
-    There may be more axes before those of a vector or matrix: one value for each point.
+    """Converts the value of a field: lists become vectors where a vector is declared. Raises for values of the wrong
+    type. Arrays may have further leading axes, with one vector or matrix per point.
     """
     type = field.type
     what = f"field `{field.name}` of {record.name} takes {describe(type)}"
@@ -56,13 +55,13 @@ def _fitting(record: RecordType, field: Field, value: Any) -> Any:
     ):
         is_vector = isinstance(value, VectorValue)
         try:
-            made = value if is_vector else np.array(value, type.element.dtype).view(VectorValue)
+            array = value if is_vector else np.array(value, type.element.dtype).view(VectorValue)
         except (TypeError, ValueError, OverflowError):
             raise _misfit(record, what, shown(value)) from None
-        own = component_shape(type)
-        if own is not None and made.shape[-len(own) :] != own:
-            raise _misfit(record, what, f"shape {made.shape}" if made.ndim else shown(value))
-        return made
+        shape = component_shape(type)
+        if shape is not None and array.shape[-len(shape) :] != shape:
+            raise _misfit(record, what, f"shape {array.shape}" if array.ndim else shown(value))
+        return array
     return value
 
 

@@ -22,7 +22,7 @@ from livegrad.frontend.differentiable.slots import (
     plain_leaves,
     plain_rebuilt,
     rebuilt,
-    slot_places,
+    slot_indices,
     slots_for,
 )
 from livegrad.frontend.differentiable.struct import StructType
@@ -63,7 +63,7 @@ class NullDifferential:
 
     def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
         if not isinstance(expected, InterfaceDifferential):
-            raise TypeError("a NullDifferential stands for a differential of an interface's value only")
+            raise TypeError("a NullDifferential can only stand for the differential of an interface value")
         return Value(expected)
 
     def __eq__(self, other: object) -> bool:
@@ -93,18 +93,18 @@ class InterfaceType(TaggedType):
     @property
     def implementers(self) -> list[StructType]:
         """The structs that implement the interface or one that inherits from it, in the order of their definition."""
-        found = list(self.own_implementers)
+        structs = list(self.own_implementers)
         for child in self.children:
-            found += [struct for struct in child.implementers if struct not in found]
-        return found
+            structs += [struct for struct in child.implementers if struct not in structs]
+        return structs
 
     def require_implementers(self) -> list[StructType]:
-        found = self.implementers
-        if not found:
+        structs = self.implementers
+        if not structs:
             raise FunctionError(
                 "LG403", f"no type implements {self.name}", help="define a struct that inherits from it"
             )
-        return found
+        return structs
 
     @property
     def slots(self) -> list[tuple[str, ir.Scalar]]:
@@ -125,28 +125,28 @@ class InterfaceType(TaggedType):
 
     def pack(self, struct: StructType, node: Node) -> Node:
         """A struct's value as a value of the interface."""
-        places = self._places(struct)
+        slots = self._slot_indices(struct)
         parts = [zero(scalar) for _, scalar in self.slots]
-        for place, leaf in zip(places, leaf_nodes(node), strict=True):
-            parts[place] = leaf
+        for slot, leaf in zip(slots, leaf_nodes(node), strict=True):
+            parts[slot] = leaf
         tag = constant(self.implementers.index(struct), ir.i32)
         return make(tag, *parts, type=self.ir)
 
     def unpack(self, struct: StructType, node: Node) -> Node:
         """The value of the struct that an interface value is known to hold."""
-        supply = iter([member(node, 1 + place) for place in self._places(struct)])
+        supply = iter([member(node, 1 + slot) for slot in self._slot_indices(struct)])
         return rebuilt(struct.ir, supply)
 
-    def _places(self, struct: StructType) -> list[int]:
+    def _slot_indices(self, struct: StructType) -> list[int]:
         """The slot of each of a struct's scalars."""
-        return slot_places(self.slots, struct.ir)
+        return slot_indices(self.slots, struct.ir)
 
     def struct_of(self, value: Any) -> StructType:
         """The implementing struct of a Python value."""
-        own = type_of_value(value)
-        if not isinstance(own, StructType) or own not in self.implementers:
-            raise TypeError(f"{describe(own)} does not implement {self.name}")
-        return own
+        value_type = type_of_value(value)
+        if not isinstance(value_type, StructType) or value_type not in self.implementers:
+            raise TypeError(f"{describe(value_type)} does not implement {self.name}")
+        return value_type
 
     def accepts(self, value: Any) -> bool:
         return any(isinstance(value, struct.cls) for struct in self.implementers)
@@ -154,13 +154,15 @@ class InterfaceType(TaggedType):
     def to_argument(self, value: Any) -> Any:
         struct = self.struct_of(value)
         parts: list[Any] = [scalar.dtype.type(0) for _, scalar in self.slots]
-        for place, leaf in zip(self._places(struct), plain_leaves(struct.to_argument(value), struct.ir), strict=True):
-            parts[place] = leaf
+        for slot, leaf in zip(
+            self._slot_indices(struct), plain_leaves(struct.to_argument(value), struct.ir), strict=True
+        ):
+            parts[slot] = leaf
         return (self.implementers.index(struct), *parts)
 
     def from_result(self, value: Any) -> Any:
         struct = self.implementers[int(value[0])]
-        supply = iter([value[1 + place] for place in self._places(struct)])
+        supply = iter([value[1 + slot] for slot in self._slot_indices(struct)])
         return struct.from_result(plain_rebuilt(struct.ir, supply))
 
     # --- differentials: the slots of floats at the same places, with a tag of their own ---
@@ -171,7 +173,7 @@ class InterfaceType(TaggedType):
 
     @property
     def _keeps_layout(self) -> bool:
-        """Whether the differentials of all implementers lie in their slots as the IR's do."""
+        """Whether the differentials of all implementers use the same slots as in the IR."""
         return all(map(keeps_layout, self.implementers))
 
     def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
@@ -180,7 +182,9 @@ class InterfaceType(TaggedType):
             parts = [member(node, 1 + k) for k in range(len(self.float_slots))]
         else:
             parts = members_of(self._for_each_type(self._lowered, node, primal, cotangent))
-        parts[0] = check(parts[0], fits, message=f"a differential of another type than the {self.name} it belongs to")
+        parts[0] = check(
+            parts[0], fits, message=f"the differential has a different type from the {self.name} it belongs to"
+        )
         return make(*parts, type=ir.differential_of(self.ir))
 
     def raise_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
@@ -190,7 +194,7 @@ class InterfaceType(TaggedType):
         return self._for_each_type(self._raised, node, primal, cotangent)
 
     def _for_each_type(self, convert: Callable[..., Node], node: Node, primal: Node, cotangent: bool) -> Node:
-        """A differential converted by the type of the primal."""
+        """A differential converted according to the type of the primal."""
         inputs = [input_node(Key("differential"), node.type), input_node(Key("primal"), primal.type)]
         structs = self.require_implementers()
         branches = [make_function(self.name, inputs, [convert(struct, *inputs, cotangent)]) for struct in structs]
@@ -198,26 +202,26 @@ class InterfaceType(TaggedType):
 
     def _lowered(self, struct: StructType, node: Node, primal: Node, cotangent: bool) -> Node:
         target = ir.differential_of(self.ir)
-        parts = [zero(own) for own in ir.components(target)]
+        parts = [zero(differential) for differential in ir.components(target)]
         if differential_type(struct) is not None:
-            own = self.differential_type.unpack(struct, node)
-            lowered = lower_differential(struct, own, self.unpack(struct, primal), cotangent)
-            for place, leaf in zip(self._float_places(struct), leaf_nodes(lowered), strict=True):
-                parts[place] = leaf
+            differential = self.differential_type.unpack(struct, node)
+            lowered = lower_differential(struct, differential, self.unpack(struct, primal), cotangent)
+            for slot, leaf in zip(self._float_slots(struct), leaf_nodes(lowered), strict=True):
+                parts[slot] = leaf
         return make(*parts, type=target)
 
     def _raised(self, struct: StructType, node: Node, primal: Node, cotangent: bool) -> Node:
         if differential_type(struct) is None:
             return self.zero_differential()
-        supply = iter([member(node, place) for place in self._float_places(struct)])
-        given = rebuilt(ir.differential_of(struct.ir), supply)
-        own = raise_differential(struct, given, self.unpack(struct, primal), cotangent)
-        return self.differential_type.pack(struct, own)
+        supply = iter([member(node, slot) for slot in self._float_slots(struct)])
+        lowered = rebuilt(ir.differential_of(struct.ir), supply)
+        differential = raise_differential(struct, lowered, self.unpack(struct, primal), cotangent)
+        return self.differential_type.pack(struct, differential)
 
-    def _float_places(self, struct: StructType) -> list[int]:
-        """For each float of a struct, its place among the slots of floats."""
+    def _float_slots(self, struct: StructType) -> list[int]:
+        """The index of each float of a struct among the float slots."""
         floats = self.float_slots
-        return [floats.index(place) for place in self._places(struct) if place in floats]
+        return [floats.index(slot) for slot in self._slot_indices(struct) if slot in floats]
 
     def zero_differential(self) -> Node:
         return zero(self.differential_type.ir)
@@ -254,7 +258,7 @@ class InterfaceDifferential(TaggedType):
     def slots(self) -> list[tuple[str, ir.Scalar]]:
         """The slots of the largest Differentials of implementers."""
         types = [struct.differential for struct in self.interface.require_implementers()]
-        return slots_for([ir_of(own) for own in types if own is not None])
+        return slots_for([ir_of(differential) for differential in types if differential is not None])
 
     @property
     def ir(self) -> ir.Type:
@@ -268,40 +272,40 @@ class InterfaceDifferential(TaggedType):
         """The differential of a struct as one of the interface."""
         slots = self.slots
         parts = [zero(scalar) for _, scalar in slots]
-        for place, leaf in zip(slot_places(slots, node.type), leaf_nodes(node), strict=True):
-            parts[place] = leaf
+        for slot, leaf in zip(slot_indices(slots, node.type), leaf_nodes(node), strict=True):
+            parts[slot] = leaf
         tag = constant(self.interface.implementers.index(struct) + 1, ir.i32)
         return make(tag, *parts, type=self.ir)
 
     def unpack(self, struct: StructType, node: Node) -> Node:
         """The Differential of the struct that a differential is known to belong to."""
-        own = ir_of(require_differential(struct))
-        supply = iter([member(node, 1 + place) for place in slot_places(self.slots, own)])
-        return rebuilt(own, supply)
+        differential = ir_of(require_differential(struct))
+        supply = iter([member(node, 1 + slot) for slot in slot_indices(self.slots, differential)])
+        return rebuilt(differential, supply)
 
     def to_argument(self, value: Any) -> Any:
         slots = self.slots
         parts: list[Any] = [scalar.dtype.type(0) for _, scalar in slots]
         if isinstance(value, NullDifferential):
             return (_NULL, *parts)
-        own = type_of_value(value)
+        value_type = type_of_value(value)
         for index, struct in enumerate(self.interface.implementers):
-            if struct.differential is own:
-                leaves = plain_leaves(to_argument(own, value), ir_of(own))
-                for place, leaf in zip(slot_places(slots, ir_of(own)), leaves, strict=True):
-                    parts[place] = leaf
+            if struct.differential is value_type:
+                leaves = plain_leaves(to_argument(value_type, value), ir_of(value_type))
+                for slot, leaf in zip(slot_indices(slots, ir_of(value_type)), leaves, strict=True):
+                    parts[slot] = leaf
                 return (index + 1, *parts)
-        raise TypeError(f"{describe(own)} is not a differential of a {self.interface.name}")
+        raise TypeError(f"{describe(value_type)} is not a differential of a {self.interface.name}")
 
     def from_result(self, value: Any) -> Any:
         tag = int(value[0])
         if tag == _NULL:
             return NullDifferential()
-        own = self.interface.implementers[tag - 1].differential
-        if own is None:
+        differential = self.interface.implementers[tag - 1].differential
+        if differential is None:
             return NullDifferential()
-        supply = iter([value[1 + place] for place in slot_places(self.slots, ir_of(own))])
-        return from_result(own, plain_rebuilt(ir_of(own), supply))
+        supply = iter([value[1 + slot] for slot in slot_indices(self.slots, ir_of(differential))])
+        return from_result(differential, plain_rebuilt(ir_of(differential), supply))
 
     def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
         floats = [k for k, (_, scalar) in enumerate(self.slots) if ir.is_differentiable(scalar)]
@@ -322,7 +326,7 @@ class InterfaceDifferential(TaggedType):
         """Null and a value give the value; two values must be of one type."""
         a, b = member(first, 0), member(second, 0)
         fits = equal(a, _NULL) | equal(b, _NULL) | equal(a, b)
-        tag = check(select(equal(a, _NULL), b, a), fits, message="differentials of different types are added")
+        tag = check(select(equal(a, _NULL), b, a), fits, message="cannot add differentials of different types")
         sums = [_sum(member(first, 1 + k), member(second, 1 + k)) for k in range(len(self.slots))]
         return make(tag, *sums, type=self.ir)
 
@@ -358,14 +362,14 @@ class InterfaceDifferential(TaggedType):
         if len(present) < len(values):
             return present[0]
         types = [type_of_value(value) for value in present]
-        if any(own is not types[0] for own in types):
+        if any(value_type is not types[0] for value_type in types):
             raise TypeError(f"differentials of different types: {', '.join(map(describe, types))}")
         struct = next(struct for struct in self.interface.implementers if struct.differential is types[0])
         return combine(struct, present, leaf, name, first)
 
 
 def _sum(first: Node, second: Node) -> Node:
-    """The sum of two slots: of floats, or of what says which of them are there."""
+    """The sum of two slots of floats, or of two slots that record which values are present."""
     if ir.is_differentiable(first.type):
         return add_values(first, second)
     return first | second if first.type is ir.bool_ else select(equal(first, 0), second, first)

@@ -58,8 +58,8 @@ def _dispatcher(name: str) -> Any:
         assert isinstance(target.type, InterfaceType)
         interface = target.type
         structs = interface.require_implementers()
-        known = list(structs)
-        context.dependencies.callees.append(lambda: interface.implementers == known)
+        tagged = list(structs)
+        context.dependencies.callees.append(lambda: interface.implementers == tagged)
         return _dispatch(context, interface, structs, name, target, positional, keywords, at)
 
     return run
@@ -87,10 +87,10 @@ def _dispatch(
     ]
     results: list[Value] = []
     for struct in structs:
-        own = aliased(runtime(struct, interface.unpack(struct, inputs[0]), target.flow), aliases_of(target))
-        given = inner[1 : 1 + len(positional)]
+        receiver = aliased(runtime(struct, interface.unpack(struct, inputs[0]), target.flow), aliases_of(target))
+        arguments = inner[1 : 1 + len(positional)]
         named = dict(zip(keywords, inner[1 + len(positional) :], strict=True))
-        result = call_value(context, struct.methods[name], [own, *given], named, at)
+        result = call_value(context, struct.methods[name], [receiver, *arguments], named, at)
         results.append(result if declared is None else convert(result, declared, span, f"the result of `{name}`"))
     type = results[0].type
     assert type is not None
@@ -129,17 +129,17 @@ def _convert_differential(value: Value, target: InterfaceDifferential, span: Spa
 
 
 def _repacked(source: InterfaceType, target: InterfaceType, node: Node) -> Node:
-    """A value of a derived interface as one of its base."""
-    given = input_node(Key("value"), node.type)
+    """Converts a value of a derived interface to its base interface."""
+    parameter = input_node(Key("value"), node.type)
     branches = tuple(
-        make_function(target.name, [given], [target.pack(struct, source.unpack(struct, given))])
+        make_function(target.name, [parameter], [target.pack(struct, source.unpack(struct, parameter))])
         for struct in source.require_implementers()
     )
     return switch(member(node, 0), node, branches=branches)
 
 
 def _join(first: FrontType, second: FrontType) -> FrontType | None:
-    """Two structs meet in the one interface that both implement."""
+    """The common type of two structs: the one interface that both implement."""
     if not isinstance(first, StructType) or not isinstance(second, StructType):
         return None
     common = [base for base in interfaces_of(first.cls) if base in interfaces_of(second.cls)]
@@ -148,8 +148,8 @@ def _join(first: FrontType, second: FrontType) -> FrontType | None:
 
 def interfaces_of(cls: type) -> list[InterfaceType]:
     """The interfaces that a class implements, nearest first."""
-    found = [vars(base).get("__livegrad_interface__") for base in cls.__mro__]
-    return [interface for interface in found if isinstance(interface, InterfaceType)]
+    interfaces = [vars(base).get("__livegrad_interface__") for base in cls.__mro__]
+    return [interface for interface in interfaces if isinstance(interface, InterfaceType)]
 
 
 # --- telling types apart ---------------------------------------------------------------------------------------------
@@ -157,11 +157,13 @@ def interfaces_of(cls: type) -> list[InterfaceType]:
 
 @intrinsic("isinstance")
 def _is_instance(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """`isinstance(value, cls)`: known now for all but values of interfaces, of which the tag tells."""
+    """`isinstance(value, cls)`: decided at compile time, except for interface values, whose tag is compared at run
+    time.
+    """
     require_count(context, values, 2, "isinstance", at)
     value, wanted = values
-    given = wanted.static if wanted.items is None else tuple(item.static for item in wanted.items)
-    classes = given if isinstance(given, tuple) else (given,)
+    candidates = wanted.static if wanted.items is None else tuple(item.static for item in wanted.items)
+    classes = candidates if isinstance(candidates, tuple) else (candidates,)
     if not all(isinstance(cls, type) for cls in classes):
         raise context.error("LG108", "`isinstance` takes a class", at)
     if isinstance(value.type, InterfaceType):
@@ -169,8 +171,8 @@ def _is_instance(context: Context, values: Sequence[Value], at: ast.AST) -> Valu
         tags = [tag for tag, struct in enumerate(structs) if issubclass(struct.cls, classes)]
         if len(tags) in (0, len(structs)):
             return static(bool(tags))
-        own = member(node_of(value, context.span(at)), 0)
-        return runtime(bool_, reduce(bit_or, [equal(own, tag) for tag in tags]))
+        stored_tag = member(node_of(value, context.span(at)), 0)
+        return runtime(bool_, reduce(bit_or, [equal(stored_tag, tag) for tag in tags]))
     if isinstance(value.type, StructType):
         return static(issubclass(value.type.cls, classes))
     if isinstance(value.type, Scalar):
@@ -182,7 +184,7 @@ def _is_instance(context: Context, values: Sequence[Value], at: ast.AST) -> Valu
 
 
 def _narrowed(value: Value, cls: Any) -> Value | None:
-    """A value of an interface that is known to be of one class."""
+    """An interface value narrowed to one class."""
     if not isinstance(value.type, InterfaceType) or value.node is None or not isinstance(cls, type):
         return None
     held = [struct for struct in value.type.implementers if issubclass(struct.cls, cls)]
@@ -208,67 +210,75 @@ def interface(cls: type) -> type:
         raise FunctionError("LG109", f"{shown(cls)} is not a class", help="decorate a class")
     if is_decorated(cls, InterfaceType):
         return cls
-    made = InterfaceType(cls)
+    interface_type = InterfaceType(cls)
     for name, method in vars(cls).items():
         if isinstance(method, CapturedFunction) and not name.startswith("__"):
             method.dispatch()
-    cls.__livegrad_interface__ = made  # type: ignore[attr-defined]
-    cls.__livegrad_type__ = made  # type: ignore[attr-defined]
+    cls.__livegrad_interface__ = interface_type  # type: ignore[attr-defined]
+    cls.__livegrad_type__ = interface_type  # type: ignore[attr-defined]
     for parent in interfaces_of(cls)[1:]:
-        if made not in parent.children:
-            parent.children.append(made)
+        if interface_type not in parent.children:
+            parent.children.append(interface_type)
     return cls
 
 
 def _register(struct: StructType) -> None:
-    """A struct that inherits from an interface implements it, with all its methods."""
-    for found in interfaces_of(struct.cls):
-        for name in found.methods:
-            own = struct.methods.get(name)
-            if own is None or own is found.methods[name]:
+    """Registers a struct with the interfaces that it inherits from, and checks that it has all their methods."""
+    for interface in interfaces_of(struct.cls):
+        for name in interface.methods:
+            method = struct.methods.get(name)
+            if method is None or method is interface.methods[name]:
                 raise FunctionError(
                     "LG401",
-                    f"{struct.name} does not implement `{name}` of {found.name}",
+                    f"{struct.name} does not implement `{name}` of {interface.name}",
                     struct.span,
                     help=f"define `{name}` in {struct.name}",
                 )
-            if found.methods[name].differentiable and not getattr(own, "differentiable", False):
+            if interface.methods[name].differentiable and not getattr(method, "differentiable", False):
                 raise FunctionError(
                     "LG401",
-                    f"`{name}` of {struct.name} is not differentiable, and {found.name} says it is",
+                    f"`{name}` of {struct.name} is not differentiable, "
+                    f"but {interface.name} declares it as differentiable",
                     struct.span,
                     help="decorate it with @differentiable",
                 )
-            _require_same_signature(found, struct, name, own)
-        if not any(struct in child.implementers for child in found.children) and struct not in found.own_implementers:
-            found.own_implementers.append(struct)
+            _require_same_signature(interface, struct, name, method)
+        if (
+            not any(struct in child.implementers for child in interface.children)
+            and struct not in interface.own_implementers
+        ):
+            interface.own_implementers.append(struct)
 
 
-def _require_same_signature(found: InterfaceType, struct: StructType, name: str, own: Any) -> None:
-    """A method must take what the interface's takes; annotations that are text are looked at when it is called."""
-    declared, given = (inspect.signature(getattr(m, "python_function", m)) for m in (found.methods[name], own))
-    wanted, taken = list(declared.parameters.values())[1:], list(given.parameters.values())[1:]
+def _require_same_signature(interface: InterfaceType, struct: StructType, name: str, method: Any) -> None:
+    """Checks that a method has the signature that the interface declares. Annotations given as strings are checked at
+    the call.
+    """
+    declared, implemented = (
+        inspect.signature(getattr(m, "python_function", m)) for m in (interface.methods[name], method)
+    )
+    wanted, taken = list(declared.parameters.values())[1:], list(implemented.parameters.values())[1:]
     pairs = list(zip(wanted, taken, strict=False))
     fits = (
         len(taken) >= len(wanted)
         and all(parameter.default is not parameter.empty for parameter in taken[len(wanted) :])
         and all(one.kind is other.kind and _alike(one.annotation, other.annotation) for one, other in pairs)
-        and _alike(declared.return_annotation, given.return_annotation)
+        and _alike(declared.return_annotation, implemented.return_annotation)
     )
     if not fits:
         raise FunctionError(
             "LG401",
-            f"`{name}` of {struct.name} has another signature than that of {found.name}",
+            f"`{name}` of {struct.name} has a different signature from the one in {interface.name}",
             struct.span,
             expected=f"{name}{declared}",
-            found=f"{name}{given}",
+            found=f"{name}{implemented}",
         )
 
 
-def _alike(declared: Any, given: Any) -> bool:
-    """Whether two annotations can stand for the same values: only numbers and vectors must be equal."""
+def _alike(declared: Any, implemented: Any) -> bool:
+    """Whether two annotations may describe the same values: only numbers and vectors must be equal."""
     try:
-        types = [read_annotation(annotation).type for annotation in (declared, given)]
+        types = [read_annotation(annotation).type for annotation in (declared, implemented)]
     except (TypeError, FunctionError):
         return True
     return types[0] == types[1] or not all(isinstance(type, Scalar | Vector | Matrix) for type in types)

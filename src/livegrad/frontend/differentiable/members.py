@@ -29,7 +29,7 @@ class derivative_member:
 
 
 class FieldReference:
-    """`MyDiffType.db`: a field, seen from its class."""
+    """`MyDiffType.db`: a field, accessed through its class."""
 
     def __init__(self, owner: str, name: str) -> None:
         self._text = f"{owner}.{name}"

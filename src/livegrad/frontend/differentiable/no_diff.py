@@ -81,8 +81,8 @@ def _no_diff_call(context: Context, node: ast.Call) -> Value:
             help="remove it",
         )
     # On a function that is not differentiable it says what the call is; on others it must have something to stop.
-    known = getattr(target, "differentiable", False) or intrinsic_of(target) is not None
-    kind = "no_diff" if known else "cut"
+    is_differentiable = getattr(target, "differentiable", False) or intrinsic_of(target) is not None
+    kind = "no_diff" if is_differentiable else "cut"
     flow = context.graph.add(kind, context.span(node), flows_of(*values))
     return replace(result, flow=flow) if result.items is None else result
 

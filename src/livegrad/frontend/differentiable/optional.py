@@ -73,9 +73,9 @@ class OptionalType(TaggedType):
     # --- differentials ---
 
     def _differential(self) -> OptionalType:
-        own = self.differential
-        assert isinstance(own, OptionalType)
-        return own
+        differential = self.differential
+        assert isinstance(differential, OptionalType)
+        return differential
 
     def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
         inner = lower_differential(self.element, member(node, 1), member(primal, 1), cotangent)
@@ -86,8 +86,8 @@ class OptionalType(TaggedType):
         return self._differential().make(member(primal, 0), inner)
 
     def zero_differential(self) -> Node:
-        own = self._differential()
-        return own.make(constant(False, ir.bool_), zero(ir_of(own.element)))
+        differential = self._differential()
+        return differential.make(constant(False, ir.bool_), zero(ir_of(differential.element)))
 
     def add_differentials(self, first: Node, second: Node) -> Node:
         present = bit_or(member(first, 0), member(second, 0))
@@ -98,10 +98,10 @@ class OptionalType(TaggedType):
 
     def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
         """Two values that are there are added by their type's `dadd`; what is not there gives way."""
-        own = self._differential()
-        inputs = [input_node(Key("differential"), own.ir) for _ in range(2)]
+        differential = self._differential()
+        inputs = [input_node(Key("differential"), differential.ir) for _ in range(2)]
         there = constant(True, ir.bool_)
-        both = own.make(there, add(self.element, *(member(node, 1) for node in inputs)))
+        both = differential.make(there, add(self.element, *(member(node, 1) for node in inputs)))
         functions = [make_function("dadd", inputs, [sum]) for sum in (both, self.add_differentials(*inputs))]
         present = bit_and(member(first, 0), member(second, 0))
         return cond(present, first, second, then=functions[0], otherwise=functions[1])
@@ -115,8 +115,8 @@ class OptionalType(TaggedType):
     def combine_values(self, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
         if all(value is None for value in values):
             return None
-        given = [zero_of(self.element) if value is None else value for value in values]
-        return combine(self.element, given, leaf, name, first)
+        present = [zero_of(self.element) if value is None else value for value in values]
+        return combine(self.element, present, leaf, name, first)
 
 
 def _zero_argument(type: ir.Type) -> Any:
@@ -156,7 +156,7 @@ def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
 
 
 def _presence(value: Value) -> tuple[Value, Value] | None:
-    """Whether an optional has a value, and which."""
+    """Whether an optional has a value, and the value."""
     inner = _narrowed(value)
     if inner is None or value.node is None:
         return None
@@ -171,7 +171,7 @@ def _join(first: FrontType, second: FrontType) -> FrontType | None:
 
 
 def _narrowed(value: Value) -> Value | None:
-    """The value of an optional that is known to have one."""
+    """The value of an optional that is known to be present."""
     if not isinstance(value.type, OptionalType) or value.node is None:
         return None
     return runtime(value.type.element, member(value.node, 1), value.flow)

@@ -1,7 +1,7 @@
 """Sums cotangents with a type's own `dadd` wherever a value is used more than once.
 
 In: a captured function as IR, and the types with their own `dadd`. Out: the same function, in which each such value is
-copied for its uses by a call that carries the sum as its derivative. Called by `custom.with_rules`.
+copied for its uses by a call that carries the sum as its derivative. Called by `custom_derivatives.with_rules`.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from livegrad.ops.custom import make_custom_call
 _CONTROL = (cond, switch, for_loop, while_loop, map_)
 
 
-def with_own_sums(owner: CapturedFunction, made: Specialization) -> Function:
+def with_own_sums(owner: CapturedFunction, specialization: Specialization) -> Function:
     """The function with the `dadd` of its types in its derivative; itself if none of them brings one."""
-    types = list(made.dependencies.types)
-    rules = {ir_of(type): _Sum(owner, made, type) for type in types if sums_by_itself(type)}
+    types = list(specialization.dependencies.types)
+    rules = {ir_of(type): _Sum(owner, specialization, type) for type in types if sums_by_itself(type)}
     for type in types if rules else ():
         rule = rules.get(ir_of(type))
         if rule is not None and rule.type is not type:
             raise FunctionError(
                 "LG308",
-                f"two types called {describe(type)} have the same fields, and one brings a dadd of its own",
+                f"two types called {describe(type)} have the same fields, and one of them defines its own dadd",
                 owner.source.span(owner.source.definition),
-                help="give one of them another name",
+                help="rename one of them",
             )
     for rule in rules.values():
         rule.depend_on()
-    return _Copies(rules).function(made.function) if rules else made.function
+    return _Copies(rules).function(specialization.function) if rules else specialization.function
 
 
 def zero_it_brings(owner: CapturedFunction, type: FrontType) -> Node | None:
@@ -70,33 +70,35 @@ def sum_from_zero(owner: CapturedFunction, type: FrontType, differential: Node) 
     if start is None:
         return differential
     context, at = _beside(owner, Dependencies())
-    own = require_differential(type)
-    return node_of(add_nodes(context, type, runtime(own, start), runtime(own, differential), at), context.span(at))
+    sum_type = require_differential(type)
+    return node_of(
+        add_nodes(context, type, runtime(sum_type, start), runtime(sum_type, differential), at), context.span(at)
+    )
 
 
 def _beside(owner: CapturedFunction, dependencies: Dependencies) -> tuple[Context, ast.AST]:
-    """A context for code that belongs to a function, but is not in its source."""
+    """A context for code that belongs to a function but is not in its source."""
     return context_of(owner, dependencies, differentiable=True), owner.source.definition
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """How the cotangents of a type's values are added."""
+    """How cotangents of a type are added."""
 
     owner: CapturedFunction
-    made: Specialization
+    specialization: Specialization
     type: FrontType
 
     def depend_on(self) -> None:
-        """The function is made again when what the type brings has changed."""
-        context, at = _beside(self.owner, self.made.dependencies)
+        """Records what the sum depends on: the function is compiled again when a method of the type changes."""
+        context, at = _beside(self.owner, self.specialization.dependencies)
         zero = zero_node(context, self.type, at)
         add_nodes(context, self.type, zero, zero, at)
 
     def copies(self, value: Node, count: int) -> list[Node]:
         """The value `count` times, each to be used once."""
-        own, differential = value.type, ir.differential_of(value.type)
-        copied = input_node(Key("value"), own)
+        type, differential = value.type, ir.differential_of(value.type)
+        copied = input_node(Key("value"), type)
         function = make_function("copies", [copied], [copied] * count)
         moved = input_node(Key("tangent"), differential)
         forward = make_function("copies.forward", [copied, moved], [moved] * count)
@@ -106,9 +108,11 @@ class _Sum:
         return [member(node, index) for index in range(count)]
 
     def _total(self, parts: list[Node], primal: Node) -> Node:
-        context, at = _beside(self.owner, self.made.dependencies)
-        own = require_differential(self.type)
-        total, *others = [runtime(own, raise_differential(self.type, part, primal, cotangent=True)) for part in parts]
+        context, at = _beside(self.owner, self.specialization.dependencies)
+        differential = require_differential(self.type)
+        total, *others = [
+            runtime(differential, raise_differential(self.type, part, primal, cotangent=True)) for part in parts
+        ]
         for other in others:
             total = add_nodes(context, self.type, total, other, at)
         return lower_differential(self.type, node_of(total, context.span(at)), primal, cotangent=True)
@@ -117,15 +121,15 @@ class _Sum:
 @dataclass
 class _Copies:
     rules: Mapping[ir.Type, _Sum]
-    known: dict[Function, Function] = field(default_factory=dict)
+    rewritten: dict[Function, Function] = field(default_factory=dict)
 
     def function(self, function: Function) -> Function:
         """The function with copies, and those of its loops and branches."""
-        if function not in self.known:
-            self.known[function] = self._made(function)
-        return self.known[function]
+        if function not in self.rewritten:
+            self.rewritten[function] = self._rewrite(function)
+        return self.rewritten[function]
 
-    def _made(self, function: Function) -> Function:
+    def _rewrite(self, function: Function) -> Function:
         plain = map_results(function, self._with_copies_inside)
         supplies = {node: self._supply(plain, node) for node in nodes_of(plain) if node.type in self.rules}
         done: dict[Node, Node] = {}
@@ -139,32 +143,31 @@ class _Copies:
             with originating_from(node.origins):
                 done[node] = node if operands == node.operands else make_node(node.op, operands, node.attributes)
         results = tuple(taken(result, None) for result in plain.results)
-        made = Function(function.name, plain.parameters, results)
-        made.places.update(function.places)
-        return made
+        rewritten = Function(function.name, plain.parameters, results)
+        rewritten.places.update(function.places)
+        return rewritten
 
     def _supply(self, function: Function, value: Node) -> Callable[[Node, Node | None], Node]:
-        """Gives each use of a value a copy of its own; reads of its fields share one, and are summed field by field."""
+        """Gives each use of a value its own copy. Reads of its fields share one copy and are summed field by field."""
         users = [node for node in nodes_of(function) for operand in node.operands if operand is value]
         fields = any(node.op is get for node in users)
         others = sum(node.op is not get for node in users) + sum(result is value for result in function.results)
-        made: list[Node] = []
+        nodes: list[Node] = []
         count = int(fields) + others
         next_other = iter(range(int(fields), count))
 
         def take(current: Node, user: Node | None) -> Node:
             if count < 2:
                 return current
-            if not made:
-                made.extend(self.rules[value.type].copies(current, count))
-            return made[0 if user is not None and user.op is get else next(next_other)]
+            if not nodes:
+                nodes.extend(self.rules[value.type].copies(current, count))
+            return nodes[0 if user is not None and user.op is get else next(next_other)]
 
         return take
 
     def _with_copies_inside(self, node: Node) -> Node | None:
-        """Control flow over functions with copies.
-
-        A loop carries along what it captured of these types: then what its iterations give is summed by copies too.
+        """Rewrites control flow to functions with copies. A loop carries the values of these types that it captures, so
+        that the contributions of its iterations are also summed through copies.
         """
         if node.op not in _CONTROL:
             return None
@@ -181,10 +184,10 @@ class _Copies:
             attributes["body"] = _reordered(attributes["body"], order, 1, moved)
             if node.op is while_loop:
                 attributes["condition"] = _reordered(attributes["condition"], order, 0, [])
-        made = node.op(*operands, **{name: self._inside(value) for name, value in attributes.items()})
-        if made.type is node.type:
-            return made
-        return make_tuple(*(get(made, index=index) for index in range(carried)))
+        rewritten = node.op(*operands, **{name: self._inside(value) for name, value in attributes.items()})
+        if rewritten.type is node.type:
+            return rewritten
+        return make_tuple(*(get(rewritten, index=index) for index in range(carried)))
 
     def _inside(self, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -193,11 +196,11 @@ class _Copies:
 
 
 def _reordered(function: Function, order: list[int], first: int, also_given: list[int]) -> Function:
-    """The function with its parameters, behind the first ones, in another order; some of them are results too."""
+    """The function with the parameters after the first ones in a different order; some of them are also results."""
     types = function.parameter_types
     fresh = parameters_of([*types[:first], *(types[first + index] for index in order)])
-    place = {index: fresh[first + position] for position, index in enumerate(order)}
-    given = dict(zip(function.parameters[:first], fresh[:first], strict=True))
-    given |= {function.parameters[first + index]: place[index] for index in order}
-    results = substitute((*function.results, *(function.parameters[first + i] for i in also_given)), given)
+    moved = {index: fresh[first + position] for position, index in enumerate(order)}
+    replacements = dict(zip(function.parameters[:first], fresh[:first], strict=True))
+    replacements |= {function.parameters[first + index]: moved[index] for index in order}
+    results = substitute((*function.results, *(function.parameters[first + i] for i in also_given)), replacements)
     return Function(function.name, fresh, results)

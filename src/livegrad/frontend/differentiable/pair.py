@@ -39,7 +39,7 @@ from livegrad.ops.aggregate import make, member
 
 
 class PairType(RecordType):
-    """The type of pairs of one primal type; there is one for each."""
+    """The type of pairs; one object for each primal type."""
 
     def __init__(self, primal: FrontType) -> None:
         fields = (Field("primal", primal), Field("differential", require_differential(primal)))
@@ -112,7 +112,9 @@ def pair(primal: Any, differential: Any) -> Pair:
 
 
 class _LazyPair(Pair):
-    """A pair from Python, whose exact type the function that takes it decides: its numbers may be of any width."""
+    """A pair created in Python. The function that takes it decides its exact type, because its numbers may have any
+    width.
+    """
 
     def __init__(self, primal: Any, differential: Any) -> None:
         self.__dict__.update(primal=primal, differential=differential)
@@ -145,14 +147,14 @@ def _pair(context: Context, values: Any, at: ast.AST) -> Value:
         primal = replace(primal, type=promote(primal.type, True, differential.type, differential.weak))
     assert primal.type is not None
     type = pair_type(primal.type)
-    own = convert(differential, type.fields[1].type, span, "the differential")
+    converted = convert(differential, type.fields[1].type, span, "the differential")
     first = convert(primal, primal.type, span)
-    node = make(node_of(first, span), node_of(own, span), type=type.ir)
-    return context.result(type, node, [primal, own], at, weak)
+    node = make(node_of(first, span), node_of(converted, span), type=type.ir)
+    return context.result(type, node, [primal, converted], at, weak)
 
 
 def _convert_pair(value: Value, target: FrontType, span: Span | None) -> Any:
-    """A pair of narrower numbers where one of wider numbers is expected."""
+    """Converts a pair of narrower numbers to a pair of wider numbers."""
     if not isinstance(value.type, PairType) or not isinstance(target, PairType) or value.type is target:
         return None
     if not convertible(Value(value.type.primal, weak=value.weak), target.primal):

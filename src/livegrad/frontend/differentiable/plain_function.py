@@ -52,10 +52,10 @@ class PlainFunction(CapturedFunction):
     @classmethod
     def capture(cls, function: FunctionType) -> CapturedFunction:
         captured = _captured.current
-        found = captured.get(function)
-        if found is None:
-            found = captured[function] = PlainFunction(function)
-        return found
+        plain = captured.get(function)
+        if plain is None:
+            plain = captured[function] = PlainFunction(function)
+        return plain
 
 
 _captured: Owned[dict[FunctionType, CapturedFunction]] = Owned(dict)

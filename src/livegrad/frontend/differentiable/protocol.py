@@ -53,12 +53,12 @@ def require_differential(type: FrontType) -> FrontType:
     >>> require_differential(ir.f32)
     f32
     """
-    found = differential_type(type)
-    if found is None:
+    differential = differential_type(type)
+    if differential is None:
         raise FunctionError(
-            "LG306", f"{describe(type)} is not differentiable", help="a differentiable type has a float in it"
+            "LG306", f"{describe(type)} is not differentiable", help="a differentiable type contains a float"
         )
-    return found
+    return differential
 
 
 # --- the operations --------------------------------------------------------------------------------------------------
@@ -78,7 +78,9 @@ def sums_by_itself(type: FrontType) -> bool:
     """Whether a type, or one inside it, brings a `dadd` of its own."""
     if brings(type, "dadd"):
         return True
-    inner = type.held_types() if isinstance(type, TaggedType) else [own for _, own in _members(type) or []]
+    inner = (
+        type.held_types() if isinstance(type, TaggedType) else [member_type for _, member_type in _members(type) or []]
+    )
     return any(map(sums_by_itself, inner))
 
 
@@ -88,20 +90,20 @@ def _unwrapped(method: Any) -> Any:
 
 def zero_node(context: Context, type: FrontType, at: ast.AST) -> Value:
     """dzero of a type inside a captured function."""
-    own = require_differential(type)
+    differential = require_differential(type)
     method = _record_function(type, "dzero")
     if method is not None:
-        return convert(call_value(context, _unwrapped(method), [], {}, at), own, context.span(at), "dzero")
+        return convert(call_value(context, _unwrapped(method), [], {}, at), differential, context.span(at), "dzero")
     if isinstance(type, TaggedType):
-        return runtime(own, type.zero_differential())
-    return runtime(own, zero(ir_of(own)))
+        return runtime(differential, type.zero_differential())
+    return runtime(differential, zero(ir_of(differential)))
 
 
 def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at: ast.AST) -> Value:
     """dadd of a type inside a captured function."""
-    own = require_differential(type)
+    differential = require_differential(type)
     span = context.span(at)
-    first, second = convert(first, own, span, "the first"), convert(second, own, span, "the second")
+    first, second = convert(first, differential, span, "the first"), convert(second, differential, span, "the second")
     method = _record_function(type, "dadd")
     if method is not None:
         return call_value(context, _unwrapped(method), [first, second], {}, at)
@@ -111,34 +113,40 @@ def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at
             inner = require_differential(held)
             return node_of(add_nodes(context, held, runtime(inner, one), runtime(inner, other), at), span)
 
-        given = node_of(first, span), node_of(second, span)
-        added = type.add_held(add, *given) if sums_by_itself(type) else type.add_differentials(*given)
-        return context.result(own, added, [first, second], at)
+        nodes = node_of(first, span), node_of(second, span)
+        added = type.add_held(add, *nodes) if sums_by_itself(type) else type.add_differentials(*nodes)
+        return context.result(differential, added, [first, second], at)
     inner = _members(type)
     if inner is None:
-        return context.result(own, add_values(node_of(first, span), node_of(second, span)), [first, second], at)
+        return context.result(
+            differential, add_values(node_of(first, span), node_of(second, span)), [first, second], at
+        )
     sums = {
         index: add_nodes(
-            context, part, _member(context, own, first, index, at), _member(context, own, second, index, at), at
+            context,
+            part,
+            _member(context, differential, first, index, at),
+            _member(context, differential, second, index, at),
+            at,
         )
         for index, part in inner
     }
-    return _assembled(context, own, sums, [first, second], at)
+    return _assembled(context, differential, sums, [first, second], at)
 
 
 def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, at: ast.AST) -> Value:
     """dmul of a type inside a captured function: a real number times a differential."""
-    own = require_differential(type)
+    differential = require_differential(type)
     span = context.span(at)
-    value = convert(value, own, span, "the differential")
+    value = convert(value, differential, span, "the differential")
     method = _record_function(type, "dmul")
     if method is not None:
         return call_value(context, _unwrapped(method), [factor, value], {}, at)
     if not isinstance(factor.type, ir.Scalar) or factor.type.kind not in ("float", "signed", "unsigned"):
-        raise context.error("LG202", "dmul scales by a real number", at)
+        raise context.error("LG202", "dmul takes a real number as its factor", at)
     if isinstance(type, TaggedType):
         scaled_node = type.scale_differential(lambda to: as_scalar_type(factor, to, span), node_of(value, span))
-        return context.result(own, scaled_node, [factor, value], at)
+        return context.result(differential, scaled_node, [factor, value], at)
     inner = _members(type)
     if inner is None:
         node = node_of(value, span)
@@ -146,20 +154,28 @@ def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, 
         assert scalar is not None
         scaled = as_scalar_type(factor, scalar, span)
         spread = scaled if node.type is scalar else make(*[scaled] * len(ir.components(node.type)), type=node.type)
-        return context.result(own, spread * node, [factor, value], at)
+        return context.result(differential, spread * node, [factor, value], at)
     parts = {
-        index: scale_nodes(context, part, factor, _member(context, own, value, index, at), at) for index, part in inner
+        index: scale_nodes(context, part, factor, _member(context, differential, value, index, at), at)
+        for index, part in inner
     }
-    return _assembled(context, own, parts, [factor, value], at)
+    return _assembled(context, differential, parts, [factor, value], at)
 
 
 def _members(type: FrontType) -> list[tuple[int, FrontType]] | None:
-    """The members that have differentials, with their places in the Differential; None for numbers and vectors."""
+    """The members that have differentials, with their indices in the Differential; None for numbers and vectors."""
     if isinstance(type, RecordType):
-        places = {differential_field(type, field): field.type for field in type.fields}
-        return sorted(((place, own) for place, own in places.items() if place is not None), key=itemgetter(0))
+        types_by_index = {differential_field(type, field): field.type for field in type.fields}
+        return sorted(
+            ((index, member_type) for index, member_type in types_by_index.items() if index is not None),
+            key=itemgetter(0),
+        )
     if isinstance(type, TupleType):
-        return [(k, own) for k, own in enumerate(type.elements) if differential_type(own) is not None]
+        return [
+            (k, member_type)
+            for k, member_type in enumerate(type.elements)
+            if differential_type(member_type) is not None
+        ]
     if isinstance(type, ArrayType):
         return [(k, type.element) for k in range(type.size)]
     return None
@@ -168,8 +184,8 @@ def _members(type: FrontType) -> list[tuple[int, FrontType]] | None:
 def _member(context: Context, type: FrontType, value: Value, index: int, at: ast.AST) -> Value:
     if value.items is not None:
         return value.items[index]
-    own = member_type(type, index)
-    return context.result(own, member(node_of(value, context.span(at)), index), [value], at)
+    part_type = member_type(type, index)
+    return context.result(part_type, member(node_of(value, context.span(at)), index), [value], at)
 
 
 def member_type(type: FrontType, index: int) -> FrontType:
@@ -185,9 +201,9 @@ def member_type(type: FrontType, index: int) -> FrontType:
 def _assembled(context: Context, type: FrontType, parts: dict[int, Value], inputs: list[Value], at: ast.AST) -> Value:
     """A value from some of its members; the others are zero."""
     span = context.span(at)
-    supply = {place: node_of(part, span) for place, part in parts.items()}
+    supply = {index: node_of(part, span) for index, part in parts.items()}
     types = ir.components(ir_of(type))
-    nodes = [supply[place] if place in supply else zero(own) for place, own in enumerate(types)]
+    nodes = [supply[index] if index in supply else zero(member_type) for index, member_type in enumerate(types)]
     return context.result(type, make(*nodes, type=ir_of(type)), inputs, at)
 
 
@@ -200,31 +216,33 @@ def dzero(type: Any) -> Any:
     >>> float(dzero(float))
     0.0
     """
-    own = plain_type(type)
-    return zero_of(own)
+    primal_type = plain_type(type)
+    return zero_of(primal_type)
 
 
 def zero_of(type: FrontType) -> Any:
     """dzero of a type, as a Python value."""
-    own = require_differential(type)
+    differential = require_differential(type)
     method = _record_function(type, "dzero")
     if method is not None:
         return _unwrapped(method)()
     if isinstance(type, TaggedType):
         return type.zero_value()
-    if isinstance(own, RecordType):
+    if isinstance(differential, RecordType):
         assert isinstance(type, RecordType)
-        parts = {own.fields[place].name: zero_of(part) for place, part in _members(type) or []}
-        return own.make(**_with_zeros(own, parts))
+        parts = {differential.fields[index].name: zero_of(part) for index, part in _members(type) or []}
+        return differential.make(**_with_zeros(differential, parts))
     if isinstance(type, TupleType):
         return tuple(None if differential_type(part) is None else zero_of(part) for part in type.elements)
     if isinstance(type, ArrayType):
         return [zero_of(type.element) for _ in range(type.size)]
-    if isinstance(own, ir.Scalar):
-        return own.dtype.type(0) if own not in (ir.f64, ir.c128) else own.dtype.type(0).item()
-    assert isinstance(own, ir.Vector | ir.Matrix)
-    shape = (own.size,) if isinstance(own, ir.Vector) else (own.rows, own.columns)
-    return np.zeros(shape, own.element.dtype).view(VectorValue)
+    if isinstance(differential, ir.Scalar):
+        return (
+            differential.dtype.type(0) if differential not in (ir.f64, ir.c128) else differential.dtype.type(0).item()
+        )
+    assert isinstance(differential, ir.Vector | ir.Matrix)
+    shape = (differential.size,) if isinstance(differential, ir.Vector) else (differential.rows, differential.columns)
+    return np.zeros(shape, differential.element.dtype).view(VectorValue)
 
 
 def dadd(type: Any, first: Any, second: Any) -> Any:
@@ -253,18 +271,18 @@ def _scaled(factor: Any, value: Any) -> Any:
 
 
 def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
-    own = require_differential(type)
+    differential = require_differential(type)
     method = _record_function(type, name)
     if method is not None:
         return _unwrapped(method)(*first, *values)
     if isinstance(type, TaggedType):
         return type.combine_values(values, leaf, name, first)
-    if isinstance(own, RecordType):
+    if isinstance(differential, RecordType):
         assert isinstance(type, RecordType)
-        _require_members(own, values, name)
-        names = [(own.fields[place].name, part) for place, part in _members(type) or []]
+        _require_members(differential, values, name)
+        names = [(differential.fields[index].name, part) for index, part in _members(type) or []]
         parts = {n: combine(part, [getattr(value, n) for value in values], leaf, name, first) for n, part in names}
-        return own.make(**_with_zeros(own, parts))
+        return differential.make(**_with_zeros(differential, parts))
     if isinstance(type, TupleType):
         return tuple(
             None if differential_type(part) is None else combine(part, [v[k] for v in values], leaf, name, first)
@@ -275,17 +293,17 @@ def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: 
     return leaf(*values)
 
 
-def _require_members(own: RecordType, values: list[Any], name: str) -> None:
+def _require_members(differential: RecordType, values: list[Any], name: str) -> None:
     for value in values:
-        if not all(hasattr(value, field.name) for field in own.fields):
+        if not all(hasattr(value, field.name) for field in differential.fields):
             raise UsageError(
-                f"{name} takes differentials", where=caller_origin(), expected=describe(own), found=repr(value)
+                f"{name} takes differentials", where=caller_origin(), expected=describe(differential), found=repr(value)
             )
 
 
-def _with_zeros(own: RecordType, parts: dict[str, Any]) -> dict[str, Any]:
-    """The members of a Differential; those that belong to no field are zero."""
-    rest = [field for field in own.fields if field.name not in parts]
+def _with_zeros(differential: RecordType, parts: dict[str, Any]) -> dict[str, Any]:
+    """The members of a Differential; members without a field are zero."""
+    rest = [field for field in differential.fields if field.name not in parts]
     return parts | {field.name: 0 if differential_type(field.type) is None else zero_of(field.type) for field in rest}
 
 
@@ -305,8 +323,8 @@ class ProtocolCall:
         return f"<{self.name}>" if self.type is None else f"<{self.name} of {self.type}>"
 
     def __call__(self, *arguments: Any) -> Any:
-        given = arguments if self.type is None else (self.type, *arguments)
-        return {"dzero": dzero, "dadd": dadd, "dmul": dmul}[self.name](*given)
+        operands = arguments if self.type is None else (self.type, *arguments)
+        return {"dzero": dzero, "dadd": dadd, "dmul": dmul}[self.name](*operands)
 
     def __livegrad_call__(
         self, context: Context, positional: list[Value], keywords: dict[str, Value], at: ast.AST

@@ -1,7 +1,7 @@
 """Resolves the function that a derivative differentiates, given the argument types. Overloads are selected by
 signature.
 
-`operators` uses it for calls from Python and from captured functions.
+`derivative_operators` uses it for calls from Python and from captured functions.
 """
 
 from __future__ import annotations
@@ -50,40 +50,40 @@ def _resolve_captured(
     function: CapturedFunction, values: Sequence[Value], span: Span, refuse: Callable[[Match], str | None]
 ) -> tuple[Resolved, Given]:
     found = choose(function, values, {}, span, refuse)
-    made = found.function.specialize(found.slots)
-    made.require_nothing_lost(span)
+    specialization = found.function.specialize(found.slots)
+    specialization.require_nothing_lost(span)
     bound = found.function.signature.bind(list(range(len(values))), {})
     assert not isinstance(bound, str)
-    arguments, given = [], []
+    arguments, sources = [], []
     for parameter, slot in zip(found.function.signature.parameters, found.slots, strict=True):
         if slot.type is not None:
             arguments.append(Argument(parameter.name, slot.type, slot.no_diff))
-            given.append(bound[parameter.name])
+            sources.append(bound[parameter.name])
     resolved = Resolved(
         function.__name__,
-        made.function,
+        specialization.function,
         arguments,
-        made.result_type,
-        made.result_no_diff,
-        made.is_current,
-        made.dependencies.types,
+        specialization.result_type,
+        specialization.result_no_diff,
+        specialization.is_current,
+        specialization.dependencies.types,
     )
     if not found.function.differentiable:
         raise FunctionError(
             "LG305", f"`{function.__name__}` is not differentiable", span, help="decorate it with @differentiable"
         )
-    return resolved, given
+    return resolved, sources
 
 
 def _primal(value: Value) -> Value:
-    """What a pair is a pair of."""
+    """The primal type of a pair."""
     if isinstance(value.type, PairType):
         return Value(value.type.primal, weak=value.weak)
     return value
 
 
 class PairProblem(str):
-    """Why an argument does not fit a derivative."""
+    """The reason why an argument does not match a derivative."""
 
     code = "LG310"
 
@@ -99,15 +99,15 @@ def _resolve_inner(
         bound = match.function.signature.bind(list(range(len(primals))), {})
         assert not isinstance(bound, str)
         for parameter, slot in zip(match.function.signature.parameters, match.slots, strict=True):
-            place = bound[parameter.name]
-            if slot.type is None or isinstance(place, Default):
+            position = bound[parameter.name]
+            if slot.type is None or isinstance(position, Default):
                 continue
             active = not slot.no_diff and differential_type(slot.type) is not None
-            if paired[place] and not active:
+            if paired[position] and not active:
                 return PairProblem(f"`{parameter.name}` has no derivative and takes no pair")
-            needs_pair = active and function.mode == "fwd_diff" and not _is_absent(values[place], slot.type)
-            if needs_pair and not paired[place]:
-                found = name_of(values[place])
+            needs_pair = active and function.mode == "fwd_diff" and not _is_absent(values[position], slot.type)
+            if needs_pair and not paired[position]:
+                found = name_of(values[position])
                 return PairProblem(f"`{parameter.name}` expects a pair of {describe(slot.type)}, found {found}")
         return None
 
@@ -118,51 +118,53 @@ def resolve_forward(function: AnyDerivative, values: Sequence[Value], span: Span
     # The pairs of an inner derivative are ordinary structs here: only the outermost pair is taken off.
     primals = [_primal(value) for value in values]
     paired = [isinstance(value.type, PairType) for value in values]
-    inner, given = _resolve_inner(function, values, span, primals, paired)
+    inner, sources = _resolve_inner(function, values, span, primals, paired)
     key = resolution_key(inner)
-    made = function._made.get(key)
-    if made is None:
-        made = function._made[key] = forward_derivative(function.__name__, inner)
-    for argument, place in zip(inner.arguments, given, strict=True):
-        if isinstance(place, Default) or not argument.active or paired[place]:
+    derivative = function._resolved.get(key)
+    if derivative is None:
+        derivative = function._resolved[key] = forward_derivative(function.__name__, inner)
+    for argument, source in zip(inner.arguments, sources, strict=True):
+        if isinstance(source, Default) or not argument.active or paired[source]:
             continue
-        if not _is_absent(values[place], argument.type):
+        if not _is_absent(values[source], argument.type):
             raise FunctionError(
                 "LG310",
                 f"`{function.__name__}`: `{argument.name}` expects a pair",
                 span,
                 expected=f"Pair[{describe(argument.type)}]",
-                found=name_of(values[place]),
+                found=name_of(values[source]),
                 help=f"pass pair({argument.name}, d{argument.name})",
             )
-    pairs = zip(inner.arguments, given, strict=True)
-    return made.with_currency(inner), [_with_pair(argument, place, paired) for argument, place in pairs]
+    pairs = zip(inner.arguments, sources, strict=True)
+    return derivative.with_currency(inner), [_with_pair(argument, source, paired) for argument, source in pairs]
 
 
 def _is_absent(value: Value, type: FrontType) -> bool:
-    """Whether None was given for an optional: there is nothing that could have a differential."""
+    """Whether None was passed for an optional, which then has no differential."""
     return value.type is NONE and isinstance(type, OptionalType)
 
 
-def _with_pair(argument: Argument, place: Any, paired: Sequence[bool]) -> Any:
-    """Where an argument comes from; a default, and what is absent, is a pair that does not move."""
-    is_default = isinstance(place, Default)
-    if not argument.active or (not is_default and paired[place]):
-        return place
-    primal = place.value if is_default else None
+def _with_pair(argument: Argument, source: Any, paired: Sequence[bool]) -> Any:
+    """The source of an argument. Defaults and absent values become pairs with a zero differential."""
+    is_default = isinstance(source, Default)
+    if not argument.active or (not is_default and paired[source]):
+        return source
+    primal = source.value if is_default else None
     return Default(Pair(primal, OPERATIONS["dzero"](argument.type), pair_type(argument.type)))
 
 
 def resolve_backward(function: AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
     _require_count(function, len(values), span)
-    inner, given = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
-    made = backward_of(function, inner, span)
-    _require_seed(function, values[-1], made.arguments[-1].type, span)
-    return made, [*given, len(values) - 1]
+    inner, sources = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
+    derivative = backward_of(function, inner, span)
+    _require_seed(function, values[-1], derivative.arguments[-1].type, span)
+    return derivative, [*sources, len(values) - 1]
 
 
 def _require_count(function: AnyDerivative, count: int, span: Span) -> None:
-    """The arguments of the function, and one more. What is missing, most often, is that one."""
+    """Requires the arguments of the function and one more, the differential of the result, which is the one most often
+    forgotten.
+    """
     target = function.target
     alone = target if isinstance(target, CapturedFunction) and len(target.overloads) == 1 else None
     if count and (alone is None or not isinstance(alone.signature.bind([None] * (count - 1), {}), str)):
@@ -173,7 +175,7 @@ def _require_count(function: AnyDerivative, count: int, span: Span) -> None:
         span,
         expected=None if alone is None else f"the arguments of {alone.signature} and one more",
         found=f"{count} argument{'s' * (count != 1)}",
-        help="for a function that gives one number, the last argument is 1.0",
+        help="if the function returns one number, pass 1.0 last",
     )
 
 
@@ -182,7 +184,7 @@ def _require_seed(function: AnyDerivative, value: Value, type: FrontType, span: 
     if isinstance(type, TupleType | RecordType) and isinstance(value.type, ir.Scalar):
         raise FunctionError(
             "LG310",
-            f"`{function.__name__}` takes the differential of the result last",
+            f"`{function.__name__}` takes the differential of the result as its last argument",
             span,
             expected=describe(type),
             found=name_of(value),
@@ -193,10 +195,10 @@ def backward_of(function: AnyDerivative, inner: Resolved, span: Span) -> Resolve
     """The backward derivative of a function for the types that it was resolved for."""
     zeros = [zero_it_brings(base_of(function), argument.type) for argument in inner.arguments]
     key = resolution_key(inner), tuple(zeros)
-    made = function._made.get(key)
-    if made is None:
-        made = function._made[key] = backward_derivative(function.__name__, base_of(function), inner, span)
-    return made.with_currency(inner)
+    derivative = function._resolved.get(key)
+    if derivative is None:
+        derivative = function._resolved[key] = backward_derivative(function.__name__, base_of(function), inner, span)
+    return derivative.with_currency(inner)
 
 
 def base_of(function: CapturedFunction | AnyDerivative) -> CapturedFunction:

@@ -1,6 +1,6 @@
 """A function specialised for argument types, and its derivatives as IR functions.
 
-`operators` resolves a call and gets the derivative's function here; it can be differentiated again.
+`derivative_operators` resolves a call and gets the derivative's function here; it can be differentiated again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from livegrad.ops.rules import zero
 
 @dataclass(frozen=True)
 class Argument:
-    """One parameter of a resolved function that is passed when it runs."""
+    """A run-time parameter of a resolved function."""
 
     name: str
     type: FrontType
@@ -43,7 +43,7 @@ class Argument:
 
 @dataclass(eq=False)
 class Resolved:
-    """A function, or a derivative of one, for arguments of certain types."""
+    """A function, or a derivative of one, resolved for argument types."""
 
     name: str
     function: Function
@@ -89,14 +89,14 @@ def forward_derivative(name: str, inner: Resolved) -> Resolved:
     if differential_type(result) is not None and not inner.result_no_diff:
         result = pair_type(inner.result)
         value = make(value, raise_differential(inner.result, member(both, 1), value), type=result.ir)
-    made = make_function(name, inputs, [value])
-    return Resolved(name, made, arguments, result, False, inner.is_current, inner.types)
+    function = make_function(name, inputs, [value])
+    return Resolved(name, function, arguments, result, False, inner.is_current, inner.types)
 
 
 def backward_derivative(name: str, base: CapturedFunction, inner: Resolved, span: Span) -> Resolved:
     """(arguments, the result's differential) → a differential for each argument, as an IR function."""
-    own = differential_type(inner.result)
-    if own is None or inner.result_no_diff:
+    result_differential = differential_type(inner.result)
+    if result_differential is None or inner.result_no_diff:
         raise FunctionError(
             "LG306",
             f"the result of `{inner.name}` has no derivative",
@@ -104,7 +104,7 @@ def backward_derivative(name: str, base: CapturedFunction, inner: Resolved, span
             found=describe(inner.result),
         )
     inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in inner.arguments]
-    seed = input_node(Key("d_result"), ir_of(own))
+    seed = input_node(Key("d_result"), ir_of(result_differential))
     lowered = lower_differential(inner.result, seed, _primal_result(inner, inputs), cotangent=True)
     parts = bwd_op(*inputs, lowered, function=inner.function)
     results: list[Node] = []
@@ -122,23 +122,23 @@ def backward_derivative(name: str, base: CapturedFunction, inner: Resolved, span
             results.append(sum_from_zero(base, argument.type, raised))
             types.append(differential)
     result = TupleType(tuple(types))
-    made = make_function(name, [*inputs, seed], [make(*results, type=result.ir)])
-    arguments = [*inner.arguments, Argument("d_result", own, False)]
-    return Resolved(name, made, arguments, result, False, inner.is_current, inner.types)
+    function = make_function(name, [*inputs, seed], [make(*results, type=result.ir)])
+    arguments = [*inner.arguments, Argument("d_result", result_differential, False)]
+    return Resolved(name, function, arguments, result, False, inner.is_current, inner.types)
 
 
 def _primal_result(inner: Resolved, inputs: list[Node]) -> Node:
-    """The result, for differentials that must fit it; gone again where nobody looks at it."""
+    """The result of the primal, for differentials that must match it; dead code if nothing reads it."""
     return call_op(*inputs, function=inner.function)
 
 
 class AnyDerivative(Protocol):
-    """What resolution needs of a derivative; `operators.Derivative` is one."""
+    """The part of a derivative that resolution needs; implemented by `derivative_operators.Derivative`."""
 
     target: Any  # a captured function, or another derivative
     mode: str
     __name__: str
-    _made: dict[Any, Resolved]
+    _resolved: dict[Any, Resolved]
 
     def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, list[Any]]:
         """Returns the derivative for arguments of these types, and the mapping of values to its arguments."""

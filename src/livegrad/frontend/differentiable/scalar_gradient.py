@@ -33,7 +33,7 @@ from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import call
 from livegrad.tensors import transforms as of_tensors
 
-Places = int | tuple[int, ...]
+Argnums = int | tuple[int, ...]
 
 
 class Gradient(Derivative):
@@ -49,13 +49,13 @@ class Gradient(Derivative):
     def __init__(
         self,
         target: CapturedFunction | Derivative,
-        argnums: Places = 0,
+        argnums: Argnums = 0,
         *,
         with_value: bool = False,
         lazily: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(target, "value_and_grad" if with_value else "grad")
-        if not all(isinstance(place, int) for place in _listed(argnums)):
+        if not all(isinstance(position, int) for position in _listed(argnums)):
             raise FunctionError(
                 "LG306",
                 "argnums must be positions of arguments",
@@ -81,37 +81,39 @@ class Gradient(Derivative):
         bound = base.signature.bind(arguments, keywords)
         if isinstance(bound, str):
             raise FunctionError("LG108", f"`{self.__name__}`: {bound}", call_span(), expected=str(base.signature))
-        given = [bound[parameter.name] for parameter in base.signature.parameters]
-        return [value.value if isinstance(value, Default) else value for value in given]
+        values = [bound[parameter.name] for parameter in base.signature.parameters]
+        return [value.value if isinstance(value, Default) else value for value in values]
 
     def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
-        inner, given = resolve(self.target, values, span)
-        chosen = [self._chosen(place, given, inner, len(values), span) for place in _listed(self.argnums)]
+        inner, sources = resolve(self.target, values, span)
+        chosen = [self._chosen(position, sources, inner, len(values), span) for position in _listed(self.argnums)]
         key = (resolution_key(inner), tuple(chosen))
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = self._build(inner, chosen, span)
-        return made.with_currency(inner), given
+        gradient = self._resolved.get(key)
+        if gradient is None:
+            gradient = self._resolved[key] = self._build(inner, chosen, span)
+        return gradient.with_currency(inner), sources
 
-    def _chosen(self, place: int, given: Given, inner: Resolved, count: int, span: Span) -> int:
-        """Which of the arguments that are passed at run time is meant."""
-        if not -count <= place < count:
-            raise FunctionError("LG306", f"`{inner.name}` has no argument {place}", span, found=f"{count} arguments")
-        index = given.index(place % count) if place % count in given else None
+    def _chosen(self, position: int, sources: Given, inner: Resolved, count: int, span: Span) -> int:
+        """The run-time argument that `argnums` selects."""
+        if not -count <= position < count:
+            raise FunctionError("LG306", f"`{inner.name}` has no argument {position}", span, found=f"{count} arguments")
+        index = sources.index(position % count) if position % count in sources else None
         if index is None or not inner.arguments[index].active:
-            raise FunctionError("LG306", f"argument {place} of `{inner.name}` has no derivative", span)
+            raise FunctionError("LG306", f"argument {position} of `{inner.name}` has no derivative", span)
         return index
 
     def _build(self, inner: Resolved, chosen: list[int], span: Span) -> Resolved:
-        """(arguments) → the gradient, and the value: one function, so that both share what they have in common."""
+        """(arguments) → the gradient, or the value and the gradient: one function, so that both share their common
+        work.
+        """
         backward = backward_of(bwd_diff(self.target), inner, span)
         inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in inner.arguments]
         parts = call(*inputs, _one(inner.result, inner.name, span), function=backward.function)
         assert isinstance(backward.result, TupleType)
-        given = [index for index, argument in enumerate(inner.arguments) if not argument.bound]
-        places = [given.index(index) for index in chosen]
-        nodes: list[Node] = [member(parts, place) for place in places]
-        types: list[FrontType] = [backward.result.elements[place] for place in places]
+        unbound = [index for index, argument in enumerate(inner.arguments) if not argument.bound]
+        positions = [unbound.index(index) for index in chosen]
+        nodes: list[Node] = [member(parts, position) for position in positions]
+        types: list[FrontType] = [backward.result.elements[position] for position in positions]
         node, result = nodes[0], types[0]
         if not isinstance(self.argnums, int):
             result = TupleType(tuple(types))
@@ -119,11 +121,11 @@ class Gradient(Derivative):
         if self.with_value:
             result = TupleType((inner.result, result))
             node = make(call(*inputs, function=inner.function), node, type=result.ir)
-        made = make_function(self.__name__, inputs, [node])
-        return Resolved(self.__name__, made, inner.arguments, result, False, inner.is_current, inner.types)
+        function = make_function(self.__name__, inputs, [node])
+        return Resolved(self.__name__, function, inner.arguments, result, False, inner.is_current, inner.types)
 
 
-def _listed(argnums: Places) -> tuple[int, ...]:
+def _listed(argnums: Argnums) -> tuple[int, ...]:
     return tuple(argnums) if isinstance(argnums, tuple | list) else (argnums,)
 
 
@@ -131,7 +133,7 @@ def _one(type: FrontType, name: str, span: Span) -> Node:
     if not isinstance(type, ir.Scalar) or type.kind != "float":
         raise FunctionError(
             "LG306",
-            f"`{name}` must give one float for a gradient",
+            f"`{name}` must return one float to have a gradient",
             span,
             found=describe(type),
             help="use bwd_diff with a differential of the result",
@@ -145,17 +147,17 @@ def _one(type: FrontType, name: str, span: Span) -> Node:
 def _in_functions(name: str) -> Callable[[Context, ast.Call], Value]:
     def handler(context: Context, node: ast.Call) -> Value:
         positional, keywords = arguments_of(context, node)
-        given = dict(zip(("function", "argnums"), positional, strict=False)) | keywords
-        target = as_target(given.pop("function", static(None)).static)
-        argnums = given.pop("argnums", static(0))
-        places = argnums.static if argnums.items is None else tuple(item.static for item in argnums.items)
-        if given or len(positional) > 2 or not isinstance(places, int | tuple):
+        arguments = dict(zip(("function", "argnums"), positional, strict=False)) | keywords
+        target = as_target(arguments.pop("function", static(None)).static)
+        argnums = arguments.pop("argnums", static(0))
+        positions = argnums.static if argnums.items is None else tuple(item.static for item in argnums.items)
+        if arguments or len(positional) > 2 or not isinstance(positions, int | tuple):
             raise context.error("LG108", f"`{name}` takes a function and the positions of arguments", node)
         if not isinstance(target, CapturedFunction | Derivative):
             raise context.error(
                 "LG305", f"`{name}` takes a differentiable function", node, help="decorate it with @differentiable"
             )
-        return static(Gradient(target, places, with_value=name == "value_and_grad"))
+        return static(Gradient(target, positions, with_value=name == "value_and_grad"))
 
     return handler
 

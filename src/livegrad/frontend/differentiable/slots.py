@@ -31,9 +31,9 @@ def slots_for(types: Sequence[ir.Type]) -> list[tuple[str, ir.Scalar]]:
     return [(f"{scalar}_{k}", scalar) for scalar, count in sorted(counts.items(), key=str) for k in range(count)]
 
 
-def slot_places(slots: Sequence[tuple[str, ir.Scalar]], type: ir.Type) -> list[int]:
+def slot_indices(slots: Sequence[tuple[str, ir.Scalar]], type: ir.Type) -> list[int]:
     """The slot of each of a type's scalars."""
-    free = {own: [k for k, (_, scalar) in enumerate(slots) if scalar is own] for _, own in slots}
+    free = {element: [k for k, (_, scalar) in enumerate(slots) if scalar is element] for _, element in slots}
     return [free[leaf].pop(0) for leaf in scalar_leaves(type)]
 
 
@@ -57,7 +57,11 @@ def plain_leaves(value: Any, type: ir.Type) -> list[Any]:
         return [value]
     if isinstance(type, ir.Vector | ir.Matrix):
         return list(np.asarray(value).reshape(-1))
-    return [leaf for part, own in zip(value, ir.components(type), strict=True) for leaf in plain_leaves(part, own)]
+    return [
+        leaf
+        for part, part_type in zip(value, ir.components(type), strict=True)
+        for leaf in plain_leaves(part, part_type)
+    ]
 
 
 def plain_rebuilt(type: ir.Type, supply: Any) -> Any:

@@ -108,7 +108,7 @@ class StructType(RecordType):
         except (TypeError, NameError) as error:
             raise FunctionError(
                 "LG204",
-                f"field `{name}` of {self.name} has no type that functions support",
+                f"field `{name}` of {self.name} has a type that functions do not support",
                 self._field_span(name),
                 help=str(error),
             ) from None
@@ -120,11 +120,11 @@ class StructType(RecordType):
         return Field(name, read.type, read.no_diff, self._default_of(name), association)
 
     def _default_of(self, name: str) -> Any:
-        found = next((vars(base)[name] for base in self.cls.__mro__ if name in vars(base)), MISSING)
-        return MISSING if isinstance(found, FieldReference) else found
+        default = next((vars(base)[name] for base in self.cls.__mro__ if name in vars(base)), MISSING)
+        return MISSING if isinstance(default, FieldReference) else default
 
     def _field_span(self, name: str) -> Span | None:
-        """Where a field is declared; where the class is, if that cannot be told."""
+        """The source location of a field, or of the class if the field cannot be found."""
         for statement in () if self._definition is None else self._definition.body:
             if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", None) == name:
                 return _span(self._file, self._lines, statement, self.name)
@@ -147,36 +147,36 @@ class StructType(RecordType):
     def make_differential(self) -> FrontType | None:
         """The class's own Differential, or the synthesised one."""
         fields = self.fields
-        own = self._supplied
-        if own is None:
+        supplied = self._supplied
+        if supplied is None:
             return super().make_differential()
-        self._differential = own
-        if own is not self:
+        self._differential = supplied
+        if supplied is not self:
             for field in fields:
                 if not field.no_diff and differential_type(field.type) is not None:
-                    self._check_member(own, field)
-            self._forbid_sums(own)
-        return own
+                    self._check_member(supplied, field)
+            self._forbid_sums(supplied)
+        return supplied
 
     def _supplied_differential(self) -> RecordType | None:
-        """The Differential that the class brings; text names one that comes later."""
+        """The Differential that the class defines; a string names a class that is defined later."""
         supplied = self.cls.__dict__.get("__livegrad_differential__")
         if supplied is None:
             return None
         try:
-            own = plain_type(resolve_names(supplied, self._names_of(self.cls)))
+            differential = plain_type(resolve_names(supplied, self._names_of(self.cls)))
         except (TypeError, NameError) as error:
             what = f"the Differential of {self.name} is not a type that functions support"
             raise FunctionError("LG308", what, self.span, help=str(error)) from None
-        if not isinstance(own, RecordType):
+        if not isinstance(differential, RecordType):
             raise FunctionError("LG308", f"the Differential of {self.name} must be a struct", self.span)
-        return own
+        return differential
 
     def _associated(self, field: Field) -> Field:
-        """The field; it carries no derivative where a Differential of the class's own has no member for it."""
-        own = self._supplied
+        """The field, marked as `no_diff` if a custom Differential has no member for it."""
+        supplied = self._supplied
         if field.derivative_member is not None:
-            problem = _needless_member(field) if own is not None else f"{self.name} has no Differential of its own"
+            problem = _needless_member(field) if supplied is not None else f"{self.name} does not define a Differential"
             if problem is not None:
                 raise FunctionError(
                     "LG308",
@@ -185,55 +185,58 @@ class StructType(RecordType):
                     found=problem,
                     help="remove derivative_member",
                 )
-        elif own is not None and own is not self and own.index_of(field.name) is None:
-            self._require_intended(own, field)
+        elif supplied is not None and supplied is not self and supplied.index_of(field.name) is None:
+            self._require_intended(supplied, field)
             return replace(field, no_diff=True)
         return field
 
-    def _require_intended(self, own: RecordType, field: Field) -> None:
-        """A field without a member, beside a member without a field, is a name that was misspelt."""
+    def _require_intended(self, differential: RecordType, field: Field) -> None:
+        """Rejects a field without a member if a member has no field either: one of the names is probably misspelt."""
         if field.no_diff or (wanted := differential_type(field.type)) is None:
             return
         taken = {other.derivative_member or other.name for other in self.__dict__["fields"]}
-        if any(member.name not in taken and member.type == wanted for member in own.fields):
+        if any(member.name not in taken and member.type == wanted for member in differential.fields):
             raise FunctionError(
                 "LG308",
-                f"field `{field.name}` of {self.name} has no member in {own.name}",
+                f"field `{field.name}` of {self.name} has no member in {differential.name}",
                 self._field_span(field.name),
-                expected=", ".join(f.name for f in own.fields),
+                expected=", ".join(f.name for f in differential.fields),
                 help="name it with derivative_member, or mark the field no_diff",
             )
 
-    def _check_member(self, own: RecordType, field: Field) -> None:
+    def _check_member(self, differential: RecordType, field: Field) -> None:
         target = field.derivative_member or field.name
-        index = own.index_of(target)
+        index = differential.index_of(target)
         if index is None:
             raise FunctionError(
                 "LG308",
-                f"{own.name} has no member `{target}`",
+                f"{differential.name} has no member `{target}`",
                 self._field_span(field.name),
-                expected=", ".join(f.name for f in own.fields),
+                expected=", ".join(f.name for f in differential.fields),
             )
-        expected, found = differential_type(field.type), own.fields[index].type
+        expected, found = differential_type(field.type), differential.fields[index].type
         if expected != found:
             assert expected is not None
             raise FunctionError(
                 "LG308",
-                f"member `{target}` of {own.name} does not fit field `{field.name}`",
+                f"member `{target}` of {differential.name} does not fit field `{field.name}`",
                 self._field_span(field.name),
                 expected=describe(expected),
                 found=describe(found),
             )
 
-    def _forbid_sums(self, own: RecordType) -> None:
-        """Derivatives of fields that share a member are added as numbers are."""
+    def _forbid_sums(self, differential: RecordType) -> None:
+        """Rejects a shared member of a type with its own `dadd`: derivatives of fields that share a member are added as
+        numbers.
+        """
         common = members_in_common(self)
         for field in self.fields:
-            place = differential_field(self, field)
-            if place is not None and common[place] > 1 and not _is_plain_sum(field.type):
+            index = differential_field(self, field)
+            if index is not None and common[index] > 1 and not _is_plain_sum(field.type):
                 raise FunctionError(
                     "LG308",
-                    f"fields of {self.name} share the member `{own.fields[place].name}`, which is not a sum of numbers",
+                    f"fields of {self.name} share the member `{differential.fields[index].name}`, "
+                    "whose type cannot be added up",
                     self._field_span(field.name),
                     found=describe(field.type),
                     help="give each field its own member",
@@ -268,7 +271,7 @@ def _is_own_machinery(name: str) -> bool:
 
 
 def _way_to(target: RecordType, current: FrontType, seen: list[Any]) -> list[str] | None:
-    """The fields that lead from a type back to the target."""
+    """The chain of fields that leads from a type back to the target."""
     if isinstance(current, RecordType):
         if current in seen:
             return None
@@ -283,11 +286,11 @@ def _way_to(target: RecordType, current: FrontType, seen: list[Any]) -> list[str
 
 
 def _inner(type: FrontType) -> list[FrontType]:
-    """The records in a type of a field, through lists and tuples."""
+    """The records inside the type of a field, through lists and tuples."""
     if isinstance(type, ArrayType):
         return _inner(type.element)
     if isinstance(type, TupleType):
-        return [found for element in type.elements for found in _inner(element)]
+        return [inner for element in type.elements for inner in _inner(element)]
     element = getattr(type, "element", None)
     return [type] if isinstance(type, RecordType) else (_inner(element) if isinstance(element, Composite) else [])
 
@@ -299,7 +302,7 @@ def _span(file: str, lines: list[str], node: ast.stmt, name: str) -> Span:
 
 
 def _class_definition(cls: type, lines: list[str], line: int) -> ast.ClassDef | None:
-    """The definition of a class that is being decorated at a line."""
+    """The syntax tree of the class that is being decorated at a line."""
     try:
         tree = ast.parse("".join(lines))
     except SyntaxError:
@@ -316,7 +319,7 @@ def _class_definition(cls: type, lines: list[str], line: int) -> ast.ClassDef | 
 
 
 class _DifferentialAttribute:
-    """`Material.Differential`: made when it is first asked for, because fields may name classes that come later."""
+    """`Material.Differential`, created on first use, because fields may name classes that are defined later."""
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         record: StructType = owner.__dict__["__livegrad_type__"]
@@ -360,24 +363,26 @@ def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = 
 
 
 class _Concrete:
-    """`Dual[float]`: the generic struct with types for its variables, made once for each."""
+    """`Dual[float]`: a generic struct with its type variables replaced, created once for each list of types."""
 
     def __init__(self, cls: type, parameters: Sequence[TypeVar], frame: FrameType | None) -> None:
         self._cls, self._parameters, self._frame = cls, parameters, frame
-        self._made: dict[tuple[Any, ...], type] = {}
+        self._instantiated: dict[tuple[Any, ...], type] = {}
 
-    def __call__(self, owner: type, given: Any) -> Any:
-        types = given if isinstance(given, tuple) else (given,)
+    def __call__(self, owner: type, arguments: Any) -> Any:
+        types = arguments if isinstance(arguments, tuple) else (arguments,)
         if len(types) != len(self._parameters):
             raise TypeError(f"{self._cls.__name__} takes {len(self._parameters)} types, found {len(types)}")
-        if types not in self._made:
+        if types not in self._instantiated:
             names = ", ".join(type if isinstance(type, str) else describe(plain_type(type)) for type in types)
             for variable, type in zip(self._parameters, types, strict=True):
                 _require_bound(variable, plain_type(type))
-            made = self._cls.__class__(f"{self._cls.__name__}[{names}]", (self._cls,), {"__module__": owner.__module__})
+            generic = self._cls.__class__(
+                f"{self._cls.__name__}[{names}]", (self._cls,), {"__module__": owner.__module__}
+            )
             bindings = dict(zip(self._parameters, types, strict=True))
-            self._made[types] = make_struct(made, self._frame, bindings)
-        return self._made[types]
+            self._instantiated[types] = make_struct(generic, self._frame, bindings)
+        return self._instantiated[types]
 
 
 def _require_bound(variable: TypeVar, type: FrontType) -> None:
@@ -388,7 +393,7 @@ def _require_bound(variable: TypeVar, type: FrontType) -> None:
 
 
 def _substituted(annotation: Any, bindings: Bindings) -> Any:
-    """An annotation with types in the place of type variables."""
+    """An annotation with its type variables replaced by types."""
     if isinstance(annotation, TypeVar):
         return bindings.get(annotation, annotation)
     inner = getattr(annotation, "__parameters__", ())

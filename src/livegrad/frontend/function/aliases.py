@@ -15,7 +15,7 @@ DEEPEST = 8  # what lies deeper counts as if it lay there
 
 @dataclass(frozen=True)
 class Alias:
-    """A component `source` steps deep in an object is `own` steps deep in a value.
+    """A component `source` steps deep in an object is `depth` steps deep in a value.
 
     An object is identified by the source location that gave it its first name. A loop does so in each iteration: the
     newest object is distinguished from the earlier ones, which count as one.
@@ -23,11 +23,11 @@ class Alias:
 
     object: Hashable
     source: int
-    own: int
+    depth: int
 
-    def depth_of(self, own: int) -> int | None:
-        """How deep in the object that is which lies `own` steps deep in the value; None if it is not in the object."""
-        return None if own < self.own else self.source + own - self.own
+    def depth_of(self, depth: int) -> int | None:
+        """The depth in the object of what lies `depth` steps deep in the value; None if it is outside of the object."""
+        return None if depth < self.depth else self.source + depth - self.depth
 
 
 Aliases = tuple[Alias, ...]
@@ -50,8 +50,8 @@ def parameter_key(name: str) -> Hashable:
 def alias_parts(aliases: Aliases) -> Aliases:
     """The aliases of an element or field."""
     return tuple(
-        Alias(alias.object, alias.source, alias.own - 1)
-        if alias.own
+        Alias(alias.object, alias.source, alias.depth - 1)
+        if alias.depth
         else Alias(alias.object, min(alias.source + 1, DEEPEST), 0)
         for alias in aliases
     )
@@ -60,13 +60,13 @@ def alias_parts(aliases: Aliases) -> Aliases:
 def alias_members(members: Iterable[Aliases], depth: int = 1) -> Aliases:
     """The aliases of what holds others: an object that it holds twice occurs twice."""
     return tuple(
-        Alias(alias.object, alias.source, min(alias.own + depth, DEEPEST)) for aliases in members for alias in aliases
+        Alias(alias.object, alias.source, min(alias.depth + depth, DEEPEST)) for aliases in members for alias in aliases
     )
 
 
 def alias_copy(aliases: Aliases) -> Aliases:
     """The aliases of a new list of the same elements."""
-    return tuple(alias if alias.own else Alias(alias.object, min(alias.source + 1, DEEPEST), 1) for alias in aliases)
+    return tuple(alias if alias.depth else Alias(alias.object, min(alias.source + 1, DEEPEST), 1) for alias in aliases)
 
 
 def alias_either(*ways: Aliases) -> Aliases:
@@ -76,20 +76,20 @@ def alias_either(*ways: Aliases) -> Aliases:
 
 def alias_result(result: Alias, argument: Aliases) -> Aliases:
     """The aliases of a result that is, or holds, a part of an argument."""
-    found = []
+    aliases = []
     for alias in argument:
         depth = alias.depth_of(result.source)
         if depth is None:
-            found.append(Alias(alias.object, alias.source, min(result.own + alias.own - result.source, DEEPEST)))
+            aliases.append(Alias(alias.object, alias.source, min(result.depth + alias.depth - result.source, DEEPEST)))
         else:
-            found.append(Alias(alias.object, min(depth, DEEPEST), result.own))
-    return tuple(found)
+            aliases.append(Alias(alias.object, min(depth, DEEPEST), result.depth))
+    return tuple(aliases)
 
 
-def retire(aliases: Aliases, place: Hashable) -> Aliases:
+def retire(aliases: Aliases, reason: Hashable) -> Aliases:
     """The aliases, where a place in the program has made another object: those that it made before are earlier ones."""
     return tuple(
-        replace(alias, object=("earlier", place)) if _place_of(alias.object) is place else alias for alias in aliases
+        replace(alias, object=("earlier", reason)) if _place_of(alias.object) is reason else alias for alias in aliases
     )
 
 
@@ -113,18 +113,20 @@ def exchanged_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases])
     """
     names = {name for name, aliases in before.items() if _is_own_object(aliases) and aliases != after.get(name)}
     objects = {before[name][0] for name in names}
-    given = [after.get(name, ()) for name in names]
-    if {alias for aliases in given for alias in aliases} != objects or any(len(aliases) != 1 for aliases in given):
+    new_aliases = [after.get(name, ()) for name in names]
+    if {alias for aliases in new_aliases for alias in aliases} != objects or any(
+        len(aliases) != 1 for aliases in new_aliases
+    ):
         return set()
-    known = {alias.object for alias in objects}
+    changed = {alias.object for alias in objects}
     others = [aliases for way in (before, after) for name, aliases in way.items() if name not in names]
-    elsewhere = any(alias.object in known for aliases in others for alias in aliases)
+    elsewhere = any(alias.object in changed for aliases in others for alias in aliases)
     return set() if elsewhere or len(objects) < len(names) else names
 
 
 def _is_own_object(aliases: Aliases) -> bool:
-    """Whether a value is one whole object of the function, and not one of its caller's."""
-    if len(aliases) != 1 or aliases[0].source or aliases[0].own:
+    """Whether a value is one whole object created by this function, not by its caller."""
+    if len(aliases) != 1 or aliases[0].source or aliases[0].depth:
         return False
     object = aliases[0].object
     while isinstance(object, tuple):
@@ -136,7 +138,7 @@ def _is_own_object(aliases: Aliases) -> bool:
 
 @dataclass
 class Sharing:
-    """What a function does to objects, as far as it has been compiled."""
+    """What a function does to objects, up to the point that has been compiled."""
 
     shared: dict[Hashable, int] = field(default_factory=dict)  # from which depth on one value has it in two places
     changed: set[Hashable] = field(default_factory=set)

@@ -39,21 +39,21 @@ def is_array(value: Value) -> bool:
 
 
 def _element(value: Value) -> ir.Scalar | None:
-    own = value.type.element if isinstance(value.type, TensorType) else value.type
-    return own if isinstance(own, ir.Scalar) else None
+    element = value.type.element if isinstance(value.type, TensorType) else value.type
+    return element if isinstance(element, ir.Scalar) else None
 
 
 def _operands(context: Context, values: Sequence[Value], name: str, at: ast.AST, floats: bool) -> list[Tensor]:
-    """Arrays and numbers as tensors of one type, to which weak numbers give way."""
+    """Arrays and numbers as tensors of one element type; weakly typed numbers take the type of the others."""
     common: tuple[ir.Scalar, bool] | None = None
     for value in values:
-        own = _element(value)
-        if own is None:
-            raise context.error("LG201", f"`{name}` does not accept {name_of(value)} beside an array", at)
+        element = _element(value)
+        if element is None:
+            raise context.error("LG201", f"`{name}` does not accept {name_of(value)} together with an array", at)
         if common is None:
-            common = own, value.weak
+            common = element, value.weak
         else:
-            common = promote(*common, own, value.weak), common[1] and value.weak
+            common = promote(*common, element, value.weak), common[1] and value.weak
     assert common is not None
     scalar = common[0]
     scalar = ir.f64 if floats and scalar.kind not in ("float", "complex") else scalar
@@ -65,10 +65,10 @@ def array_operation(
 ) -> Value:
     """An operation on arrays, or on arrays and numbers, element by element with NumPy's broadcasting."""
     operands = _operands(context, values, name, at, floats)
-    made = lazily(context, at, lambda: run(*operands))
-    assert isinstance(made.node.type, ir.Tensor)
-    differentiable = ir.is_differentiable(made.node.type.element)
-    return array_result(context, made, list(values) if differentiable else [], at)
+    result = lazily(context, at, lambda: run(*operands))
+    assert isinstance(result.node.type, ir.Tensor)
+    differentiable = ir.is_differentiable(result.node.type.element)
+    return array_result(context, result, list(values) if differentiable else [], at)
 
 
 def array_binary(context: Context, op: ast.operator, symbol: str, values: Sequence[Value], at: ast.AST) -> Value:
@@ -99,8 +99,8 @@ def _where(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         raise context.error("LG108", "`where` takes 3 arguments", at, found=str(len(values)))
     condition = _operands(context, values[:1], "where", at, False)[0]
     then, otherwise = _operands(context, values[1:], "where", at, False)
-    made = lazily(context, at, lambda: namespace.where(condition, then, otherwise))
-    return array_result(context, made, list(values[1:]), at)
+    result = lazily(context, at, lambda: namespace.where(condition, then, otherwise))
+    return array_result(context, result, list(values[1:]), at)
 
 
 def lazily(context: Context, at: ast.AST, compute: Callable[[], Tensor]) -> Tensor:

@@ -22,15 +22,15 @@ from livegrad.ops.rules import filled, zero
 
 def _arguments(context: Context, node: ast.Call, name: str, names: Sequence[str]) -> dict[str, Value]:
     """The arguments of a function by the names of its parameters."""
-    given = dict(zip(names, map(context.evaluate, node.args), strict=False))
+    arguments = dict(zip(names, map(context.evaluate, node.args), strict=False))
     for keyword in node.keywords:
-        own = keyword.arg
-        if own is None or own not in names or own in given:
-            raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"`{own}`")
-        given[own] = context.evaluate(keyword.value)
-    if len(node.args) > len(names) or names[0] not in given:
+        name_of_keyword = keyword.arg
+        if name_of_keyword is None or name_of_keyword not in names or name_of_keyword in arguments:
+            raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"`{name_of_keyword}`")
+        arguments[name_of_keyword] = context.evaluate(keyword.value)
+    if len(node.args) > len(names) or names[0] not in arguments:
         raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"{len(node.args)} arguments")
-    return given
+    return arguments
 
 
 def _shape(context: Context, value: Value, at: ast.AST) -> tuple[int, ...]:
@@ -68,21 +68,21 @@ def _new(context: Context, shape: tuple[int, ...], element: ir.Scalar, fill: Any
 
 def _maker(name: str, fill: int) -> None:
     def make(context: Context, node: ast.Call) -> Value:
-        given = _arguments(context, node, name, ("shape", "dtype"))
-        element = scalar_type(context, given.get("dtype"), ir.f64, node)
-        return _new(context, _shape(context, given["shape"], node), element, fill, node)
+        arguments = _arguments(context, node, name, ("shape", "dtype"))
+        element = scalar_type(context, arguments.get("dtype"), ir.f64, node)
+        return _new(context, _shape(context, arguments["shape"], node), element, fill, node)
 
     def make_like(context: Context, node: ast.Call) -> Value:
-        given = _arguments(context, node, f"{name}_like", ("a", "dtype"))
-        like = _like(context, given["a"], node)
-        return _new(context, like.shape, scalar_type(context, given.get("dtype"), like.element, node), fill, node)
+        arguments = _arguments(context, node, f"{name}_like", ("a", "dtype"))
+        like = _like(context, arguments["a"], node)
+        return _new(context, like.shape, scalar_type(context, arguments.get("dtype"), like.element, node), fill, node)
 
     SPECIAL[name], SPECIAL[f"{name}_like"] = make, make_like
 
 
 def _like(context: Context, value: Value, at: ast.AST) -> TensorType:
     if not isinstance(value.type, TensorType):
-        raise context.error("LG202", "an array is needed here", at, found=name_of(value))
+        raise context.error("LG202", "expected an array", at, found=name_of(value))
     return value.type
 
 
@@ -92,13 +92,15 @@ for _name, _fill in (("zeros", 0), ("empty", 0), ("ones", 1)):
 
 def _full(context: Context, node: ast.Call, like: bool) -> Value:
     first = "a" if like else "shape"
-    given = _arguments(context, node, "full_like" if like else "full", (first, "fill_value", "dtype"))
-    number = given.get("fill_value")
+    arguments = _arguments(context, node, "full_like" if like else "full", (first, "fill_value", "dtype"))
+    number = arguments.get("fill_value")
     if number is None or not isinstance(number.type, ir.Scalar):
-        raise context.error("LG202", "an array is filled with a number", node)
-    own = _like(context, given["a"], node) if like else None
-    shape = own.shape if own is not None else _shape(context, given[first], node)
-    element = scalar_type(context, given.get("dtype"), own.element if own is not None else number.type, node)
+        raise context.error("LG202", "an array can only be filled with a number", node)
+    like_type = _like(context, arguments["a"], node) if like else None
+    shape = like_type.shape if like_type is not None else _shape(context, arguments[first], node)
+    element = scalar_type(
+        context, arguments.get("dtype"), like_type.element if like_type is not None else number.type, node
+    )
     filling = broadcast_to(as_scalar_type(number, element, context.span(node)), shape)
     return context.result(TensorType(element, shape), filling, [number], node)
 

@@ -38,17 +38,24 @@ class TensorPattern:
 
     def type_of(self, value: Any) -> TensorType:
         """The type of an argument; TypeError if it does not fit."""
-        array = np.asarray(value)
-        found = TensorType(self.element, array.shape)
-        if not np.can_cast(array.dtype, self.element.dtype, "same_kind") or self.misfit(found, {}) is not None:
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            raise TypeError(f"expected {self!r}, found lists of different lengths") from None
+        type = TensorType(self.element, array.shape)
+        if not np.can_cast(array.dtype, self.element.dtype, "same_kind") or self.misfit(type, {}) is not None:
             raise TypeError(f"expected {self!r}, found an array of {array.dtype} with shape {array.shape}")
-        return found
+        return type
 
-    def misfit(self, found: FrontType | None, names: dict[str, int]) -> str | None:
+    def misfit(self, argument: FrontType | None, names: dict[str, int]) -> str | None:
         """Why a value is no such array, or None; notes in `names` which numbers the names of sizes stand for."""
-        if not isinstance(found, TensorType) or found.element is not self.element or len(found.shape) != self.rank:
-            return f"expects {self!r}, found {'nothing' if found is None else describe(found)}"
-        for axis, (expected, size) in enumerate(zip(self.sizes, found.shape, strict=True)):
+        if (
+            not isinstance(argument, TensorType)
+            or argument.element is not self.element
+            or len(argument.shape) != self.rank
+        ):
+            return f"expects {self!r}, found {'no array' if argument is None else describe(argument)}"
+        for axis, (expected, size) in enumerate(zip(self.sizes, argument.shape, strict=True)):
             wanted = names.setdefault(expected, size) if isinstance(expected, str) else expected
             if wanted is not None and wanted != size:
                 name = f"`{expected}`, which is {wanted}," if isinstance(expected, str) else wanted
@@ -69,11 +76,11 @@ class TuplePattern:
     def __repr__(self) -> str:
         return f"tuple[{', '.join(_pattern_text(element) for element in self.elements)}]"
 
-    def misfit(self, found: FrontType | None, names: dict[str, int]) -> str | None:
+    def misfit(self, argument: FrontType | None, names: dict[str, int]) -> str | None:
         """Why a value is no such tuple, or None; notes in `names` which numbers the names of sizes stand for."""
-        if not isinstance(found, TupleType) or len(found.elements) != len(self.elements):
-            return f"expects {self!r}, found {'nothing' if found is None else describe(found)}"
-        for index, (pattern, type) in enumerate(zip(self.elements, found.elements, strict=True)):
+        if not isinstance(argument, TupleType) or len(argument.elements) != len(self.elements):
+            return f"expects {self!r}, found {'nothing' if argument is None else describe(argument)}"
+        for index, (pattern, type) in enumerate(zip(self.elements, argument.elements, strict=True)):
             fits = pattern == type or not isinstance(pattern, TensorPattern | TuplePattern)
             problem = None if fits else pattern.misfit(type, names)  # type: ignore[union-attr]
             if problem is not None:

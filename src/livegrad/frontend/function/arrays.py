@@ -39,7 +39,7 @@ _KINDS = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
 
 @dataclass(frozen=True)
 class _Key:
-    """One index: a number known now, one that the running function computes, or a slice."""
+    """One index: static, computed at run time, or a slice."""
 
     at: ast.expr
     static: int | slice | None = None
@@ -60,7 +60,7 @@ class _Key:
 
 
 def _keys(context: Context, type: TensorType, indices: list[ast.expr], at: ast.AST) -> list[_Key]:
-    """An index for each dimension; dimensions without one are taken whole."""
+    """One index per dimension; missing indices select whole dimensions."""
     parts = [part for index in indices for part in (index.elts if isinstance(index, ast.Tuple) else [index])]
     rest = [k for k, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
     rank = len(type.shape)
@@ -69,10 +69,10 @@ def _keys(context: Context, type: TensorType, indices: list[ast.expr], at: ast.A
             "LG208", f"{describe(type)} takes {rank} {'index' if rank == 1 else 'indices'}", at, found=str(len(parts))
         )
     missing = [_Key(parts[-1], slice(None)) for _ in range(rank - len(parts) + len(rest))]
-    found: list[_Key] = []
-    for place, part in enumerate(parts):
-        found += missing if place in rest else [_key(context, part, type.shape[len(found)])]
-    return found if rest else found + missing
+    keys: list[_Key] = []
+    for position, part in enumerate(parts):
+        keys += missing if position in rest else [_key(context, part, type.shape[len(keys)])]
+    return keys if rest else keys + missing
 
 
 def _key(context: Context, part: ast.expr, size: int) -> _Key:
@@ -91,13 +91,13 @@ def _key(context: Context, part: ast.expr, size: int) -> _Key:
 
 
 def _slice(context: Context, part: ast.Slice, size: int) -> slice:
-    """A slice of known bounds, or of a known number of elements from a computed start, as in `a[i : i + 3]`."""
+    """A slice with static bounds, or with a static length and a computed start, as in `a[i : i + 3]`."""
     values = [None if bound is None else context.evaluate(bound) for bound in (part.lower, part.upper, part.step)]
-    known = [None if value is None else value.static for value in values]
-    if all(bound is None or isinstance(bound, int) for bound in known):
-        return slice(*known)
+    static_values = [None if value is None else value.static for value in values]
+    if all(bound is None or isinstance(bound, int) for bound in static_values):
+        return slice(*static_values)
     first, last, _ = values
-    step = 1 if known[2] is None else known[2]
+    step = 1 if static_values[2] is None else static_values[2]
     nodes = [expect_int(context, v, part, "a bound of a slice") for v in (first, last) if v is not None]
     count = constant_difference(nodes[1], nodes[0]) if len(nodes) == 2 and isinstance(step, int) else None
     if count is None or step < 1:
@@ -107,19 +107,20 @@ def _slice(context: Context, part: ast.Slice, size: int) -> slice:
             part,
             help="write a[i : i + 3], or loop over the elements",
         )
-    # Python counts a negative start from the end: then so many elements may not follow. It is out of range here.
-    start = select(nodes[0] < 0, constant(size, ir.i64), nodes[0])
+    # Python counts negative bounds from the end: as many elements follow if both are, and the first is in range.
+    from_end = (nodes[0] >= -size) & (nodes[0] + count < 0)
+    start = select(nodes[0] < 0, select(from_end, nodes[0] + size, constant(size, ir.i64)), nodes[0])
     return slice(wrap(start), wrap(start + count), step)
 
 
 def _element_index(context: Context, key: _Key, size: int) -> Node:
-    """One index of an element; a negative one counts from the end, and each is checked when the function runs."""
+    """The index of an element. Negative indices count from the end; every index is checked at run time."""
     if isinstance(key.static, int):
         return constant(key.static, ir.i64)
     assert key.value is not None
     node = expect_int(context, key.value, key.at, "an index")
-    known = known_range(node, context.ranges)
-    return node if known is not None and known[0] >= 0 else select(node < 0, node + size, node)
+    bounds = known_range(node, context.ranges)
+    return node if bounds is not None and bounds[0] >= 0 else select(node < 0, node + size, node)
 
 
 def read_array(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
@@ -130,8 +131,8 @@ def read_array(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
     if all(key.is_number for key in keys):
         indices = [_element_index(context, key, size) for key, size in zip(keys, value.type.shape, strict=True)]
         return context.result(value.type.element, lookup(node, *indices), [value], at)
-    places = tuple(key.lazily(context) for key in keys)
-    part = array_result(context, lazily(context, at, lambda: wrap(node)[places]), [value], at)
+    lazy_indices = tuple(key.lazily(context) for key in keys)
+    part = array_result(context, lazily(context, at, lambda: wrap(node)[lazy_indices]), [value], at)
     is_view = all(key.is_number or isinstance(key.static, slice) for key in keys)
     return aliased(part, value.aliases) if is_view else part  # to change one is to change the other
 
@@ -144,9 +145,9 @@ def write_array(context: Context, held: Value, indices: list[ast.expr], value: V
     new = _as_element(context, value, held.type, at)
     if all(key.is_number for key in keys):
         if isinstance(new.type, ir.Tensor):
-            raise context.error("LG202", "an element is one number", at, found=name_of(value))
-        places = [_element_index(context, key, size) for key, size in zip(keys, held.type.shape, strict=True)]
-        return context.result(held.type, assign(node, new, *places), [held, value], at)
+            raise context.error("LG202", "an element must be one number", at, found=name_of(value))
+        element_indices = [_element_index(context, key, size) for key, size in zip(keys, held.type.shape, strict=True)]
+        return context.result(held.type, assign(node, new, *element_indices), [held, value], at)
     target = wrap(node)
     chosen = tuple(key.lazily(context) for key in keys)
     lazily(context, at, lambda: _set(target, chosen, wrap(new)))
@@ -159,16 +160,18 @@ def _set(target: Tensor, key: Any, value: Tensor) -> Tensor:
 
 
 def _as_element(context: Context, value: Value, type: TensorType, at: ast.AST) -> Node:
-    """A value to be stored, in the array's type: it may lose digits, as in NumPy, but not its kind."""
-    own = value.type.element if isinstance(value.type, TensorType) else value.type
-    if not isinstance(own, ir.Scalar) or _KINDS[own.kind] > _KINDS[type.element.kind]:
+    """A value converted to the element type of the array: it may lose precision, as in NumPy, but cannot change its
+    kind.
+    """
+    element = value.type.element if isinstance(value.type, TensorType) else value.type
+    if not isinstance(element, ir.Scalar) or _KINDS[element.kind] > _KINDS[type.element.kind]:
         raise context.error(
             "LG202",
             "the element has the wrong type",
             at,
             expected=describe(type.element),
             found=name_of(value),
-            help=f"write {describe(type.element)}(...) to convert it" if isinstance(own, ir.Scalar) else None,
+            help=f"write {describe(type.element)}(...) to convert it" if isinstance(element, ir.Scalar) else None,
         )
     return as_scalar_type(value, type.element, context.span(at))
 
@@ -191,7 +194,7 @@ def require_writable(context: Context, name: str, aliases: Aliases, at: ast.AST)
 
 
 def _parameter_of(object: Hashable) -> str | None:
-    """The parameter that an object came with, alone or in a tuple."""
+    """The parameter that an object was passed in, alone or in a tuple."""
     while isinstance(object, tuple) and len(object) == 2:
         if object[0] == "parameter" and isinstance(object[1], str):
             return object[1]
@@ -203,8 +206,8 @@ def require_same_array(context: Context, name: str, value: Value, at: ast.AST) -
     """An error if an `inout` parameter's name gets another array: its caller would not see it."""
     if name not in context.inouts:
         return
-    own = any(alias.object == parameter_key(name) for alias in aliases_of(value))
-    if not own or value.node is not context.environment[name].node:
+    is_same = any(alias.object == parameter_key(name) for alias in aliases_of(value))
+    if not is_same or value.node is not context.environment[name].node:
         raise context.error(
             "LG110",
             f"`{name}` is an `inout` parameter and keeps its array",
@@ -218,7 +221,7 @@ def updated_in_place(context: Context, held: Value, new: Value, at: ast.AST) -> 
     assert isinstance(held.type, TensorType)
     node = _as_element(context, new, held.type, at)
     if node.type != ir_type(held.type):
-        raise context.error("LG202", "the array would change its shape", at, found=name_of(new))
+        raise context.error("LG202", "this would change the shape of the array", at, found=name_of(new))
     return aliased(context.result(held.type, node, [held, new], at), aliases_of(held))
 
 

@@ -37,17 +37,17 @@ def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
     """The names that statements make their own: those they assign to, not those whose value they change in place."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in _same_scope(nodes):
         if isinstance(node, ast.FunctionDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found
+            names.add(node.id)
+    return names
 
 
 def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Statements and all that is in them, but for what has names of its own: comprehensions, lambdas, inner bodies."""
+    """Statements and everything in the same scope; comprehensions, lambdas and nested functions are excluded."""
     pending = list(nodes)
     while pending:
         node = pending.pop()
@@ -71,7 +71,7 @@ def _meet(states: Iterable[State]) -> State:
 
 
 class DefiniteAssignment:
-    """Walks a function once; `after` has the names that are set once a loop has ended."""
+    """Walks a function once; `after` has the names that are set after each loop."""
 
     def __init__(
         self, source: Source, parameters: Iterable[str], runs_at_least_once: Callable[[ast.For | ast.While], bool]
@@ -92,8 +92,8 @@ class DefiniteAssignment:
     def _statement(self, statement: ast.stmt, state: Names, jumps: _Jumps) -> State:
         match statement:
             case ast.If(test=test, body=body, orelse=orelse):
-                known = self._reads(test, state)
-                return _meet([self._block(body, known, jumps), self._block(orelse, known, jumps)])
+                assigned = self._reads(test, state)
+                return _meet([self._block(body, assigned, jumps), self._block(orelse, assigned, jumps)])
             case ast.For() | ast.While():
                 return self._loop(statement, state, jumps)
             case ast.Break():
@@ -108,16 +108,16 @@ class DefiniteAssignment:
                 self._reads(statement, state)
                 return None
             case ast.Assign(targets=targets, value=value):
-                known = self._reads(value, state)
+                assigned = self._reads(value, state)
                 for target in targets:
-                    known = self._store(target, known)
-                return known
+                    assigned = self._store(target, assigned)
+                return assigned
             case ast.AugAssign(target=target, value=value):
-                known = self._reads(value, state)
+                assigned = self._reads(value, state)
                 root = root_name(target)
                 if root is not None:
-                    self._read(root, known)
-                return known
+                    self._read(root, assigned)
+                return assigned
             case ast.FunctionDef(name=name, args=arguments):
                 for default in (*arguments.defaults, *arguments.kw_defaults):
                     state = state if default is None else self._reads(default, state)
@@ -161,7 +161,7 @@ class DefiniteAssignment:
         return self._reads(target, state)
 
     def _reads(self, node: ast.AST, state: Names) -> Names:
-        """Checks every name that is read in an expression; gives the state with what `:=` sets in it."""
+        """Checks every name that an expression reads; returns the state with the names that `:=` sets."""
         if isinstance(node, ast.Name):
             self._read(node, state)
             return state

@@ -48,12 +48,12 @@ def assign(context: Context, target: ast.expr, value: Value) -> None:
 
 
 def _starred(context: Context, elements: list[ast.expr], parts: list[Value], at: ast.AST) -> list[Value]:
-    place = next(i for i, element in enumerate(elements) if isinstance(element, ast.Starred))
-    after = len(elements) - place - 1
+    index = next(i for i, element in enumerate(elements) if isinstance(element, ast.Starred))
+    after = len(elements) - index - 1
     if len(parts) < len(elements) - 1:
         return parts
-    middle = parts[place : len(parts) - after]
-    return [*parts[:place], context.list_of(middle, at), *parts[len(parts) - after :]]
+    middle = parts[index : len(parts) - after]
+    return [*parts[:index], context.list_of(middle, at), *parts[len(parts) - after :]]
 
 
 def unpacked(context: Context, value: Value, at: ast.AST) -> list[Value]:
@@ -65,7 +65,8 @@ def unpacked(context: Context, value: Value, at: ast.AST) -> list[Value]:
         inner = _member_types(type)
         if inner is not None:
             return [
-                context.part(own, member(value.node, index), value, at, value.weak) for index, own in enumerate(inner)
+                context.part(element_type, member(value.node, index), value, at, value.weak)
+                for index, element_type in enumerate(inner)
             ]
     raise context.error("LG202", f"{name_of(value)} cannot be unpacked", at, expected="a tuple, list or vector")
 

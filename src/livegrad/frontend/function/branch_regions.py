@@ -41,7 +41,7 @@ FLAGS = ("$returned", "$broken", "$continued")
 
 @dataclass(frozen=True)
 class Conflict:
-    """What a variable is that has different types on different paths: an error, but only for those who read it."""
+    """The value of a variable that has different types on different paths: an error only if it is read."""
 
     first: str
     second: str
@@ -103,18 +103,19 @@ def refuse_leaks(name: str, unknown: Iterable[Node]) -> None:
 
 
 def close_regions(
-    name: str, own: Sequence[Sequence[Node]], inputs: dict[Node, Node], results: Sequence[Sequence[Node]]
+    name: str, region_parameters: Sequence[Sequence[Node]], inputs: dict[Node, Node], results: Sequence[Sequence[Node]]
 ) -> tuple[list[Function], list[Node]]:
     """Functions of their own parameters and then of the outer nodes that any of them uses."""
     used: set[Node] = set()
-    for parameters, group in zip(own, results, strict=True):
-        found = {node for node in toposort(group) if node.op is input_op}
-        refuse_leaks(name, found.difference(parameters, inputs.values()))
-        used |= found
+    for parameters, group in zip(region_parameters, results, strict=True):
+        reached = {node for node in toposort(group) if node.op is input_op}
+        refuse_leaks(name, reached.difference(parameters, inputs.values()))
+        used |= reached
     captured = [outer for outer, inner in inputs.items() if inner in used]
     inner = [inputs[outer] for outer in captured]
     functions = [
-        make_function(name, [*parameters, *inner], group) for parameters, group in zip(own, results, strict=True)
+        make_function(name, [*parameters, *inner], group)
+        for parameters, group in zip(region_parameters, results, strict=True)
     ]
     return functions, captured
 
@@ -175,7 +176,7 @@ _Plan = Callable[[list[Node]], Value]
 
 
 class _Merger:
-    """Collects the results that a `cond` must give so that two values become one."""
+    """Collects the results that a `cond` must return to merge two values."""
 
     def __init__(self, context: Context, at: ast.AST) -> None:
         self.context, self.at = context, at

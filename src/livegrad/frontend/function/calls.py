@@ -40,7 +40,7 @@ Keywords = dict[str, Value]
 
 @dataclass(frozen=True, eq=False)
 class BoundMethod:
-    """A method with the value that it belongs to; it can only be called."""
+    """A method with its instance; it can only be called."""
 
     target: Value
     name: str
@@ -111,8 +111,8 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
         positional, keywords = _handed_on(context, positional, keywords, at)
         return call_captured(context, context.kind.capture(callee), positional, keywords, at)
     if isinstance(callee, MethodType) and isinstance(callee.__func__, FunctionType):
-        own = from_python(callee.__self__, context.span(at))
-        return call_captured(context, context.kind.capture(callee.__func__), [own, *positional], keywords, at)
+        instance = from_python(callee.__self__, context.span(at))
+        return call_captured(context, context.kind.capture(callee.__func__), [instance, *positional], keywords, at)
     raise context.error(
         "LG109",
         f"{name_of(static(callee))} cannot be called in a compiled function",
@@ -124,7 +124,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
 def _handed_on(
     context: Context, positional: list[Value], keywords: Keywords, at: ast.AST
 ) -> tuple[list[Value], Keywords]:
-    """Arguments for another function: local functions among them must stand alone."""
+    """The arguments for another function. Local functions among them must not use enclosing variables."""
 
     def own(value: Value) -> Value:
         alone = getattr(value.static, "__livegrad_argument__", None)
@@ -144,7 +144,7 @@ def _intrinsic(
         return array_intrinsic(context, name, positional, at)
     handler = INTRINSICS.get(name)
     if handler is None:
-        raise context.error("LG109", f"`{name}` is not known to the compiler", at)
+        raise context.error("LG109", f"the compiler does not support `{name}`", at)
     if keywords:
         raise context.error("LG108", f"`{name}` takes no keywords", at, found=", ".join(keywords))
     if not positional:
@@ -153,17 +153,19 @@ def _intrinsic(
 
 
 def _is_own(callee: FunctionType) -> bool:
-    """Whether a plain function is one of livegrad's own: compiling it would blame a file that the user never wrote."""
+    """Whether a plain function is part of livegrad: an error while compiling it would point to a file that users did
+    not write.
+    """
     return (callee.__module__ or "").partition(".")[0] == __name__.partition(".")[0]
 
 
 def _folded(callee: Any, numbers: list[Any]) -> Any:
-    """A function of math at numbers that are known now, computed by Python itself."""
+    """A function of `math` at static numbers, computed by Python."""
     try:
-        found = callee(*numbers)
+        result = callee(*numbers)
     except Exception:
         return MISSING  # the compiled code says what is wrong, or computes it by the rules of floating point
-    return found if type(found) in (bool, int, float) else MISSING
+    return result if type(result) in (bool, int, float) else MISSING
 
 
 # --- types as functions ----------------------------------------------------------------------------------------------
@@ -174,7 +176,7 @@ def _cast(context: Context, scalar: ir.Scalar, positional: list[Value], at: ast.
         raise context.error("LG108", f"{describe(scalar)} takes one value", at, found=str(len(positional)))
     (value,) = positional
     if not isinstance(value.type, ir.Scalar | ir.Vector | ir.Matrix):
-        raise context.error("LG201", f"{name_of(value)} cannot become {describe(scalar)}", at)
+        raise context.error("LG201", f"{name_of(value)} cannot be converted to {describe(scalar)}", at)
     if value.is_number and scalar.kind in ("signed", "unsigned"):
         value = static(int(value.static))
     node = as_scalar_type(value, scalar, context.span(at))
@@ -188,7 +190,7 @@ def _shaped(context: Context, constructor: ShapedConstructor, positional: list[V
     parts = []
     for value in positional:
         if not isinstance(value.type, ir.Scalar | ir.Vector | ir.Matrix | ArrayType):
-            raise context.error("LG201", f"{constructor.name} cannot be made from {name_of(value)}", at)
+            raise context.error("LG201", f"{constructor.name} cannot be constructed from {name_of(value)}", at)
         if isinstance(value.type, ArrayType):
             inner = [Value(value.type.element, node, weak=value.weak) for node in members_of(node_of(value, span))]
             parts += [as_scalar_type(item, type.element, span) for item in inner]
@@ -209,15 +211,15 @@ def construct(context: Context, record: RecordType, positional: list[Value], key
     span = context.span(at)
     if len(positional) > len(fields):
         raise context.error("LG108", f"{record} has {len(fields)} fields", at, found=f"{len(positional)} values")
-    given = {field.name: value for field, value in zip(fields, positional, strict=False)}
+    by_name = {field.name: value for field, value in zip(fields, positional, strict=False)}
     for name, value in keywords.items():
-        if record.index_of(name) is None or name in given:
-            what = "has two values for" if name in given else "has no field"
+        if record.index_of(name) is None or name in by_name:
+            what = "has two values for" if name in by_name else "has no field"
             raise context.error("LG108", f"{record} {what} `{name}`", at)
-        given[name] = value
+        by_name[name] = value
     values = []
     for field in fields:
-        value = given.get(field.name)
+        value = by_name.get(field.name)
         if value is None:
             if field.default is MISSING:
                 raise context.error("LG108", f"{record} needs a value for `{field.name}`", at)
@@ -239,9 +241,9 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
         method = value.type.methods[name]
         return static(BoundMethod(value, name, _method_runner(method)))
     for rule in rules.method:
-        found = rule(context, value, name)
-        if found is not None:
-            return static(found)
+        resolved = rule(context, value, name)
+        if resolved is not None:
+            return static(resolved)
     if name == "copy" and isinstance(value.type, ArrayType | TensorType | ir.Vector | ir.Matrix | RecordType):
         return static(BoundMethod(value, name, lambda context, target, *_: _copied(target)))
     if name in ("append", "pop", "insert", "extend") and isinstance(value.type, ArrayType):
@@ -250,7 +252,7 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
 
 
 def _copied(value: Value) -> Value:
-    """What `.copy()` gives: a list of the same elements, a struct whose fields are copied too."""
+    """The result of `.copy()`: a list of the same elements, or a struct whose fields are copied too."""
     return aliased(value, alias_copy(value.aliases) if isinstance(value.type, ArrayType) else ())
 
 

@@ -28,7 +28,7 @@ from livegrad.ir.text import print_function
 
 @dataclass(frozen=True)
 class Slot:
-    """What one parameter is specialised for: a type, or (`static`) a function or other value known now."""
+    """What one parameter is specialised for: a type, or (`static`) a function or another compile-time value."""
 
     type: FrontType | None
     no_diff: bool = False
@@ -94,8 +94,8 @@ class Specialization:
 
 def is_mutable_value(value: Any) -> bool:
     """Whether a Python value could be changed in place: lists, arrays and structs."""
-    own = getattr(value, "__livegrad_type__", None)
-    struct = isinstance(own, RecordType) and not isinstance(value, type) and hasattr(value, "copy")
+    value_type = getattr(value, "__livegrad_type__", None)
+    struct = isinstance(value_type, RecordType) and not isinstance(value, type) and hasattr(value, "copy")
     return struct or isinstance(value, list | np.ndarray)
 
 
@@ -129,7 +129,7 @@ class CapturedFunction:
 
     def __init__(self, function: FunctionType) -> None:
         self.python_function = function
-        self._own: dict[tuple[Slot, ...], Specialization] = {}
+        self._specializations: dict[tuple[Slot, ...], Specialization] = {}
         self.overloads: list[CapturedFunction] = [self]
         self._frames = frames_around(function)  # until the annotations are read
         self.known_calls: dict[tuple[Any, ...], Any] = {}  # by the kinds of their arguments
@@ -152,8 +152,8 @@ class CapturedFunction:
 
     @cached_property
     def source(self) -> Source:
-        found = capture(self.python_function)
-        return found.dispatching() if self.dispatched else found
+        python_source = capture(self.python_function)
+        return python_source.dispatching() if self.dispatched else python_source
 
     @cached_property
     def signature(self) -> Signature:
@@ -217,12 +217,12 @@ class CapturedFunction:
         function = self if len(self.overloads) == 1 else self.choose(arguments, keywords)
         version, signature = function.python_version(), function.signature
         takes = [p.annotation.inout and inside for p in signature.parameters] + [False] * len(arguments)
-        own = [v if same or not is_mutable_value(v) else v.copy() for v, same in zip(arguments, takes, strict=False)]
-        bound = signature.bind(own, keywords)
+        values = [v if same or not is_mutable_value(v) else v.copy() for v, same in zip(arguments, takes, strict=False)]
+        bound = signature.bind(values, keywords)
         if isinstance(bound, str) or not any(p.annotation.pattern for p in signature.parameters):
-            return version(*own, **keywords)
+            return version(*values, **keywords)
         version.__globals__.update(signature.sizes_of(bound))
-        result = version(*own, **keywords)
+        result = version(*values, **keywords)
         written = [bound[parameter.name] for parameter in signature.parameters if parameter.annotation.inout]
         if result is not None or not written or inside:
             return result
@@ -256,18 +256,18 @@ class CapturedFunction:
 
     def specialize(self, slots: tuple[Slot, ...]) -> Specialization:
         """The function for these slots: compiled now, or kept from before if it is still current."""
-        found = self._own.get(slots)
-        if found is not None and found.is_current():
-            return found
+        specialization = self._specializations.get(slots)
+        if specialization is not None and specialization.is_current():
+            return specialization
         self.compile_count += 1
-        made = self.compile_for(slots)
-        made.edition = self.edition
-        self._own[slots] = made
-        return made
+        compiled = self.compile_for(slots)
+        compiled.edition = self.edition
+        self._specializations[slots] = compiled
+        return compiled
 
     def forget_specializations(self) -> None:
         """Compiles the function anew when it is next called, and what was made from it."""
-        self._own.clear()
+        self._specializations.clear()
         self.edition += 1
 
     def ir(self, *types: Any) -> str:
@@ -279,15 +279,15 @@ class CapturedFunction:
         slots = []
         for index, parameter in enumerate(self.signature.parameters):
             annotation = parameter.annotation
-            own = plain_type(types[index]) if index < len(types) else annotation.type
-            if own is None:
+            type = plain_type(types[index]) if index < len(types) else annotation.type
+            if type is None:
                 raise FunctionError(
                     "LG108",
                     f"`{self.__name__}` needs a type for `{parameter.name}`",
                     parameter.span,
                     help="annotate the parameter, or name the types",
                 )
-            slots.append(Slot(own, annotation.no_diff))
+            slots.append(Slot(type, annotation.no_diff))
         return self.specialize(tuple(slots))
 
     def _repr_html_(self) -> str:
@@ -301,7 +301,7 @@ class CapturedFunction:
 
 @dataclass(frozen=True, eq=False, slots=True)  # slots: whatever wraps it copies the attributes that lie in a dict
 class BoundFunction:
-    """A method of an instance: its first argument is given already."""
+    """A method of an instance, with its first argument bound."""
 
     function: CapturedFunction
     instance: Any
@@ -319,16 +319,16 @@ class BoundFunction:
 
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
         """A gradient by arguments of the method; the instance stays as it is."""
-        places = options.get("argnums")
-        if places is None:
+        argnums = options.get("argnums")
+        if argnums is None:
             return self.function.transform(self, name, lazily, **options)
-        shifted = places + (places >= 0) if isinstance(places, int) else tuple(p + (p >= 0) for p in places)
+        shifted = argnums + (argnums >= 0) if isinstance(argnums, int) else tuple(p + (p >= 0) for p in argnums)
         derived = self.function.transform(self.function, name, lazily, **{**options, "argnums": shifted})
         return lambda *arguments, **keywords: derived(self.instance, *arguments, **keywords)
 
 
 class _PlainCalls(threading.local):
-    """How many calls of `python` this thread is in, and how many of them check parallel loops."""
+    """The number of active calls of `python` in this thread, and how many of them check parallel loops."""
 
     depth = 0
     checked = 0

@@ -1,6 +1,6 @@
 """The state of compiling one function: variables, derivative flow, dependencies and error reporting.
 
-`compiler` creates one for each specialisation; expressions and statements read and update it.
+`function_compiler` creates one for each specialisation; expressions and statements read and update it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Environment = dict[str, Value]
 
 @dataclass(eq=False)
 class Dependencies:
-    """What a compiled function was made from, apart from its own source: it is made again when any of it changes."""
+    """What a compiled function depends on besides its own source: it is compiled again when any of it changes."""
 
     names: dict[str, Any] = field(default_factory=dict)  # names of the function's surroundings
     attributes: list[tuple[Any, str, Any]] = field(default_factory=list)  # of modules
@@ -61,7 +61,7 @@ class Dependencies:
 
 
 class Context:
-    """Everything that is known while a function body is compiled."""
+    """The state of compiling a function body."""
 
     def __init__(self, source: Source, dependencies: Dependencies, differentiable: bool) -> None:
         self.source = source
@@ -135,24 +135,24 @@ class Context:
             self.dependencies.types[type] = differential
             flows = flows_of(*inputs)
             flow = self.graph.add("operation", self.span(at), flows) if flows else None
-        made = runtime(type, node, flow, weak)
+        value = runtime(type, node, flow, weak)
         if isinstance(type, ir.Vector | ir.Matrix | TensorType):
-            return made  # arithmetic makes new ones
-        return aliased(made, alias_either(*map(aliases_of, inputs)))  # unless the caller knows better
+            return value  # arithmetic makes new ones
+        return aliased(value, alias_either(*map(aliases_of, inputs)))  # unless the caller knows better
 
     def part(self, type: FrontType, node: Node, whole: Value, at: ast.AST, weak: bool = False) -> Value:
         """An element or field of a value: the very object that is in it."""
         return aliased(self.result(type, node, [whole], at, weak), alias_parts(aliases_of(whole)))
 
-    def named(self, value: Value, place: Hashable) -> Value:
+    def named(self, value: Value, holder: Hashable) -> Value:
         """The value as a variable holds it that gets it at a place in the program."""
         if value.items is None and not mutable_depth(value.type):
             return value
         self.sharing.note_twice(aliases_of(value))
-        fresh = owned(with_retired(value, place), place)
+        fresh = owned(with_retired(value, holder), holder)
         if any(alias.object not in {a.object for a in aliases_of(value)} for alias in aliases_of(fresh)):
             for name, other in self.environment.items():
-                self.environment[name] = with_retired(other, place)
+                self.environment[name] = with_retired(other, holder)
         return fresh
 
     def outside_value(self, value: Any, name: str, at: ast.AST) -> Value:
@@ -164,8 +164,8 @@ class Context:
         listed = array_value(items, self.span(at))
         assert listed.type is not None
         assert listed.node is not None
-        made = self.result(listed.type, listed.node, items, at, listed.weak)
-        return aliased(made, alias_members(map(aliases_of, items)))
+        value = self.result(listed.type, listed.node, items, at, listed.weak)
+        return aliased(value, alias_members(map(aliases_of, items)))
 
     def with_flow(self, value: Value, kind: str, inputs: Iterable[Value], at: ast.AST, label: str = "") -> Value:
         """The same value with a flow of its own in the place of what it had."""
@@ -196,20 +196,20 @@ class Context:
 
     def outside(self, name: ast.Name) -> Any:
         """What a name means outside the function; the function is compiled anew when that changes."""
-        found = self.source.lookup(name.id)
-        if found is MISSING:
+        value = self.source.lookup(name.id)
+        if value is MISSING:
             raise self.error("LG104", f"`{name.id}` is not defined", name, help="assign it first, or import it")
-        self.dependencies.names[name.id] = remembered(found)
-        return found
+        self.dependencies.names[name.id] = remembered(value)
+        return value
 
     def inner_environment(self) -> tuple[Environment, dict[Node, Node]]:
         """The variables as a region of control flow sees them, and which input stands for which node."""
         inputs: dict[Node, Node] = {}
         inner = {name: _inside(value, name, inputs) for name, value in self.environment.items()}
         for outside, inside in inputs.items():
-            known = known_range(outside, self.ranges) if outside.type is ir.i64 else None
-            if known is not None:
-                self.ranges[inside] = known
+            bounds = known_range(outside, self.ranges) if outside.type is ir.i64 else None
+            if bounds is not None:
+                self.ranges[inside] = bounds
         return inner, inputs
 
 
@@ -225,7 +225,7 @@ def _inside(value: Value, name: str, inputs: dict[Node, Node]) -> Value:
 
 @dataclass(frozen=True)
 class RememberedFields:
-    """A struct's instance, and what its fields were."""
+    """A struct instance, and the values of its fields at compile time."""
 
     instance: Any
     fields: tuple[Any, ...]

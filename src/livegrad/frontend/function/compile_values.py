@@ -37,7 +37,7 @@ from livegrad.ops.rules import zero
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One value: known now (`static`), a tuple of values (`items`), or computed when the function runs (`node`)."""
+    """A value: static, a tuple of values (`items`), or computed at run time (`node`)."""
 
     type: FrontType | None
     node: Node | None = None
@@ -60,8 +60,8 @@ def static(value: Any) -> Value:
     """A value that is known now; plain numbers are weak."""
     if isinstance(value, bool | int | float | complex):
         kinds = {bool: ir.bool_, int: ir.i64, float: ir.f64, complex: ir.c128}
-        own = next(kind for python, kind in kinds.items() if isinstance(value, python))
-        return Value(own, static=value, weak=True)
+        wrapper = next(kind for python, kind in kinds.items() if isinstance(value, python))
+        return Value(wrapper, static=value, weak=True)
     if value is None:
         return Value(NONE, static=None)
     return Value(None, static=value)
@@ -80,14 +80,14 @@ def aliased(value: Value, aliases: Aliases) -> Value:
         parts = alias_parts(aliases)
         return replace(value, items=tuple(aliased(item, parts) for item in value.items))
     depth = 0 if value.node is None else mutable_depth(value.type)
-    return replace(value, aliases=tuple(alias for alias in aliases if alias.own < depth))
+    return replace(value, aliases=tuple(alias for alias in aliases if alias.depth < depth))
 
 
 def owned(value: Value, key: Hashable) -> Value:
     """A value as a variable holds it: what is new becomes an object, known by where it got its name."""
     if value.items is not None:
         return replace(value, items=tuple(owned(item, (key, index)) for index, item in enumerate(value.items)))
-    if all(alias.own for alias in value.aliases):
+    if all(alias.depth for alias in value.aliases):
         return aliased(value, (*value.aliases, Alias(key, 0, 0)))
     return replace(value, aliases=alias_either(value.aliases))
 
@@ -103,8 +103,8 @@ def with_retired(value: Value, place: Hashable) -> Value:
 def tuple_value(items: Sequence[Value]) -> Value:
     """A tuple; it stays apart, so that members known now stay known."""
     types = tuple(item.type for item in items)
-    known = TupleType(tuple(type for type in types if type is not None)) if None not in types else None
-    return Value(known, items=tuple(items))
+    tuple_type = TupleType(tuple(type for type in types if type is not None)) if None not in types else None
+    return Value(tuple_type, items=tuple(items))
 
 
 def runtime(type: FrontType, node: Node, flow: Flow | None = None, weak: bool = False) -> Value:
@@ -119,13 +119,13 @@ def runtime(type: FrontType, node: Node, flow: Flow | None = None, weak: bool = 
 
 def flows_of(*values: Value) -> list[Flow]:
     """The derivatives that may come with these values."""
-    found: list[Flow] = []
+    flows: list[Flow] = []
     for value in values:
         if value.items is not None:
-            found += flows_of(*value.items)
+            flows += flows_of(*value.items)
         elif value.flow is not None:
-            found.append(value.flow)
-    return list(dict.fromkeys(found))
+            flows.append(value.flow)
+    return list(dict.fromkeys(flows))
 
 
 def node_of(value: Value, span: Span) -> Node:
@@ -262,8 +262,8 @@ def convertible(value: Value, target: FrontType) -> bool:
             return gives_way(value.type, target)
         return is_lossless(value.type, target)
     if isinstance(target, ir.Vector | ir.Matrix) and isinstance(value.type, ir.Vector | ir.Matrix):
-        own = ir.with_scalar(value.type, target.element)
-        return own is target and is_lossless(value.type.element, target.element)
+        shaped = ir.with_scalar(value.type, target.element)
+        return shaped is target and is_lossless(value.type.element, target.element)
     if isinstance(target, ArrayType) and isinstance(value.type, ArrayType):
         inner = Value(value.type.element, weak=value.weak)
         return value.type.size == target.size and (not target.size or convertible(inner, target.element))
@@ -289,7 +289,7 @@ def convert(value: Value, target: FrontType, span: Span, role: str = "the value"
         )
     if value.items is not None and isinstance(target, TupleType):
         return tuple_value(
-            [convert(item, own, span, role) for item, own in zip(value.items, target.elements, strict=True)]
+            [convert(item, element, span, role) for item, element in zip(value.items, target.elements, strict=True)]
         )
     return replace(value, type=target, node=_converted_node(value, target, span), static=MISSING, weak=False)
 
@@ -331,9 +331,9 @@ def join(first: Value, second: Value) -> FrontType | None:
         if other.type is not None and convertible(one, other.type):
             return other.type
     for rule in rules.join:
-        found = rule(first.type, second.type)
-        if found is not None:
-            return found
+        common = rule(first.type, second.type)
+        if common is not None:
+            return common
     return None
 
 
@@ -356,10 +356,12 @@ def from_python(value: Any, span: Span) -> Value:
         return tuple_value([from_python(item, span) for item in value])
     if isinstance(value, list):
         return array_value([from_python(item, span) for item in value], span)
-    own = getattr(value, "__livegrad_type__", None)
-    if isinstance(own, RecordType) and not isinstance(value, type):
-        parts = [convert(from_python(getattr(value, f.name), span), f.type, span, f"`{f.name}`") for f in own.fields]
-        return Value(own, make(*[node_of(part, span) for part in parts], type=own.ir))
+    value_type = getattr(value, "__livegrad_type__", None)
+    if isinstance(value_type, RecordType) and not isinstance(value, type):
+        parts = [
+            convert(from_python(getattr(value, f.name), span), f.type, span, f"`{f.name}`") for f in value_type.fields
+        ]
+        return Value(value_type, make(*[node_of(part, span) for part in parts], type=value_type.ir))
     return static(value)
 
 

@@ -1,6 +1,7 @@
 """The derivative flow graph of a function, built next to the IR while the function is compiled.
 
-`values` and the compiler add nodes; `differentiable.check` finds which of them produce and which expect a derivative.
+`compile_values` and the compiler add nodes; `differentiable.flow_check` finds which of them produce and which expect a
+derivative.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ class Flow:
 
 @dataclass
 class FlowGraph:
-    """The flows of one function: all of them, and those that a derivative is expected from."""
+    """All flows of a function, and those that a derivative is expected from."""
 
     flows: list[Flow] = field(default_factory=list)
     expected: list[Flow] = field(default_factory=list)
 
     def add(self, kind: str, span: Span, inputs: list[Flow], label: str = "") -> Flow:
-        made = Flow(kind, span, label, inputs)
-        self.flows.append(made)
-        return made
+        flow = Flow(kind, span, label, inputs)
+        self.flows.append(flow)
+        return flow

@@ -46,9 +46,9 @@ from livegrad.tensors.handle import ShapeError, join_shapes
 
 @dataclass
 class Prepared:
-    """A Python call made ready: the specialisation, its arguments, and which of them have one value a point."""
+    """A prepared call from Python: the specialisation, its arguments, and which of them have one value per point."""
 
-    made: Specialization
+    specialization: Specialization
     arguments: list[Any]
     lifted: list[bool]
 
@@ -57,16 +57,19 @@ def run_now(
     function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any], key: tuple[Any, ...] | None
 ) -> Any:
     """Calls a captured function with Python values; `key` names the kinds of its arguments, for the next such call."""
-    found = _chosen(function, positional, keywords)
-    prepared = _gather(found, positional, keywords)
-    made = prepared.made
-    types = [slot.type for slot in made.runtime_slots if slot.type is not None]
+    match = _chosen(function, positional, keywords)
+    prepared = _gather(match, positional, keywords)
+    specialization = prepared.specialization
+    types = [slot.type for slot in specialization.runtime_slots if slot.type is not None]
     if key is not None and not any(prepared.lifted):
         function.known_calls[key] = KnownCall(
-            execute_function(made.function), _places(found, positional, keywords), types, made.result_type,
-            made.is_current,
-        )  # fmt: skip
-    return run_prepared(made.function, prepared.arguments, prepared.lifted, types, made.result_type)
+            execute_function(specialization.function),
+            _argument_sources(match, positional, keywords),
+            types,
+            specialization.result_type,
+            specialization.is_current,
+        )
+    return run_prepared(specialization.function, prepared.arguments, prepared.lifted, types, specialization.result_type)
 
 
 def choose_overload(
@@ -76,13 +79,13 @@ def choose_overload(
     return _chosen(function, positional, keywords).function
 
 
-def _places(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> list[int | Default]:
-    """For each argument that is passed at run time, which of the given values it is, or its default."""
+def _argument_sources(match: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> list[int | Default]:
+    """For each run-time argument, the index of the value that was passed, or its default."""
     indices = range(len(positional) + len(keywords))
     named = dict(zip(keywords, indices[len(positional) :], strict=True))
-    bound = found.function.signature.bind(indices[: len(positional)], named)
+    bound = match.function.signature.bind(indices[: len(positional)], named)
     assert not isinstance(bound, str)
-    parameters = zip(found.function.signature.parameters, found.slots, strict=True)
+    parameters = zip(match.function.signature.parameters, match.slots, strict=True)
     return [bound[parameter.name] for parameter, slot in parameters if slot.type is not None]
 
 
@@ -92,8 +95,8 @@ def run_prepared(
     """Runs an IR function on Python arguments of the given types; `lifted` ones have one value a point."""
     if any(lifted):
         return run_mapped(function, arguments, lifted, types, result)
-    given = [to_argument(type, value) for type, value in zip(types, arguments, strict=True)]
-    return from_result(result, execute_function(function)(*given))
+    converted = [to_argument(type, value) for type, value in zip(types, arguments, strict=True)]
+    return from_result(result, execute_function(function)(*converted))
 
 
 @lru_cache(maxsize=1024)
@@ -114,14 +117,14 @@ def _chosen(function: CapturedFunction, positional: tuple[Any, ...], keywords: d
     return choose(function, values, named, call_span())
 
 
-def _gather(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Prepared:
-    bound = found.function.signature.bind(positional, keywords)
+def _gather(match: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Prepared:
+    bound = match.function.signature.bind(positional, keywords)
     assert not isinstance(bound, str)
-    made = found.function.specialize(found.slots)
-    if made.updating is not None:
-        made.require_nothing_lost(call_span())
+    specialization = match.function.specialize(match.slots)
+    if specialization.updating is not None:
+        specialization.require_nothing_lost(call_span())
     arguments, lifted = [], []
-    for parameter_, slot in zip(found.function.signature.parameters, found.slots, strict=True):
+    for parameter_, slot in zip(match.function.signature.parameters, match.slots, strict=True):
         if slot.type is None:
             continue
         value = bound[parameter_.name]
@@ -129,7 +132,7 @@ def _gather(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any])
             value = value.value
         arguments.append(value)
         lifted.append(is_lifted(slot.type, value))
-    return Prepared(made, arguments, lifted)
+    return Prepared(specialization, arguments, lifted)
 
 
 def call_span() -> Span:
@@ -138,21 +141,21 @@ def call_span() -> Span:
 
 
 class CallSpan(Span):
-    """The line of a call from Python; which it is, is worked out only if there is something to say about it."""
+    """The line of a call from Python, looked up only when an error needs it."""
 
-    def __init__(self, place: Origin | None) -> None:
-        object.__setattr__(self, "_place", place)
+    def __init__(self, origin: Origin | None) -> None:
+        object.__setattr__(self, "_origin", origin)
 
     def __getattr__(self, name: str) -> Any:
-        place: Origin | None = self.__dict__["_place"]
+        origin: Origin | None = self.__dict__["_origin"]
         if name == "text":
             return ""
         if name == "file":
-            return "<python>" if place is None else place.file
+            return "<python>" if origin is None else origin.file
         if name == "line":
-            return 0 if place is None else place.line
+            return 0 if origin is None else origin.line
         if name in ("column", "end_column"):
-            column = 1 if place is None else place.column or 1
+            column = 1 if origin is None else origin.column or 1
             return column if name == "column" else column + 1
         raise AttributeError(name)
 
@@ -162,13 +165,13 @@ def abstract_argument(value: Any, expected: Pattern | None, fitting: bool = Fals
 
     Python's own numbers fit parameters of every width, if there is one expected or they are `fitting` to any.
     """
-    own = getattr(value, "__livegrad_abstract__", None)
-    if own is not None and not isinstance(value, type):
-        return own(abstract_argument, expected, fitting)
+    abstract = getattr(value, "__livegrad_abstract__", None)
+    if abstract is not None and not isinstance(value, type):
+        return abstract(abstract_argument, expected, fitting)
     if _is_static_argument(value):
         return static(value)
     if isinstance(expected, TuplePattern) and isinstance(value, tuple) and len(value) == len(expected.elements):
-        parts = [abstract_argument(item, own) for item, own in zip(value, expected.elements, strict=True)]
+        parts = [abstract_argument(item, abstract) for item, abstract in zip(value, expected.elements, strict=True)]
         return Value(TupleType(tuple(part.type or NONE for part in parts)))
     expected = None if isinstance(expected, TuplePattern) else expected
     if expected is not None and not isinstance(expected, TensorPattern) and is_lifted(expected, value):
@@ -176,14 +179,14 @@ def abstract_argument(value: Any, expected: Pattern | None, fitting: bool = Fals
     try:
         if isinstance(expected, TensorPattern):
             return Value(expected.type_of(value))
-        found = argument_type(value, expected)
+        argument = argument_type(value, expected)
     except TypeError as error:
-        raise UsageError("this argument has no type", where=caller_origin(), help=str(error)) from None
+        raise UsageError("cannot find a type for this argument", where=caller_origin(), help=str(error)) from None
     # NumPy's own default numbers, elements of arrays for one, are as good as Python's.
     weak = isinstance(value, bool | int | float | complex) or value.__class__ is np.int64
     if expected is None and not fitting:
         weak = weak and not isinstance(value, np.generic)  # without an annotation, a type of NumPy's decides
-    return Value(found, weak=weak)
+    return Value(argument, weak=weak)
 
 
 def _is_static_argument(value: Any) -> bool:
@@ -194,11 +197,11 @@ def _is_static_argument(value: Any) -> bool:
     )
 
 
-def _annotated_type(function: CapturedFunction, place: int | str, value: Any) -> Pattern | None:
+def _annotated_type(function: CapturedFunction, which: int | str, value: Any) -> Pattern | None:
     if len(function.overloads) > 1:
         return None
     for index, parameter_ in enumerate(function.signature.parameters):
-        if place in (index, parameter_.name):
+        if which in (index, parameter_.name):
             return parameter_.annotation.expected_for(value)
     return None
 
@@ -250,8 +253,8 @@ def is_lifted(type: FrontType, value: Any) -> bool:
         return isinstance(value, tuple) and any(map(is_lifted, type.elements, value))
     if isinstance(type, Composite):
         return False
-    own = 0 if isinstance(type, ir.Scalar) else (1 if isinstance(type, ir.Vector) else 2)
-    return not isinstance(value, list | tuple) and np.ndim(value) > own if hasattr(value, "__array__") else False
+    rank = 0 if isinstance(type, ir.Scalar) else (1 if isinstance(type, ir.Vector) else 2)
+    return not isinstance(value, list | tuple) and np.ndim(value) > rank if hasattr(value, "__array__") else False
 
 
 def run_mapped(
@@ -281,7 +284,7 @@ def _leaves(type: FrontType, value: Any, what: str) -> list[tuple[int, ...]]:
     if isinstance(type, RecordType):
         return [s for field in type.fields for s in _leaves(field.type, getattr(value, field.name), what)]
     if isinstance(type, TupleType):
-        return [s for own, item in zip(type.elements, value, strict=True) for s in _leaves(own, item, what)]
+        return [s for element, item in zip(type.elements, value, strict=True) for s in _leaves(element, item, what)]
     return [points_of(type, np.shape(value), what)]
 
 
@@ -291,13 +294,13 @@ def points_of(type: FrontType, shape: tuple[Any, ...], what: str) -> tuple[Any, 
     >>> points_of(ir.Vector(ir.f32, 3), (4, 5, 3), "p")
     (4, 5)
     """
-    own = _component_shape(type)
-    start = len(shape) - len(own)
-    if start < 0 or shape[start:] != own:
+    point_shape = _component_shape(type)
+    start = len(shape) - len(point_shape)
+    if start < 0 or shape[start:] != point_shape:
         raise ShapeError(
             f"{what} takes {describe(type)}",
             where=caller_origin(),
-            expected=f"shape (..., {', '.join(map(str, own))})",
+            expected=f"shape (..., {', '.join(map(str, point_shape))})",
             found=str(shape),
         )
     return shape[:start]
@@ -317,12 +320,12 @@ def _flattened(type: FrontType, value: Any, domain: tuple[int, ...], count: int)
     if isinstance(type, RecordType):
         return tuple(_flattened(field.type, getattr(value, field.name), domain, count) for field in type.fields)
     if isinstance(type, TupleType):
-        return tuple(_flattened(own, item, domain, count) for own, item in zip(type.elements, value, strict=True))
-    own = _component_shape(type)
+        return tuple(_flattened(shape, item, domain, count) for shape, item in zip(type.elements, value, strict=True))
+    shape = _component_shape(type)
     scalar = ir.scalar_of(ir_of(type))
     assert scalar is not None
     array = cast_array(value, scalar)
-    return np.ascontiguousarray(np.broadcast_to(array, domain + own)).reshape((count, *own))
+    return np.ascontiguousarray(np.broadcast_to(array, domain + shape)).reshape((count, *shape))
 
 
 def cast_array(value: Any, scalar: ir.Scalar) -> np.ndarray:
@@ -347,7 +350,7 @@ def _unflattened(type: FrontType, value: Any, domain: tuple[int, ...]) -> Any:
         parts = {f.name: _unflattened(f.type, v, domain) for f, v in zip(type.fields, value, strict=True)}
         return type.make(**parts)
     if isinstance(type, TupleType):
-        return tuple(_unflattened(own, item, domain) for own, item in zip(type.elements, value, strict=True))
+        return tuple(_unflattened(element, item, domain) for element, item in zip(type.elements, value, strict=True))
     if isinstance(type, ArrayType):
         return [_unflattened(type.element, item, domain) for item in value]
     if isinstance(type, Composite):
@@ -382,22 +385,22 @@ def apply_mapped(function: Function, arguments: Sequence[Node]) -> Node:
     return make_map(function, *spread)
 
 
-def _tensor_domain(type: ir.Type, own: ir.Type) -> tuple[Any, ...]:
-    while isinstance(own, ir.Struct | ir.Tuple) and isinstance(type, ir.Struct | ir.Tuple):
-        type, own = ir.components(type)[0], ir.components(own)[0]
+def _tensor_domain(type: ir.Type, point: ir.Type) -> tuple[Any, ...]:
+    while isinstance(point, ir.Struct | ir.Tuple) and isinstance(type, ir.Struct | ir.Tuple):
+        type, point = ir.components(type)[0], ir.components(point)[0]
     assert isinstance(type, ir.Tensor)
-    depth = {ir.Vector: 1, ir.Matrix: 2}.get(own.__class__, 0)
+    depth = {ir.Vector: 1, ir.Matrix: 2}.get(point.__class__, 0)
     return type.shape[: type.rank - depth]
 
 
-def _spread(node: Node, own: ir.Type, domain: tuple[Any, ...]) -> Node:
-    if isinstance(node.type, ir.Struct) and isinstance(own, ir.Struct):
-        parts = [_spread(member(node, k), type, domain) for k, type in enumerate(ir.components(own))]
-        named = tuple((name, part.type) for (name, _), part in zip(own.fields, parts, strict=True))
-        return make(*parts, type=ir.Struct(own.name, named))
+def _spread(node: Node, point: ir.Type, domain: tuple[Any, ...]) -> Node:
+    if isinstance(node.type, ir.Struct) and isinstance(point, ir.Struct):
+        parts = [_spread(member(node, k), type, domain) for k, type in enumerate(ir.components(point))]
+        named = tuple((name, part.type) for (name, _), part in zip(point.fields, parts, strict=True))
+        return make(*parts, type=ir.Struct(point.name, named))
     if not isinstance(node.type, ir.Tensor):
         return node
-    depth = {ir.Vector: 1, ir.Matrix: 2}.get(own.__class__, 0)
+    depth = {ir.Vector: 1, ir.Matrix: 2}.get(point.__class__, 0)
     components = node.type.shape[node.type.rank - depth :]
     shape = (*domain, *components)
     return node if node.type.shape == shape else broadcast_to(node, shape)

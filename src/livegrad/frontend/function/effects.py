@@ -1,6 +1,6 @@
 """Effects of a captured function: a token that carries checks and prints through branches and loops to the result.
 
-Statements extend the token, and `compiler` makes the result depend on it. Everything computed from the result,
+Statements extend the token, and `function_compiler` makes the result depend on it. Everything computed from the result,
 including its derivatives, therefore depends on the checks: they also fail if only the gradient is computed.
 """
 

@@ -53,7 +53,7 @@ def evaluate(context: Context, expression: ast.expr) -> Value:
             "Await": "`await`",
         }
         name = what.get(type(expression).__name__, f"`{type(expression).__name__}`")
-        instead = "a struct has named fields, a list has places" if name == "dictionaries" else None
+        instead = "use a struct for named fields, or a list" if name == "dictionaries" else None
         raise context.error("LG102", f"compiled functions do not support {name}", expression, help=instead)
     return handler(context, expression)
 
@@ -65,10 +65,10 @@ def _constant(context: Context, node: ast.Constant) -> Value:
 def _name(context: Context, node: ast.Name) -> Value:
     value = context.environment.get(node.id)
     if value is None:
-        found = context.outside(node)
-        if isinstance(found, TypeVar):
-            found = context.type_variables.get(found, found)
-        return context.outside_value(found, node.id, node)
+        value_outside = context.outside(node)
+        if isinstance(value_outside, TypeVar):
+            value_outside = context.type_variables.get(value_outside, value_outside)
+        return context.outside_value(value_outside, node.id, node)
     if isinstance(value.static, Conflict):
         raise context.error(
             "LG203",
@@ -97,7 +97,7 @@ _HARMLESS = (
 
 
 def _is_harmless(expression: ast.expr) -> bool:
-    """Whether computing an expression for nothing does no harm: it is cheap and cannot fail."""
+    """Whether an expression may be computed without need: it is cheap and cannot fail."""
     return all(isinstance(part, _HARMLESS) for part in ast.walk(expression))
 
 
@@ -110,21 +110,21 @@ def _is_ready(expression: ast.expr) -> bool:
 def _boolean(context: Context, node: ast.BoolOp) -> Value:
     is_and = isinstance(node.op, ast.And)
     value = context.evaluate(node.values[0])
-    known: Known = {}  # what is known where the operands before leave the answer open
+    facts: Known = {}  # what is known where the operands before leave the answer open
     for index, right in enumerate(node.values[1:]):
         then, otherwise = narrowings(node.values[index])
-        known |= then if is_and else otherwise
-        value = _joined(context, is_and, value, right, node.values[index], known)
+        facts |= then if is_and else otherwise
+        value = _joined(context, is_and, value, right, node.values[index], facts)
     return value
 
 
-def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, known: Known) -> Value:
-    """`left and right` or `left or right`: the right side only where the left leaves the answer open."""
+def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Known) -> Value:
+    """`left and right` or `left or right`; the right operand is only computed if the left one does not decide."""
     test = truth(context, left, at)
     if test.is_static:
-        return _narrowed(context, right, known) if bool(test.static) is is_and else left
+        return _narrowed(context, right, facts) if bool(test.static) is is_and else left
     if left.type is ir.bool_ and _is_harmless(right):
-        other = _narrowed(context, right, known)
+        other = _narrowed(context, right, facts)
         if other.type is ir.bool_:
             if is_and:
                 return both(left, other, context, right)
@@ -137,7 +137,7 @@ def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: as
         context.environment[result] = context.environment[kept]
 
     def compute() -> None:
-        context.environment[result] = _narrowed(context, right, known)
+        context.environment[result] = _narrowed(context, right, facts)
 
     ways = (compute, keep) if is_and else (keep, compute)
     branch(context, node_of(test, context.span(at)), *ways, right)
@@ -145,10 +145,10 @@ def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: as
     return _outcome(context, context.environment.pop(result), right)
 
 
-def _narrowed(context: Context, expression: ast.expr, known: Known) -> Value:
-    """The value of an expression that is computed only where this is known."""
-    before = {name: context.environment[name] for name in known if name in context.environment}
-    narrow(context, known)
+def _narrowed(context: Context, expression: ast.expr, facts: Known) -> Value:
+    """The value of an expression under the given type facts."""
+    before = {name: context.environment[name] for name in facts if name in context.environment}
+    narrow(context, facts)
     value = context.evaluate(expression)
     context.environment.update(before)
     return value
@@ -176,9 +176,9 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
     result = context.outcome()
     then_known, otherwise_known = narrowings(node.test)
 
-    def way(expression: ast.expr, known: Known) -> Callable[[], None]:
+    def way(expression: ast.expr, facts: Known) -> Callable[[], None]:
         def run() -> None:
-            context.environment[result] = _narrowed(context, expression, known)
+            context.environment[result] = _narrowed(context, expression, facts)
 
         return run
 
@@ -187,7 +187,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
 
 
 def _comparison(context: Context, node: ast.Compare) -> Value:
-    """`a < b < c` asks a < b first, and b < c only if that holds; b is computed once."""
+    """`a < b < c` compares a < b first, and b < c only if that holds; b is computed once."""
     left = context.evaluate(node.left)
     total: Value | None = None
     for index, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
@@ -202,7 +202,7 @@ def _comparison(context: Context, node: ast.Compare) -> Value:
 
 
 def _guarded_rest(context: Context, total: Value, left: Value, node: ast.Compare, index: int) -> Value:
-    """The comparisons from `index` on, computed only where those before hold."""
+    """The comparisons from `index` on, computed only if all previous ones hold."""
     result, kept = context.outcome(), context.temporary("left")
     context.environment[kept] = left
     held = ast.copy_location(ast.Name(kept, ast.Load()), node)
@@ -241,8 +241,8 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
     method = method_of(context, value, name, node)
     if method is not None:
         return method
-    known = ", ".join(field.name for field in value.type.fields) if isinstance(value.type, RecordType) else None
-    raise context.error("LG207", f"{name_of(value)} has no attribute `{name}`", node, expected=known)
+    field_names = ", ".join(field.name for field in value.type.fields) if isinstance(value.type, RecordType) else None
+    raise context.error("LG207", f"{name_of(value)} has no attribute `{name}`", node, expected=field_names)
 
 
 _ARRAY_ATTRIBUTES: dict[str, Callable[[TensorType], Any]] = {
@@ -255,17 +255,17 @@ _ARRAY_ATTRIBUTES: dict[str, Callable[[TensorType], Any]] = {
 
 def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Value:
     for rule in rules.type_attribute if isinstance(owner, FrontType) else ():
-        found = rule(owner, node.attr)
-        if found is not None:
-            return from_python(found, context.span(node))
+        attribute = rule(owner, node.attr)
+        if attribute is not None:
+            return from_python(attribute, context.span(node))
     try:
-        found = getattr(owner, node.attr)
+        attribute = getattr(owner, node.attr)
     except AttributeError:
         raise context.error("LG207", f"{name_of(static(owner))} has no attribute `{node.attr}`", node) from None
     # A bound method is made anew each time that it is asked for; it changes only with its class.
-    if found is getattr(owner, node.attr) or isinstance(owner, ModuleType) or not isinstance(owner, type):
-        context.dependencies.attributes.append((owner, node.attr, remembered(found)))
-    return context.outside_value(found, node.attr, node)
+    if attribute is getattr(owner, node.attr) or isinstance(owner, ModuleType) or not isinstance(owner, type):
+        context.dependencies.attributes.append((owner, node.attr, remembered(attribute)))
+    return context.outside_value(attribute, node.attr, node)
 
 
 def _subscript(context: Context, node: ast.Subscript) -> Value:
@@ -294,7 +294,7 @@ def _list(context: Context, node: ast.List) -> Value:
 
 
 def _comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:
-    """A list whose length is known now."""
+    """A list whose length is known at compile time."""
     return context.list_of(comprehension_values(context, node), node)
 
 
@@ -314,7 +314,7 @@ def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp
                 "LG107",
                 "the length of a list must be known at compile time",
                 generator.iter,
-                help="use a loop that adds up",
+                help="use a loop that accumulates the result",
             )
         for item in items:
             assign(context, generator.target, item)
@@ -330,7 +330,7 @@ def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp
 
 
 def _sum(context: Context, node: ast.Call) -> Value:
-    """`sum(f(i) for i in range(n))`: a loop that adds up, for any number of values."""
+    """`sum(f(i) for i in range(n))`: a loop with an accumulator, for any number of values."""
     generator = node.args[0] if len(node.args) == 1 and not node.keywords else None
     if not isinstance(generator, ast.GeneratorExp):
         positional, keywords = arguments_of(context, node)
@@ -343,8 +343,8 @@ def _sum(context: Context, node: ast.Call) -> Value:
         return INTRINSICS["sum"](context, positional, node)
     total = context.temporary("total")
 
-    def at(made: ast.expr) -> Any:
-        return ast.copy_location(made, node)
+    def at(new_node: ast.expr) -> Any:
+        return ast.copy_location(new_node, node)
 
     added: list[ast.stmt] = [
         ast.copy_location(ast.AugAssign(at(ast.Name(total, ast.Store())), ast.Add(), generator.elt), generator.elt)
@@ -377,7 +377,10 @@ def _text(context: Context, node: ast.JoinedStr) -> Value:
         value = context.evaluate(part.value if isinstance(part, ast.FormattedValue) else part)
         if not value.is_static:
             raise context.error(
-                "LG102", "text can hold only values that are known at compile time", part, help="use print(...)"
+                "LG102",
+                "an f-string can only contain values that are known at compile time",
+                part,
+                help="use print(...)",
             )
         form = ""
         if isinstance(part, ast.FormattedValue):

@@ -49,7 +49,7 @@ from livegrad.ops.aggregate import make
 
 
 class _Stack(threading.local):
-    """The functions that are being compiled on this thread, to see recursion."""
+    """The functions that this thread is compiling, to detect recursion."""
 
     def __init__(self) -> None:
         self.entries: list[CapturedFunction] = []
@@ -125,12 +125,12 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     function.verify(context)
     result_type = value.type
     assert result_type is not None
-    made = make_function(source.name, inputs, [node])
-    refuse_leaks(source.name, (n for n in toposort(made.results) if n.op is input_op))
+    function_ir = make_function(source.name, inputs, [node])
+    refuse_leaks(source.name, (n for n in toposort(function_ir.results) if n.op is input_op))
     return Specialization(
         function,
         slots,
-        made,
+        function_ir,
         result_type,
         context.result_no_diff,
         context.dependencies,
@@ -175,7 +175,7 @@ def _bind_parameters(context: Context, function: CapturedFunction, slots: tuple[
 
 
 def _bind_sizes(context: Context, function: CapturedFunction, slots: tuple[Slot, ...]) -> None:
-    """The names of sizes in annotations are variables of the function."""
+    """Binds the names of sizes in annotations as variables of the function."""
     sizes: dict[str, int] = {}
     for parameter, slot in zip(function.signature.parameters, slots, strict=True):
         if parameter.annotation.pattern is not None:
@@ -194,7 +194,7 @@ def _bind_sizes(context: Context, function: CapturedFunction, slots: tuple[Slot,
 
 
 def _require_known_sizes(context: Context, function: CapturedFunction) -> None:
-    """An error if the result's annotation has a size that no parameter has."""
+    """Raises if the annotation of the result has a size that no parameter has."""
     pattern, definition = function.signature.result.pattern, context.source.definition
     for part in pattern.elements if isinstance(pattern, TuplePattern) else (pattern,):
         for size in part.sizes if isinstance(part, TensorPattern) else ():
@@ -209,7 +209,9 @@ def _require_known_sizes(context: Context, function: CapturedFunction) -> None:
 
 
 def _with_updates(context: Context, value: Value, inputs: list[Node]) -> tuple[Function, Value]:
-    """The function that gives compiled callers the result and the new arrays, and what callers from Python get."""
+    """The function that returns the result and the updated arrays to compiled callers, and the result for callers from
+    Python.
+    """
     span = context.span(context.source.definition)
     arrays = [context.environment[name] for name in context.inouts]
     nodes = [tied(context, node_of(part, span)) for part in (value, *arrays)]
@@ -267,7 +269,7 @@ def _last(body: list[ast.stmt]) -> ast.AST:
 
 
 def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:
-    """Whether a loop certainly runs at least once: over a range of constants that is not empty."""
+    """Whether a loop runs at least once: it iterates over a non-empty range of constants."""
     if not isinstance(loop, ast.For):
         return False
     iterable = loop.iter
@@ -278,12 +280,12 @@ def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:
     numbers = []
     for argument in iterable.args:
         try:
-            known = ast.literal_eval(argument)
+            iterations = ast.literal_eval(argument)
         except ValueError:
-            known = context.source.lookup(argument.id) if isinstance(argument, ast.Name) else None
+            iterations = context.source.lookup(argument.id) if isinstance(argument, ast.Name) else None
             local = isinstance(argument, ast.Name) and argument.id in context.environment
-            if local or not isinstance(known, int):
+            if local or not isinstance(iterations, int):
                 return False
-        numbers.append(known)
+        numbers.append(iterations)
     fits = 1 <= len(numbers) <= 3 and all(isinstance(number, int) for number in numbers) and numbers[2:] != [0]
     return fits and bool(range(*numbers))  # the compiler says what does not fit

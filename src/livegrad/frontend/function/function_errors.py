@@ -14,25 +14,25 @@ from livegrad.diagnostics import LivegradError, TextOrigin, caller_origin
 # Every code with its title; docs/diagnostics.md explains each.
 CODES = {
     "LG101": "the source of a function cannot be found",
-    "LG102": "syntax that functions do not have",
+    "LG102": "syntax that functions do not support",
     "LG103": "a name that may be unset",
     "LG104": "a name that is not defined",
     "LG105": "a function that calls itself",
-    "LG106": "a list, vector, array or struct that has two names is changed",
-    "LG107": "a loop whose steps or bounds cannot be compiled",
-    "LG108": "a call that does not fit the function",
-    "LG109": "a function that is not known to the compiler",
+    "LG106": "a list, vector, array or struct with two names is modified",
+    "LG107": "a loop with a step or bounds that cannot be compiled",
+    "LG108": "a call that does not match the function's signature",
+    "LG109": "a function that the compiler does not support",
     "LG110": "an array that is not declared `inout` is written",
     "LG111": "two iterations of a parallel loop write one element",
     "LG112": "code that nests too deeply",
-    "LG201": "operands that an operation cannot take",
+    "LG201": "operands that an operation does not support",
     "LG202": "a value of the wrong type",
     "LG203": "a variable with different types on different paths",
-    "LG204": "an annotation that is no type",
-    "LG205": "no overload fits",
-    "LG206": "more than one overload fits",
+    "LG204": "an annotation that is not a type",
+    "LG205": "no overload matches",
+    "LG206": "more than one overload matches",
     "LG207": "no such attribute",
-    "LG208": "an index that does not fit",
+    "LG208": "an invalid index",
     "LG301": "a derivative is lost in a call that is not differentiable",
     "LG302": "a derivative is lost in a field that is not differentiable",
     "LG303": "`no_diff` that is not directly on a call",
@@ -40,9 +40,9 @@ CODES = {
     "LG305": "a derivative of a function that is not differentiable",
     "LG306": "a type that is not differentiable",
     "LG307": "a struct that contains itself",
-    "LG308": "a derivative member that does not exist or does not fit",
-    "LG309": "a custom derivative whose signature does not fit",
-    "LG310": "an argument of a derivative that does not fit",
+    "LG308": "a derivative member that does not exist or has the wrong type",
+    "LG309": "a custom derivative with the wrong signature",
+    "LG310": "an invalid argument of a derivative",
     "LG401": "a type that does not implement its interface",
     "LG402": "a type argument that does not satisfy its bound",
     "LG403": "an interface without implementing types",
@@ -51,7 +51,7 @@ CODES = {
 
 @dataclass(frozen=True)
 class Span:
-    """A part of the user's source: where it starts, where it ends, and the line itself."""
+    """A range of the user's source: its start, its end and the text of the line."""
 
     file: str
     line: int
@@ -107,8 +107,8 @@ class FunctionError(LivegradError):
         super().__init__(what, where=where, expected=expected, found=found, help=help)
 
     def _message(self) -> str:
-        place = "" if self.where is None else f" ({self.where})"
-        lines = [f"{self.code}: {self.what}{place}"]
+        location = "" if self.where is None else f" ({self.where})"
+        lines = [f"{self.code}: {self.what}{location}"]
         if self.span is not None and self.span.text:
             lines += self.span.excerpt()
         for label, span in self.path:

@@ -60,7 +60,7 @@ def _vector(value: Any) -> Any:
 
 
 def _extremum(values: Sequence[Any], is_better: Any, of_numbers: Callable[..., Any]) -> Any:
-    """The best of several values, or of one sequence of them; the first of equals."""
+    """The minimum or maximum of several values or of one sequence; the first of equal values."""
     if len(values) == 1:
         return _extremum(tuple(values[0]), is_better, of_numbers)
     best = values[0]

@@ -23,7 +23,7 @@ MISSING: Any = object()
 
 
 class Composite(ir.UnionMember):
-    """A type that is made of others. Equal types are equal objects of these classes."""
+    """A type made of other types. Equal types compare equal."""
 
     @property
     def ir(self) -> ir.Type:
@@ -83,7 +83,9 @@ class ArrayType(Composite):
 
 def _require_length(value: Any, size: int, type: FrontType) -> None:
     if not hasattr(value, "__len__") or isinstance(value, str | dict) or len(value) != size:
-        raise UsageError("a list that does not fit", where=caller_origin(), expected=describe(type), found=repr(value))
+        raise UsageError(
+            "a list of the wrong length", where=caller_origin(), expected=describe(type), found=repr(value)
+        )
 
 
 @dataclass(frozen=True)
@@ -203,15 +205,15 @@ class RecordType(Composite):
     def __call__(self, *positional: Any, **keywords: Any) -> Any:
         """An instance, from its fields by position or keyword."""
         names = [field.name for field in self.fields]
-        given = dict(zip(names, positional, strict=False)) | keywords
+        values = dict(zip(names, positional, strict=False)) | keywords
         for field in self.fields:
-            if field.name not in given:
+            if field.name not in values:
                 if field.default is MISSING:
                     raise TypeError(f"{self.name} needs a value for `{field.name}`")
-                given[field.name] = field.default
-        if len(positional) > len(names) or set(given) != set(names):
+                values[field.name] = field.default
+        if len(positional) > len(names) or set(values) != set(names):
             raise TypeError(f"{self.name} has the fields {', '.join(names)}")
-        return self.make(**given)
+        return self.make(**values)
 
     def index_of(self, name: str) -> int | None:
         return next((index for index, field in enumerate(self.fields) if field.name == name), None)
@@ -241,8 +243,8 @@ class RecordType(Composite):
         return tuple(to_argument(field.type, getattr(value, field.name)) for field in self.fields)
 
     def from_result(self, value: Any) -> Any:
-        given = {f.name: from_result(f.type, item) for f, item in zip(self.fields, value, strict=True)}
-        return self.make(**given)
+        values = {f.name: from_result(f.type, item) for f, item in zip(self.fields, value, strict=True)}
+        return self.make(**values)
 
 
 class Instance:

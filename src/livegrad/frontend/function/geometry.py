@@ -89,13 +89,13 @@ def _vectors(context: Context, values: Sequence[Value], name: str, at: ast.AST) 
             value = array_of(context, [value], at)
         if not isinstance(value.type, ir.Vector):
             raise context.error("LG201", f"`{name}` takes vectors", at, found=", ".join(map(name_of, values)))
-        own = value.type.element
-        scalar = own if scalar is None else promote(scalar, False, own, value.weak)
+        element = value.type.element
+        scalar = element if scalar is None else promote(scalar, False, element, value.weak)
         nodes.append(node_of(value, context.span(at)))
     assert scalar is not None
     nodes = [as_scalar_type(Value(_shaped(node), node), scalar, context.span(at)) for node in nodes]
     if any(node.type is not nodes[0].type for node in nodes):
-        raise context.error("LG201", f"`{name}` takes vectors of one size", at, found=", ".join(map(name_of, values)))
+        raise context.error("LG201", f"`{name}` takes vectors of equal size", at, found=", ".join(map(name_of, values)))
     return nodes
 
 
@@ -148,7 +148,7 @@ def _dist(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 @intrinsic("detach")
 def _detach(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """The value, with its derivative dropped on purpose."""
+    """The value without its derivative."""
     require_count(context, values, 1, "detach", at)
     (value,) = values
     if value.items is not None:

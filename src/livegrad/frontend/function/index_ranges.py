@@ -23,8 +23,8 @@ def known_range(node: Node, ranges: Ranges, depth: int = _DEEPEST) -> Range | No
     >>> known_range(f.results[0], {f.parameters[0]: (1, 4)})
     (1, 7)
     """
-    found = ranges.get(node)
-    if found is not None or node.op is constant_op:
+    bounds = ranges.get(node)
+    if bounds is not None or node.op is constant_op:
         return range_of(node, ranges)
     if not depth or node.op.name not in _ARITHMETIC or node.type is not ir.i64:
         return None

@@ -131,11 +131,15 @@ TENSOR_FUNCTIONS: dict[Any, str] = {}
 def know_tensor_functions(namespace: Any, names: Sequence[str]) -> None:
     """Lets captured code call functions on tensors, such as `lg.sin`, by what they mean for scalars and vectors."""
     for name in names:
-        known = _TENSOR_NAMES.get(name, name)
+        tensor_name = _TENSOR_NAMES.get(name, name)
         function: Any = getattr(namespace, name)
-        if (known in INTRINSICS or known in SPECIAL) and callable(function) and intrinsic_of(function) is None:
-            setattr(function, _MARK, known)
-            TENSOR_FUNCTIONS[function] = known
+        if (
+            (tensor_name in INTRINSICS or tensor_name in SPECIAL)
+            and callable(function)
+            and intrinsic_of(function) is None
+        ):
+            setattr(function, _MARK, tensor_name)
+            TENSOR_FUNCTIONS[function] = tensor_name
 
 
 def intrinsic(*names: str) -> Callable[[Handler], Handler]:
@@ -288,7 +292,7 @@ def _to_int(name: str, op: Op | None) -> None:
         require_count(context, values, 1, name.removesuffix("_int"), at)
         (value,) = values
         if not isinstance(value.type, Shaped):
-            raise context.error("LG201", f"{name_of(value)} cannot become an int", at)
+            raise context.error("LG201", f"{name_of(value)} cannot be converted to an int", at)
         node = node_of(value, context.span(at))
         scalar = ir.scalar_of(value.type)
         if op is not None and scalar is not None and scalar.kind == "float":
@@ -313,7 +317,7 @@ def _float(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     if isinstance(value.static, str) and value.static.strip().lower() in _WRITTEN_FLOATS:
         return static(float(value.static))
     if not isinstance(value.type, ir.Scalar):
-        raise context.error("LG201", f"{name_of(value)} cannot become a float", at)
+        raise context.error("LG201", f"{name_of(value)} cannot be converted to a float", at)
     return shaped_result(context, as_scalar_type(value, ir.f64, context.span(at)), values, at)
 
 

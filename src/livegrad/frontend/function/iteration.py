@@ -90,8 +90,9 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
 
 
 def _held_name(context: Context, value: Value, at: ast.AST) -> str:
-    """The variable that a loop reads elements from: the list's own name, under which changes show as in Python, or
-    (where the loop gives that to something else) one that nothing may change."""
+    """The variable that a loop reads elements from: the name of the list, so that changes are visible as in Python, or
+    a hidden variable if the loop rebinds that name.
+    """
     if isinstance(at, ast.Name) and at.id not in context.rebound and context.environment.get(at.id) is value:
         return at.id
     name = context.temporary(ITERATED.removeprefix("~"))
@@ -133,17 +134,17 @@ def _parallel(context: Context, call: ast.Call) -> Steps:
         raise context.error("LG108", "`parallel` takes one or two numbers", call)
     steps = _range(context, call)
     bounds = [context.evaluate(argument).static for argument in call.args]
-    known = all(isinstance(bound, int) for bound in bounds)
-    return replace(steps, parallel=range(*bounds) if known else None)
+    is_static = all(isinstance(bound, int) for bound in bounds)
+    return replace(steps, parallel=range(*bounds) if is_static else None)
 
 
 def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Steps:
-    known = [value.static for value in (start, stop, step)]
-    if all(isinstance(number, int) for number in known):
-        if known[2] == 0:
+    bounds = [value.static for value in (start, stop, step)]
+    if all(isinstance(number, int) for number in bounds):
+        if bounds[2] == 0:
             raise context.error("LG107", "range's step must not be zero", at)
-        count = max(0, -((known[0] - known[1]) // known[2]))  # `len` of a range has a limit
-        if not all(-_INTEGERS <= number < _INTEGERS for number in (*known, count)):
+        count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))  # `len` of a range has a limit
+        if not all(-_INTEGERS <= number < _INTEGERS for number in (*bounds, count)):
             raise context.error("LG107", "a range beyond 64 bits", at)
         values = _linear(context, start, step, at, _bounds(context, start, stop, step, at))
         return Steps(constant(count, ir.i64), values, static_iterations=count)
@@ -160,12 +161,12 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
         name = "range's step must not be zero"
         stride = check(stride, comparison.not_equal(stride, 0), message=name)
         iterations = elementwise.floor_div(last - first + stride - elementwise.sign(stride), stride)
-    known = _bounds(context, start, stop, step, at)
-    return Steps(iterations, _linear(context, _held(context, start, first), _held(context, step, stride), at, known))
+    bounds = _bounds(context, start, stop, step, at)
+    return Steps(iterations, _linear(context, _held(context, start, first), _held(context, step, stride), at, bounds))
 
 
 def _bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Range | None:
-    """What is known of the values of a range."""
+    """The known bounds of the values of a range."""
     if not isinstance(step.static, int):
         return None
     first, last = (expect_int(context, value, at, "a bound of range") for value in (start, stop))
@@ -176,8 +177,8 @@ def _held(context: Context, value: Value, node: Node) -> Value:
     return value if value.is_static else runtime(ir.i64, node)
 
 
-def _linear(context: Context, start: Value, step: Value, at: ast.AST, known: Range | None) -> Callable[[Node], Value]:
-    """start + index * step, with what is not known now held in variables that the body can see."""
+def _linear(context: Context, start: Value, step: Value, at: ast.AST, bounds: Range | None) -> Callable[[Node], Value]:
+    """start + index * step; operands that are only known at run time are held in variables visible to the body."""
     names = [context.temporary("start"), context.temporary("step")]
     for name, held in zip(names, (start, step), strict=True):
         context.environment[name] = held
@@ -185,10 +186,10 @@ def _linear(context: Context, start: Value, step: Value, at: ast.AST, known: Ran
     def value(index: Node) -> Value:
         first, stride = (node_of(context.environment[name], context.span(at)) for name in names)
         scaled = index if step.static == 1 else index * stride
-        made = scaled if start.static == 0 else scaled + first
-        if known is not None and made.op is not constant_op:
-            context.ranges[made] = known
-        return runtime(ir.i64, made)
+        result = scaled if start.static == 0 else scaled + first
+        if bounds is not None and result.op is not constant_op:
+            context.ranges[result] = bounds
+        return runtime(ir.i64, result)
 
     return value
 
@@ -235,8 +236,8 @@ def _zip(context: Context, call: ast.Call) -> Steps:
         for steps in inner[1:]:
             assert steps.iterations is not None
             iterations = elementwise.min(iterations, steps.iterations)
-        known = [steps.static_iterations for steps in inner]
-        least = None if None in known else min(k for k in known if k is not None)
+        static_lengths = [steps.static_iterations for steps in inner]
+        least = None if None in static_lengths else min(k for k in static_lengths if k is not None)
         return Steps(
             iterations if least is None else constant(least, ir.i64),
             lambda index: tuple_value([steps.at(index) for steps in inner if steps.at is not None]),
@@ -248,7 +249,7 @@ def _zip(context: Context, call: ast.Call) -> Steps:
 
 
 def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
-    """The values one by one, for a loop of known length."""
+    """The values one by one, for a loop of static length."""
     if steps.unrolled is not None:
         return steps.unrolled
     if steps.static_iterations is None or steps.at is None:
@@ -263,7 +264,7 @@ def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
 
 
 def _known(value: Value) -> Value:
-    """An index computed from constants is known; an element at a known index needs no check."""
+    """Folds an index computed from constants; an element at a static index needs no check."""
     if value.items is not None:
         return tuple_value([_known(item) for item in value.items])
     node = value.node
@@ -275,8 +276,8 @@ def _known(value: Value) -> Value:
     if node.op is get_at:
         index = _fold(node.operands[1])
         if index is not None:
-            made = member(node.operands[0], index)
-            return aliased(runtime(value.type, made, value.flow, value.weak), value.aliases) if value.type else value
+            element = member(node.operands[0], index)
+            return aliased(runtime(value.type, element, value.flow, value.weak), value.aliases) if value.type else value
     return value
 
 

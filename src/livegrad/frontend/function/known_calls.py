@@ -1,6 +1,6 @@
 """A cache of resolved calls by the classes of their arguments.
 
-`running` and derivatives use it before they examine the arguments in detail.
+`dispatch` and derivatives use it before they examine the arguments in detail.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def kind_of(value: Any) -> Any:
     >>> kind_of(1.0), kind_of([1.0, 2]), kind_of(len)
     (<class 'float'>, (<class 'list'>, <class 'float'>, <class 'int'>), None)
     """
-    own = value.__class__
-    found = _PLAIN.get(own)
-    if found is not None:
-        return found
-    rule = KINDS.get(own)
+    cls = value.__class__
+    kind = _PLAIN.get(cls)
+    if kind is not None:
+        return kind
+    rule = KINDS.get(cls)
     if rule is not None:
         return rule(value)
-    record = own.__dict__.get("__livegrad_type__")
+    record = cls.__dict__.get("__livegrad_type__")
     if isinstance(record, RecordType):
-        return _nested(own, [getattr(value, field.name, None) for field in record.fields])
+        return _nested(cls, [getattr(value, field.name, None) for field in record.fields])
     return None
 
 
@@ -53,25 +53,27 @@ def _nested(first: Any, parts: Sequence[Any]) -> tuple[Any, ...] | None:
 
 @dataclass(slots=True)
 class KnownCall:
-    """A call for arguments of certain kinds: what runs, and which argument goes where."""
+    """A prepared call for arguments of certain classes: the function that runs, and the source of each of its
+    arguments.
+    """
 
     run: Callable[..., Any]
-    places: Sequence[int | Default]
+    sources: Sequence[int | Default]
     types: Sequence[FrontType]
     result: FrontType
     is_current: Callable[[], bool]
 
     def __call__(self, values: Sequence[Any]) -> Any:
-        given = []
-        for place, type in zip(self.places, self.types, strict=True):
-            value = values[place] if isinstance(place, int) else place.value
+        converted = []
+        for source, type in zip(self.sources, self.types, strict=True):
+            value = values[source] if isinstance(source, int) else source.value
             if isinstance(type, ir.Scalar):
-                given.append(value)
+                converted.append(value)
             elif value.__class__ is VectorValue and isinstance(type, ir.Vector | ir.Matrix):
-                given.append(value.view(np.ndarray))
+                converted.append(value.view(np.ndarray))
             else:
-                given.append(to_argument(type, value))
-        return from_result(self.result, self.run(*given))
+                converted.append(to_argument(type, value))
+        return from_result(self.result, self.run(*converted))
 
 
 def key_of(overloads: int, positional: Sequence[Any], keywords: dict[str, Any]) -> tuple[Any, ...] | None:

@@ -1,6 +1,6 @@
 """Captured functions on lazy tensors: `f(points)` is a lazy tensor with gradients.
 
-`running` calls `run_lazily` before it runs a function. If an argument is a tensor, the call becomes a node of the
+`dispatch` calls `run_lazily` before it runs a function. If an argument is a tensor, the call becomes a node of the
 graph.
 """
 
@@ -64,18 +64,18 @@ def holds_tensor(value: Any) -> bool:
         return any(holds_tensor(part) for name, part in vars(value).items() if name != "__livegrad_type__")
     if isinstance(value, tuple):
         return any(map(holds_tensor, value))
-    own = getattr(value, "__livegrad_type__", None)
-    if isinstance(own, RecordType) and not isinstance(value, type):
-        return any(holds_tensor(getattr(value, field.name, None)) for field in own.fields)
+    value_type = getattr(value, "__livegrad_type__", None)
+    if isinstance(value_type, RecordType) and not isinstance(value, type):
+        return any(holds_tensor(getattr(value, field.name, None)) for field in value_type.fields)
     return False
 
 
 def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Calls a captured function: at once for Python values, lazily where a tensor is among them."""
     key = key_of(len(function.overloads), positional, keywords)
-    known = None if key is None else function.known_calls.get(key)
-    if known is not None and known.is_current():
-        return known((*positional, *keywords.values()) if keywords else positional)
+    prepared = None if key is None else function.known_calls.get(key)
+    if prepared is not None and prepared.is_current():
+        return prepared((*positional, *keywords.values()) if keywords else positional)
     result = run_lazily(function, positional, keywords)
     return run_now(function, positional, keywords, key) if result is MISSING else result
 
@@ -90,18 +90,18 @@ def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords
     values = [abstract_lazily(v, parameters[k].annotation.expected_for(v) if k < len(parameters) else None, many)
               for k, v in enumerate(positional)]  # fmt: skip
     named = {n: abstract_lazily(v, expected[n](v) if n in expected else None, many) for n, v in keywords.items()}
-    found = choose(function, values, named, call_span())
-    made = found.function.specialize(found.slots)
-    made.require_nothing_lost(call_span())
-    bound = found.function.signature.bind(positional, keywords)
+    match = choose(function, values, named, call_span())
+    specialization = match.function.specialize(match.slots)
+    specialization.require_nothing_lost(call_span())
+    bound = match.function.signature.bind(positional, keywords)
     assert not isinstance(bound, str)
     arguments = []
-    for parameter, slot in zip(found.function.signature.parameters, found.slots, strict=True):
-        given = bound[parameter.name]
+    for parameter, slot in zip(match.function.signature.parameters, match.slots, strict=True):
+        argument = bound[parameter.name]
         if slot.type is not None:
-            value = given.value if isinstance(given, Default) else given
+            value = argument.value if isinstance(argument, Default) else argument
             arguments.append(LazyArgument(parameter.name, slot.type, value))
-    return call_lazily(made.function, arguments, made.result_type, made.result_weak)
+    return call_lazily(specialization.function, arguments, specialization.result_type, specialization.result_weak)
 
 
 @dataclass(frozen=True)
@@ -133,24 +133,25 @@ def abstract_lazily(value: Any, expected: Pattern | None, fitting: bool = False)
     """What is known of an argument that may be a tensor, or have some inside."""
     if not holds_tensor(value):
         return abstract_argument(value, expected, fitting)
-    own = getattr(value, "__livegrad_abstract__", None)
-    if own is not None:
-        return own(abstract_lazily, expected, fitting)
+    abstract = getattr(value, "__livegrad_abstract__", None)
+    if abstract is not None:
+        return abstract(abstract_lazily, expected, fitting)
     if isinstance(value, tuple):
         own_types = expected.elements if isinstance(expected, TuplePattern | TupleType) else ()
         pairs = zip_longest(value, own_types[: len(value)])
-        return Value(TupleType(tuple(abstract_lazily(item, own).type or NONE for item, own in pairs)))
+        return Value(TupleType(tuple(abstract_lazily(item, abstract).type or NONE for item, abstract in pairs)))
     if isinstance(expected, TensorPattern) and isinstance(value, Tensor):
         if not all(isinstance(size, int) for size in value.shape):
             what = "a captured function takes whole arrays of known sizes"
             raise UsageError(what, where=caller_origin(), found=f"shape {value.shape}")
-        return Value(TensorType(value.dtype, tuple(value.shape)))
+        widens = is_lossless(value.dtype, expected.element)
+        return Value(TensorType(expected.element if widens else value.dtype, tuple(value.shape)))
     if not isinstance(value, Tensor):
         return Value(value.__livegrad_type__)
     if expected is None:
         return Value(value.dtype, weak=is_weak(value.node))
     if isinstance(expected, Composite | TensorPattern | TuplePattern):
-        raise UsageError(f"a tensor cannot stand for {expected!r}", where=caller_origin())
+        raise UsageError(f"a tensor cannot be passed as {expected!r}", where=caller_origin())
     shaped = ir.with_scalar(expected, value.dtype)
     assert isinstance(shaped, ir.Scalar | ir.Vector | ir.Matrix)
     return Value(shaped, weak=is_weak(value.node))
@@ -173,14 +174,14 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
             )  # fmt: skip
         return cast(node, type=scalar)
     if isinstance(type, TupleType) and holds_tensor(value):
-        parts = [_node(item, own, name) for item, own in zip(value, type.elements, strict=True)]
+        parts = [_node(item, rank, name) for item, rank in zip(value, type.elements, strict=True)]
         return make(*parts, type=ir.Tuple(tuple(part.type for part in parts)))
     if isinstance(type, RecordType) and (holds_tensor(value) or is_lifted(type, value)):
         return _struct_node(value, type, name)
     if isinstance(value, np.ndarray) and not isinstance(type, Composite):
-        scalar, own = ir.scalar_of(type), 0 if isinstance(type, ir.Scalar) else len(ir.components(type))
+        scalar, rank = ir.scalar_of(type), 0 if isinstance(type, ir.Scalar) else len(ir.components(type))
         assert scalar is not None
-        if value.ndim > (0 if not own else (1 if isinstance(type, ir.Vector) else 2)):
+        if value.ndim > (0 if not rank else (1 if isinstance(type, ir.Vector) else 2)):
             return wrap_array(np.ascontiguousarray(cast_array(value, scalar))).node
     if isinstance(type, TensorType):
         return wrap_array(type.to_argument(value)).node
@@ -188,7 +189,7 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
 
 
 def _struct_node(value: Any, type: RecordType, name: str) -> Node:
-    """A struct of tensors: fields that are the same for all points are spread over them."""
+    """A struct of tensors; fields that are equal for all points are broadcast."""
     parts = [_node(getattr(value, field.name), field.type, f"{name}.{field.name}") for field in type.fields]
     fields = tuple((field.name, part.type) for field, part in zip(type.fields, parts, strict=True))
     node = make(*parts, type=ir.Struct(type.name, fields))
@@ -196,32 +197,32 @@ def _struct_node(value: Any, type: RecordType, name: str) -> Node:
     return _spread(node, type.ir, domain)
 
 
-def _domains(node: Node, own: ir.Type) -> list[tuple[Any, ...]]:
-    """The shapes over which the tensors in a value have one value a point."""
+def _domains(node: Node, point: ir.Type) -> list[tuple[Any, ...]]:
+    """The batch shapes of the tensors in a value."""
     if isinstance(node.type, ir.Tensor):
-        depth = {ir.Vector: 1, ir.Matrix: 2}.get(own.__class__, 0)
+        depth = {ir.Vector: 1, ir.Matrix: 2}.get(point.__class__, 0)
         return [node.type.shape[: node.type.rank - depth]]
-    if not isinstance(own, ir.Struct):
+    if not isinstance(point, ir.Struct):
         return []
-    return [d for index, part in enumerate(ir.components(own)) for d in _domains(member(node, index), part)]
+    return [d for index, part in enumerate(ir.components(point)) for d in _domains(member(node, index), part)]
 
 
-def _spread(node: Node, own: ir.Type, domain: tuple[Any, ...]) -> Node:
-    if isinstance(own, ir.Struct):
-        parts = [_spread(member(node, index), part, domain) for index, part in enumerate(ir.components(own))]
-        fields = tuple((name, part.type) for (name, _), part in zip(own.fields, parts, strict=True))
-        return make(*parts, type=ir.Struct(own.name, fields))
-    if isinstance(own, ir.Tuple | ir.Array):
+def _spread(node: Node, point: ir.Type, domain: tuple[Any, ...]) -> Node:
+    if isinstance(point, ir.Struct):
+        parts = [_spread(member(node, index), part, domain) for index, part in enumerate(ir.components(point))]
+        fields = tuple((name, part.type) for (name, _), part in zip(point.fields, parts, strict=True))
+        return make(*parts, type=ir.Struct(point.name, fields))
+    if isinstance(point, ir.Tuple | ir.Array):
         raise UsageError(
-            "a struct of tensors may only have fields of numbers and vectors", where=caller_origin(), found=str(own)
+            "a struct of tensors may only have fields of numbers and vectors", where=caller_origin(), found=str(point)
         )
     shape: Sequence[Any] = ()
-    if isinstance(own, ir.Vector):
-        shape = (own.size,)
-    elif isinstance(own, ir.Matrix):
-        shape = (own.rows, own.columns)
+    if isinstance(point, ir.Vector):
+        shape = (point.size,)
+    elif isinstance(point, ir.Matrix):
+        shape = (point.rows, point.columns)
     if not isinstance(node.type, ir.Tensor):
-        scalar = ir.scalar_of(own)
+        scalar = ir.scalar_of(point)
         assert scalar is not None
         members = [_value_of(leaf) for leaf in _leaves(node)]
         node = wrap_array(np.array(members, scalar.dtype).reshape(tuple(shape))).node
@@ -243,7 +244,9 @@ def _constant(value: Any, type: ir.Type) -> Node:
         plain = _require_number(value, type)
         return constant(float(plain) if type.kind == "float" else plain, type)
     parts = np.asarray(value).reshape(-1) if isinstance(type, ir.Vector | ir.Matrix) else value
-    return make(*[_constant(part, own) for part, own in zip(parts, ir.components(type), strict=True)], type=type)
+    return make(
+        *[_constant(part, part_type) for part, part_type in zip(parts, ir.components(type), strict=True)], type=type
+    )
 
 
 def _require_number(value: Any, type: ir.Scalar) -> Any:
@@ -260,13 +263,13 @@ _FITTING_KINDS = {"bool": "b", "signed": "biu", "unsigned": "biu", "float": "biu
 
 
 def _wrapped(node: Node, type: FrontType, lifted: bool) -> Any:
-    """The result as people get it: tensors where the function gives numbers and vectors."""
+    """The result for users: tensors where the function returns numbers and vectors."""
     if isinstance(type, RecordType):
         return type.make(**{
             field.name: _wrapped(member(node, index), field.type, lifted) for index, field in enumerate(type.fields)
         })  # fmt: skip
     if isinstance(type, TupleType):
-        return tuple(_wrapped(member(node, index), own, lifted) for index, own in enumerate(type.elements))
+        return tuple(_wrapped(member(node, index), element, lifted) for index, element in enumerate(type.elements))
     if isinstance(type, ArrayType):
         return [_wrapped(member(node, index), type.element, lifted) for index in range(type.size)]
     if type is NONE:

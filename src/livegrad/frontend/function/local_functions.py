@@ -28,7 +28,7 @@ Definition = ast.FunctionDef | ast.Lambda
 
 @dataclass(frozen=True, eq=False)
 class LocalFunction:
-    """A function that was defined inside another one; `defaults` are the variables that hold its defaults."""
+    """A function defined inside another one; `defaults` are the variables that hold its defaults."""
 
     definition: Definition
     defaults: Mapping[str, str]
@@ -59,7 +59,7 @@ def define(context: Context, definition: Definition) -> Value:
         )
     if isinstance(definition, ast.FunctionDef) and definition.decorator_list:
         raise context.error(
-            "LG102", "a function inside a function has no decorators", definition.decorator_list[0],
+            "LG102", "a nested function cannot have decorators", definition.decorator_list[0],
             help="define it outside",
         )  # fmt: skip
     positional = [*arguments.posonlyargs, *arguments.args]
@@ -89,10 +89,10 @@ def _inlined(
     if function.definition in context.inlining:
         raise context.error("LG105", f"`{function.name}` calls itself", at, help="write it as a loop")
     source = _own_source(context, function)
-    given = _bound(context, function, positional, keywords, at)
+    arguments = _bound(context, function, positional, keywords, at)
     names = [argument.arg for argument in _parameters(function)]
-    own = bound_names(source.body) | set(names)
-    changed = sorted(stored_names(source.body) - own)
+    locals_ = bound_names(source.body) | set(names)
+    changed = sorted(stored_names(source.body) - locals_)
     if changed:
         # The loops and branches around a call would have to know.
         raise context.error(
@@ -100,15 +100,15 @@ def _inlined(
             help="return the new value instead",
         )  # fmt: skip
     context.after_loop.update(DefiniteAssignment(source, names, lambda loop: False).after)
-    known = {alias.object for value in context.environment.values() for alias in aliases_of(value)}
+    objects = {alias.object for value in context.environment.values() for alias in aliases_of(value)}
     for parameter in _parameters(function):
-        given[parameter.arg] = context.named(given[parameter.arg], parameter)
-    outer = {name: context.environment.get(name) for name in (*own, *FLAGS, "$return")}
-    hidden = {name: context.temporary("hidden") for name in own if name in context.environment}
+        arguments[parameter.arg] = context.named(arguments[parameter.arg], parameter)
+    outer = {name: context.environment.get(name) for name in (*locals_, *FLAGS, "$return")}
+    hidden = {name: context.temporary("hidden") for name in locals_ if name in context.environment}
     for name, temporary in hidden.items():
         context.environment[temporary] = context.environment.pop(name)  # it still shows what is changed
     context.environment.pop("$return", None)
-    context.environment.update(given)
+    context.environment.update(arguments)
     for name in FLAGS:
         set_flag(context, name, False)
     result_type, context.result_type = context.result_type, _result_type(context, function)
@@ -118,7 +118,7 @@ def _inlined(
     value = _result(context, function)
     context.inlining.pop()
     # An object that only the function's own names have had is new for its caller.
-    value = _with_objects(value, lambda object: object in known or context.sharing.is_shared(object, DEEPEST))
+    value = _with_objects(value, lambda object: object in objects or context.sharing.is_shared(object, DEEPEST))
     context.result_type, context.result_pattern, context.exited = result_type, result_pattern, False
     for name, held in outer.items():
         context.environment.pop(name, None)
@@ -128,7 +128,7 @@ def _inlined(
 
 
 def _with_objects(value: Value, stays: Callable[[Hashable], bool]) -> Value:
-    """The value, with those of its aliases whose objects stay."""
+    """The value with only those aliases whose objects outlive the call."""
     if value.items is not None:
         return replace(value, items=tuple(_with_objects(item, stays) for item in value.items))
     return replace(value, aliases=tuple(alias for alias in value.aliases if stays(alias.object)))
@@ -149,22 +149,22 @@ def _bound(
     takes = len(parameters) - len(function.definition.args.kwonlyargs)
     if len(positional) > takes:
         raise context.error("LG108", f"`{function.name}` takes {takes} arguments", at, found=str(len(positional)))
-    given = {parameter.arg: value for parameter, value in zip(parameters, positional, strict=False)}
+    arguments = {parameter.arg: value for parameter, value in zip(parameters, positional, strict=False)}
     for name, value in keywords.items():
-        if name in given or name not in {parameter.arg for parameter in parameters}:
-            what = "has two values for" if name in given else "has no parameter"
+        if name in arguments or name not in {parameter.arg for parameter in parameters}:
+            what = "has two values for" if name in arguments else "has no parameter"
             raise context.error("LG108", f"`{function.name}` {what} `{name}`", at)
-        given[name] = value
+        arguments[name] = value
     for parameter in parameters:
         name = parameter.arg
-        if name not in given:
+        if name not in arguments:
             if name not in function.defaults:
                 raise context.error("LG108", f"`{function.name}` needs a value for `{name}`", at)
-            given[name] = context.environment[function.defaults[name]]
+            arguments[name] = context.environment[function.defaults[name]]
         if parameter.annotation is not None:
             type = annotation_type(context, parameter.annotation)
-            given[name] = convert(given[name], type, context.span(at), f"`{name}`")
-    return given
+            arguments[name] = convert(arguments[name], type, context.span(at), f"`{name}`")
+    return arguments
 
 
 def _result(context: Context, function: LocalFunction) -> Value:
@@ -185,21 +185,21 @@ def _result(context: Context, function: LocalFunction) -> Value:
 
 def _standing_alone(context: Context, function: LocalFunction, at: ast.AST) -> CapturedFunction:
     source = _own_source(context, function)
-    own = bound_names(source.body) | {argument.arg for argument in _parameters(function)}
+    local_names = bound_names(source.body) | {argument.arg for argument in _parameters(function)}
     read = {node.id for statement in source.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    used = sorted(name for name in read - own if name in context.environment)
+    used = sorted(name for name in read - local_names if name in context.environment)
     if used or function.defaults:
         raise context.error(
             "LG102", f"`{function.name}` can only be called here: it uses variables of the enclosing function", at,
             found=", ".join(f"`{name}`" for name in used) or "a default",
             help="define it outside, and pass what it needs",
         )  # fmt: skip
-    known = context.standing_alone.get(function.definition)
-    if known is None:
-        made = _python_function(context.source, function.definition)
-        known = context.standing_alone[function.definition] = context.kind(made)
-        known.__dict__["source"] = replace(source, function=made)
-    return known
+    captured = context.standing_alone.get(function.definition)
+    if captured is None:
+        function_object = _python_function(context.source, function.definition)
+        captured = context.standing_alone[function.definition] = context.kind(function_object)
+        captured.__dict__["source"] = replace(source, function=function_object)
+    return captured
 
 
 def _python_function(source: Source, definition: Definition) -> FunctionType:

@@ -92,7 +92,7 @@ def run_loop(context: Context, loop: Loop, at: ast.AST) -> None:
 
 
 class _Attempt:
-    """One try at a loop's body with variables of given types."""
+    """One attempt to compile a loop's body with variables of given types."""
 
     def __init__(self, context: Context, loop: Loop, outer: Environment, types: dict[str, Value], at: ast.AST) -> None:
         self.context, self.loop, self.outer, self.types, self.at = context, loop, outer, types, at
@@ -106,12 +106,12 @@ class _Attempt:
         for name in carried:
             before = inner.pop(name, None)
             if before is not None and before.type is None:
-                inner[name] = static(Conflict(name_of(before), "what the loop makes it"))
+                inner[name] = static(Conflict(name_of(before), "another type in the loop"))
         self.names = list(self.types)
         self.index = input_node(Key("index"), i64)
         self.parameters: list[Node] = []
-        for name, known in self.types.items():
-            inner[name] = self._parameter(name, known)
+        for name, carried_value in self.types.items():
+            inner[name] = self._parameter(name, carried_value)
         self.start = dict(inner)
         context.environment, context.exited = dict(inner), False
         for name in ("$broken", "$continued", "$returned"):
@@ -133,7 +133,7 @@ class _Attempt:
         return self.types if grown is None and named != context.sharing.shared else grown
 
     def _written_by_calls(self, carried: dict[str, Value | None]) -> dict[str, Value]:
-        """The arrays that the body has changed without an assignment: functions with `inout` parameters do."""
+        """The arrays that the body changes without an assignment, through calls with `inout` parameters."""
         return {
             name: self.outer[name]
             for name, before in self.start.items()
@@ -146,14 +146,14 @@ class _Attempt:
         assert iteration.node is not None
         variables[self.loop.iteration] = runtime(i64, iteration.node + 1)
 
-    def _parameter(self, name: str, known: Value) -> Value:
-        assert known.type is not None
-        node = input_node(Key(name), ir_of(known.type))
+    def _parameter(self, name: str, carried: Value) -> Value:
+        assert carried.type is not None
+        node = input_node(Key(name), ir_of(carried.type))
         self.parameters.append(node)
         flow = None
-        if differential_type(known.type) is not None:
+        if differential_type(carried.type) is not None:
             flow = self.flows[name] = self.context.graph.add("operation", self.context.span(self.at), [], name)
-        return aliased(runtime(known.type, node, flow, known.weak), aliases_of(known))
+        return aliased(runtime(carried.type, node, flow, carried.weak), aliases_of(carried))
 
     def _grown(self, carried: dict[str, Value | None]) -> dict[str, Value] | None:
         grown: dict[str, Value] = {}
@@ -172,7 +172,7 @@ class _Attempt:
                 if before is not None and before.type is not None:
                     raise self.context.error(
                         "LG203",
-                        f"`{name}` changes its type in this loop",
+                        f"the type of `{name}` changes in this loop",
                         self.at,
                         found=f"{name_of(before)} before the loop, {name_of(after)} after an iteration",
                         help="use another name, or convert the value",
@@ -186,7 +186,7 @@ class _Attempt:
         return grown if changed else None
 
     def _exchanged_arrays(self) -> set[str]:
-        """The arrays that change their names in an iteration."""
+        """The arrays that swap names in an iteration."""
         before = {name: aliases_of(value) for name, value in self.start.items()}
         names = exchanged_names(before, {name: aliases_of(value) for name, value in self.end.items()})
         carried = [self.types.get(name) for name in names]
@@ -198,21 +198,21 @@ class _Attempt:
         """Makes the IR loop and puts its results into the variables."""
         context, loop, span = self.context, self.loop, self.context.span(self.at)
         results, initial = [], []
-        for name, known in self.types.items():
-            type = known.type
+        for name, carried_value in self.types.items():
+            type = carried_value.type
             assert type is not None
             end = self.end.get(name)
             results.append(zero_value(type) if end is None else node_of(convert(end, type, span), span))
-            given = carried.get(name)
-            initial.append(zero_value(type) if given is None else node_of(convert(given, type, span), span))
+            value = carried.get(name)
+            initial.append(zero_value(type) if value is None else node_of(convert(value, type, span), span))
             if name in self.flows:
-                self.flows[name].inputs += flows_of(*[v for v in (given, end) if v is not None])
+                self.flows[name].inputs += flows_of(*[v for v in (value, end) if v is not None])
         outputs = self._make(initial, results)
         context.environment = dict(self.outer)
-        for name, known, node in zip(self.names, self.types.values(), outputs, strict=True):
-            assert known.type is not None
-            made = runtime(known.type, node, self.flows.get(name), known.weak)
-            context.environment[name] = aliased(made, aliases_of(known))
+        for name, carried_value, node in zip(self.names, self.types.values(), outputs, strict=True):
+            assert carried_value.type is not None
+            result = runtime(carried_value.type, node, self.flows.get(name), carried_value.weak)
+            context.environment[name] = aliased(result, aliases_of(carried_value))
         for name in self.loop.names:
             before, end = context.environment.get(name), self.end.get(name)
             if name in self.types or before is None or end is None or end is self.start.get(name):
@@ -242,7 +242,7 @@ class _Attempt:
         return [get(value, index=index) for index in range(carried)]
 
     def _condition(self) -> Node:
-        """Whether to go on, from the variables as they are at an iteration's start."""
+        """The loop condition, computed from the variables at the start of an iteration."""
         context, loop = self.context, self.loop
         context.environment = dict(self.start)
         stop = pending_jump(context, ("$returned", "$broken"))

@@ -1,6 +1,6 @@
 """Loops of a captured function: `for`, `while` and unrolled loops, with their jumps.
 
-Called by the statements module; `regions` builds the IR of a loop from the compiled parts.
+Called by the statements module; `loop_regions` builds the IR of a loop from the compiled parts.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def run_for(context: Context, statement: ast.For) -> None:
 
 
 def _are_read_later(context: Context, loop: ast.For) -> bool:
-    """Whether a loop's own names may be read after it: somewhere else than in loops that set them themselves."""
+    """Whether the loop's variables may be read after it, except in loops that set them first."""
     names = bound_names([loop.target])
     read_in_loops, read = Counter[str](), Counter[str]()
     for statement in context.source.body:
@@ -210,8 +210,8 @@ def _unrolled(context: Context, statement: ast.For, values: list[Value]) -> None
         context.environment[names[-1]] = value
 
     def _inner_step(run: Callable[[int], None], number: int) -> None:
-        for place, name in enumerate(names):
-            values[place] = context.environment[name]
+        for index, name in enumerate(names):
+            values[index] = context.environment[name]
         run(number)
 
     outer = list(values)

@@ -62,13 +62,13 @@ def read_field(context: Context, value: Value, index: int, at: ast.AST) -> Value
 
 def read_swizzle(context: Context, value: Value, name: str, at: ast.AST) -> Value | None:
     """Components of a vector by letters."""
-    places = swizzle(name)
-    if places is None or not isinstance(value.type, ir.Vector):
+    components = swizzle(name)
+    if components is None or not isinstance(value.type, ir.Vector):
         return None
-    if max(places) >= value.type.size:
+    if max(components) >= value.type.size:
         raise context.error("LG207", f"{describe(value.type)} has no component `{name}`", at)
     node = node_of(value, context.span(at))
-    parts = [member(node, place) for place in places]
+    parts = [member(node, component) for component in components]
     if len(parts) == 1:
         return context.result(value.type.element, parts[0], [value], at)
     type = ir.Vector(value.type.element, len(parts))
@@ -83,32 +83,32 @@ def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
         return _slice(context, value, index, at)
     if isinstance(value.type, ir.Matrix):
         return _matrix_part(context, value, index, at)
-    place = context.evaluate(index)
+    index_value = context.evaluate(index)
     if value.items is not None:
-        if not isinstance(place.static, int):
+        if not isinstance(index_value.static, int):
             raise context.error(
                 "LG208", "a tuple's index must be known at compile time", index, help="use a list, or unroll the loop"
             )
-        return value.items[_static_index(context, place.static, len(value.items), index)]
+        return value.items[_static_index(context, index_value.static, len(value.items), index)]
     if value.is_static and not value.is_number:
-        key = _static_key(place)
+        key = _static_key(index_value)
         if key is not MISSING:
             return _static_item(context, value, key, at)
     if not isinstance(value.type, ArrayType | ir.Vector):
-        raise context.error("LG208", f"{name_of(value)} has no elements", at)
+        raise context.error("LG208", f"{name_of(value)} cannot be indexed", at)
     node = node_of(value, context.span(at))
-    if isinstance(place.static, int):
-        position = _static_index(context, place.static, value.type.size, index)
+    if isinstance(index_value.static, int):
+        position = _static_index(context, index_value.static, value.type.size, index)
         return context.part(value.type.element, member(node, position), value, at, value.weak)
-    chosen = wrapped_index(context, place, value.type.size, index)
+    chosen = wrapped_index(context, index_value, value.type.size, index)
     return context.part(value.type.element, get_at(node, chosen), value, at, value.weak)
 
 
-def _static_key(place: Value) -> Any:
-    """An index that is known now, such as the `f64, 3` of `vec[f64, 3]`; `MISSING` if it is not."""
-    if place.items is None:
-        return place.static
-    parts = tuple(_static_key(item) for item in place.items)
+def _static_key(index: Value) -> Any:
+    """A static index, such as the `f64, 3` of `vec[f64, 3]`; `MISSING` if it is computed."""
+    if index.items is None:
+        return index.static
+    parts = tuple(_static_key(item) for item in index.items)
     return MISSING if any(part is MISSING for part in parts) else parts
 
 
@@ -140,23 +140,23 @@ def _matrix_part(context: Context, value: Value, index: ast.expr, at: ast.AST) -
     if isinstance(index, ast.Tuple) and len(index.elts) == 2:
         line = read_index(context, value, index.elts[0], at)
         return read_index(context, line, index.elts[1], at)
-    place = context.evaluate(index)
+    index_value = context.evaluate(index)
     lines = [make(*[member(node, r * columns + c) for c in range(columns)], type=row) for r in range(rows)]
-    if isinstance(place.static, int):
-        line = context.result(row, lines[_static_index(context, place.static, rows, index)], [value], at)
+    if isinstance(index_value.static, int):
+        line = context.result(row, lines[_static_index(context, index_value.static, rows, index)], [value], at)
     else:
         table = make(*lines, type=ir.Array(row, rows))
-        line = context.result(row, get_at(table, wrapped_index(context, place, rows, index)), [value], at)
+        line = context.result(row, get_at(table, wrapped_index(context, index_value, rows, index)), [value], at)
     return aliased(line, value.aliases)  # NumPy gives a view: to change one is to change the other
 
 
 def _bounds(context: Context, part: ast.Slice) -> slice:
     bounds: list[int | None] = []
     for bound in (part.lower, part.upper, part.step):
-        known = None if bound is None else context.evaluate(bound).static
-        if bound is not None and not isinstance(known, int):
+        static_bound = None if bound is None else context.evaluate(bound).static
+        if bound is not None and not isinstance(static_bound, int):
             raise context.error("LG208", "the bounds of a slice must be known at compile time", bound)
-        bounds.append(known)
+        bounds.append(static_bound)
     return slice(*bounds)
 
 
@@ -165,11 +165,11 @@ def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Valu
     if value.items is not None:
         return tuple_value(value.items[bounds])
     if not isinstance(value.type, ArrayType | ir.Vector):
-        raise context.error("LG208", f"{name_of(value)} has no elements", at)
+        raise context.error("LG208", f"{name_of(value)} cannot be indexed", at)
     node = node_of(value, context.span(at))
-    places = range(value.type.size)[bounds]
+    indices = range(value.type.size)[bounds]
     element = value.type.element
-    parts = [context.part(element, member(node, place), value, at, value.weak) for place in places]
+    parts = [context.part(element, member(node, position), value, at, value.weak) for position in indices]
     if isinstance(value.type, ir.Vector) and parts:
         type = ir.Vector(value.type.element, len(parts))
         nodes = [node_of(item, context.span(at)) for item in parts]
@@ -199,9 +199,11 @@ def forbid_second_name(context: Context, root: ast.Name, depth: int, at: ast.AST
         if other is not None or context.sharing.is_shared(alias.object, position):
             raise context.error(
                 "LG106",
-                f"`{root.id}` has a second name, which would show the change too",
+                f"`{root.id}` has a second name, which would change too",
                 at,
-                help=f"copy it first: `{root.id} = copy({root.id})`" if view is None else f"give `{view}` a `.copy()`",
+                help=f"copy it first: `{root.id} = copy({root.id})`"
+                if view is None
+                else f"copy what `{view}` refers to, with `.copy()`",
             )
         context.sharing.changed.add(alias.object)
 
@@ -256,7 +258,7 @@ def assign_place(context: Context, target: ast.Attribute | ast.Subscript, value:
 
 
 def _changed(context: Context, held: Value, path: list[ast.Attribute | ast.Subscript], value: Value) -> Value:
-    """The held value with the part at the end of the path exchanged."""
+    """The value with the part at the end of the path replaced."""
     step, rest = path[0], path[1:]
     if isinstance(step, ast.Attribute):
         return _changed_attribute(context, held, step, rest, value)
@@ -278,19 +280,19 @@ def _changed_attribute(
             inner = context.with_flow(inner, "field", [inner], step, field.name)
         node = set_(node_of(held, span), node_of(inner, span), index=index)
         return context.result(held.type, node, [held, inner], step)
-    places = swizzle(step.attr)
-    if places is None or not isinstance(held.type, ir.Vector) or rest:
+    components = swizzle(step.attr)
+    if components is None or not isinstance(held.type, ir.Vector) or rest:
         raise context.error("LG207", f"{name_of(held)} has no attribute `{step.attr}` that can be set", step)
-    if max(places) >= held.type.size or len(set(places)) != len(places):
+    if max(components) >= held.type.size or len(set(components)) != len(components):
         raise context.error("LG207", f"{describe(held.type)} has no components `{step.attr}` to set", step)
     node = node_of(held, span)
-    if len(places) == 1:
+    if len(components) == 1:
         part = convert(value, held.type.element, span, "the component")
-        node = set_(node, node_of(part, span), index=places[0])
+        node = set_(node, node_of(part, span), index=components[0])
     else:
-        part = convert(value, ir.Vector(held.type.element, len(places)), span, "the components")
-        for position, place in enumerate(places):
-            node = set_(node, member(node_of(part, span), position), index=place)
+        part = convert(value, ir.Vector(held.type.element, len(components)), span, "the components")
+        for position, component in enumerate(components):
+            node = set_(node, member(node_of(part, span), position), index=component)
     return context.result(held.type, node, [held, part], step)
 
 
@@ -313,16 +315,16 @@ def _changed_element(
         if rest:
             raise context.error("LG102", "a part of a slice is a copy: changing it has no effect", step)
         return _changed_slice(context, held, held.type, step, value)
-    place = context.evaluate(step.slice)
+    index = context.evaluate(step.slice)
     inner = value if not rest else _changed(context, read_index(context, held, step.slice, step), rest, value)
     element = held.type.element
     inner = convert(inner, element, span, "the element")
     node = node_of(held, span)
-    if isinstance(place.static, int):
-        position = _static_index(context, place.static, held.type.size, step.slice)
+    if isinstance(index.static, int):
+        position = _static_index(context, index.static, held.type.size, step.slice)
         node = set_(node, node_of(inner, span), index=position)
     else:
-        chosen = wrapped_index(context, place, held.type.size, step.slice)
+        chosen = wrapped_index(context, index, held.type.size, step.slice)
         node = set_at(node, chosen, node_of(inner, span))
     return context.result(held.type, node, [held, inner], step)
 
@@ -330,23 +332,23 @@ def _changed_element(
 def _changed_slice(
     context: Context, held: Value, type: ArrayType | ir.Vector, step: ast.Subscript, value: Value
 ) -> Value:
-    """`x[a:b] = values`: as many values as there are elements; one number does for all components of a vector."""
+    """`x[a:b] = values`: one value per element; a single number fills all components of a vector."""
     assert isinstance(step.slice, ast.Slice)
     span = context.span(step)
-    places = range(type.size)[_bounds(context, step.slice)]
+    indices = range(type.size)[_bounds(context, step.slice)]
     if isinstance(type, ir.Vector) and isinstance(value.type, ir.Scalar):
-        parts = [value] * len(places)
+        parts = [value] * len(indices)
     else:
-        found = sequence(context, value, step)
-        if found is None or len(found) != len(places):
-            count = name_of(value) if found is None else f"{len(found)} values"
+        values = sequence(context, value, step)
+        if values is None or len(values) != len(indices):
+            count = name_of(value) if values is None else f"{len(values)} values"
             raise context.error("LG208", "the slice and the values differ in length", step,
-                                expected=f"{len(places)} values", found=count)  # fmt: skip
-        parts = found
+                                expected=f"{len(indices)} values", found=count)  # fmt: skip
+        parts = values
     parts = [convert(part, type.element, span, "the element") for part in parts]
     node = node_of(held, span)
-    for place, part in zip(places, parts, strict=True):
-        node = set_(node, node_of(part, span), index=place)
+    for position, part in zip(indices, parts, strict=True):
+        node = set_(node, node_of(part, span), index=position)
     return context.result(type, node, [held, *parts], step)
 
 
@@ -354,10 +356,12 @@ def _changed_matrix(context: Context, held: Value, step: ast.Subscript, value: V
     assert isinstance(held.type, ir.Matrix)
     index = step.slice
     if not isinstance(index, ast.Tuple) or len(index.elts) != 2:
-        raise context.error("LG208", "an element of a matrix has a row and a column", step, help="write m[row, column]")
+        raise context.error(
+            "LG208", "an element of a matrix needs a row and a column", step, help="write m[row, column]"
+        )
     span = context.span(step)
     part = convert(value, held.type.element, span, "the element")
-    row, column = (context.evaluate(place) for place in index.elts)
+    row, column = (context.evaluate(position) for position in index.elts)
     node, new = node_of(held, span), node_of(part, span)
     rows, columns = held.type.rows, held.type.columns
     if isinstance(row.static, int) and isinstance(column.static, int):
@@ -365,9 +369,9 @@ def _changed_matrix(context: Context, held: Value, step: ast.Subscript, value: V
         c = _static_index(context, column.static, columns, index.elts[1])
         return context.result(held.type, set_(node, new, index=r * columns + c), [held, part], step)
     flat = make(*[member(node, k) for k in range(rows * columns)], type=ir.Array(held.type.element, rows * columns))
-    place = wrapped_index(context, row, rows, index.elts[0]) * columns + wrapped_index(
+    position = wrapped_index(context, row, rows, index.elts[0]) * columns + wrapped_index(
         context, column, columns, index.elts[1]
     )
-    changed = set_at(flat, place, new)
-    made = make(*[member(changed, k) for k in range(rows * columns)], type=held.type)
-    return context.result(held.type, made, [held, part], step)
+    changed = set_at(flat, position, new)
+    matrix = make(*[member(changed, k) for k in range(rows * columns)], type=held.type)
+    return context.result(held.type, matrix, [held, part], step)

@@ -44,17 +44,17 @@ def _all(parts: Iterable[Known]) -> Known:
     return {name: cls for part in parts for name, cls in part.items()}
 
 
-def narrow(context: Context, known: Known) -> None:
+def narrow(context: Context, facts: Known) -> None:
     """Gives variables of which something is known the types that they have then."""
-    for name, cls in known.items():
+    for name, cls in facts.items():
         value = context.environment.get(name)
         if value is None:
             continue
         of_class = None if cls is None else context.evaluate(cls).static
         if cls is None:
-            found = [rule(value) for rule in rules.narrowing]
+            results = [rule(value) for rule in rules.narrowing]
         else:
-            found = [rule(value, of_class) for rule in rules.class_narrowing]
-        for narrowed in found:
+            results = [rule(value, of_class) for rule in rules.class_narrowing]
+        for narrowed in results:
             if narrowed is not None:
                 context.environment[name] = aliased(narrowed, aliases_of(value))

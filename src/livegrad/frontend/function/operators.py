@@ -106,9 +106,9 @@ def binary(context: Context, op: ast.operator, left: Value, right: Value, at: as
 
 
 def _with_scalar(type: Shaped, scalar: ir.Scalar) -> Shaped:
-    made = ir.with_scalar(type, scalar)
-    assert isinstance(made, Shaped)
-    return made
+    shaped = ir.with_scalar(type, scalar)
+    assert isinstance(shaped, Shaped)
+    return shaped
 
 
 def _folded(context: Context, python: Callable[[Any, Any], Any], left: Value, right: Value, at: ast.AST) -> Value:
@@ -125,7 +125,7 @@ def _refused(context: Context, symbol: str, left: Value, right: Value, at: ast.A
 
 
 def _by_method(context: Context, method: str, left: Value, right: Value, at: ast.AST) -> Value | None:
-    """A struct's own operator."""
+    """An operator that the struct defines."""
     for target, other, name in ((left, right, method), (right, left, method.replace("__", "__r", 1))):
         if isinstance(target.type, RecordType) and name in target.type.methods:
             return call_method(context, target, name, [other], at)
@@ -164,8 +164,8 @@ def elements(value: Value, context: Context, at: ast.AST) -> list[Value]:
     """The elements of a list."""
     assert isinstance(value.type, ArrayType)
     node = node_of(value, context.span(at))
-    own = value.type.element
-    return [context.part(own, member(node, index), value, at, value.weak) for index in range(value.type.size)]
+    element = value.type.element
+    return [context.part(element, member(node, index), value, at, value.weak) for index in range(value.type.size)]
 
 
 def unify(context: Context, left: Value, right: Value, at: ast.AST, symbol: str) -> tuple[Shaped, Node, Node]:
@@ -230,7 +230,7 @@ def _power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
 
 
 def _whole_power(context: Context, left: Value, exponent: int, at: ast.AST) -> Value:
-    """A product for a whole exponent: exact, quick, and with an exact derivative at 0."""
+    """A product for an integer exponent: exact, fast, and with an exact derivative at 0."""
     base = node_of(left, context.span(at))
     scalar = ir.scalar_of(base.type)
     assert scalar is not None
@@ -253,7 +253,7 @@ def _whole_power(context: Context, left: Value, exponent: int, at: ast.AST) -> V
 
 
 def _integer_power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
-    """int ** int: repeated multiplication; a negative exponent has no integer for a result."""
+    """int ** int by repeated multiplication; negative exponents are errors."""
     span = context.span(at)
     scalar = promote(*(ir.i64 if v.type is ir.bool_ else v.type for v in (left,)), left.weak, ir.i64, True)  # type: ignore[arg-type,misc]
     base, exponent = as_scalar_type(left, scalar, span), as_scalar_type(right, ir.i64, span)
@@ -275,8 +275,10 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 def unary(context: Context, op: ast.unaryop, value: Value, at: ast.AST) -> Value:
     """`-x`, `+x`, `~x`, `not x`."""
     if isinstance(op, ast.Not):
-        known = truth(context, value, at)
-        return static(not known.static) if known.is_static else runtime(ir.bool_, ~node_of(known, context.span(at)))
+        is_true = truth(context, value, at)
+        return (
+            static(not is_true.static) if is_true.is_static else runtime(ir.bool_, ~node_of(is_true, context.span(at)))
+        )
     if value.is_number:
         return static(_UNARY[type(op)](value.static))
     if isinstance(value.type, RecordType) and isinstance(op, ast.USub) and "__neg__" in value.type.methods:
@@ -307,9 +309,9 @@ def truth(context: Context, value: Value, at: ast.AST) -> Value:
     if value.type is ir.bool_:
         return value
     for rule in rules.presence:
-        found = rule(value)
-        if found is not None:
-            present, inner = found
+        is_true = rule(value)
+        if is_true is not None:
+            present, inner = is_true
             if isinstance(inner.type, ir.Scalar):
                 return both(present, truth(context, inner, at), context, at)
             return present
@@ -402,9 +404,9 @@ def _identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: as
     for one, other in ((left, right), (right, left)):
         if other.type is NONE:
             for rule in rules.presence:
-                found = rule(one)
-                if found is not None:
-                    same = unary(context, ast.Not(), found[0], at)
+                identity = rule(one)
+                if identity is not None:
+                    same = unary(context, ast.Not(), identity[0], at)
     if same is None:
         if left.is_static and right.is_static:
             same = static(left.static is right.static)
@@ -423,7 +425,7 @@ def _membership(context: Context, op: ast.cmpop, left: Value, right: Value, at: 
     elif right.is_static and isinstance(right.static, range | list | set | frozenset | dict):
         members = [static(item) for item in right.static]
     else:
-        raise context.error("LG201", "`in` looks through tuples and lists", at, found=name_of(right))
+        raise context.error("LG201", "`in` only supports tuples and lists", at, found=name_of(right))
     missing: Value = static(True)
     for item in members:
         missing = both(missing, compare(context, ast.NotEq(), left, item, at), context, at)

@@ -40,7 +40,7 @@ from livegrad.ops.control import call as call_op
 
 @dataclass
 class Match:
-    """An overload that fits, its arguments in order, and how many of them must be converted."""
+    """A matching overload, its arguments in order, and how many of them must be converted."""
 
     function: CapturedFunction
     values: list[Value]
@@ -59,10 +59,10 @@ def match(
     variables: dict[TypeVar, FrontType] = {}
     sizes: dict[str, int] = {}
     for parameter in function.signature.parameters:
-        given = bound[parameter.name]
-        value = given
-        if isinstance(given, Default):
-            value = aliased(from_python(given.value, span), (outside_alias(parameter.name),))
+        argument = bound[parameter.name]
+        value = argument
+        if isinstance(argument, Default):
+            value = aliased(from_python(argument.value, span), (outside_alias(parameter.name),))
         slot = slot_for(parameter, value, variables, sizes)
         if isinstance(slot, str):
             return slot
@@ -99,30 +99,34 @@ def slot_for(
             return f"`{parameter.name}` expects {describe(expected)}, found {name_of(value)}"
         return Slot(expected, annotation.no_diff)
     if value.type is None:
-        return Slot(None, static=value.static) if value.items is None else "a tuple with values that are known only now"
+        return (
+            Slot(None, static=value.static)
+            if value.items is None
+            else "a tuple with values that are only known at run time"
+        )
     if value.static is None:
         return Slot(None, static=None)
     return Slot(value.type, annotation.no_diff, value.weak and isinstance(value.type, ir.Scalar))
 
 
 def _whole_array(value: Value) -> str:
-    """What to do where an array was given for a list: it counts as one number a point."""
+    """The advice if an array was passed for a list: its type is matched as one number per point."""
     if not isinstance(value.type, ir.Scalar) or value.is_static:
         return ""
     return f"; a whole array is a parameter of type lg.tensor[{describe(value.type)}, 1]"
 
 
 class BoundProblem(str):
-    """Why a type cannot stand for a type variable."""
+    """The reason why a type does not satisfy a type variable."""
 
     code = "LG402"
 
 
 def bind_variable(variable: TypeVar, value: Value, variables: dict[TypeVar, FrontType]) -> str | None:
     """Gives a type variable the type of an argument; what is wrong if that cannot be."""
-    known = variables.get(variable)
-    if known is not None:
-        return None if convertible(value, known) else f"expects {describe(known)}, found {name_of(value)}"
+    bound = variables.get(variable)
+    if bound is not None:
+        return None if convertible(value, bound) else f"expects {describe(bound)}, found {name_of(value)}"
     if value.type is None:
         return f"expects a value, found {name_of(value)}"
     for rule in rules.bound:
@@ -143,10 +147,10 @@ def choose(
     """The overload that fits with the fewest conversions; `refuse` may say why one that fits is not wanted."""
     tried: list[tuple[CapturedFunction, Match | str]] = []
     for overload in function.overloads:
-        found = match(overload, positional, keywords, span)
-        problem = refuse(found) if refuse is not None and isinstance(found, Match) else None
-        tried.append((overload, problem or found))
-    fitting = [found for _, found in tried if isinstance(found, Match)]
+        candidate = match(overload, positional, keywords, span)
+        problem = refuse(candidate) if refuse is not None and isinstance(candidate, Match) else None
+        tried.append((overload, problem or candidate))
+    fitting = [candidate for _, candidate in tried if isinstance(candidate, Match)]
     if not fitting:
         if len(tried) == 1:
             code = getattr(tried[0][1], "code", "LG108")
@@ -154,20 +158,20 @@ def choose(
         reasons = "; ".join(f"{overload.signature}: {why}" for overload, why in tried)
         raise FunctionError(
             "LG205",
-            f"no overload of `{function.__name__}` fits",
+            f"no overload of `{function.__name__}` matches",
             span,
             found=_shown(positional, keywords),
             help=reasons,
         )
-    least = min(found.conversions for found in fitting)
-    best = [found for found in fitting if found.conversions == least]
+    least = min(candidate.conversions for candidate in fitting)
+    best = [candidate for candidate in fitting if candidate.conversions == least]
     if len(best) > 1:
         raise FunctionError(
             "LG206",
-            f"more than one overload of `{function.__name__}` fits",
+            f"more than one overload of `{function.__name__}` matches",
             span,
             found=_shown(positional, keywords),
-            help="; ".join(str(found.function.signature) for found in best),
+            help="; ".join(str(candidate.function.signature) for candidate in best),
         )
     return best[0]
 
@@ -177,10 +181,10 @@ def _shown(positional: Sequence[Value], keywords: Mapping[str, Value]) -> str:
     return ", ".join(parts)
 
 
-def argument_nodes(found: Match, span: Span) -> tuple[list[Value], list[Node]]:
+def argument_nodes(match: Match, span: Span) -> tuple[list[Value], list[Node]]:
     """The arguments that are passed when the function runs, converted to their parameters' types."""
     values, nodes = [], []
-    for parameter, value, slot in zip(found.function.signature.parameters, found.values, found.slots, strict=True):
+    for parameter, value, slot in zip(match.function.signature.parameters, match.values, match.slots, strict=True):
         if slot.type is None:
             continue
         converted = convert(value, slot.type, span, f"`{parameter.name}`")
@@ -198,144 +202,150 @@ def call_captured(
 ) -> Value:
     """A call of one captured function from another."""
     span = context.span(at)
-    found = choose(function, positional, keywords, span)
-    made = found.function.specialize(found.slots)
-    _forbid_lost_change(context, found, made, at)
-    context.dependencies.callees.append(made.is_current)
-    context.dependencies.types.update(made.dependencies.types)
-    values, nodes = argument_nodes(found, span)
-    if made.updating is not None:
-        return _call_updating(context, found, made, values, call_op(*nodes, function=made.updating), at)
-    node = found.function.called(call_op(*nodes, function=made.function))
-    if made.context.has_effects:
-        add_effects_of_call(context, node if made.result_type is NONE else None, made.context.prints)
-    result = runtime(made.result_type, node, weak=made.result_weak)
-    result = aliased(result, _result_aliases(context, found, made, at))
-    return _with_flow_of_call(context, found, made, values, result, at)
+    match = choose(function, positional, keywords, span)
+    specialization = match.function.specialize(match.slots)
+    _forbid_lost_change(context, match, specialization, at)
+    context.dependencies.callees.append(specialization.is_current)
+    context.dependencies.types.update(specialization.dependencies.types)
+    values, nodes = argument_nodes(match, span)
+    if specialization.updating is not None:
+        return _call_updating(
+            context, match, specialization, values, call_op(*nodes, function=specialization.updating), at
+        )
+    node = match.function.called(call_op(*nodes, function=specialization.function))
+    if specialization.context.has_effects:
+        add_effects_of_call(
+            context, node if specialization.result_type is NONE else None, specialization.context.prints
+        )
+    result = runtime(specialization.result_type, node, weak=specialization.result_weak)
+    result = aliased(result, _result_aliases(context, match, specialization, at))
+    return _with_flow_of_call(context, match, specialization, values, result, at)
 
 
 def _with_flow_of_call(
-    context: Context, found: Match, made: Specialization, values: list[Value], result: Value, at: ast.AST
+    context: Context, match: Match, specialization: Specialization, values: list[Value], result: Value, at: ast.AST
 ) -> Value:
-    """What a call gives, as something that derivatives reach through the call."""
-    function = found.function
-    carrying = [value for value, slot in zip(values, made.runtime_slots, strict=True) if not slot.no_diff]
+    """The result of a call, connected to its arguments in the derivative flow graph."""
+    function = match.function
+    carrying = [value for value, slot in zip(values, specialization.runtime_slots, strict=True) if not slot.no_diff]
     if not function.differentiable:
         return context.with_flow(result, "call", values, at, function.__name__)
     for value in carrying:
         context.expect(value)
-    if made.result_no_diff:
+    if specialization.result_no_diff:
         return context.with_flow(result, "cut", values, at)
     return context.with_flow(result, "operation", carrying, at, function.__name__)
 
 
 def _call_updating(
-    context: Context, found: Match, made: Specialization, values: list[Value], node: Node, at: ast.AST
+    context: Context, match: Match, specialization: Specialization, values: list[Value], node: Node, at: ast.AST
 ) -> Value:
     """A call of a function with `inout` parameters: it writes the caller's arrays, as in Python."""
-    assert made.returned_type is not None
-    if made.context.has_effects:
-        add_effects_of_call(context, None, made.context.prints)
-    node = found.function.called(node)
-    arguments = _argument_expressions(found, at)
-    for place, name in enumerate(made.context.inouts):
-        given = dict(zip((p.name for p in found.function.signature.parameters), found.values, strict=True))[name]
-        _forbid_shared_argument(context, found, name, given, at)
-        new = runtime(given.type, member(node, 1 + place))  # type: ignore[arg-type]
-        new = _with_flow_of_call(context, found, made, values, new, at)
-        _write_back(context, found, name, arguments.get(name), given, aliased(new, aliases_of(given)), at)
-    same = made.returned_inout if made.returned_type is not NONE else None
-    place = 0 if same is None else 1 + made.context.inouts.index(same)
-    result = runtime(made.returned_type, member(node, place), weak=made.result_weak)
-    result = aliased(result, _result_aliases(context, found, made, at))
-    return _with_flow_of_call(context, found, made, values, result, at)
+    assert specialization.returned_type is not None
+    if specialization.context.has_effects:
+        add_effects_of_call(context, None, specialization.context.prints)
+    node = match.function.called(node)
+    arguments = _argument_expressions(match, at)
+    for index, name in enumerate(specialization.context.inouts):
+        argument = dict(zip((p.name for p in match.function.signature.parameters), match.values, strict=True))[name]
+        _forbid_shared_argument(context, match, name, argument, at)
+        new = runtime(argument.type, member(node, 1 + index))  # type: ignore[arg-type]
+        new = _with_flow_of_call(context, match, specialization, values, new, at)
+        _write_back(context, match, name, arguments.get(name), argument, aliased(new, aliases_of(argument)), at)
+    same = specialization.returned_inout if specialization.returned_type is not NONE else None
+    index = 0 if same is None else 1 + specialization.context.inouts.index(same)
+    result = runtime(specialization.returned_type, member(node, index), weak=specialization.result_weak)
+    result = aliased(result, _result_aliases(context, match, specialization, at))
+    return _with_flow_of_call(context, match, specialization, values, result, at)
 
 
-def _argument_expressions(found: Match, at: ast.AST) -> dict[str, ast.expr]:
-    """The expression that a call has for each parameter, as far as they can be told apart."""
+def _argument_expressions(match: Match, at: ast.AST) -> dict[str, ast.expr]:
+    """The expression of each argument, as far as arguments and parameters can be matched."""
     if not isinstance(at, ast.Call) or any(isinstance(argument, ast.Starred) for argument in at.args):
         return {}
-    bound = found.function.signature.bind(at.args, {k.arg: k.value for k in at.keywords if k.arg is not None})
+    bound = match.function.signature.bind(at.args, {k.arg: k.value for k in at.keywords if k.arg is not None})
     return {} if isinstance(bound, str) else {name: e for name, e in bound.items() if not isinstance(e, Default)}
 
 
-def _forbid_shared_argument(context: Context, found: Match, name: str, given: Value, at: ast.AST) -> None:
-    """A function writes one argument and reads another: an error if they are one array."""
-    objects = {alias.object for alias in aliases_of(given)}
-    others = [value for value in found.values if value is not given]
-    others += [given] * (sum(value is given for value in found.values) - 1)
+def _forbid_shared_argument(context: Context, match: Match, name: str, argument: Value, at: ast.AST) -> None:
+    """Raises if a function writes one argument and another argument is the same array."""
+    objects = {alias.object for alias in aliases_of(argument)}
+    others = [value for value in match.values if value is not argument]
+    others += [argument] * (sum(value is argument for value in match.values) - 1)
     if any(alias.object in objects for value in others for alias in aliases_of(value)):
         raise context.error(
             "LG106",
-            f"`{found.function.__name__}` writes its `{name}`, which another argument would show too",
+            f"`{match.function.__name__}` writes to its `{name}`, which is also passed as another argument",
             at,
             help="copy one of them: `a.copy()`",
         )
 
 
 def _write_back(
-    context: Context, found: Match, name: str, expression: ast.expr | None, given: Value, new: Value, at: ast.AST
+    context: Context, match: Match, name: str, expression: ast.expr | None, argument: Value, new: Value, at: ast.AST
 ) -> None:
-    """Puts the array that a call has written where its argument came from."""
-    if isinstance(expression, ast.Name) and context.environment.get(expression.id) is given:
+    """Assigns the array that a call has written to the variable that was its argument."""
+    if isinstance(expression, ast.Name) and context.environment.get(expression.id) is argument:
         forbid_second_name(context, expression, 0, at)
-        require_writable(context, expression.id, aliases_of(given), at)
+        require_writable(context, expression.id, aliases_of(argument), at)
         context.environment[expression.id] = new
-    elif isinstance(expression, ast.Subscript | ast.Attribute) and aliases_of(given):
+    elif isinstance(expression, ast.Subscript | ast.Attribute) and aliases_of(argument):
         assign_place(context, expression, new)
-    elif aliases_of(given):
+    elif aliases_of(argument):
         raise context.error(
             "LG106",
-            f"`{found.function.__name__}` writes its `{name}`, which is not a variable here",
+            f"`{match.function.__name__}` writes to its `{name}`, which is not a variable here",
             at,
-            help="give the array a name, and pass that",
+            help="assign the array to a variable, and pass that",
         )
 
 
-def _result_aliases(context: Context, found: Match, made: Specialization, at: ast.AST) -> Aliases:
-    """What a call's result has to do with the objects of its caller."""
-    parameters = [parameter_key(parameter.name) for parameter in found.function.signature.parameters]
-    arguments = dict(zip(parameters, map(aliases_of, found.values), strict=True))
-    times = Counter(alias.object for alias in made.context.result_aliases)
+def _result_aliases(context: Context, match: Match, specialization: Specialization, at: ast.AST) -> Aliases:
+    """The objects of the caller that the result of a call shares."""
+    parameters = [parameter_key(parameter.name) for parameter in match.function.signature.parameters]
+    arguments = dict(zip(parameters, map(aliases_of, match.values), strict=True))
+    times = Counter(alias.object for alias in specialization.context.result_aliases)
     aliases: Aliases = ()
-    for alias in made.context.result_aliases:
-        own = (at, alias.object)
+    for alias in specialization.context.result_aliases:
+        key = (at, alias.object)
         if arguments.get(alias.object):
             aliases += alias_result(alias, arguments[alias.object])
         elif is_outside(alias.object):
             aliases += (alias,)
-        elif alias.object in made.context.sharing.shared or times[alias.object] > 1:
-            context.sharing.shared[own] = made.context.sharing.shared.get(alias.object, 0)
-            aliases += (replace(alias, object=own),)
+        elif alias.object in specialization.context.sharing.shared or times[alias.object] > 1:
+            context.sharing.shared[key] = specialization.context.sharing.shared.get(alias.object, 0)
+            aliases += (replace(alias, object=key),)
     return aliases
 
 
-def _forbid_lost_change(context: Context, found: Match, made: Specialization, at: ast.AST) -> None:
-    """A function changes copies of its arguments: an error where Python would show the change.
-
-    The names that the call's own result goes to are read no more as they were, nor are those of a function that ends.
+def _forbid_lost_change(context: Context, match: Match, specialization: Specialization, at: ast.AST) -> None:
+    """Raises if a function changes a copy of an argument where Python would show the change. Names that the result is
+    assigned to do not count, because their old values are not read again; nor do names of a function that ends.
     """
     taken, names = context.taken
     ends = taken is at and names is None and not context.inlining
     besides = context.environment.keys() if ends else (names or frozenset()) if taken is at else frozenset()
-    parameters = [parameter.name for parameter in found.function.signature.parameters]
-    for parameter, value in zip(parameters, found.values, strict=True):
-        if parameter_key(parameter) not in made.context.sharing.changed or parameter in made.context.inouts:
+    parameters = [parameter.name for parameter in match.function.signature.parameters]
+    for parameter, value in zip(parameters, match.values, strict=True):
+        if (
+            parameter_key(parameter) not in specialization.context.sharing.changed
+            or parameter in specialization.context.inouts
+        ):
             continue
-        others = Counter(alias.object for other in found.values for alias in aliases_of(other))
+        others = Counter(alias.object for other in match.values for alias in aliases_of(other))
         others.subtract(alias.object for alias in aliases_of(value))
         for alias in aliases_of(value):
             object = alias.object
             shown = others[object] > 0 or context.sharing.is_shared(object, DEEPEST)
             if shown or other_name(context, object, DEEPEST, besides) is not None:
-                raise _lost_change(context, found, parameter, at)
+                raise _lost_change(context, match, parameter, at)
             context.sharing.changed.add(object)
         if context.dropped is at:
-            raise _lost_change(context, found, parameter, at)
+            raise _lost_change(context, match, parameter, at)
 
 
-def _lost_change(context: Context, found: Match, parameter: str, at: ast.AST) -> FunctionError:
-    name = found.function.__name__
+def _lost_change(context: Context, match: Match, parameter: str, at: ast.AST) -> FunctionError:
+    name = match.function.__name__
     return context.error(
         "LG106",
         f"`{name}` changes its `{parameter}`, which is a copy: the change would be lost",

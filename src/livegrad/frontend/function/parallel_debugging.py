@@ -23,7 +23,7 @@ from livegrad.frontend.function.python_source import Source
 
 @dataclass(eq=False)
 class _Loop:
-    """A parallel loop that is running: the iteration that it is in, and which iteration wrote each address."""
+    """A running parallel loop: its current iteration, and the iteration that wrote each address."""
 
     iteration: int = 0
     writers: dict[int, int] = field(default_factory=dict)
@@ -67,12 +67,12 @@ class _Writes:
             for address in addresses.ravel().tolist():
                 first = loop.writers.setdefault(address, loop.iteration)
                 if first != loop.iteration:
-                    place = np.argwhere(_addresses(array) == address)[0].tolist()
+                    index = np.argwhere(_addresses(array) == address)[0].tolist()
                     raise FunctionError(
                         "LG111",
                         f"iterations {first} and {loop.iteration} of a parallel loop write one element",
                         self.spans[number],
-                        found=f"the element at {place}",
+                        found=f"the element at {index}",
                         help="use `range` for a loop whose iterations depend on each other; `+=` adds in order",
                     )
 
@@ -85,7 +85,7 @@ def _addresses(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class _Noting(ast.NodeTransformer):
-    """Has loops and assignments to elements report what they do; `+=` may add to what another iteration wrote."""
+    """Makes loops and assignments to elements report what they do; `+=` may add to what another iteration wrote."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -105,8 +105,8 @@ class _Noting(ast.NodeTransformer):
     def _note(self, target: ast.Subscript) -> ast.stmt:
         self.spans.append(self.source.span(target))
         key = ast.Subscript(ast.Name("__keys__", ast.Load()), deepcopy(target.slice), ast.Load())
-        given = [deepcopy(target.value), key, ast.Constant(len(self.spans) - 1)]
-        return ast.copy_location(ast.Expr(ast.Call(ast.Name("__note__", ast.Load()), given, [])), target)
+        arguments = [deepcopy(target.value), key, ast.Constant(len(self.spans) - 1)]
+        return ast.copy_location(ast.Expr(ast.Call(ast.Name("__note__", ast.Load()), arguments, [])), target)
 
 
 def noting_version(function: FunctionType, source: Source) -> FunctionType:
@@ -127,6 +127,6 @@ def noting_version(function: FunctionType, source: Source) -> FunctionType:
         names[name] = cell.cell_contents
     code = compile(ast.fix_missing_locations(ast.Module([definition], [])), source.file, "exec", dont_inherit=True)
     exec(code, names)
-    made = names[definition.name]
-    made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    return made
+    noting = names[definition.name]
+    noting.__defaults__, noting.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return noting

@@ -32,9 +32,9 @@ def refuse_shared_writes(context: Context, loop: ast.For, values: range | None) 
         held = None if name is None else context.environment.get(name)
         if name is None or name in private or held is None or not isinstance(held.type, TensorType):
             continue
-        found = _collision(context, target.slice, loop.target.id, (private, set(inner)), held.type, values)
-        if found is not None:
-            first, second, index = found
+        collision = _collision(context, target.slice, loop.target.id, (private, set(inner)), held.type, values)
+        if collision is not None:
+            first, second, index = collision
             raise context.error(
                 "LG111",
                 f"two iterations of this parallel loop write `{name}[{index}]`",
@@ -47,7 +47,7 @@ def refuse_shared_writes(context: Context, loop: ast.For, values: range | None) 
 def _certain_writes(
     context: Context, statements: list[ast.stmt], private: set[str], inner: tuple[str, ...]
 ) -> Iterator[tuple[ast.Subscript, tuple[str, ...]]]:
-    """The assignments to elements that every iteration reaches, with the variables of the loops inside around them."""
+    """The assignments to elements that every iteration reaches, with the variables of the inner loops around them."""
     for statement in statements:
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
@@ -61,7 +61,7 @@ def _certain_writes(
 
 
 def _runs(context: Context, loop: ast.For, private: set[str]) -> bool:
-    """Whether a loop inside certainly runs, over the same values each time."""
+    """Whether an inner loop always runs, over the same values each time."""
     call = loop.iter
     if private & {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}:
         return False
@@ -77,30 +77,29 @@ def _is_arithmetic(expression: ast.expr) -> bool:
     return all(isinstance(node, _ARITHMETIC) for node in ast.walk(expression))
 
 
-def _constant(context: Context, expression: ast.expr, known: dict[str, int]) -> int | None:
-    """An expression of known numbers; None if it has others."""
+def _constant(context: Context, expression: ast.expr, variables: dict[str, int]) -> int | None:
+    """The value of an expression of known numbers; None if it contains others."""
     names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
     if not _is_arithmetic(expression):
         return None
-    values: dict[str, int] = dict(known)
+    values: dict[str, int] = dict(variables)
     for name in names - values.keys():
         held = context.environment.get(name)
         if held is None or not isinstance(held.static, int):
             return None
         values[name] = held.static
     try:
-        found = eval(compile(ast.Expression(expression), "<index>", "eval"), {"__builtins__": {}}, values)
+        value = eval(compile(ast.Expression(expression), "<index>", "eval"), {"__builtins__": {}}, values)
     except ZeroDivisionError:
         return None
-    return found if isinstance(found, int) else None
+    return value if isinstance(value, int) else None
 
 
 def _collision(
     context: Context, index: ast.expr, variable: str, bound: tuple[set[str], set[str]], type: TensorType, values: range
 ) -> tuple[int, int, str] | None:
-    """Two values of the loop's variable with one index, and its text; None if none are known.
-
-    `bound` has the names that an iteration sets, and those among them that loops inside go through.
+    """Two values of the loop variable that give the same index, and the text of the index; None if none are found.
+    `bound` has the names that an iteration sets, and those among them that inner loops iterate over.
     """
     private, inner = bound
     parts = index.elts if isinstance(index, ast.Tuple) else [index]

@@ -30,10 +30,10 @@ def print_values(*values: Any) -> None:
 def _print(context: Context, node: ast.Call) -> Value:
     separator = " "
     for keyword in node.keywords:
-        known = context.evaluate(keyword.value).static
-        if keyword.arg != "sep" or not isinstance(known, str):
+        separator_value = context.evaluate(keyword.value).static
+        if keyword.arg != "sep" or not isinstance(separator_value, str):
             raise context.error("LG108", "`print` in a compiled function takes no keyword except `sep`", keyword.value)
-        separator = known
+        separator = separator_value
     parts: list[str] = []
     nodes: list[Node] = []
     for argument in node.args:
@@ -50,7 +50,7 @@ def _values(context: Context, node: ast.Call, argument: ast.expr) -> list[Value]
 
 
 def _text(context: Context, part: ast.expr, nodes: list[Node]) -> str:
-    """A part of an f-string, as a template for the values that are added to the nodes."""
+    """A part of an f-string as a template; its run-time values are appended to the nodes."""
     if not isinstance(part, ast.FormattedValue):
         return _shown(context, context.evaluate(part), "", part, nodes)
     form = ""

@@ -19,15 +19,15 @@ from livegrad.frontend.function.vectors import VectorValue
 
 
 def _number(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of NumPy as one of Python's numbers; what has no value is NaN, as in compiled code."""
+    """A NumPy function on Python numbers; undefined results are NaN, as in compiled code."""
 
     def run(*values: Any) -> Any:
         with np.errstate(all="ignore"):
-            found = function(*[np.asarray(value) if isinstance(value, list | tuple) else value for value in values])
+            result = function(*[np.asarray(value) if isinstance(value, list | tuple) else value for value in values])
         plain = not any(isinstance(value, np.generic | np.ndarray | list | tuple) for value in values)
-        if plain and np.ndim(found) == 0:
-            return found.item() if isinstance(found, np.generic | np.ndarray) else found
-        return found.view(VectorValue) if isinstance(found, np.ndarray) and found.ndim else found
+        if plain and np.ndim(result) == 0:
+            return result.item() if isinstance(result, np.generic | np.ndarray) else result
+        return result.view(VectorValue) if isinstance(result, np.ndarray) and result.ndim else result
 
     run.__name__ = getattr(function, "__name__", "function")
     return run
@@ -63,51 +63,53 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class _PlainModule:
-    """livegrad seen from plain Python: its functions on tensors are functions on numbers."""
+    """livegrad as plain Python sees it: its tensor functions are functions of numbers."""
 
-    def __init__(self, module: ModuleType, known: Exchanged) -> None:
-        self._module, self._known = module, known
+    def __init__(self, module: ModuleType, exchanged: Exchanged) -> None:
+        self._module, self._known = module, exchanged
 
     def __getattr__(self, name: str) -> Any:
         return _exchange(getattr(self._module, name), self._known)
 
 
-def _exchange(value: Any, known: Exchanged) -> Any:
+def _exchange(value: Any, exchanged: Exchanged) -> Any:
     if isinstance(value, ModuleType):
-        return _PlainModule(value, known) if value.__name__.partition(".")[0] == _PACKAGE else value
+        return _PlainModule(value, exchanged) if value.__name__.partition(".")[0] == _PACKAGE else value
     if not isinstance(value, FunctionType):
         return value
     name = TENSOR_FUNCTIONS.get(value)
     if name is not None:
         return PLAIN.get(name, value)
-    return value if value.__module__.partition(".")[0] == _PACKAGE else plainly(value, known)
+    return value if value.__module__.partition(".")[0] == _PACKAGE else plainly(value, exchanged)
 
 
-def plainly(function: FunctionType, known: Exchanged | None = None) -> FunctionType:
+def plainly(function: FunctionType, exchanged: Exchanged | None = None) -> FunctionType:
     """The function, and the plain functions that it calls, without tensors for plain numbers.
 
     `known` has those that were made already, for functions that call each other.
     """
-    known = {} if known is None else known
-    if function in known:
-        return known[function]
-    own = function.__globals__
-    names = {key: value for key, value in own.items() if key.startswith("__")}
+    exchanged = {} if exchanged is None else exchanged
+    if function in exchanged:
+        return exchanged[function]
+    namespace = function.__globals__
+    names = {key: value for key, value in namespace.items() if key.startswith("__")}
     cells = None if function.__closure__ is None else tuple(CellType() for _ in function.__closure__)
-    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
-    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
-    known[function] = made
-    names.update({name: _exchange(own[name], known) for name in _outer_names(function.__code__) if name in own})
+    plain = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
+    plain.__kwdefaults__, plain.__qualname__ = function.__kwdefaults__, function.__qualname__
+    exchanged[function] = plain
+    names.update(
+        {name: _exchange(namespace[name], exchanged) for name in _outer_names(function.__code__) if name in namespace}
+    )
     for mine, theirs in zip(cells or (), function.__closure__ or (), strict=True):
         if theirs != CellType():  # one that has no value yet
-            mine.cell_contents = _exchange(theirs.cell_contents, known)
-    return made
+            mine.cell_contents = _exchange(theirs.cell_contents, exchanged)
+    return plain
 
 
 def _outer_names(code: CodeType) -> set[str]:
-    """The names that a function, and those inside it, look up outside."""
-    found = set(code.co_names)
+    """The names that a function and its nested functions look up in enclosing scopes."""
+    names = set(code.co_names)
     for part in code.co_consts:
         if isinstance(part, CodeType):
-            found |= _outer_names(part)
-    return found
+            names |= _outer_names(part)
+    return names

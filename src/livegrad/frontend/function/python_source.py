@@ -61,9 +61,9 @@ class Source:
         keywords = [ast.keyword(argument.arg, ast.Name(argument.arg, ast.Load())) for argument in arguments.kwonlyargs]
         method = ast.Attribute(ast.Name(first, ast.Load()), definition.name, ast.Load())
         returned = ast.Return(ast.Call(method, names, keywords))
-        made = copy.copy(definition)
-        made.body = [ast.fix_missing_locations(ast.copy_location(returned, definition))]
-        return replace(self, definition=made)
+        renamed = copy.copy(definition)
+        renamed.body = [ast.fix_missing_locations(ast.copy_location(returned, definition))]
+        return replace(self, definition=renamed)
 
     def span(self, node: ast.AST) -> Span:
         """Where a part of the tree stands in the user's file."""
@@ -90,13 +90,13 @@ class Source:
     def closure(self) -> Mapping[str, Any]:
         names = self.function.__code__.co_freevars
         cells = self.function.__closure__ or ()
-        found = {}
+        contents = {}
         for name, cell in zip(names, cells, strict=True):
             try:
-                found[name] = cell.cell_contents
+                contents[name] = cell.cell_contents
             except ValueError:  # not assigned yet: as good as missing until it is
                 continue
-        return found
+        return contents
 
 
 def capture(function: FunctionType) -> Source:
@@ -150,22 +150,21 @@ def _find(lines: tuple[str, ...], code: CodeType) -> Definition | None:
 
 
 def _around(candidates: list[Definition], code: CodeType) -> list[Definition]:
-    """The definitions whose bodies all instructions of the code come from, the innermost first.
-
-    The code of an outer function makes the inner one: it has an instruction outside the inner body. Without columns
-    (`-X no_debug_ranges`) there is none to tell.
+    """The definitions whose bodies contain all instructions of the code, innermost first. The code of an outer function
+    has at least one instruction outside of the inner body: the one that creates the inner function. Without column
+    information (`-X no_debug_ranges`) nothing is found.
     """
-    places = [
-        (place.lineno, place.col_offset, place.end_lineno, place.end_col_offset)
+    positions = [
+        (position.lineno, position.col_offset, position.end_lineno, position.end_col_offset)
         for instruction in dis.get_instructions(code)
-        if (place := instruction.positions) is not None and instruction.opname not in _WITHOUT_PLACE
+        if (position := instruction.positions) is not None and instruction.opname not in _WITHOUT_PLACE
     ]
-    if not places or any(None in place for place in places):
+    if not positions or any(None in position for position in positions):
         return []
-    first = min((line, column) for line, column, _, _ in places)
-    last = max((line, column) for _, _, line, column in places)
-    found = [node for node in candidates if _start(node) <= first and last <= _end(node)]
-    return sorted(found, key=lambda node: (_start(node), _end(node)), reverse=True)
+    first = min((line, column) for line, column, _, _ in positions)
+    last = max((line, column) for _, _, line, column in positions)
+    nodes = [node for node in candidates if _start(node) <= first and last <= _end(node)]
+    return sorted(nodes, key=lambda node: (_start(node), _end(node)), reverse=True)
 
 
 # Instructions at a function's start, which stand for its first line as a whole.
@@ -206,16 +205,20 @@ def _name(node: Definition) -> str:
 
 
 def _same_code(node: Definition, code: CodeType) -> bool:
-    """Whether compiling the definition by itself gives this code, as far as names and constants tell."""
+    """Whether compiling the definition alone gives this code, judged by names and constants."""
     statement = ast.Expression(node) if isinstance(node, ast.Lambda) else ast.Module([node], [])
     mode = "eval" if isinstance(node, ast.Lambda) else "exec"
     compiled = compile(statement, "<candidate>", mode, dont_inherit=True)
     # Not those inside it: an outer lambda is not the inner one.
-    return any(_outline(own) == _outline(code) for own in compiled.co_consts if isinstance(own, CodeType))
+    return any(
+        _outline(constant) == _outline(code) for constant in compiled.co_consts if isinstance(constant, CodeType)
+    )
 
 
 def _outline(code: CodeType) -> tuple[object, ...]:
-    """What two codes of one definition have in common; by itself it finds the names around it as globals."""
+    """The features that two compilations of one definition share; compiled alone, it reads enclosing variables as
+    globals.
+    """
     used = sorted({*code.co_names, *code.co_freevars})
     return code.co_name, used, code.co_varnames, [c for c in code.co_consts if not isinstance(c, CodeType)]
 
@@ -228,7 +231,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _lines_from_history(function: FunctionType) -> tuple[str, ...]:
-    """What was typed at the prompt, from the history of the line editor; checked against the code."""
+    """The input at the prompt, from the history of the line editor; compared with the code."""
     readline = sys.modules.get("readline")
     if readline is None:
         return ()
@@ -270,7 +273,7 @@ def look_for_text(function: FunctionType) -> None:
 
 
 def _texts_at_hand() -> Iterator[str]:
-    """Strings that the calling functions hold in variables and constants, nearest first, and that of `python -c`."""
+    """Strings in variables and constants of the calling functions, nearest first, and the text of `python -c`."""
     frame: FrameType | None = sys._getframe(1)
     modules: set[int] = set()
     while frame is not None:
@@ -279,8 +282,8 @@ def _texts_at_hand() -> Iterator[str]:
             modules.add(id(frame.f_globals))
             yield from (value for value in list(frame.f_globals.values()) if type(value) is str)
         frame = frame.f_back
-    given = sys.orig_argv
-    yield from given[given.index("-c") + 1 :][:1] if "-c" in given else ()
+    arguments = sys.orig_argv
+    yield from arguments[arguments.index("-c") + 1 :][:1] if "-c" in arguments else ()
 
 
 @lru_cache(maxsize=256)

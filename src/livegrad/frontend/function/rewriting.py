@@ -1,7 +1,7 @@
 """Rewrites `match`, and `:=` in the condition of a loop, to simpler statements.
 
-Called by `source`. Patterns are numbers, names of constants, `_`, a capture name, tuples of these, and `|` between
-them.
+Called by `python_source`. Patterns are numbers, names of constants, `_`, a capture name, tuples of these, and `|`
+between them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Definition = TypeVar("Definition", bound=ast.AST)
 
 
 class UnknownPattern(Exception):
-    """A pattern that functions do not have; `node` is where it stands."""
+    """A pattern that functions do not support; `node` is its syntax tree."""
 
     def __init__(self, node: ast.AST) -> None:
         super().__init__("compiled functions do not support this pattern")
@@ -77,7 +77,7 @@ def _branch(case: ast.match_case, subject: ast.expr, otherwise: list[ast.stmt]) 
 
 
 def _test(pattern: ast.pattern, subject: ast.expr) -> tuple[ast.expr | None, list[tuple[str, ast.expr]]]:
-    """Whether the subject fits (None: always), and the names that take parts of it."""
+    """The condition under which the subject matches (None: always), and the names that its parts are bound to."""
     match pattern:
         case ast.MatchValue(value=value):
             return _at(ast.Compare(subject, [ast.Eq()], [value]), pattern), []
@@ -95,8 +95,8 @@ def _test(pattern: ast.pattern, subject: ast.expr) -> tuple[ast.expr | None, lis
         case ast.MatchSequence(patterns=patterns):
             tests, names = [], []
             for index, part in enumerate(patterns):
-                place = _at(ast.Constant(index), part)
-                test, inner = _test(part, _at(ast.Subscript(subject, place, ast.Load()), part))
+                position = _at(ast.Constant(index), part)
+                test, inner = _test(part, _at(ast.Subscript(subject, position, ast.Load()), part))
                 tests += [] if test is None else [test]
                 names += inner
             return _joined(ast.And(), tests, pattern), names
@@ -112,5 +112,5 @@ def _joined(operator: ast.boolop, tests: list[ast.expr], at: ast.AST) -> ast.exp
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
-def _at(made: _Node, place: ast.AST) -> _Node:
-    return ast.copy_location(made, place)
+def _at(node: _Node, source: ast.AST) -> _Node:
+    return ast.copy_location(node, source)

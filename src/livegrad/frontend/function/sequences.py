@@ -38,8 +38,8 @@ def sequence(context: Context, value: Value, at: ast.AST) -> list[Value] | None:
     if isinstance(value.type, ArrayType):
         return elements(value, context, at)
     if isinstance(value.type, ir.Vector):
-        own = value.type.element
-        return [context.result(own, node, [value], at) for node in members_of(node_of(value, context.span(at)))]
+        element = value.type.element
+        return [context.result(element, node, [value], at) for node in members_of(node_of(value, context.span(at)))]
     return None
 
 

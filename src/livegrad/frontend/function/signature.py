@@ -24,7 +24,7 @@ from livegrad.frontend.function.type_reading import plain_type
 
 @dataclass(frozen=True)
 class NoDiff:
-    """`no_diff[T]`: a parameter, result or field whose derivative is not wanted. Types are compared without it."""
+    """`no_diff[T]`: a parameter, result or field without a derivative. Type comparison ignores it."""
 
     type: Any
 
@@ -80,7 +80,7 @@ class OpenAnnotation:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What an annotation says: a type, a type variable, or nothing; and whether derivatives stop there."""
+    """A parsed annotation: a type, a type variable, or nothing; and whether derivatives stop there."""
 
     type: FrontType | None = None
     variable: TypeVar | None = None
@@ -110,7 +110,7 @@ class Annotation:
 
 @dataclass(frozen=True)
 class ListPattern:
-    """`list[T]` inside of another list: its length comes from the argument, too."""
+    """`list[T]` inside another list: its length comes from the argument too."""
 
     element: FrontType | ListPattern
 
@@ -120,37 +120,37 @@ class ListPattern:
 
 
 def _element_of_list(value: Any) -> FrontType | ListPattern:
-    """What `list[T]` is a list of; lists of lists may go to any depth."""
+    """The element type of `list[T]`; lists may be nested to any depth."""
     (inner,) = value.__args__
     if getattr(inner, "__origin__", None) is list:
         return ListPattern(_element_of_list(inner))
     return plain_type(inner)
 
 
-def fitting_array(element: FrontType | ListPattern, found: FrontType | None) -> ArrayType | None:
+def fitting_array(element: FrontType | ListPattern, argument: FrontType | None) -> ArrayType | None:
     """The array that an argument is for a parameter of type `list[element]`; None if it is no such list."""
-    if not isinstance(found, ArrayType):
+    if not isinstance(argument, ArrayType):
         return None
     if not isinstance(element, ListPattern):
-        return ArrayType(element, found.size)
-    inner = fitting_array(element.element, found.element) if found.size else _empty_list(element.element)
-    return None if inner is None else ArrayType(inner, found.size)
+        return ArrayType(element, argument.size)
+    inner = fitting_array(element.element, argument.element) if argument.size else _empty_list(element.element)
+    return None if inner is None else ArrayType(inner, argument.size)
 
 
 def _empty_list(element: FrontType | ListPattern) -> ArrayType:
-    """What a list of no lists would be a list of: nothing in it says how long they are."""
+    """The element type of an empty list of lists, whose lengths are unknown."""
     return ArrayType(_empty_list(element.element) if isinstance(element, ListPattern) else element, 0)
 
 
 def _array_for(element: FrontType | ListPattern, value: Any) -> ArrayType | None:
-    """The array that a Python list should be for a parameter of type `list[element]`; None if its shape is another."""
+    """The array type of a Python list passed for a parameter `list[element]`; None if its shape does not match."""
     if not isinstance(element, ListPattern):
         return ArrayType(element, len(value))
     if not all(isinstance(item, list | tuple) for item in value):
         return None
     inner = {_array_for(element.element, item) for item in value} or {_empty_list(element.element)}
-    found = inner.pop() if len(inner) == 1 else None
-    return None if found is None else ArrayType(found, len(value))
+    inner_element = inner.pop() if len(inner) == 1 else None
+    return None if inner_element is None else ArrayType(inner_element, len(value))
 
 
 def resolve_names(annotation: Any, names: Mapping[str, Any]) -> Any:
@@ -183,7 +183,7 @@ def mentions(annotation: Any, wanted: Callable[[Any], bool]) -> bool:
 
 
 class NoArray(Exception):
-    """Why an annotation of a whole array does not fit."""
+    """The reason why the annotation of a whole array is invalid."""
 
 
 def _tuple_element(value: Any) -> Pattern:
@@ -198,7 +198,7 @@ def read_annotation(value: Any) -> Annotation:
     if isinstance(value, InOut):
         inner = read_annotation(value.type)
         if not isinstance(inner.pattern, TensorPattern):
-            raise NoArray(f"`inout` is for whole arrays: {inner!r} is none; return the new value instead")
+            raise NoArray(f"`inout` requires a whole array, and {inner!r} is not one; return the new value instead")
         return replace(inner, inout=True)
     if isinstance(value, TypeVar):
         return Annotation(variable=value)
@@ -311,17 +311,17 @@ class Signature:
         takes = [parameter for parameter in self.parameters if not parameter.keyword_only]
         if len(positional) > len(takes):
             return f"takes {len(takes)} arguments, found {len(positional)}"
-        given = {parameter.name: value for parameter, value in zip(takes, positional, strict=False)}
+        values = {parameter.name: value for parameter, value in zip(takes, positional, strict=False)}
         for name, value in keywords.items():
             if name not in {parameter.name for parameter in self.parameters}:
                 return f"has no parameter `{name}`"
-            if name in given:
+            if name in values:
                 return f"has two values for `{name}`"
-            given[name] = value
+            values[name] = value
         bound: dict[str, Any] = {}
         for parameter in self.parameters:
-            if parameter.name in given:
-                bound[parameter.name] = given[parameter.name]
+            if parameter.name in values:
+                bound[parameter.name] = values[parameter.name]
             elif parameter.default is not MISSING:
                 bound[parameter.name] = Default(parameter.default)
             else:
@@ -347,9 +347,9 @@ class Signature:
 
 
 def _instead_of(annotation: Any) -> str:
-    """What to write where an annotation is no type of ours."""
+    """What to write instead of an annotation that is not a supported type."""
     if isinstance(annotation, type) and ("__annotations__" in vars(annotation) or hasattr(annotation, "_fields")):
-        return f"decorate the class {annotation.__name__} with @lg.differentiable: then it is a struct"
+        return f"decorate the class {annotation.__name__} with @lg.differentiable to make it a struct"
     if annotation is dict or get_origin(annotation) is dict:
         return "write a struct: a class with annotated fields, decorated with @lg.differentiable"
     if isinstance(annotation, type) and annotation.__name__ in ("ndarray", "Tensor"):
@@ -359,6 +359,6 @@ def _instead_of(annotation: Any) -> str:
 
 @dataclass(frozen=True)
 class Default:
-    """A default that stands for an argument that was not given."""
+    """The default value of an argument that was not passed."""
 
     value: Any

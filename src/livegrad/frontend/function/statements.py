@@ -64,10 +64,10 @@ def execute(context: Context, statements: list[ast.stmt]) -> None:
 def _unsupported(context: Context, statement: ast.stmt) -> None:
     names = {
         "With": ("`with`", "it has no meaning in compiled code"),
-        "Try": ("`try`", "checks end the run; test the condition before"),
+        "Try": ("`try`", "a failed check ends the call; test the condition first"),
         "Global": ("`global`", "return the value instead"),
         "Nonlocal": ("`nonlocal`", "return the value instead"),
-        "Delete": ("`del`", "leave the name alone"),
+        "Delete": ("`del`", "remove the statement"),
         "Import": ("`import`", "import at the top of the module"),
         "ImportFrom": ("`import`", "import at the top of the module"),
         "ClassDef": ("a class inside a function", "define it outside"),
@@ -107,7 +107,7 @@ def _return(context: Context, statement: ast.Return) -> None:
 
 
 def _by_name(context: Context, value: Value, expression: ast.expr | None) -> Value:
-    """A result that is the array of a variable, or a tuple of such, by the names of the variables."""
+    """A result that is the array of a variable, or a tuple of such arrays, as names of variables."""
     if isinstance(expression, ast.Tuple) and value.items is not None:
         parts = [_by_name(context, *pair) for pair in zip(value.items, expression.elts, strict=True)]
         return tuple_value(parts) if all(isinstance(part.static, ReturnedArray) for part in parts) else value
@@ -133,13 +133,13 @@ def checked_result(context: Context, value: Value, at: ast.AST) -> Value:
 
 
 def _fitting_arrays(context: Context, pattern: TensorPattern | TuplePattern, value: Value, at: ast.AST) -> Value:
-    """A result with whole arrays inside, if their sizes are those of the annotation."""
+    """A result that contains whole arrays, checked against the sizes in the annotation."""
     if isinstance(pattern, TuplePattern) and value.items is not None and len(value.items) == len(pattern.elements):
         parts = [
             item
-            if isinstance(own, TensorPattern | TuplePattern)
-            else convert(item, own, context.span(at), "the result")
-            for item, own in zip(value.items, pattern.elements, strict=True)
+            if isinstance(element, TensorPattern | TuplePattern)
+            else convert(item, element, context.span(at), "the result")
+            for item, element in zip(value.items, pattern.elements, strict=True)
         ]
         value = tuple_value(parts)
     problem = pattern.misfit(value.type, dict(context.sizes))
@@ -153,9 +153,11 @@ def note_returned_arrays(context: Context, value: Value) -> None:
     if context.inlining:
         return
     parts = value.items or (value,)
-    found = {name for name in context.inouts if any(part.node is context.environment[name].node for part in parts)}
+    returned_names = {
+        name for name in context.inouts if any(part.node is context.environment[name].node for part in parts)
+    }
     returned = context.returned_inouts
-    context.returned_inouts = found if returned is None or value.static is None else returned & found
+    context.returned_inouts = returned_names if returned is None or value.static is None else returned & returned_names
 
 
 def context_value(context: Context, value: Value, at: ast.AST) -> Value:
@@ -176,14 +178,14 @@ def _raise(context: Context, statement: ast.Raise) -> None:
 
 
 def _message(context: Context, text: ast.expr) -> str:
-    """A message as it is written; of values that only the running function knows, the names."""
+    """The text of a message; values that are only known at run time are shown by name."""
     if isinstance(text, ast.Constant):
         return str(text.value)
     if isinstance(text, ast.JoinedStr):
         return "".join(_message(context, part) for part in text.values)
     inner = text.value if isinstance(text, ast.FormattedValue) else text
-    known = context.evaluate(inner)
-    return str(known.static) if known.is_static else f"{{{ast.unparse(inner)}}}"
+    value = context.evaluate(inner)
+    return str(value.static) if value.is_static else f"{{{ast.unparse(inner)}}}"
 
 
 def _assert(context: Context, statement: ast.Assert) -> None:
@@ -233,7 +235,7 @@ def _augmented(context: Context, statement: ast.AugAssign) -> None:
 
 
 def _depth(target: ast.expr) -> int:
-    """How many steps deep in a variable a place is."""
+    """The depth of an lvalue inside its variable."""
     return 1 + _depth(target.value) if isinstance(target, ast.Attribute | ast.Subscript) else 0
 
 
@@ -245,8 +247,10 @@ def _annotated(context: Context, statement: ast.AnnAssign) -> None:
     value = context.evaluate(statement.value)
     type = annotation.type if annotation.listed is None else fitting_array(annotation.listed, value.type)
     if type is None:
-        found = name_of(value)
-        raise context.error("LG202", "the value has the wrong type", statement, expected=repr(annotation), found=found)
+        type_name = name_of(value)
+        raise context.error(
+            "LG202", "the value has the wrong type", statement, expected=repr(annotation), found=type_name
+        )
     assign(context, statement.target, convert(value, type, context.span(statement.value), "the value"))
 
 
@@ -258,7 +262,7 @@ def _if_alone(context: Context, statement: ast.If) -> None:
 
 
 def _if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
-    """A branch, with the statements that follow it as part of the way (if any) that reaches them."""
+    """A branch. The statements after it become part of the only path that reaches them, if there is one."""
     body, orelse = list(statement.body), list(statement.orelse)
     if rest:
         if always_exits(body):
@@ -275,13 +279,13 @@ def _if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
         branch(context, predicate, _way(context, body, then), _way(context, orelse, otherwise), statement)
 
 
-def _way(context: Context, statements: list[ast.stmt], known: Known) -> Callable[[], None]:
-    """One way of a branch, on which something is known of these names."""
+def _way(context: Context, statements: list[ast.stmt], facts: Known) -> Callable[[], None]:
+    """One path of a branch, under the given type facts."""
 
     def run() -> None:
-        before = {name: context.environment.get(name) for name in known}
-        narrow(context, known)
-        narrowed = {name: context.environment.get(name) for name in known}
+        before = {name: context.environment.get(name) for name in facts}
+        narrow(context, facts)
+        narrowed = {name: context.environment.get(name) for name in facts}
         context.execute(statements)
         for name, value in before.items():
             if value is not None and context.environment.get(name) is narrowed[name]:

@@ -30,15 +30,15 @@ def plain_type(annotation: Any) -> FrontType:
         return annotation
     if isinstance(annotation, ShapedConstructor):
         return annotation.type
-    own = getattr(annotation, "__livegrad_type__", None)
-    if isinstance(own, Composite):
-        return own
+    type = getattr(annotation, "__livegrad_type__", None)
+    if isinstance(type, Composite):
+        return type
     try:
-        found = _PYTHON.get(annotation)
+        builtin_type = _PYTHON.get(annotation)
     except TypeError:
-        found = None
-    if found is not None:
-        return found
+        builtin_type = None
+    if builtin_type is not None:
+        return builtin_type
     if getattr(annotation, "__origin__", None) is tuple:
         arguments = annotation.__args__
         return TupleType(() if arguments == ((),) else tuple(map(plain_type, arguments)))
@@ -50,7 +50,7 @@ def plain_type(annotation: Any) -> FrontType:
 
 
 def _size(parameter: Any) -> Any:
-    """A size in a type: a number or a name, or `Literal[...]` of one, as type checkers want it."""
+    """A size in a type: a number, a name, or `Literal[...]` of one for type checkers."""
     return get_args(parameter)[0] if get_origin(parameter) is Literal else parameter
 
 
@@ -83,7 +83,7 @@ def _read_brackets(family: str, parameters: Any) -> tuple[FrontType, list[int]]:
 
 
 def _whole_array(family: str, parameters: Any) -> TensorPattern | None:
-    """A whole array with sizes, as in `array[float, "n", 3]`; None for brackets with one number, or none."""
+    """A whole array with sizes, as in `array[float, "n", 3]`; None if the brackets contain one number or none."""
     element, *rest = parameters if isinstance(parameters, tuple) else (parameters,)
     sizes = [*map(_size, rest)]
     if len(sizes) < 2 and not any(isinstance(size, str) for size in sizes):
@@ -122,7 +122,7 @@ class _TensorFamily:
 
     def __call__(self, *values: Any) -> Any:
         what = "`tensor` is a family of types, such as tensor[float, 2]"
-        raise CallError(what, where=caller_origin(), help="lg.asarray(...) makes a tensor of data")
+        raise CallError(what, where=caller_origin(), help="lg.asarray(data) creates a tensor")
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> TensorPattern:
         whole = _whole_array("tensor", parameters)
@@ -153,9 +153,7 @@ class _Family:
         return self.name
 
     def __call__(self, *values: Any) -> Any:
-        sized = {"vec": "lg.vec3(...)", "mat": "lg.mat3(...)", "array": "lg.asarray(...) makes a tensor of data"}[
-            self.name
-        ]
+        sized = {"vec": "lg.vec3(...)", "mat": "lg.mat3(...)", "array": "lg.asarray(data) creates a tensor"}[self.name]
         what = f"`{self.name}` is a family of types, such as {_EXAMPLES[self.name]}"
         raise CallError(what, where=caller_origin(), help=sized)
 
@@ -168,8 +166,8 @@ class _Family:
         if self.name == "array":
             return ArrayType(inner, *sizes)
         assert isinstance(inner, ir.Scalar)
-        made = ir.Vector(inner, *sizes) if self.name == "vec" else ir.Matrix(inner, *sizes)
-        return ShapedConstructor(made, text)
+        type = ir.Vector(inner, *sizes) if self.name == "vec" else ir.Matrix(inner, *sizes)
+        return ShapedConstructor(type, text)
 
 
 vec, mat, array = _Family("vec"), _Family("mat"), _Family("array")
@@ -184,9 +182,9 @@ def type_of_value(value: Any) -> FrontType:
     >>> type_of_value([1.0, 2.0])
     array[float, 2]
     """
-    own = getattr(value, "__livegrad_type__", None)
-    if isinstance(own, Composite) and not isinstance(value, type):
-        return own
+    value_type = getattr(value, "__livegrad_type__", None)
+    if isinstance(value_type, Composite) and not isinstance(value, type):
+        return value_type
     if value is None:
         return NONE
     for python in (bool, int, float, complex):  # subclasses too: a member of an IntEnum is an integer
@@ -209,7 +207,7 @@ def type_of_value(value: Any) -> FrontType:
 
 
 def _common_type(types: Sequence[FrontType]) -> FrontType | None:
-    """The type of all elements of a list, where Python's integers among other numbers count as such; None if none."""
+    """The common type of the elements of a list, with Python integers promoted; None if there is none."""
     arrays = [type for type in types if isinstance(type, ArrayType)]
     if len(arrays) == len(types) and len({array.size for array in arrays}) == 1:
         inner = _common_type([array.element for array in arrays])

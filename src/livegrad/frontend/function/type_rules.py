@@ -15,7 +15,7 @@ Rule = Callable[..., Any]
 
 @dataclass(frozen=True)
 class TypeRules:
-    """What a kind of type adds; each rule gives None for what it does not know."""
+    """The rules that a kind of type adds; each rule returns None for types that it does not handle."""
 
     annotation: Rule | None = None  # (annotation) → the type that it stands for
     # (value, target, span) → the converted value; without a span, anything but None says that it could be
@@ -32,7 +32,7 @@ class TypeRules:
 
 
 class _InstalledRules:
-    """The rules of all kinds of types, by what they are about."""
+    """The rules of all kinds of types, by hook."""
 
     annotation: tuple[Rule, ...]
     conversion: tuple[Rule, ...]
@@ -52,8 +52,8 @@ class _InstalledRules:
     def install(self, *kinds: TypeRules) -> None:
         """Has exactly these rules, in this order."""
         for field in fields(TypeRules):
-            found = (getattr(kind, field.name) for kind in kinds)
-            setattr(self, field.name, tuple(rule for rule in found if rule is not None))
+            values = (getattr(kind, field.name) for kind in kinds)
+            setattr(self, field.name, tuple(rule for rule in values if rule is not None))
 
 
 rules = _InstalledRules()

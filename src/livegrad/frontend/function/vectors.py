@@ -1,6 +1,6 @@
 """Vectors and matrices in Python: `vec3(1, 2, 3)` creates a NumPy array whose components have names.
 
-The constructors are also annotations; `types` defines the corresponding types.
+The constructors are also annotations; `function_types` defines the corresponding types.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class VectorValue(np.ndarray):
     """
 
     def __getattr__(self, name: str) -> Any:
-        places = swizzle(name)
-        if places is None or self.ndim != 1 or max(places) >= self.shape[0]:
+        components = swizzle(name)
+        if components is None or self.ndim != 1 or max(components) >= self.shape[0]:
             raise AttributeError(f"a vector of shape {self.shape} has no attribute `{name}`")
-        picked = np.asarray(self)[list(places)]
-        return picked[0] if len(places) == 1 else picked.view(VectorValue)
+        picked = np.asarray(self)[list(components)]
+        return picked[0] if len(components) == 1 else picked.view(VectorValue)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        places = swizzle(name)
-        if places is None or self.ndim != 1:
+        components = swizzle(name)
+        if components is None or self.ndim != 1:
             super().__setattr__(name, value)
-        elif max(places) >= self.shape[0]:
+        elif max(components) >= self.shape[0]:
             raise AttributeError(f"a vector of shape {self.shape} has no attribute `{name}`")
         else:
-            np.asarray(self)[list(places)] = value
+            np.asarray(self)[list(components)] = value
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class ShapedConstructor(ir.UnionMember):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        own = self.type
-        return (own.size,) if isinstance(own, ir.Vector) else (own.rows, own.columns)
+        type = self.type
+        return (type.size,) if isinstance(type, ir.Vector) else (type.rows, type.columns)
 
     def __call__(self, *parts: Any) -> VectorValue:
         """From one number for all components, or from numbers and vectors that make up all of them."""
@@ -87,16 +87,18 @@ class ShapedConstructor(ir.UnionMember):
 def _numbers(part: Any, element: ir.Scalar, name: str) -> np.ndarray[Any, Any]:
     """A number, a vector or a list of them, as components of one type; one that the type cannot hold is refused."""
     try:
-        given = np.asarray(part)
-        if given.dtype.kind in _REAL:
+        values = np.asarray(part)
+        if values.dtype.kind in _REAL:
             with np.errstate(invalid="ignore", over="ignore"):
-                made = np.asarray(part, element.dtype).reshape(-1)
-            wanted = given.reshape(-1) if element.kind == "float" else np.trunc(given.reshape(-1))
-            if (np.isfinite(made) == np.isfinite(wanted) if element.kind == "float" else made == wanted).all():
-                return made
+                numbers = np.asarray(part, element.dtype).reshape(-1)
+            wanted = values.reshape(-1) if element.kind == "float" else np.trunc(values.reshape(-1))
+            if (np.isfinite(numbers) == np.isfinite(wanted) if element.kind == "float" else numbers == wanted).all():
+                return numbers
     except (ValueError, OverflowError):  # lists of different lengths, an integer beyond all that NumPy has
         pass
-    raise NotANumberError(f"no components of `{name}`", where=caller_origin(), expected=str(element), found=repr(part))
+    raise NotANumberError(
+        f"invalid components for `{name}`", where=caller_origin(), expected=str(element), found=repr(part)
+    )
 
 
 vec2, vec3, vec4 = (ShapedConstructor(ir.Vector(ir.f32, n), f"vec{n}") for n in (2, 3, 4))

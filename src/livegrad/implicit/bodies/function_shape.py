@@ -37,7 +37,7 @@ def field_of_function(
             f"`{captured.__name__}` {bound}",
             where=caller_origin(),
             expected=str(captured.signature),
-            help="the position comes first; name the measures: from_function(f, radius=2.0)",
+            help="the position comes first; pass measures by name: from_function(f, radius=2.0)",
         )
     first, *others = captured.signature.parameters
     types = [POSITION, *(parameter.annotation.type or f32 for parameter in others)]
@@ -88,4 +88,6 @@ def _dimension_node(label: str, type: FrontType, value: Any, to_node: Callable[[
     if isinstance(type, RecordType) and getattr(value, "__livegrad_type__", None) is type:
         fields = [_dimension_node(f"{label}.{f.name}", f.type, getattr(value, f.name), to_node) for f in type.fields]
         return make(*fields, type=ir_of(type))
-    raise AssemblyError(f"{label} does not fit", where=caller_origin(), expected=describe(type), found=repr(value)[:60])
+    raise AssemblyError(
+        f"{label} has the wrong type", where=caller_origin(), expected=describe(type), found=repr(value)[:60]
+    )

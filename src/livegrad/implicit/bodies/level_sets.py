@@ -67,7 +67,7 @@ def parts(
     require_assembly(assembly)
     if not isinstance(parameters, Mapping | None):
         raise AssemblyError(
-            "not a table of parameters",
+            "invalid parameters",
             where=caller_origin(),
             expected='names with their constants: {"radius": (function id, node identifier)}',
             found=shown(parameters),
@@ -152,7 +152,7 @@ def _part(
     assert isinstance(level_set, LevelSet)
     mesh = assembly.resources.get(level_set.mesh)
     if not isinstance(mesh, TriangleMesh):
-        raise AssemblyError(f"level set {resource_id} has no mesh for a domain", where=caller_origin())
+        raise AssemblyError(f"level set {resource_id} has no mesh as its domain", where=caller_origin())
     open_constants = list(parameters.values())
     field = convert(assembly, level_set.function, outputs=[level_set.channel], parameters=open_constants, **settings)
     builder = _FieldBuilder(element, placed, level_set, mesh)

@@ -63,9 +63,9 @@ def _words(function: Function) -> int:
     return 0 if choices is None else words_of(choices)
 
 
-def everything(words: int, count: int) -> Masks:
+def everything(mask_words: int, count: int) -> Masks:
     """Masks with all choices enabled."""
-    return np.full((words, count), 0xFFFFFFFF, np.uint32)
+    return np.full((mask_words, count), 0xFFFFFFFF, np.uint32)
 
 
 def spread(masks: Masks, count: int) -> Masks:
@@ -123,11 +123,11 @@ def _interval_flags(choices: Choices) -> tuple[bool, ...]:
 
 def _map_over_points(function: Function, coordinates: int, others: int) -> Function:
     """Maps (coordinates, others, words) over arrays of coordinates and words; the others are shared."""
-    words = len(function.parameters) - coordinates - others
-    order = [*range(coordinates), *range(coordinates + others, coordinates + others + words)]
+    mask_words = len(function.parameters) - coordinates - others
+    order = [*range(coordinates), *range(coordinates + others, coordinates + others + mask_words)]
     order += range(coordinates, coordinates + others)
     moved = rearranged(function, order)
-    return map_over(moved, (*[True] * (coordinates + words), *[False] * others))
+    return map_over(moved, (*[True] * (coordinates + mask_words), *[False] * others))
 
 
 def is_inside(

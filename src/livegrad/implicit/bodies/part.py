@@ -146,7 +146,7 @@ class Part:
             or not np.isfinite(converted).all()
         ):
             expected = f"finite numbers of shape {shape}" if shape else "a finite number"
-            what = f"not a value of parameter `{name}`"
+            what = f"invalid value for parameter `{name}`"
             raise AssemblyError(what, where=caller_origin(), expected=expected, found=shown(value))
         return converted[()]
 

@@ -58,7 +58,7 @@ def _argument(value: Any, type: Type, name: str) -> Node:
     if isinstance(type, TensorType):
         if shape != wanted:
             raise AssemblyError(
-                f"`{name}` has another shape", where=caller_origin(), expected=str(wanted), found=str(shape)
+                f"`{name}` has the wrong shape", where=caller_origin(), expected=str(wanted), found=str(shape)
             )
         return node
     if not components(type):

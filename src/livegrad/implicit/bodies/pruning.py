@@ -144,14 +144,14 @@ class Bounded:
         self, sides: Sequence[NDArray[Any]], masks: Masks | None = None
     ) -> tuple[NDArray[Any], NDArray[Any], Masks | None]:
         """Lower and upper bounds between sides (x low, x high, y low …), and the masks of the boxes."""
-        turned = sides if self.view is None else self.view.boxes(sides, self.dtype)
-        converted = [np.ascontiguousarray(side, self.dtype) for side in turned]
+        boxes = sides if self.view is None else self.view.boxes(sides, self.dtype)
+        converted = [np.ascontiguousarray(side, self.dtype) for side in boxes]
         if self.height is not None:
             converted += [np.full(len(converted[0]), self.height, self.dtype)] * 2
-        words = self.words
-        if not words:
+        mask_words = self.words
+        if not mask_words:
             return *in_batches(bounds_over_boxes(self.function), converted, self.arguments), None
-        asked = everything(words, len(converted[0])) if masks is None else masks
+        asked = everything(mask_words, len(converted[0])) if masks is None else masks
         least, most, *left = in_batches(masked_bounds(self.function), [*converted, *asked], self.arguments)
         return least, most, np.stack(left)
 
@@ -233,7 +233,7 @@ def find_blocks(bounds: Bounded, lattice: Lattice, most: int = MOST_BOXES) -> Pr
         box_count = len(level.columns[0]) << len(counts)
         if box_count > most:
             raise AssemblyError(
-                "the part is too large for so fine a lattice",
+                "the lattice is too fine for a part of this size",
                 where=caller_origin(),
                 expected=f"at most {most:,} boxes of {lattice.block} cells that a surface may cross",
                 found=f"up to {box_count:,}",
@@ -306,5 +306,9 @@ def _bounds_in_chunks(
         return pieces[0]
     if not pieces:
         return np.empty(0), np.empty(0), level.masks
-    lows, highs, words = zip(*pieces, strict=True)
-    return np.concatenate(lows), np.concatenate(highs), None if words[0] is None else np.concatenate(words, axis=1)
+    lows, highs, mask_words = zip(*pieces, strict=True)
+    return (
+        np.concatenate(lows),
+        np.concatenate(highs),
+        None if mask_words[0] is None else np.concatenate(mask_words, axis=1),
+    )

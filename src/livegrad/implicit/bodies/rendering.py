@@ -77,7 +77,7 @@ def _check_size(size: Any, oversample: Any) -> tuple[int, int]:
     whole = len(values) == 3 and all(isinstance(value, int | np.integer) and value > 0 for value in values)
     if not whole or max(values[:2]) * oversample > most:
         raise AssemblyError(
-            "not a size of a picture",
+            "invalid picture size",
             where=caller_origin(),
             expected=f"two integers, times oversample up to {most}",
             found=f"{size!r}, oversample {oversample!r}",

@@ -64,14 +64,14 @@ class Parameter(Key):
     def __init__(self, name: str, value: float) -> None:
         if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
             raise AssemblyError(
-                "not the name of a parameter",
+                "invalid parameter name",
                 where=caller_origin(),
                 expected='a Python identifier such as "radius"',
                 found=shown(name),
                 help="parts take parameters by name: part.with_parameters(radius=2.0)",
             )
         super().__init__(name)
-        self.value = finite_number(value, f"value of parameter `{name}`")
+        self.value = finite_number(value, f"value for parameter `{name}`")
 
     @property
     def node(self) -> Node:
@@ -88,7 +88,7 @@ Number = float | Parameter
 def _number(value: Any) -> Node:
     if isinstance(value, Parameter):
         return value.node
-    return constant(finite_number(value, "number of a shape", "a finite number or a Parameter"), f32)
+    return constant(finite_number(value, "measure of a shape", "a finite number or a Parameter"), f32)
 
 
 def _size(value: Any, what: str) -> Node:

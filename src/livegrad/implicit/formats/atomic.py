@@ -23,7 +23,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:  # the user knows the target, not the temporary name
-        raise file_error(error, target, "write to another place") from None
+        raise file_error(error, target, "write to another path") from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

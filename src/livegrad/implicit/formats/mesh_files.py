@@ -29,7 +29,10 @@ def save_stl(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(mesh, TriangleMesh):
         raise FormatError(
-            "not a mesh", where=caller_origin(), found=type(mesh).__name__, help="`lg.mesh(part)` makes one of a part"
+            "not a mesh",
+            where=caller_origin(),
+            found=type(mesh).__name__,
+            help="`lg.mesh(part)` creates one from a part",
         )
     corners = mesh.vertices[mesh.triangles]
     normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])

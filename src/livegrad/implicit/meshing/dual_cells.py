@@ -71,7 +71,7 @@ _SIDES = [_side_edges(side) for side in range(6)]
 
 
 @cache
-def loops_of(code: int, turned: int = 0) -> tuple[tuple[int, ...], int]:
+def loops_of(code: int, flipped: int = 0) -> tuple[tuple[int, ...], int]:
     """The loop of each edge of a cell, or -1; and a bit mask of the sides that one loop crosses twice.
 
     On a side with alternating corners (the ambiguous case), the inside corners are separated, or joined if the side is
@@ -86,7 +86,7 @@ def loops_of(code: int, turned: int = 0) -> tuple[tuple[int, ...], int]:
             shared = set(edge_ends(used[0])) & set(edge_ends(used[1]))
             corner_inside = bool(code >> shared.pop() & 1)
             # Edges 0 and 1 of the side meet in one corner, 1 and 2 in the next.
-            if corner_inside == bool(turned >> side & 1):
+            if corner_inside == bool(flipped >> side & 1):
                 used = [*used[1:], used[0]]
             twice.append((side, used[0], used[2]))
         for first, second in zip(used[::2], used[1::2], strict=True):
@@ -164,7 +164,7 @@ def _separate_loops(rows: _Rows) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     twice = _TWICE[rows.code]
     if not twice.any():
         return loops, counts
-    turned = np.zeros(len(twice), np.int64)
+    flipped = np.zeros(len(twice), np.int64)
     pairs = []
     for axis in range(3):
         low = np.flatnonzero(twice >> np.uint8(2 * axis + 1) & 1)
@@ -184,8 +184,8 @@ def _separate_loops(rows: _Rows) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         for row in (low, high):
             np.minimum.at(first, row, np.arange(len(sides)))
         chosen = np.flatnonzero((first[low] == np.arange(len(sides))) & (first[high] == np.arange(len(sides))))
-        turned[low[chosen]] ^= 1 << (2 * axis[chosen] + 1)
-        turned[high[chosen]] ^= 1 << (2 * axis[chosen])
+        flipped[low[chosen]] ^= 1 << (2 * axis[chosen] + 1)
+        flipped[high[chosen]] ^= 1 << (2 * axis[chosen])
         for row in np.concatenate([low[chosen], high[chosen]]).tolist():
-            new_loops, bits = loops_of(int(rows.code[row]), int(turned[row]))
+            new_loops, bits = loops_of(int(rows.code[row]), int(flipped[row]))
             loops[row], counts[row], twice[row] = new_loops, max(new_loops) + 1, bits

@@ -126,11 +126,11 @@ def join_vertices(faces: Faces, planes: PlanesOf, *, error: float, sharp: bool) 
         joined.append(merged)
         starts.append(starts[-1] + len(merged.position))
     split = np.concatenate([np.zeros(vertex_count, bool), *(merged.outside for merged in joined)])
-    place, smooth = (
+    position, smooth = (
         np.concatenate([merged.position for merged in joined]),
         np.concatenate([merged.smooth for merged in joined]),
     )
-    return VertexTree(np.concatenate(parents), place, smooth, split, tuple(starts))
+    return VertexTree(np.concatenate(parents), position, smooth, split, tuple(starts))
 
 
 def _one_level_up(

@@ -253,8 +253,8 @@ def _new_pairs(placed: VertexPositions, neighbours: Iterable[Indices], leaves: i
     for first, second in neighbours:
         apart = ~placed.on_edge[first] & ~placed.on_edge[second] & (np.minimum(first, second) < leaves)
         first, second = first[apart], second[apart]
-        turned = np.einsum("ij,ij->i", placed.normal[first], placed.normal[second]) < _TURNED
-        new_keys.append(first[turned].astype(np.int64) * vertex_count + second[turned])
+        opposes = np.einsum("ij,ij->i", placed.normal[first], placed.normal[second]) < _TURNED
+        new_keys.append(first[opposes].astype(np.int64) * vertex_count + second[opposes])
         left -= len(new_keys[-1])
         # If normals differ nearly everywhere, the surface is finer than the cells, and edges cannot be found.
         if left < 0:

@@ -39,7 +39,7 @@ def cell_size(part: Part, feature_size: Any) -> float:
     cell = float(size) / 2 if is_number else math.nan
     if not cell > 0 or math.isinf(cell) or extent / cell > _FINEST:
         raise AssemblyError(
-            "not a feature size",
+            "invalid feature size",
             where=caller_origin(),
             expected=f"a number from {2 * extent / _FINEST:.3g} up; the part is {_size(part)} large",
             found=repr(feature_size),

@@ -103,7 +103,7 @@ def _error(tolerance: float | None, cell: float) -> float:
         return 2 * _TOLERANCE
     if not isinstance(tolerance, int | float | np.number) or not 0 <= tolerance <= cell / 2:
         raise AssemblyError(
-            "not a tolerance",
+            "invalid tolerance",
             where=caller_origin(),
             expected=f"between 0 and a quarter of a feature, {cell / 2:.3g}",
             found=repr(tolerance),

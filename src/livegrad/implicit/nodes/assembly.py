@@ -168,7 +168,7 @@ class Assembly(SignatureEdits):
         name = graph.free_identifier(type) if identifier is None else require_name(identifier, "a node")
         require_new(name, graph.nodes, "node")
         if name in (INPUTS, OUTPUTS):
-            raise AssemblyError(f"`{name}` stands for the function's own ports", where=caller_origin())
+            raise AssemblyError(f"`{name}` is reserved for the ports of the function", where=caller_origin())
         if kind is not None:
             kind = PortType(kind)
         elif kind_of_node.kinds:
@@ -206,7 +206,7 @@ class Assembly(SignatureEdits):
                 raise AssemblyError(f"a {type} node needs a value", where=caller_origin())
             return literal_for(value, VALUE_TYPES[type])
         if value is not None:
-            raise AssemblyError(f"a {type} node holds no value", where=caller_origin())
+            raise AssemblyError(f"a {type} node does not take a value", where=caller_origin())
         return None
 
     def remove_node(self, function: FunctionName, identifier: str) -> Assembly:
@@ -257,7 +257,7 @@ class Assembly(SignatureEdits):
         """Sets `display_name`, `tag`, `position`, `scalar_output` or `vector_input` of a node."""
         allowed = {"display_name", "tag", "position", "scalar_output", "vector_input"}
         if not described.keys() <= allowed:
-            raise AssemblyError("no such description", where=caller_origin(), expected=", ".join(sorted(allowed)))
+            raise AssemblyError("unknown node attribute", where=caller_origin(), expected=", ".join(sorted(allowed)))
         node = self.node(function, identifier)
         return self.with_function(self.graph(function).with_node(replace(node, **described)))
 
@@ -345,8 +345,8 @@ def require_assembly(assembly: Any) -> None:
             where=caller_origin(),
             expected="an Assembly",
             found=type(assembly).__name__,
-            help="it comes first: lg.load_3mf(file) reads one, lg.implicit.assembly_of_part(part) makes one of a part, "
-            "lg.Assembly() is empty",
+            help="it comes first: lg.load_3mf(file) reads one, lg.implicit.assembly_of_part(part) creates one "
+            "from a part, lg.Assembly() is empty",
         )
 
 

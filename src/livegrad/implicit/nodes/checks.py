@@ -79,7 +79,7 @@ def link_problem(assembly: AssemblyContents, function: GraphFunction, source: So
     actual = source_type(assembly, function, source)
     if isinstance(actual, str):
         return actual
-    return None if actual is expected else f"a {actual.value} cannot go into a {expected.value}"
+    return None if actual is expected else f"a {actual.value} cannot be connected to a {expected.value}"
 
 
 def depends_on(function: GraphFunction, start: str, target: str) -> bool:

@@ -27,7 +27,7 @@ def exact_gradient_function(assembly: Assembly, function: AnyFunction, key: Grad
     converted = convert(assembly, function.id, outputs=[key.output], exact=True, element=f64)
     if converted.tables:
         raise AssemblyError(
-            f"the exact gradient of `{function.name}` reads meshes or images, which no node can",
+            f"the exact gradient of `{function.name}` reads meshes or images, which nodes cannot do",
             where=caller_origin(),
             help="use to_function(..., exact=True) or part.gradient, which need no nodes",
         )

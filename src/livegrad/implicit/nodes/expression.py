@@ -126,7 +126,7 @@ class _Reader:
                 return self.choice(node, op, [self.value(part) for part in (left, right, body, orelse)])
             case ast.Call():
                 return self.call(node, None)
-        raise self.wrong(node, f"`{ast.unparse(node)[:60]}` is not part of an expression")
+        raise self.wrong(node, f"`{ast.unparse(node)[:60]}` is not supported in an expression")
 
     def choice(self, node: ast.expr, op: ast.cmpop, parts: list[Value]) -> Value:
         left, right, body, orelse = parts
@@ -139,7 +139,7 @@ class _Reader:
                 return self.apply(node, "Select", [left, right, orelse, body])
             case ast.LtE():
                 return self.apply(node, "Select", [right, left, orelse, body])
-        raise self.wrong(node, "only <, <=, > and >= can decide")
+        raise self.wrong(node, "only <, <=, > and >= are supported in a condition")
 
     def apply(self, node: ast.expr, name: str, operands: list[Value]) -> Value:
         if all(isinstance(operand, float) for operand in operands):

@@ -35,7 +35,7 @@ class PortType(Enum):
     @classmethod
     def _missing_(cls, value: object) -> PortType:
         names = ", ".join(repr(type.value) for type in cls)
-        raise AssemblyError("not the type of a port", where=caller_origin(), expected=names, found=repr(value))
+        raise AssemblyError("unknown port type", where=caller_origin(), expected=names, found=repr(value))
 
     def ir_type(self, element: Scalar = f32) -> Type:
         """The type of the port's values in the value IR."""
@@ -70,7 +70,7 @@ class Reference:
         """Reads `node.port`."""
         node, dot, port = text.partition(".")
         if not dot or not node or not port or "." in port:
-            raise AssemblyError("not a reference", where=caller_origin(), expected="`node.port`", found=repr(text))
+            raise AssemblyError("invalid reference", where=caller_origin(), expected="`node.port`", found=repr(text))
         return Reference(node, port)
 
     def __str__(self) -> str:

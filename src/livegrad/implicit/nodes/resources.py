@@ -200,7 +200,7 @@ class BeamLattice:
         balls, ball_radii = _freeze(self.balls, np.int64).reshape(-1), _freeze(self.ball_radii, np.float64).reshape(-1)
         triangles = _freeze(self.triangles, np.int64).reshape(-1, 3)
         if balls.shape != ball_radii.shape:
-            raise AssemblyError("not one radius for each ball", where=caller_origin())
+            raise AssemblyError("each ball needs one radius", where=caller_origin())
         for what, indices in (("beam", beams), ("ball", balls), ("triangle", triangles)):
             if indices.size and not (indices.min() >= 0 and indices.max() < len(vertices)):
                 raise AssemblyError(f"a {what} refers to a vertex that does not exist", where=caller_origin())

@@ -28,7 +28,7 @@ def finite_number(value: Any, what: str, expected: str = "a finite number") -> f
             result = math.nan
         if math.isfinite(result):
             return result
-    raise AssemblyError(f"not a {what}", where=caller_origin(), expected=expected, found=shown(value))
+    raise AssemblyError(f"invalid {what}", where=caller_origin(), expected=expected, found=shown(value))
 
 
 def three_numbers(value: Any, what: str) -> NDArray[np.float64]:
@@ -72,7 +72,7 @@ def box_corners(bounds: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         corners = np.empty(0)
     if corners.shape != (2, 3) or not np.isfinite(corners).all() or not (corners[0] < corners[1]).all():
         raise AssemblyError(
-            "not the corners of a box",
+            "invalid bounds",
             where=caller_origin(),
             expected="((x0, y0, z0), (x1, y1, z1)), the low corner first",
             found=shown(bounds),

@@ -158,7 +158,7 @@ def require_name(name: str, role: str) -> str:
     """Requires a name that can be part of a reference `node.port`, so without dots and spaces."""
     if not isinstance(name, str) or not name or any(c == "." or c.isspace() or not c.isprintable() for c in name):
         raise AssemblyError(
-            f"`{name}` cannot name {role}", where=caller_origin(), expected="a word without dots and spaces"
+            f"`{name}` is not a valid name for {role}", where=caller_origin(), expected="a name without dots and spaces"
         )
     return name
 

@@ -25,7 +25,7 @@ _MOST_GUESSES = 2000
 
 
 class Cursor:
-    """A text and the position that has been read up to; never rests on space."""
+    """A text and the current position, which is never on white space."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text
@@ -122,8 +122,8 @@ class Cursor:
         return plain
 
 
-def guess(name: str, known: Iterable[str], mark: str = "") -> str | None:
+def guess(name: str, candidates: Iterable[str], mark: str = "") -> str | None:
     """What may have been meant, for errors; not looked for among very many names."""
-    names = [mark + item for item in known]
+    names = [mark + item for item in candidates]
     close = get_close_matches(name, names, n=1) if len(names) <= _MOST_GUESSES else []
     return f"did you mean `{close[0]}`?" if close else None

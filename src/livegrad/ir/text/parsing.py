@@ -89,7 +89,7 @@ class _Parser:
                 self._read_function()
 
     def _order(self) -> None:
-        """The last line of a module whose functions stand in another order than the module has them."""
+        """The last line of a module whose functions are printed in a different order."""
         cursor = self.cursor
         start = cursor.position
         cursor.word("order")
@@ -163,7 +163,7 @@ class _FunctionParser:
         function = Function(self.name, parameters, tuple(results))
         if declared is not None and declared is not function.result_type:
             self._mismatch(
-                f"`@{self.name}` returns another type than it declares", start, declared, function.result_type
+                f"`@{self.name}` does not return the type that it declares", start, declared, function.result_type
             )
         return function
 
@@ -195,11 +195,11 @@ class _FunctionParser:
         match = self.cursor.match(_VALUE)
         if match is None:
             self.cursor.refuse("a value such as `%0`")
-        found = self.values.get(match[0])
-        if found is None:
+        value = self.values.get(match[0])
+        if value is None:
             help = guess(match[0], self.values) or "values are defined above their uses"
             self.cursor.fail(f"`{match[0]}` is not defined in `@{self.name}`", at=start, help=help)
-        return found
+        return value
 
     def _plain_line(self) -> bool:
         """Reads a line of the common form at once; anything unusual is left to `_line`, which also explains it."""
@@ -245,7 +245,7 @@ class _FunctionParser:
         node = self._node(op, tuple(operands), attributes, start)
         at = cursor.position
         if cursor.take(":") and (declared := self.parser.type()) is not node.type:
-            self._mismatch(f"`{op.name}` gives another type", at, node.type, declared)
+            self._mismatch(f"`{op.name}` has a different type", at, node.type, declared)
         self.values[name] = node
 
     def _op(self) -> Op:
@@ -274,7 +274,7 @@ class _FunctionParser:
         return tuple(sorted(attributes.items()))
 
     def _node(self, op: Op, operands: tuple[Node, ...], attributes: Attributes, at: int) -> Node:
-        """The node, with this place of the text when it has none; what an op refuses is reported at its line."""
+        """The node, with the current text location if it has none; errors of the op are reported at its line."""
         try:
             with originating_from((self.cursor.place(at, self.name),)):
                 return make_node(op, operands, attributes)

@@ -115,7 +115,7 @@ def _unique(wanted: str, taken: set[str], counts: dict[str, int]) -> str:
 
 
 class _Printer:
-    """The names that one text gives to functions, keys and values."""
+    """The names of functions, keys and values in one text."""
 
     def __init__(self, exports: Sequence[Function], origins: bool) -> None:
         self.origins = origins
@@ -175,8 +175,8 @@ class _Printer:
         return "\n".join(lines)
 
     def _order(self, function: Function) -> list[Node]:
-        found = self._orders.get(function)
-        return toposort(function.results) if found is None else found
+        order = self._orders.get(function)
+        return toposort(function.results) if order is None else order
 
     def _node_text(self, node: Node, value: str, values: dict[Node, str], function: Function) -> str:
         inside = ", ".join([values[operand] for operand in node.operands])
@@ -187,11 +187,11 @@ class _Printer:
         places = function.origins_of(node) if self.origins else ()
         return f"{text}  # {', '.join(map(self._place_text, places))}" if places else text
 
-    def _place_text(self, place: object) -> str:
-        found = self.places.get(id(place))  # nodes made in a loop share their place, and finding its column is slow
-        if found is None:
-            found = self.places[id(place)] = str(place).replace("\n", " ")
-        return found
+    def _place_text(self, location: object) -> str:
+        text = self.places.get(id(location))  # nodes made in a loop share their place, and finding its column is slow
+        if text is None:
+            text = self.places[id(location)] = str(location).replace("\n", " ")
+        return text
 
     def type_text(self, type: Type) -> str:
         text = self.types.get(type)
@@ -234,8 +234,8 @@ class _Printer:
 
 def used_functions(nodes: Iterable[Node]) -> list[Function]:
     """The functions among the nodes' attributes, in the order of first use."""
-    found = (inner for node in nodes for inner in node.functions)
-    return list(dict.fromkeys(found))
+    inner_functions = (inner for node in nodes for inner in node.functions)
+    return list(dict.fromkeys(inner_functions))
 
 
 def _keys(values: Iterable[Attribute]) -> Iterable[Key]:

@@ -43,7 +43,7 @@ def summarize(function: Function) -> str:
 
 
 def _depth(order: Sequence[Node]) -> int:
-    """The number of nodes on the longest way from a result down to a leaf."""
+    """The number of nodes on the longest path from a result to a leaf."""
     depths: dict[Node, int] = {}
     for node in order:
         depths[node] = 1 + max([depths[operand] for operand in node.operands], default=0)

@@ -52,11 +52,11 @@ class TermReader:
             return self._bracketed_size(start)
         if _STARTS_NUMBER.match(cursor.text, start):
             return self.number()
-        word = cursor.peek_word() or ""
-        if word in _NAMED_VALUES:
+        token = cursor.peek_word() or ""
+        if token in _NAMED_VALUES:
             cursor.word("a value")
-            return _NAMED_VALUES[word]
-        if word == "complex":
+            return _NAMED_VALUES[token]
+        if token == "complex":
             return self._complex()
         return self.type("a value")
 
@@ -65,10 +65,10 @@ class TermReader:
         start = self.cursor.position
         self.cursor.expect("@")
         name = self.cursor.name("a function's name")
-        found = self._functions.get(name)
-        if found is None:
+        defined = self._functions.get(name)
+        if defined is None:
             self.cursor.fail(f"no function `@{name}` above", at=start, help=guess("@" + name, self._functions, "@"))
-        return found
+        return defined
 
     def _nested(self, read: Callable[[], Attribute]) -> Attribute:
         if self._depth >= _DEEPEST:
@@ -83,7 +83,7 @@ class TermReader:
         return tuple(self._listed("]", self.attribute))
 
     def _listed(self, end: str, read: Callable[[], Attribute]) -> list[Attribute]:
-        """Items with commas between them, and maybe one after the last, up to the closing mark."""
+        """Comma-separated items, with an optional trailing comma, up to the closing bracket."""
         items: list[Attribute] = []
         while not self.cursor.take(end):
             if items:
@@ -174,10 +174,10 @@ class TermReader:
         cursor = self.cursor
         if cursor.text.startswith("(", cursor.position):
             return self._nested(self._tuple_type)
-        word = cursor.peek_word() or ""
-        if word in SCALARS:
+        token = cursor.peek_word() or ""
+        if token in SCALARS:
             cursor.word("a type")
-            return SCALARS[word]
+            return SCALARS[token]
         readers = {
             "vec": self._vector,
             "mat": self._matrix,
@@ -186,12 +186,12 @@ class TermReader:
             "tape": self._tape,
             "struct": self._struct,
         }
-        if word not in readers:
+        if token not in readers:
             cursor.refuse(expected, help="types are " + ", ".join([*SCALARS, *readers, "(tuple, of, types)"]))
         start = cursor.position
         cursor.word("a type")
         try:
-            return self._nested(readers[word])
+            return self._nested(readers[token])
         except LivegradError as error:
             if error.where is not None:
                 raise
@@ -209,7 +209,7 @@ class TermReader:
         start = self.cursor.position
         element = self._element()
         if not isinstance(element, Scalar):
-            self.cursor.fail("vectors and matrices are of scalars", at=start + 1, found=str(element))
+            self.cursor.fail("elements of vectors and matrices must be scalars", at=start + 1, found=str(element))
         return element
 
     def _extent(self) -> int:

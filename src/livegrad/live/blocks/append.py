@@ -30,7 +30,7 @@ class AppendBlock(Block):
 
     def __init__(self, function: Callable[..., Any], capacity: int, name: str | None = None) -> None:
         if capacity.__class__ is not int or capacity < 1:
-            raise UsageError("a capacity is a positive integer", where=caller_origin(), found=repr(capacity))
+            raise UsageError("the capacity must be a positive integer", where=caller_origin(), found=repr(capacity))
         self.function, self.capacity = function, capacity
         self.limits = {"total": capacity}
         super().__init__(_body(function, capacity, name or name_of(function)), name)

@@ -73,7 +73,7 @@ def _require_parameters(body: TracedBody, inputs: Sequence[str] | Mapping[str, T
     named = tuple(inputs) if isinstance(inputs, Mapping) else pin_names(inputs, "inputs")
     if not set(named) <= set(parameters) or not (isinstance(inputs, Mapping) or list(named) == parameters):
         raise UsageError(
-            f"the inputs of `{body.name}` are its parameters",
+            f"the inputs of `{body.name}` must be its parameters",
             where=caller_origin(),
             expected=", ".join(parameters) or "none",
             found=", ".join(named) or "none",
@@ -93,12 +93,14 @@ def body_of(
     if isinstance(what, Function):
         return FunctionBody(what, input_names, output_names, name)
     if not callable(what):
-        raise UsageError("a block wraps a function", where=caller_origin(), found=type(what).__name__)
+        raise UsageError("a block must wrap a function", where=caller_origin(), found=type(what).__name__)
     types = inputs if isinstance(inputs, Mapping) else {}
     for input, declared in types.items():
         if declared is not None and not isinstance(declared, Type):
             expected = "a type such as lg.f32, or None for any"
-            raise UsageError(f"no type for `{input}`", where=caller_origin(), expected=expected, found=shown(declared))
+            raise UsageError(
+                f"invalid type for `{input}`", where=caller_origin(), expected=expected, found=shown(declared)
+            )
     return TracedBody(what, types, output_names, name)
 
 
@@ -118,7 +120,7 @@ def edit(engine: Engine, target: Block, what: Function | Callable[..., Any]) -> 
 def replace_body(target: Block, what: Function | Callable[..., Any]) -> Body:
     """A body with the outputs of a block (and, for a function of the value IR, its inputs)."""
     if not isinstance(target, Block):
-        raise UsageError("no block to edit", where=caller_origin(), found=type(target).__name__)
+        raise UsageError("not a block", where=caller_origin(), found=type(target).__name__)
     if isinstance(target.body, CapturedBody) and not isinstance(what, Function):
         return target.body.with_call(what)
     inputs: Sequence[str] | Mapping[str, Type | None] | None = None
@@ -261,7 +263,7 @@ class TracedBody:
         """Results that the function returned by name, in the order of the pins."""
         if any(output not in result for output in self.outputs):
             raise GraphError(
-                f"`{self.name}` gives results by other names than those of its outputs",
+                f"`{self.name}` returns results whose names do not match its outputs",
                 expected=", ".join(self.outputs),
                 found=", ".join(map(str, result)) or "an empty dict",
                 help="name the outputs: block(..., outputs=(...))",
@@ -294,7 +296,7 @@ def _require_numbers(default: Any, parameter: str, function: str) -> None:
         setting_of(default)
     except UsageError as error:
         raise UsageError(
-            f"the default of `{parameter}` of `{function}` is what its pin holds, and not a number",
+            f"the default of `{parameter}` of `{function}` must be a number, because it becomes the value of a pin",
             where=caller_origin(),
             found=error.found,
             help="use functools.partial for arguments that are not pins",
@@ -321,7 +323,9 @@ def _make_closed_function(results: tuple[Node, ...], inputs: Sequence[Node], nam
     for leaf in data:
         if any(True for _ in holders_of(leaf)):
             raise GraphError(
-                f"`{name}` reads a tensor from outside", where=leaf.origin, help="make it a parameter, and set the pin"
+                f"`{name}` reads a tensor that is defined outside of it",
+                where=leaf.origin,
+                help="make it a parameter, and set the pin",
             )
     constants = tuple(np.array(wrap(leaf).numpy(), order="C") for leaf in data)
     closed = make_function(name, (*inputs, *features, *data), results)

@@ -6,14 +6,14 @@ differentiates these functions; the engine itself runs regions as control flow o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from livegrad.ir.function import inline, make_function
 from livegrad.ir.leaves import constant, input_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Tensor, Type, bool_, i64
+from livegrad.ir.types import Scalar, Tensor, Type, bool_, f32, f64, i64
 from livegrad.ir.walk import toposort
-from livegrad.live.compile.network import CarryRef, Network, NetworkNode, OutputRef, Ref
+from livegrad.live.compile.network import Network, NetworkNode, inputs_of, results_of
 from livegrad.live.compile.propagate import tensor_of
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.graph.append_buffer import AppendBuffer
@@ -39,49 +39,6 @@ from livegrad.tensors.handle import wrap
 from livegrad.tensors.tracing import placeholders
 
 Values = Mapping[str, Node]
-
-
-def inputs_of(node: NetworkNode) -> dict[str, Ref | None]:
-    """Everything that a node reads, by name. A region reads its control, loop variables, and what its bodies read."""
-    if isinstance(node.block, AppendBuffer):
-        totals = {f"{name}#total": _total_of(ref) for name, ref in node.feeds.items()}
-        return {**node.feeds, **totals}
-    if not node.bodies:
-        return node.feeds
-    return {**node.feeds, **dict(_free_inputs(node, frozenset()))}
-
-
-def _total_of(ref: Ref | None) -> Ref | None:
-    return OutputRef(ref.node, "total") if isinstance(ref, OutputRef) else None
-
-
-def _free_inputs(region: NetworkNode, inside: frozenset[str]) -> Iterator[tuple[str, Ref | None]]:
-    """What the nodes in the bodies of a region read from outside of it."""
-    for body in region.bodies:
-        inner_nodes = inside | body.nodes.keys()
-        for inner in body.nodes.values():
-            for name, ref in inputs_of(inner).items() if not inner.bodies else inner.feeds.items():
-                if not (isinstance(ref, OutputRef) and ref.node in inner_nodes) and not _is_carried(
-                    ref, region, inner_nodes
-                ):
-                    yield pin_key(inner.key, name), ref
-            if inner.bodies:
-                for name, ref in _free_inputs(inner, inner_nodes):
-                    if not _is_carried(ref, region, inner_nodes):
-                        yield name, ref
-
-
-def _is_carried(ref: Ref | None, region: NetworkNode, inside: frozenset[str]) -> bool:
-    """Whether a ref is a loop variable of this region or of an inner one."""
-    if not isinstance(ref, CarryRef):
-        return False
-    owner = ref.key.rpartition("#")[0]
-    return owner == region.key or owner in inside
-
-
-def results_of(node: NetworkNode) -> tuple[str, ...]:
-    """The names of the results of a node, including those of a region that do not leave it."""
-    return tuple(node.bodies[0].outputs) if node.bodies else node.outputs
 
 
 def function_of(node: NetworkNode, input_types: Sequence[InputType]) -> Specialized:
@@ -213,13 +170,8 @@ class _RegionCall:
     def _evaluate_loop(self, control: Node) -> Sequence[Node]:
         """A loop that carries the region's variables and its results, which have initial values for zero iterations."""
         region, key = self.region, self.node.key
-        carried = {carry_key(key, entering): self.values[entering] for entering in region.carried}
-        index, *state = placeholders([i64, *(value.type for value in carried.values())])
-        index_key = carry_key(key, region.index_name or "")
-        body_results = self._evaluate_body(
-            self.node.bodies[0], {**dict(zip(carried, state, strict=True)), index_key: _as_tensor(index)}
-        )
-        by_name = dict(zip(self.names, body_results, strict=True))
+        (index,) = placeholders([i64])
+        carried, state, by_name = self._evaluate_iteration(index)
         leaving = dict(zip(region.carried.values(), carried.values(), strict=True))
         first = {name: leaving.get(name, zero(value.type)) for name, value in by_name.items()}
         if region.kind == "while":
@@ -241,6 +193,29 @@ class _RegionCall:
             test = make_function(key, inputs, [lookup(previous[self.names.index("condition")])])
             loop = while_loop(*operands, condition=test, body=body, carried=carried_count, limit=None)
         return [member(loop, position) for position in range(len(carried), carried_count)]
+
+    def _evaluate_iteration(self, index: Node) -> tuple[dict[str, Node], tuple[Node, ...], dict[str, Node]]:
+        """The initial values of the loop's variables by key, their values in an iteration, and the body's results.
+
+        A Python float starts as float32 unless the body produces float64, as in the running loop (`propagate.py`).
+        """
+        region, key = self.region, self.node.key
+        starts = {entering: self.values[entering] for entering in region.carried}
+        wide = {entering for entering in starts if entering in self.weak and starts[entering].type == Tensor(f64, ())}
+        starts |= {entering: _convert(starts[entering], Tensor(f32, ())) for entering in wide}
+        while True:
+            carried = {carry_key(key, entering): start for entering, start in starts.items()}
+            state = placeholders([start.type for start in carried.values()])
+            values = {
+                **dict(zip(carried, state, strict=True)),
+                carry_key(key, region.index_name or ""): _as_tensor(index),
+            }
+            results = dict(zip(self.names, self._evaluate_body(self.node.bodies[0], values), strict=True))
+            adopted = {entering for entering in wide if results[region.carried[entering]].type == Tensor(f64, ())}
+            if not adopted:
+                return carried, state, results
+            starts |= {entering: self.values[entering] for entering in adopted}
+            wide -= adopted
 
 
 def _inputs_besides(parameters: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
@@ -288,7 +263,7 @@ def _convert(value: Node, wanted: Type) -> Node:
         return scalar if scalar.type is wanted else cast(scalar, type=wanted)
     if isinstance(wanted, Tensor) and wanted.shape == ():
         return broadcast(cast(lookup(value), type=wanted.element), shape=(), axes=())
-    raise GraphError(f"{wanted} cannot be differentiated inside of a region", help="take tensors there")
+    raise GraphError(f"{wanted} cannot be differentiated inside a region", help="take tensors there")
 
 
 def _as_tensor(value: Node) -> Node:
@@ -296,7 +271,7 @@ def _as_tensor(value: Node) -> Node:
         return value
     if isinstance(value.type, Scalar):
         return broadcast(value, shape=(), axes=())
-    raise GraphError(f"{value.type} cannot be differentiated inside of a region", help="give tensors there")
+    raise GraphError(f"{value.type} cannot be differentiated inside a region", help="give tensors there")
 
 
 def _require_tensor(type: Type) -> Tensor:

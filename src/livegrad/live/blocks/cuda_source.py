@@ -158,7 +158,7 @@ class CudaBody:
         self._input_parameters = inputs
         if not self._written:
             raise UsageError(
-                f"`{name}` writes nothing", where=_origin_of(code), help="say which parameters are outputs"
+                f"`{name}` has no outputs", where=_origin_of(code), help="say which parameters are outputs"
             )
         if not 1 <= threads <= 1024:
             raise UsageError(

@@ -17,9 +17,9 @@ from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import inline, make_function
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, differential_of, is_differentiable, scalar_of, shape_of
-from livegrad.live.blocks.compose import differentiable_function, function_of, inputs_of, results_of
+from livegrad.live.blocks.compose import differentiable_function, function_of
 from livegrad.live.compile.flatten import DerivedBlock, PinResolver
-from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref
+from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref, inputs_of, results_of
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Debug, InputSpec, Pin, Specialized, State, only_output
@@ -57,7 +57,7 @@ def gradient_block(
 def _pin(owner: Block | None, name: str) -> Pin:
     if owner is None:
         raise UsageError(
-            f"`{name}` does not say which block it belongs to",
+            f"`{name}` does not name a block",
             where=caller_origin(),
             help="pass pins, or the block first",
         )
@@ -107,7 +107,7 @@ def _require_pin(pin: Pin) -> None:
         raise GraphError(
             f"`{pin.block.name}` no longer has {pin.direction} `{pin.name}`",
             expected=f"one of {', '.join(pins)}" if pins else None,
-            help="make another gradient: lg.grad(of=..., by=...)",
+            help="create the gradient again: lg.grad(of=..., by=...)",
         )
 
 
@@ -152,8 +152,10 @@ class _BackwardPass:
         return ref
 
     def _not_here(self, pin: Pin) -> GraphError:
-        help = "a gradient stands in the graph of its blocks; a region's inside is not reached from outside"
-        return GraphError(f"`{pin}` is not in the same graph as `{self.block.name}` is", help=help)
+        help = (
+            "a gradient must be in the same graph as its blocks; blocks inside a region cannot be reached from outside"
+        )
+        return GraphError(f"`{pin}` is not in the same graph as `{self.block.name}`", help=help)
 
     def nodes(self) -> list[NetworkNode]:
         """All derived nodes; the last one sums the cotangents of each pin."""
@@ -257,8 +259,11 @@ class _PullbackBody:
         self.name, self.wanted, self.counts = name, wanted, counts
         self.inputs = tuple(map(InputSpec, feeds))
         self.outputs = tuple(f"{name}'" for name in wanted)
-        self._primal = primal
+        self._primal, self._feeds = primal, feeds
         self._number = len(feeds) - sum(counts)
+
+    def of_primal(self, primal: NetworkNode) -> _PullbackBody:
+        return _PullbackBody(self.name, primal, self._feeds, self.wanted, self.counts)
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """The derivative of the current function of the primal node."""
@@ -352,7 +357,9 @@ class _SumBody:
             terms = [next(supply) for _ in range(has_value + count)]
             type = terms[0].type
             if not is_differentiable(type):
-                raise GraphError(f"there is no derivative by `{output}`", expected="real numbers", found=str(type))
+                raise GraphError(
+                    f"there is no derivative with respect to `{output}`", expected="real numbers", found=str(type)
+                )
             for term in terms[has_value:]:
                 _require_cotangent(term, type, {}, output)
             # Sizes are symbolic, so that other sizes need no new code. A weak number takes the type of the value (the

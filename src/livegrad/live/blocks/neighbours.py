@@ -81,11 +81,13 @@ def neighbours(positions: Tensor, radius: Any, *, capacity: int) -> tuple[Tensor
 def _require_points(positions: Tensor, capacity: int) -> None:
     if positions.ndim != 2 or positions.shape[1] not in (1, 2, 3) or positions.shape[0] == 0:
         raise UsageError(
-            "neighbours are found among points", where=caller_origin(), expected="shape (n, 1), (n, 2) or (n, 3)",
+            "neighbours can only be found among points",
+            where=caller_origin(),
+            expected="shape (n, 1), (n, 2) or (n, 3) with n above 0",
             found=str(positions.shape),
-        )  # fmt: skip
+        )
     if capacity.__class__ is not int or capacity < 1:
-        raise UsageError("a capacity is a positive integer", where=caller_origin(), found=repr(capacity))
+        raise UsageError("the capacity must be a positive integer", where=caller_origin(), found=repr(capacity))
 
 
 def _cell_keys(positions: Tensor, radius: Any, axes: int) -> tuple[Tensor, list[int]]:
@@ -202,9 +204,9 @@ def fold_neighbours(function: Callable[..., Tensor], indices: Tensor, count: Ten
             [ 0. ,  0. ]], dtype=float32)
     """
     points, capacity = indices.shape
-    own = [xp.expand_dims(value, axis=1) for value in values]
+    centre = [xp.expand_dims(value, axis=1) for value in values]
     other = [take_rows(value, indices) for value in values]
-    contributions = function(*own, *other)
+    contributions = function(*centre, *other)
     is_neighbour = xp.reshape(xp.arange(capacity, dtype=xp.int64), (1, capacity)) < xp.reshape(count, (points, 1))
     is_neighbour = xp.reshape(is_neighbour, (points, capacity) + (1,) * (contributions.ndim - 2))
     return xp.sum(xp.where(is_neighbour, contributions, xp.zeros_like(contributions)), axis=1)

@@ -6,7 +6,7 @@ nodes here, so that they follow the blocks they are derived from.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -159,14 +159,18 @@ def flatten_graph(graph: Graph, previous: Network | None = None) -> Network:
     for key, node in network.nodes.items():
         network.keys[node.block] = (*network.keys.get(node.block, ()), key)
     if derived:
-        network.derivation = _nodes_behind(network, derived)
+        needed = [derivation.block.needs(derivation.resolver) for derivation in derived.values()]
+        network.derivation = _nodes_behind(network, {*derived, *(ref.node for ref in needed if ref is not None)})
     return network
 
 
-def _nodes_behind(network: Network, blocks: Iterable[str]) -> frozenset[str]:
-    """The nodes of derived blocks, and all nodes that they read or are derived from, directly or indirectly."""
+def _nodes_behind(network: Network, needed: Collection[str]) -> frozenset[str]:
+    """These nodes, derived nodes, and all nodes that they read or are derived from, directly or indirectly.
+
+    An output need not depend on the pins that it is differentiated by: a later connection may make it.
+    """
     keys: set[str] = set()
-    waiting = [key for key, node in network.nodes.items() if node.follows is not None or key in blocks]
+    waiting = [key for key, node in network.nodes.items() if node.follows is not None or key in needed]
     while waiting:
         key = waiting.pop()
         if key not in keys and key in network.nodes:

@@ -94,7 +94,7 @@ def _validate_bodies(node: NetworkNode) -> list[Problem]:
     """Reports bodies with different outputs, and outputs that no longer exist."""
     problems = []
     if isinstance(node.block, Region) and not node.bodies:
-        help = "use lg.cond, lg.fori_loop or lg.while_loop inside of a block instead of the inner ones"
+        help = "use lg.cond, lg.fori_loop or lg.while_loop inside a block instead of the inner regions"
         error = GraphError("regions are nested too deeply", expected=f"at most {MOST_NESTED} levels", help=help)
         problems.append(problem(node, None, error))
     names = [{*body.outputs, *body.missing} for body in node.bodies]

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
+from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import Block, Body, Pin, State
 from livegrad.live.graph.block_graph import Source
 from livegrad.live.graph.keys import item_key, pin_key
@@ -47,6 +49,14 @@ class CarryRef:
 Ref = OutputRef | RootRef | CarryRef
 
 
+class PullbackBody(Body, Protocol):
+    """The body of a node that was derived from another one."""
+
+    def of_primal(self, primal: NetworkNode) -> PullbackBody:
+        """The same for an edited node, which reads the same inputs and gives the same results."""
+        ...
+
+
 @dataclass
 class NetworkNode:
     """A block in the network: `feeds` has what feeds each input (None: nothing).
@@ -58,7 +68,7 @@ class NetworkNode:
     block: Block
     feeds: dict[str, Ref | None]
     bodies: tuple[Network, ...] = ()
-    derived_body: Body | None = None
+    derived_body: Body | PullbackBody | None = None
     follows: str | None = None
     pin_sources: list[Source | None] | None = None  # of its pins, if the node depends on nothing else
     flattened_body: Body | None = None  # the block's body at that time, which has the defaults
@@ -168,3 +178,49 @@ def limits_of(node: NetworkNode) -> Iterator[Limit]:
         for inner in body.nodes.values():
             for limit in limits_of(inner):
                 yield replace(limit, buffer=leaving.get(limit.buffer, limit.buffer))
+
+
+# --- what a node reads and gives -------------------------------------------------------------------------------------
+
+
+def inputs_of(node: NetworkNode) -> dict[str, Ref | None]:
+    """Everything that a node reads, by name. A region reads its control, loop variables, and what its bodies read."""
+    if isinstance(node.block, AppendBuffer):
+        totals = {f"{name}#total": _total_of(ref) for name, ref in node.feeds.items()}
+        return {**node.feeds, **totals}
+    if not node.bodies:
+        return node.feeds
+    return {**node.feeds, **dict(_free_inputs(node, frozenset()))}
+
+
+def _total_of(ref: Ref | None) -> Ref | None:
+    return OutputRef(ref.node, "total") if isinstance(ref, OutputRef) else None
+
+
+def _free_inputs(region: NetworkNode, inside: frozenset[str]) -> Iterator[tuple[str, Ref | None]]:
+    """What the nodes in the bodies of a region read from outside of it."""
+    for body in region.bodies:
+        inner_nodes = inside | body.nodes.keys()
+        for inner in body.nodes.values():
+            for name, ref in inputs_of(inner).items() if not inner.bodies else inner.feeds.items():
+                if not (isinstance(ref, OutputRef) and ref.node in inner_nodes) and not _is_carried(
+                    ref, region, inner_nodes
+                ):
+                    yield pin_key(inner.key, name), ref
+            if inner.bodies:
+                for name, ref in _free_inputs(inner, inner_nodes):
+                    if not _is_carried(ref, region, inner_nodes):
+                        yield name, ref
+
+
+def _is_carried(ref: Ref | None, region: NetworkNode, inside: frozenset[str]) -> bool:
+    """Whether a ref is a loop variable of this region or of an inner one."""
+    if not isinstance(ref, CarryRef):
+        return False
+    owner = ref.key.rpartition("#")[0]
+    return owner == region.key or owner in inside
+
+
+def results_of(node: NetworkNode) -> tuple[str, ...]:
+    """The names of the results of a node, including those of a region that do not leave it."""
+    return tuple(node.bodies[0].outputs) if node.bodies else node.outputs

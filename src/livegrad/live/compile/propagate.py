@@ -297,15 +297,19 @@ def specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem]
         return
     if region.kind == "while" and outputs["condition"].shape != ():
         found = str(outputs["condition"])
-        problems.append(problem(node, None, GraphError("a region is controlled by one number", found=found)))
+        problems.append(
+            problem(node, None, GraphError("the control input of a region must be one number", found=found))
+        )
     control = node.feeds[region.control_name]
     assert control is not None
     control_type = input_type_of(control, shapes).type
     if control_type.shape != ():
-        error = GraphError("a region is controlled by one number", found=str(control_type))
+        error = GraphError("the control input of a region must be one number", found=str(control_type))
         problems.append(problem(node, region.control_name, error))
     elif region.kind in ("for", "switch") and control_type.element.kind in ("float", "complex"):
-        error = GraphError(f"`{region.control_name}` is an integer", expected="an integer", found=str(control_type))
+        error = GraphError(
+            f"`{region.control_name}` must be an integer", expected="an integer", found=str(control_type)
+        )
         problems.append(problem(node, region.control_name, error))
     for entering, leaving in region.carried.items():
         first, later = shapes.types[carry_key(node.key, entering)], outputs[leaving]
@@ -339,12 +343,18 @@ def check_state(node: NetworkNode, shapes: Shapes, broken: set[str]) -> list[Pro
     if ref is None or (isinstance(ref, OutputRef) and (ref.node in broken or ref.key not in shapes.types)):
         return []
     if isinstance(ref, RootRef):
-        error = GraphError("a state's `next` is computed", help="connect it to an output")
+        error = GraphError("the `next` of a state must be computed", help="connect it to an output")
         return [problem(node, "next", error)]
     next_type, state_type = shapes.types[ref.key], shapes.types[pin_key(node.key, "value")]
     if next_type is state_type:
         return []
-    return [problem(node, "next", GraphError("a state keeps its type", expected=str(state_type), found=str(next_type)))]
+    return [
+        problem(
+            node,
+            "next",
+            GraphError("the type of a state cannot change", expected=str(state_type), found=str(next_type)),
+        )
+    ]
 
 
 def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:

@@ -102,7 +102,7 @@ class Calls:
         def check_and_call() -> None:
             for key, array, layout in bound:
                 if layout_of(array) != layout:
-                    what = f"the array bound to `{key}` was resized by its owner, or given another type"
+                    what = f"the array bound to `{key}` was resized or changed its type"
                     raise GraphError(what, help="bind it again")
             call()
 

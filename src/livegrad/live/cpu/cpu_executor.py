@@ -325,7 +325,7 @@ def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec], others: int =
     needed = others + sum(spec.bytes for spec in owned) + sum(plan.slots)
     if owned and needed > (available := machine_memory()):
         largest = max(owned, key=lambda spec: spec.bytes)
-        what = f"there is no memory for `{largest.key}`, {largest.type}"
+        what = f"not enough memory for `{largest.key}`, {largest.type}"
         error = GraphError(what, expected=f"at most {available} bytes in all", found=f"{needed}")
         step = plan.producer.get(largest.key)
         raise error if step is None else StepError(step, error)
@@ -350,7 +350,7 @@ def _new_buffer(spec: BufferSpec) -> Numbers:
 def _bound_array(plan: LivePlan, key: str) -> Numbers:
     array = plan.bindings[key].array
     if not isinstance(array, np.ndarray):
-        raise GraphError(f"`{key}` is bound to memory of a device", help='use Engine("cuda"), or copy it to NumPy')
+        raise GraphError(f"`{key}` is bound to device memory", help='use Engine("cuda"), or copy it to NumPy')
     return array
 
 

@@ -30,7 +30,7 @@ class MovedMemory(CompileError):
     """A step reads external memory that has moved or was resized."""
 
     def __init__(self, step: str, key: str) -> None:
-        super().__init__(f"the array bound to `{key}` has moved or was resized by its owner", help="bind it again")
+        super().__init__(f"the array bound to `{key}` was resized or moved", help="bind it again")
         self.step = step
 
 

@@ -37,7 +37,7 @@ class AppendBuffer(Block):
 
     def __init__(self, name: str, *, capacity: int, writers: Sequence[str]) -> None:
         if capacity.__class__ is not int or capacity < 1:
-            raise UsageError("a capacity is a positive integer", where=caller_origin(), found=repr(capacity))
+            raise UsageError("the capacity must be a positive integer", where=caller_origin(), found=repr(capacity))
         writers = pin_names(writers, "writers")
         if not writers:
             raise UsageError(f"`{name}` has no writers", where=caller_origin(), help="name a pin for each")

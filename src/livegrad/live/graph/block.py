@@ -151,7 +151,7 @@ class Block(GradientSource):
         names = [*inputs, *outputs]
         for name in (self.name, *names):
             if not isinstance(name, str) or not name:
-                what = "blocks and pins have names" if isinstance(name, str) else "a name is a text"
+                what = "blocks and pins need names" if isinstance(name, str) else "a name must be a string"
                 raise UsageError(what, where=caller_origin(), expected="a str", found=repr(name))
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -195,16 +195,14 @@ def require_block(block: Any) -> None:
     """Raises if something else than a block was passed, such as its name."""
     if not isinstance(block, Block):
         found = shown(block) if isinstance(block, str) else type(block).__name__
-        help = "pass the block that `add` gave"
+        help = "pass the block that `add` returned"
         raise UsageError("not a block", where=caller_origin(), expected="a Block", found=found, help=help)
 
 
 def require_body(body: Any) -> None:
     """Raises if something else than a body was passed, such as a function."""
     if not all(hasattr(body, part) for part in ("inputs", "outputs", "specialize")):
-        help = (
-            "lg.block(function) makes a block of a function; lg.live.edit(engine, block, function) gives it another one"
-        )
+        help = "lg.block(function) creates a block; lg.live.edit(engine, block, function) replaces its function"
         raise UsageError("not a body", where=caller_origin(), found=type(body).__name__, help=help)
 
 
@@ -214,14 +212,16 @@ def _shape_rules(block: Block, shapes: Any) -> dict[str, str]:
         return {}
     if not isinstance(shapes, Mapping):
         found, help = type(shapes).__name__, 'write shapes={"result": "same(0)"}'
-        raise UsageError("shapes are rules by output", where=caller_origin(), expected="a dict", found=found, help=help)
+        raise UsageError(
+            "shapes must map outputs to rules", where=caller_origin(), expected="a dict", found=found, help=help
+        )
     for name, rule in shapes.items():
         if name not in block.outputs:
             expected = f"one of {', '.join(block.outputs) or 'none'}"
             raise UsageError(f"`{block.name}` has no output `{name}`", where=caller_origin(), expected=expected)
         if not isinstance(rule, str):
             found = shown(rule)
-            raise UsageError(f"the rule of output `{name}` is not text", where=caller_origin(), found=found)
+            raise UsageError(f"the rule of output `{name}` must be a string", where=caller_origin(), found=found)
     return dict(shapes)
 
 
@@ -257,7 +257,7 @@ class State(Block):
                 where=caller_origin(),
                 expected=str(type),
                 found=f"shape {array.shape}",
-                help="a state keeps its shape; for another one, remove it and add another",
+                help="a state keeps its shape; to change it, remove the state and add a new one",
             )
         return np.array(array)
 

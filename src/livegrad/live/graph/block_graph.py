@@ -104,7 +104,7 @@ class Graph:
         journals = {self._journal, *journals_inside(block, ())}
         while True:
             if sum(journal.is_engines for journal in journals) > 1:  # waiting for both could deadlock
-                raise UsageError(f"another engine runs what is in `{block.name}`", where=caller_origin())
+                raise UsageError(f"another engine already runs the contents of `{block.name}`", where=caller_origin())
             with hold_locks(journals):
                 needed = {self._journal, *journals_inside(block, journals)}
                 if needed <= journals:
@@ -122,7 +122,7 @@ class Graph:
     def _add(self, block: AnyBlock) -> AnyBlock:
         if not isinstance(block, Block):
             raise UsageError(
-                "not a block", where=caller_origin(), found=type(block).__name__, help="make one: lg.block(function)"
+                "not a block", where=caller_origin(), found=type(block).__name__, help="create one: lg.block(function)"
             )
         namesake = self.blocks.get(block.name)
         if namesake is not None:
@@ -130,7 +130,9 @@ class Graph:
         # After an interrupted `add`, a block has a home that does not contain it.
         if block.home is not None and block.home.blocks.get(block.name) is block:
             raise UsageError(
-                f"block `{block.name}` is in a graph already", where=caller_origin(), help="remove it there"
+                f"block `{block.name}` is already in a graph",
+                where=caller_origin(),
+                help="remove it from that graph first",
             )
         require_room_for(self, block)
         self.journal.write("structure", StructureChange(self, (block,)), "added")
@@ -305,7 +307,7 @@ class Graph:
         require_block(block)
         if self.blocks.get(block.name) is not block:
             uses = () if block.home is None else block.home.uses
-            inside = f"; it is inside of `{uses[0][0].name}`: expose the pin there" if uses else ""
+            inside = f"; it is inside `{uses[0][0].name}`: expose the pin there" if uses else ""
             raise UsageError(
                 f"block `{block.name}` is not in this graph{inside}",
                 where=caller_origin(),

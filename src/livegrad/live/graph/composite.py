@@ -77,12 +77,12 @@ class Composite(Block):
         where = caller_origin()
         if pin.block.home is not None and pin.block.home is not self.graph:
             help = f"add `{pin.block.name}` to `{self.name}.graph`, or expose it where it is"
-            raise UsageError(f"`{pin}` is in another graph than that of `{self.name}`", where=where, help=help)
+            raise UsageError(f"`{pin}` is not in the graph of `{self.name}`", where=where, help=help)
         if (pin.block.inputs if pin.direction == "input" else pin.block.outputs).get(pin.name) is None:
             raise UsageError(f"`{pin.block.name}` no longer has pin `{pin.name}`", where=where)
         for name, pins in self.inner_inputs.items():
             if any(exposed.block is pin.block and exposed.name == pin.name for exposed in pins):
-                raise UsageError(f"`{pin}` is exposed as `{self.name}.{name}` already", where=where)
+                raise UsageError(f"`{pin}` is already exposed as `{self.name}.{name}`", where=where)
 
     def _update_pins(self) -> None:
         """Sets the pins of this block, and of regions around it, to the exposed ones."""

@@ -33,7 +33,9 @@ class Region(Composite):
         if carried is not None and not isinstance(carried, Mapping):
             help = 'say which output becomes which input: carried={"x": "result"}'
             found = shown(carried)
-            raise UsageError(f"`{name}` carries values by name", where=caller_origin(), found=found, help=help)
+            raise UsageError(
+                f"`{name}` needs the carried values by name", where=caller_origin(), found=found, help=help
+            )
         self.carried = dict(carried or {})
         first, *others = self.bodies.values()
         for other in others:
@@ -92,7 +94,7 @@ def _require_bodies(name: str, bodies: Collection[Any]) -> None:
     for body in bodies:
         if not isinstance(body, Composite) or isinstance(body, Region):
             raise UsageError(
-                f"the bodies of `{name}` are composites",
+                f"the bodies of `{name}` must be composites",
                 where=caller_origin(),
                 found=type(body).__name__,
                 help="put blocks into one: body = lg.Composite(name); body.graph.add(block); body.expose(pin)",

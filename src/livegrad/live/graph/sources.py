@@ -73,7 +73,7 @@ class ExternalBuffer:
                 "an external buffer must be a dense array",
                 where=caller_origin(),
                 found="an array with strides" if isinstance(array, np.ndarray) else type(array).__name__,
-                help="copy it with numpy.ascontiguousarray, or give a copy of its values: engine.set(pin, values)",
+                help="copy it with numpy.ascontiguousarray, or pass the values: engine.set(pin, values)",
             )
         scalar_of_dtype(array.dtype)
         self._array = array

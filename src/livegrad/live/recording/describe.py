@@ -147,7 +147,7 @@ class Describer:
         """The id of external memory, whose contents are written to the file."""
         if external not in self._memory:
             if not isinstance(external.array, np.ndarray):
-                raise NotRecordable("memory of a device cannot be recorded", help="bind an array of NumPy")
+                raise NotRecordable("device memory cannot be recorded", help="bind a NumPy array")
             self._memory[external] = len(self._memory)
             self.write_memory()
         return self._memory[external]

@@ -98,7 +98,7 @@ class Recording:
         except FileNotFoundError:
             raise missing_folder(self.path.parent) from None
         except OSError as error:
-            raise file_error(error, self.path, "record to another place") from None
+            raise file_error(error, self.path, "record to another path") from None
         try:
             self._write_engine(self.engine)
         except BaseException:

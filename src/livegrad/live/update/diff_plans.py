@@ -105,11 +105,11 @@ def _code_changes(before: LeafStep, after: LeafStep, inner: str) -> Iterable[tup
     if isinstance(before, BlockStep) and isinstance(after, BlockStep):
         if before.function != after.function:
             resized = is_resized(before, after)
-            yield (Level.WARM, f"other sizes{inner}") if resized else (Level.CODE, f"new code{inner}")
+            yield (Level.WARM, f"new sizes{inner}") if resized else (Level.CODE, f"new code{inner}")
         if before.sizes != after.sizes:
             yield Level.WARM, f"sizes {dict(before.sizes)} → {dict(after.sizes)}{inner}"
     elif isinstance(before, CapturedStep) and isinstance(after, CapturedStep) and before.call != after.call:
-        yield Level.RECAPTURE, f"another call{inner}"
+        yield Level.RECAPTURE, f"new call{inner}"
 
 
 def is_resized(before: BlockStep, after: BlockStep) -> bool:

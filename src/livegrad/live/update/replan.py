@@ -24,7 +24,7 @@ from typing import Any
 from livegrad.live.compile.flatten import DerivedBlock, SeveralUses, flatten_block
 from livegrad.live.compile.graph_compiler import Compilation, compile_graph, validate
 from livegrad.live.compile.live_plan import DERIVED, LivePlan
-from livegrad.live.compile.network import Network, NetworkNode
+from livegrad.live.compile.network import Network, NetworkNode, inputs_of, results_of
 from livegrad.live.compile.overlay import Overlay
 from livegrad.live.compile.propagate import (
     Shapes,
@@ -133,13 +133,18 @@ def _update_derived(
     derived: dict[str, NetworkNode] = {}
     waiting = list(followed)
     while waiting:
-        primal = waiting.pop()
-        fresh = (derived.get(primal) or nodes[primal]).feeds
-        for key in network.followers.get(primal, ()):
-            node = network.nodes[key]
-            feeds = {name: fresh.get(name, ref) for name, ref in node.feeds.items()}
-            derived[key] = replace(node, feeds=feeds)
-            waiting.append(key)
+        key = waiting.pop()
+        primal, before = derived.get(key) or nodes[key], network.nodes[key]
+        # Including what the bodies of a region read: its derivative reads that too.
+        sources = inputs_of(primal)
+        if sources.keys() != inputs_of(before).keys() or results_of(primal) != results_of(before):
+            raise _TooMuch
+        for follower in network.followers.get(key, ()):
+            node = network.nodes[follower]
+            feeds = {name: sources.get(name, ref) for name, ref in node.feeds.items()}
+            body: Any = node.derived_body
+            derived[follower] = replace(node, feeds=feeds, derived_body=body.of_primal(primal))
+            waiting.append(follower)
     return derived
 
 

@@ -105,7 +105,7 @@ def _switch(node: Node, operands: Sequence[Operand], context: Context) -> Known:
         return _results(switch(selector.value, *values, branches=made), functions[0], wanted)
     index, number = selector.value, len(functions)
     right = reduce((index >= 0) & (index < number), kind="all", axes=(0,))
-    message = f"switch on an index that none of the {number} branches has"
+    message = f"switch on an index that is out of range for {number} branches"
     checked = check(index, lookup(right), message=message)
     return _apart([equal(checked, place) for place in range(number)], functions, arguments, context)
 

@@ -22,9 +22,11 @@ from livegrad.ops.aggregate import get, make, set_
 from livegrad.ops.control import map_, parameters_of
 from livegrad.ops.movement import broadcast
 from livegrad.ops.tape import tape_add, tape_get, tape_set
+from livegrad.passes.batch.points import run_by_point
 from livegrad.passes.batch.values import SharedTapeError, batched_type, has_leaves, holds_tensors, spread
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.functions import uses_any
+from livegrad.passes.regions import BRANCHES, LOOPS, region_of
 
 _AGGREGATES = Struct | Tuple | Array
 
@@ -115,6 +117,9 @@ def batch_values(
     ]
     if _fits_a_map(function, given):
         return _with_wanted(_as_map(function, given), wanted, context)
+    by_point = _run_by_point(function, given, context)
+    if by_point is not None:
+        return _with_wanted(by_point, wanted, context)
     writers: set[Node] = set()  # of tapes that each member needs for itself, though all write the same
     while True:
         known: dict[Node, Known] = dict(zip(function.parameters, given, strict=True))
@@ -176,6 +181,9 @@ def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway:
         single = Function(node.op.name, parameters, (make_node(node.op, parameters, node.attributes),))
         if _fits_a_map(single, given):
             return _as_map(single, given)[0]
+    by_point = _node_by_point(node, given, context)
+    if by_point is not None:
+        return by_point
     rule = RULES.get(node.op)
     if rule is None:
         raise UsageError(
@@ -242,6 +250,26 @@ def _as_map(function: Function, arguments: Sequence[Operand]) -> list[Operand]:
     )
     nodes = result_nodes(value, len(function.results))
     return [Operand(node, has_leaves(type)) for node, type in zip(nodes, function.result_types, strict=True)]
+
+
+def _run_by_point(function: Function, arguments: Sequence[Operand], context: Context) -> list[Operand] | None:
+    if not any(argument.batched for argument in arguments):
+        return None
+    results = run_by_point(function, nodes_in(arguments), flags_of(arguments), context.size)
+    return None if results is None else [Operand(*result) for result in results]
+
+
+def _node_by_point(node: Node, operands: Sequence[Operand], context: Context) -> Known | None:
+    """A loop or branch whose members run by themselves, as a map."""
+    if node.op not in LOOPS and node.op not in BRANCHES:
+        return None
+    parameters = parameters_of([operand.type for operand in node.operands])
+    region = region_of(make_node(node.op, parameters, node.attributes))
+    assert region is not None
+    results = _run_by_point(Function(node.op.name, parameters, tuple(region.members)), operands, context)
+    if results is None:
+        return None
+    return Parts(node.type, tuple(results)) if region.packed else results[0]
 
 
 def flags_of(operands: Sequence[Operand]) -> tuple[bool, ...]:

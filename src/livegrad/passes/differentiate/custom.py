@@ -64,7 +64,7 @@ def _require_no_captures(node: Node, tangents: tuple[Tangent, ...]) -> None:
     if captures and not all(map(is_zero, tangents[-captures:])):
         raise DifferentiationError(
             f"the derivative of `{node.attribute('function').name}` covers only its arguments, "
-            "and it uses a value from around it that is differentiated too",
+            "but it also uses an outer value that is differentiated",
             where=node.origin,
             help="pass that value as an argument, or use lg.stop_gradient on it",
         )

@@ -66,7 +66,7 @@ class StorageReport:
     values: tuple[Remembered, ...]
 
     def __repr__(self) -> str:
-        return f"<what `{self.function}` remembers: {len(self.values)} values, {self.bytes} bytes; print it>"
+        return f"<residuals of `{self.function}`: {len(self.values)} values, {self.bytes} bytes; print it>"
 
     @property
     def bytes(self) -> Size:

@@ -271,7 +271,7 @@ class Elements:
 
         def compare(inner: Index, best: tuple[Node, ...]) -> tuple[Node, ...]:
             value = self.at(node, source, merged_index(index, (axis,), inner))
-            better = _is_better(value, best[0], largest)
+            better = is_better(value, best[0], largest)
             return select(better, value, best[0]), select(better, inner[0], best[1])
 
         first = self.at(node, source, merged_index(index, (axis,), (whole(0),)))
@@ -298,7 +298,7 @@ class Elements:
             value, before = self.at(node, source, merged_index(index, axes, inner)), lookup(state[0], *index)
             if node.op is reduce:
                 return (assign(state[0], COMBINE[node.attribute("kind")](before, value), *index),)
-            better = _is_better(value, before, node.attribute("kind") == "argmax")
+            better = is_better(value, before, node.attribute("kind") == "argmax")
             where = select(better, inner[0], lookup(state[1], *index))
             return assign(state[0], select(better, value, before), *index), assign(state[1], where, *index)
 
@@ -322,7 +322,7 @@ def _lanes_of(extent: int, element: Scalar) -> int:
     return doubles if doubles == 1 else min(doubles * 64 // element.bits, 1 << (extent // 2).bit_length() - 1)
 
 
-def _is_better(value: Node, best: Node, largest: bool) -> Node:
+def is_better(value: Node, best: Node, largest: bool) -> Node:
     """Whether a value is the first that comes before all earlier ones; a NaN comes before everything."""
     better = greater(value, best) if largest else less(value, best)
     if value.type.kind == "float":  # type: ignore[union-attr]

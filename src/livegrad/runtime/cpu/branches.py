@@ -1,6 +1,6 @@
 """Branches over tensors: the taken branch runs as a separate plan, directly on the memory of the outer plan.
 
-`execute.py` creates a `BranchCall` for each such branch. A branch that is never taken is never compiled.
+`compiled_plan.py` creates a `BranchCall` for each such branch. A branch that is never taken is never compiled.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def name_index(error: LivegradError, function: Function | None, arguments: Seque
         found = _FOUND.match(again.what)
         if found is not None and found[2] == reported[1] and _is_same_line(again, error):
             index, size = int(found[1]), int(found[3] or found[4])
-            error.expected = f"0 to {size - 1}" if size else "nothing, for there are no elements"
+            error.expected = f"0 to {size - 1}" if size else "no index, because there are no elements"
             error.found = f"{index}" if index >= 0 else f"{index} after counting from the end"
             error.move_to(error.where)
 

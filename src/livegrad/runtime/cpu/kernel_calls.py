@@ -1,6 +1,6 @@
 """Prepared kernel launches. In: a kernel of a serialised executable, its code and its argument block. Out: calls.
 
-`execute.py` creates them when a plan is bound, and runs them in order.
+`compiled_plan.py` creates them when a plan is bound, and runs them in order.
 """
 
 from __future__ import annotations

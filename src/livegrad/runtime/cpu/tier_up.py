@@ -1,7 +1,7 @@
 """Background recompilation: a thread compiles the optimised tier of new kernels, and writes caches to disk.
 
 It starts a job only after a short pause without new ones, so that it does not compete with the thread that compiles the
-baseline tier. Called by `kernels.py` and `function.py`.
+baseline tier. Called by `kernel_code.py` and `cpu_function.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tiered JIT: compile a kernel without optimisation now, recompile it in the background, retarget its trampoline.
 
 The baseline tier takes a third of the optimised tier's compile time. Both compute the same bits, because the module
-itself says what is fused and in which order sums are taken. `tier_up.py` recompiles. Called by `kernels.py`.
+itself says what is fused and in which order sums are taken. `tier_up.py` recompiles. Called by `kernel_code.py`.
 
 LIVEGRAD_CODE chooses the tiers: `both` (the default), `good` (optimised before the first run), `quick` (baseline only).
 """
@@ -49,7 +49,11 @@ def code_choice() -> CodeChoice:
     for choice in get_args(CodeChoice):
         if found == choice:
             return choice
-    raise UsageError("LIVEGRAD_CODE chooses the tiers of compiled code", expected="both, good or quick", found=found)
+    raise UsageError(
+        "invalid value for LIVEGRAD_CODE, which selects the tiers of compiled code",
+        expected="both, good or quick",
+        found=found,
+    )
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def allocate(size: int) -> int:
     raise DeviceError(
         f"the device is out of memory: {size:,} bytes cannot be allocated",
         found=f"{free:,} of {total:,} bytes free",
-        help="drop tensors that are no longer needed, or work on less at a time",
+        help="drop tensors that are no longer needed, or work on smaller pieces",
     )
 
 

@@ -61,8 +61,8 @@ def distance(p: lg.vec3, wheel: Wheel) -> lg.f32:
     out, above = across - wheel.hub, lg.abs(p.z) - HEIGHT
     hub = hypotenuse(lg.max(out, 0.0), lg.max(above, 0.0)) + lg.min(lg.max(out, above), 0.0)
     angle = lg.atan2(p.y, p.x)
-    turned = angle - SECTOR * lg.floor(angle / SECTOR + 0.5)  # from the closest spoke
-    along, beside = across * lg.cos(turned), across * lg.abs(lg.sin(turned))
+    offset = angle - SECTOR * lg.floor(angle / SECTOR + 0.5)  # from the closest spoke
+    along, beside = across * lg.cos(offset), across * lg.abs(lg.sin(offset))
     closest = bar(along, beside, p.z, wheel)
     other = bar(along * COSINE + beside * SINE, along * SINE - beside * COSINE, p.z, wheel)
     spoke = melt(closest, other, wheel.fillet)

@@ -256,7 +256,7 @@ def _require_solids(model: _Model, items: tuple[BuildItem, ...]) -> None:
         if element.attribute("slice", "slicestackid") is not None:
             continue  # it is defined by its slices
         if isinstance(mesh, TriangleMesh) and (problem := solid_problem(mesh)) is not None:
-            raise element.error(problem, help="load it with check=False, or make the object one of the type surface")
+            raise element.error(problem, help="load it with check=False, or change the type of the object to surface")
 
 
 def _require_fields(model: _Model) -> None:

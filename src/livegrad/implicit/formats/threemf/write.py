@@ -59,7 +59,7 @@ def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
             "a 3MF file holds an assembly",
             where=caller_origin(),
             found=type(assembly).__name__,
-            help="`lg.implicit.assembly_of_part(part)` makes one of a part",
+            help="`lg.implicit.assembly_of_part(part)` creates one from a part",
         )
     plain = _add_material_groups(literals_to_constants(assembly))
     order = call_order(plain, list(plain.functions))

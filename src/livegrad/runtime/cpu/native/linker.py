@@ -1,6 +1,6 @@
 """A linker for the object code of kernels. In: object code. Out: executable memory.
 
-Called by `compiler.py`, which falls back to LLVM's linker for unknown constructs. LLVM takes 0.4 ms per object and this
+Called by `llvm_jit.py`, which falls back to LLVM's linker for unknown constructs. LLVM takes 0.4 ms per object and this
 0.07 ms, which matters for first calls and for kernels loaded from disk.
 """
 

@@ -1,0 +1,214 @@
+"""The `interchange_point_loops` pass: a loop over tensors of points becomes a map of loops over scalars.
+
+For the CPU. `interchange_elementwise_loops` does so for loops of elementwise ops. Here a point may have small tensors
+(a position, a colour, a matrix), loops and branches inside, and reads of tensors by index. The state of a point stays
+in registers; over whole tensors, each op of each iteration would go through memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+import numpy as np
+
+from livegrad.ir.function import trace
+from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import propagates_lines
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.types import Tape, Tensor, Type, i64, inner_types, shape_of
+from livegrad.ir.walk import nodes_of, ops_in, substitute
+from livegrad.ops.aggregate import get, make_tuple
+from livegrad.ops.control import map_, parameters_of
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, concatenate, iota, permute, reshape, slice_
+from livegrad.ops.rules import filled
+from livegrad.passes.differentiate.tangents import result_nodes
+from livegrad.passes.functions import rearranged
+from livegrad.passes.regions import LOOPS, used_parameters
+from livegrad.passes.scalar_replacement import Memory, NotReplaced, Value, flatten, replace_tensors
+from livegrad.passes.scalar_replacement.values import array_of
+from livegrad.passes.unbatch import AtPoint, NotPointwise, Unbatching
+
+_MOST_COMPONENTS = 16  # of a dimension that is no dimension of the domain
+_FEWEST_POINTS = 64
+
+
+def interchange_point_loops(function: Function) -> Function:
+    """The function with loops over points that never meet as maps of loops over scalars."""
+    return _with_maps(function) if not ops_in(function).isdisjoint(LOOPS) else function
+
+
+@propagates_lines
+def _with_maps(function: Function) -> Function:
+    exchanged: dict[Node, Node] = {}
+    for node in nodes_of(function):
+        if node.op not in LOOPS:
+            continue
+        domain = _domain_of(node)
+        if domain is None:
+            continue
+        try:
+            with originating_from(node.origins):
+                results = _PointMap(node, domain).build(exchanged)
+        except (NotPointwise, NotReplaced):
+            continue
+        exchanged |= {get(node, index=index): value for index, value in enumerate(results)}
+        exchanged[node] = make_tuple(*results)
+    if not exchanged:
+        return function
+    return Function(function.name, function.parameters, substitute(function.results, exchanged, function.places))
+
+
+def _domain_of(node: Node) -> tuple[int, ...] | None:
+    """The dimensions that all large tensors of a loop's state share, if there are enough points."""
+    types = node.attribute("body").result_types
+    if any(isinstance(inner, Tape) for type in types for inner in inner_types(type)):
+        return None
+    shapes = [shape_of(type) for type in types if isinstance(type, Tensor)]
+    large = [_without_components(shape) for shape in shapes if prod(shape) >= _FEWEST_POINTS]  # type: ignore[arg-type]
+    domain = min(large, key=len, default=None)
+    return domain if domain and prod(domain) >= _FEWEST_POINTS else None  # type: ignore[return-value,arg-type]
+
+
+def _without_components(shape: Sequence[object]) -> tuple[object, ...]:
+    large = [axis for axis, size in enumerate(shape) if isinstance(size, int) and size > _MOST_COMPONENTS]
+    return tuple(shape[large[0] : large[-1] + 1]) if large else ()
+
+
+class _PointMap:
+    """The map of one loop. Each operand of the loop is given by point, as a whole, or both, as points need it."""
+
+    def __init__(self, node: Node, domain: tuple[int, ...]) -> None:
+        self._node, self._domain = node, domain
+        self._blocks = Unbatching(domain, ())
+
+    def build(self, exchanged: dict[Node, Node]) -> list[Node]:
+        node, body = self._node, self._node.attribute("body")
+        operands = substitute(node.operands, exchanged)
+        inside = self._at_point(operands)
+        given = self._given(operands)
+        types = [self._blocks.type_at_point(type) for type in body.result_types]
+
+        def scalars(*nodes: Node) -> list[Node]:
+            values = self._values(iter(nodes), operands)
+            results = zip(replace_tensors(inside, values), types, strict=True)
+            return [node for value, type in results for node in flatten(value, type)]
+
+        point = trace(scalars, *[type for _, type, _ in given], name=body.name)
+        used = used_parameters(point)
+        kept = [place for place in range(len(given)) if place in used]
+        if not any(given[place][2] for place in kept):
+            kept = [0, *kept]  # only coordinates say what the domain is
+        point = rearranged(point, kept)
+        value = map_(
+            *[given[place][0] for place in kept],
+            function=point,
+            lifted=tuple([given[place][2] for place in kept]),
+            summed=(False,) * len(point.results),
+        )
+        supply = iter(result_nodes(value, len(point.results)))
+        return [self._whole(supply, type) for type in body.result_types]
+
+    # --- one point ---
+
+    def _at_point(self, operands: Sequence[Node]) -> Function:
+        """The loop at one point: a function of the coordinates, and of each operand by point and as a whole."""
+        types = [type for operand in operands for type in self._forms(operand.type)]
+
+        def run(*nodes: Node) -> list[Node]:
+            supply = iter(nodes)
+            at = Unbatching(self._domain, [next(supply) for _ in self._domain])
+            values = [AtPoint(*[next(supply) for _ in self._forms(operand.type)]) for operand in operands]
+            values = [value if value.whole is not None else AtPoint(value.own, value.own) for value in values]
+            parameters = parameters_of([operand.type for operand in operands])
+            whole = Function(self._node.op.name, parameters, _members(self._node, parameters))
+            return [at.scalar(result) for result in at.results(whole, values)]
+
+        return trace(run, *[i64] * len(self._domain), *types, name=self._node.attribute("body").name)
+
+    def _forms(self, type: Type) -> list[Type]:
+        """The types in which a point is given an operand: its own value, and the tensor of all points."""
+        own = self._blocks.type_at_point(type)
+        return [own] if own is type else [own, type]
+
+    def _given(self, operands: Sequence[Node]) -> list[tuple[Node, Type, bool]]:
+        """The operands of the map, their types at a point, and whether each point has its own."""
+        given: list[tuple[Node, Type, bool]] = []
+        for axis in range(len(self._domain)):
+            given.append((iota(shape=self._domain, axis=axis, type=i64), i64, True))
+        for operand in operands:
+            own, *whole = self._forms(operand.type)
+            if whole:
+                assert isinstance(own, Tensor)
+                given += [(part, own.element, True) for part in self._components(operand)]
+            if whole or not isinstance(operand.type, Tensor) or operand.type.rank:
+                given.append((operand, operand.type, False))
+            else:
+                given.append((lookup(operand), operand.type.element, False))
+        return given
+
+    def _values(self, nodes: Iterator[Node], operands: Sequence[Node]) -> list[Value]:
+        """What `_at_point` takes, from the operands of the map at one point."""
+        values: list[Value] = [next(nodes) for _ in self._domain]
+        for operand in operands:
+            own, *whole = self._forms(operand.type)
+            if whole:
+                shape: tuple[int, ...] = shape_of(own)  # type: ignore[assignment]
+                values.append(array_of([next(nodes) for _ in range(prod(shape))], shape))
+            node = next(nodes)
+            if isinstance(node.type, Tensor):
+                values.append(Memory(node))
+            else:
+                values.append(array_of([node], ()) if isinstance(operand.type, Tensor) else node)
+        return values
+
+    # --- tensors of points ---
+
+    def _components(self, operand: Node) -> list[Node]:
+        """The tensor of points for each component, in order."""
+        start = self._blocks.block(operand.type)
+        assert start is not None
+        shape, number = shape_of(operand.type), len(self._domain)
+        components = self._blocks.without(shape, start)
+        if not components:
+            return [operand]
+        parts: list[Node] = []
+        for index in np.ndindex(components):
+            first = (*index[:start], *[0] * number, *index[start:])
+            size = (*[1] * start, *self._domain, *[1] * (len(components) - start))
+            part = slice_(operand, start=tuple(map(int, first)), size=size, step=(1,) * len(shape))
+            parts.append(reshape(part, shape=self._domain))
+        return parts
+
+    def _whole(self, parts: Iterator[Node], type: Type) -> Node:
+        """A result of the loop, from the next results of the map."""
+        own = self._blocks.type_at_point(type)
+        number = prod(shape_of(own)) if isinstance(own, Tensor) else 1  # type: ignore[arg-type]
+        nodes = [next(parts) for _ in range(number)]
+        if own is type:
+            return self._shared(nodes, type)
+        start = self._blocks.block(type)
+        assert start is not None
+        components = shape_of(own)
+        if not components:
+            return nodes[0]
+        rows = concatenate(*[reshape(node, shape=(1, *self._domain)) for node in nodes], axis=0)
+        stacked = reshape(rows, shape=(*components, *self._domain))
+        last = range(len(components), len(components) + len(self._domain))
+        axes = (*range(start), *last, *range(start, len(components)))
+        return stacked if axes == tuple(range(len(axes))) else permute(stacked, axes=axes)
+
+    def _shared(self, nodes: list[Node], type: Type) -> Node:
+        """A value that is the same at every point."""
+        first = [lookup(node, *[filled(0, i64) for _ in self._domain]) for node in nodes]
+        if not isinstance(type, Tensor):
+            return first[0]
+        parts = [broadcast(node, shape=(1,), axes=()) for node in first]
+        return reshape(parts[0] if len(parts) == 1 else concatenate(*parts, axis=0), shape=type.shape)
+
+
+def _members(node: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
+    """The results of a loop over other operands."""
+    loop = node.op(*operands, **dict(node.attributes))
+    return tuple([get(loop, index=index) for index in range(node.attribute("carried"))])

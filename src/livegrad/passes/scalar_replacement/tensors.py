@@ -1,0 +1,254 @@
+"""Rules of scalar replacement for ops on tensors: what each element of a small result is, as a scalar node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce as fold
+from types import MappingProxyType
+
+import numpy as np
+
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node, make_node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, Tensor, f32, i64
+from livegrad.ops.assignment import assign
+from livegrad.ops.comparison import bit_and, bit_or, equal
+from livegrad.ops.control import check
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import add, maximum, minimum, mul, select
+from livegrad.ops.failing import known_integer
+from livegrad.ops.indexing import lookup, lookup_or, scatter_add
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import broadcast, concatenate, flip, iota, pad, permute, reshape, slice_
+from livegrad.ops.reduction import arg_reduce, fold_start, greatest, least, reduce
+from livegrad.passes.loop_over_elements.elements import is_better
+from livegrad.passes.loop_over_elements.index_maps import checked_index
+from livegrad.passes.scalar_replacement.values import (
+    Elements,
+    Memory,
+    NotReplaced,
+    Value,
+    View,
+    array_of,
+    filled_with,
+    load,
+    require_small,
+    scalar,
+    static_shape,
+    view_of,
+)
+
+COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
+Rule = Callable[[Node, Sequence[Value]], Value]
+
+
+def replace_elementwise(node: Node, operands: Sequence[Value]) -> Value:
+    """An elementwise op at each element; a scalar operand goes with all of them."""
+    if not isinstance(node.type, Tensor):
+        return make_node(node.op, tuple(map(scalar, operands)), node.attributes)
+    arrays = np.broadcast_arrays(*map(load, operands)) if operands else []
+    shape = static_shape(node.type)
+    rows = zip(*(array.reshape(-1) for array in arrays), strict=True)
+    return array_of([make_node(node.op, row, node.attributes) for row in rows], shape)
+
+
+def _move(node: Node, operands: Sequence[Value]) -> Value:
+    """An op that only moves elements, as NumPy moves them; a part of a tensor in memory stays there."""
+    (source,) = operands
+    evaluate = node.op.evaluate
+    assert evaluate is not None
+    static_shape(node.type)
+    if isinstance(source, Memory | View):
+        view = view_of(source) if isinstance(source, Memory) else source
+        if node.op is broadcast:
+            require_small(static_shape(node.type))
+        return View(view.memory, evaluate(view.positions, **dict(node.attributes)))
+    require_small(static_shape(node.type))
+    return evaluate(load(source), **dict(node.attributes))
+
+
+def _concatenate(node: Node, operands: Sequence[Value]) -> Value:
+    require_small(static_shape(node.type))
+    return np.concatenate([load(operand) for operand in operands], axis=node.attribute("axis"))
+
+
+def _pad(node: Node, operands: Sequence[Value]) -> Value:
+    require_small(static_shape(node.type))
+    assert pad.evaluate is not None
+    return pad.evaluate(load(operands[0]), filled_with(scalar(operands[1])), **dict(node.attributes))
+
+
+def _iota(node: Node, operands: Sequence[Value]) -> Value:
+    shape, axis, type = static_shape(node.type), node.attribute("axis"), node.attribute("type")
+    require_small(shape)
+    along = array_of([constant(index, type) for index in range(shape[axis])], (shape[axis],))
+    return np.broadcast_to(along.reshape([-1 if own == axis else 1 for own in range(len(shape))]), shape)
+
+
+# --- reductions ------------------------------------------------------------------------------------------------------
+
+
+def _rows(elements: Elements, axes: Sequence[int]) -> tuple[Elements, tuple[int, ...]]:
+    """The elements as rows along the reduced axes, and the shape of the rest."""
+    kept = [axis for axis in range(elements.ndim) if axis not in axes]
+    shape = tuple([elements.shape[axis] for axis in kept])
+    return np.transpose(elements, (*kept, *axes)).reshape(int(np.prod(shape)), -1), shape
+
+
+def _reduce(node: Node, operands: Sequence[Value]) -> Value:
+    kind, elements = node.attribute("kind"), load(operands[0])
+    rows, shape = _rows(elements, node.attribute("axes"))
+    element: Scalar = node.type.element  # type: ignore[attr-defined]
+    return array_of([fold_row(list(row), kind, element) for row in rows], shape)
+
+
+def fold_row(row: Sequence[Node], kind: str, element: Scalar) -> Node:
+    """The reduction of scalars in order; a sum of float16 is taken in float32."""
+    if kind in ("max", "min") and len(row) > 2:
+        return (greatest if kind == "max" else least)(*row)  # in a chain of maximum, ties would not share evenly
+    wide = f32 if element.name in ("f16", "bf16") and kind in ("sum", "prod") else element
+    # Only a sum starts from its neutral element when there are others: a sum of -0 is +0.
+    start = [constant(fold_start(kind, wide), wide)] if kind == "sum" or not row else []
+    total = fold(COMBINE[kind], [*start, *(_cast(own, wide) for own in row)])
+    return _cast(total, element)
+
+
+def _cast(node: Node, type: Scalar) -> Node:
+    return node if node.type is type else cast(node, type=type)
+
+
+def _arg_reduce(node: Node, operands: Sequence[Value]) -> Value:
+    elements, largest = load(operands[0]), node.attribute("kind") == "argmax"
+    rows, shape = _rows(elements, (node.attribute("axis"),))
+    if not rows.shape[1] or elements.reshape(-1)[0].type.kind == "bool":
+        raise NotReplaced
+    return array_of([_cast(_best(row, largest), node.type.element) for row in rows], shape)  # type: ignore[attr-defined]
+
+
+def _best(row: Elements, largest: bool) -> Node:
+    best, place = row[0], constant(0, i64)
+    for index, value in enumerate(row[1:], start=1):
+        better = is_better(value, best, largest)
+        best, place = select(better, value, best), select(better, constant(index, i64), place)
+    return place
+
+
+def _matmul(node: Node, operands: Sequence[Value]) -> Value:
+    first, second = load(operands[0]), load(operands[1])
+    shape, inner = static_shape(node.type), first.shape[-1]
+    require_small((*shape, inner))
+    element: Scalar = node.type.element  # type: ignore[attr-defined]
+    left = np.broadcast_to(first, (*shape[:-2], *first.shape[-2:]))
+    right = np.broadcast_to(second, (*shape[:-2], *second.shape[-2:]))
+    result = np.empty(shape, object)
+    for index in np.ndindex(shape):
+        (*batch, row, column) = index
+        pairs = zip(left[(*batch, row)], right[(*batch, slice(None), column)], strict=True)
+        result[index] = fold_row([a * b for a, b in pairs], "sum", element)
+    return result
+
+
+# --- indices ---------------------------------------------------------------------------------------------------------
+
+
+def _lookup(node: Node, operands: Sequence[Value]) -> Value:
+    source, *indices = operands
+    if not indices:
+        return scalar(source)
+    if not isinstance(node.type, Tensor):
+        return _read(node, source, [scalar(index) for index in indices])
+    arrays = [load(index) for index in indices]
+    places = zip(*(array.reshape(-1) for array in arrays), strict=True)
+    return array_of([_read(node, source, list(place)) for place in places], arrays[0].shape)
+
+
+def _read(node: Node, source: Value, index: list[Node]) -> Node:
+    if isinstance(source, Memory):
+        prefix = len(source.prefix)
+        proven = node.attribute("in_range") if "in_range" in dict(node.attributes) else ()
+        named = {"in_range": (*range(prefix), *(prefix + axis for axis in proven))} if proven or prefix else {}
+        return lookup(source.tensor, *source.prefix, *index, **named)
+    known = [known_integer(own) for own in index]
+    shape = source.positions.shape if isinstance(source, View) else load(source).shape
+    if isinstance(source, View) and all(own is not None and 0 <= own < n for own, n in zip(known, shape, strict=True)):
+        return load(View(source.memory, source.positions[tuple(known)].reshape(())))[()]  # type: ignore[arg-type]
+    elements = load(source)
+    for axis, place in enumerate(index):
+        elements = _choose(elements, place, axis)
+    return elements[()]
+
+
+def _choose(elements: Elements, place: Node, axis: int) -> Elements:
+    """The elements at a computed index into the first dimension."""
+    size = elements.shape[0]
+    if not size:
+        raise NotReplaced
+    place = checked_index(place, size, axis)
+    known = known_integer(place)
+    if known is not None:
+        return elements[known, ...]
+    chosen = elements[0, ...]
+    for index in range(1, size):
+        chosen = select_elements(equal(place, index), elements[index, ...], chosen)
+    return chosen
+
+
+def select_elements(condition: Node, then: Elements, otherwise: Elements) -> Elements:
+    pairs = zip(then.reshape(-1), otherwise.reshape(-1), strict=True)
+    return array_of([select(condition, a, b) for a, b in pairs], then.shape)
+
+
+def _lookup_or(node: Node, operands: Sequence[Value]) -> Value:
+    source, otherwise, *indices = operands
+    if not isinstance(source, Memory) or source.prefix:
+        raise NotReplaced
+    if not isinstance(node.type, Tensor):
+        return lookup_or(source.tensor, scalar(otherwise), *map(scalar, indices))
+    arrays = np.broadcast_arrays(*map(load, (otherwise, *indices)))
+    places = zip(*(array.reshape(-1) for array in arrays), strict=True)
+    return array_of([lookup_or(source.tensor, *place) for place in places], static_shape(node.type))
+
+
+def _write(node: Node, operands: Sequence[Value]) -> Value:
+    """A write at computed indices: every element that may be meant is selected."""
+    base, updates, *indices = operands
+    elements = load(base).copy()
+    arrays = np.broadcast_arrays(*map(load, (updates, *indices)))
+    for update, *index in zip(*(array.reshape(-1) for array in arrays), strict=True):
+        bounds = enumerate(zip(index, elements.shape, strict=True))
+        places = [checked_index(own, size, axis) for axis, (own, size) in bounds]
+        for target in np.ndindex(elements.shape):
+            elements[target] = _written(node.op, elements[target], update, places, target)
+    return elements
+
+
+def _written(op: Op, old: Node, update: Node, places: Sequence[Node], target: tuple[int, ...]) -> Node:
+    here: Node | None = None
+    for place, own in zip(places, target, strict=True):
+        known = known_integer(place)
+        if known is not None and known != own:
+            return old
+        if known is None:
+            same = equal(place, own)
+            here = same if here is None else here & same
+    new = update if op is assign else add(old, update)
+    return new if here is None else select(here, new, old)
+
+
+def _check(node: Node, operands: Sequence[Value]) -> Value:
+    value, condition = operands
+    holds, message = scalar(condition), node.attribute("message")
+    if not isinstance(node.type, Tensor):
+        return check(scalar(value), holds, message=message)
+    elements = load(value)
+    return array_of([check(own, holds, message=message) for own in elements.reshape(-1)], elements.shape)
+
+
+TENSOR_RULES: Mapping[Op, Rule] = MappingProxyType(
+    {
+        **dict.fromkeys((broadcast, reshape, permute, slice_, flip), _move),
+        concatenate: _concatenate, pad: _pad, iota: _iota, reduce: _reduce, arg_reduce: _arg_reduce, matmul: _matmul,
+        lookup: _lookup, lookup_or: _lookup_or, assign: _write, scatter_add: _write, check: _check,
+    }
+)  # fmt: skip

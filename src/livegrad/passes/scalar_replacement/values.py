@@ -1,0 +1,195 @@
+"""Values of a function at one point: scalars in place of small tensors, and tensors in memory that it only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.types import Tape, Tensor, Tuple, Type, components, i64, inner_types, shape_of
+from livegrad.ops.aggregate import get, make_tuple, member
+from livegrad.ops.indexing import lookup
+
+MOST_ELEMENTS = 32  # of a tensor at one point: beyond, registers do not hold it
+_MOST_POSITIONS = 1 << 16  # of a view of memory: beyond, finding its elements takes too long
+Shape = tuple[int, ...]
+Elements = NDArray[Any]  # of scalar nodes, one for each element of a small tensor
+
+
+class NotReplaced(Exception):
+    """A function computes something at a point that scalars do not replace."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A tensor in memory. `prefix` are the first indices of all reads: the member of a batch that reads."""
+
+    tensor: Node
+    prefix: tuple[Node, ...] = ()
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return shape_of(self.tensor.type)[len(self.prefix) :]
+
+    def at(self, *index: Node) -> Node:
+        return lookup(self.tensor, *self.prefix, *index)
+
+
+@dataclass(frozen=True)
+class View:
+    """Elements of a tensor in memory, by their positions in row-major order."""
+
+    memory: Memory
+    positions: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A tape that is a tensor, row by row."""
+
+    tensor: Elements | Memory | View
+
+
+Value = Node | Elements | Memory | View | Rows | tuple["Value", ...]
+
+
+def static_shape(type: Type) -> Shape:
+    shape = shape_of(type)
+    if not all(isinstance(size, int) for size in shape):
+        raise NotReplaced
+    return shape  # type: ignore[return-value]
+
+
+def require_small(shape: Sequence[int]) -> None:
+    if prod(shape) > MOST_ELEMENTS:
+        raise NotReplaced
+
+
+def filled_with(node: Node, shape: Shape = ()) -> Elements:
+    """An array whose elements are all one scalar node."""
+    require_small(shape)
+    elements = np.empty(shape, object)
+    elements.fill(node)
+    return elements
+
+
+def array_of(nodes: Sequence[Node], shape: Shape) -> Elements:
+    elements = np.empty(len(nodes), object)
+    elements[:] = nodes
+    return elements.reshape(shape)
+
+
+def view_of(memory: Memory) -> View:
+    """The whole of a tensor in memory."""
+    shape = memory.shape
+    if not all(isinstance(size, int) for size in shape) or prod(shape) > _MOST_POSITIONS:
+        raise NotReplaced
+    return View(memory, np.arange(prod(shape)).reshape(shape))
+
+
+def load(value: Value) -> Elements:
+    """The elements of a small tensor; those in memory are read."""
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, Node):
+        return filled_with(value)
+    view = view_of(value) if isinstance(value, Memory) else value
+    if not isinstance(view, View):
+        raise NotReplaced
+    require_small(view.positions.shape)
+    places = np.unravel_index(view.positions.reshape(-1), view.memory.shape)
+    reads = [view.memory.at(*[constant(int(own), i64) for own in index]) for index in zip(*places, strict=True)]
+    if not view.memory.shape:
+        reads = [view.memory.at()]
+    return array_of(reads, view.positions.shape)
+
+
+def scalar(value: Value) -> Node:
+    """A value that is one number."""
+    if isinstance(value, Node):
+        return value
+    elements = load(value)
+    if elements.size != 1 or elements.shape:
+        raise NotReplaced
+    return elements[()]
+
+
+def holds_tensors(type: Type) -> bool:
+    return any(isinstance(inner, Tensor) for inner in inner_types(type))
+
+
+# --- values as lists of nodes ----------------------------------------------------------------------------------------
+
+
+def flatten(value: Value, type: Type) -> Iterator[Node]:
+    """The nodes that a value of a type is made of, in order; what lies in memory is read."""
+    if isinstance(type, Tensor):
+        yield from load(value).reshape(-1)
+    elif isinstance(type, Tuple) and holds_tensors(type):
+        for part, own in zip(parts_of(value, type), components(type), strict=True):
+            yield from flatten(part, own)
+    elif isinstance(value, Node):
+        yield value
+    else:
+        raise NotReplaced
+
+
+def rebuild(nodes: Iterator[Node], type: Type, shape: Shape | None = None) -> Value:
+    """The value of a type that is made of the next nodes; of a tensor, with this shape at one point."""
+    if isinstance(type, Tensor):
+        own = static_shape(type) if shape is None else shape
+        require_small(own)
+        return array_of([next(nodes) for _ in range(prod(own))], own)
+    if isinstance(type, Tuple) and holds_tensors(type):
+        return tuple([rebuild(nodes, own) for own in components(type)])
+    return next(nodes)
+
+
+def parts_of(value: Value, type: Type) -> Sequence[Value]:
+    """The members of a tuple."""
+    if isinstance(value, tuple):
+        return value
+    assert isinstance(value, Node)
+    return [member(value, index) for index in range(len(components(type)))]
+
+
+def packed_type(type: Type) -> Type:
+    """The type of one node that holds a value of `type`: a tuple of its scalars, where it holds tensors."""
+    if isinstance(type, Tape):
+        return Tape(packed_type(type.element))
+    leaves = list(_leaf_types(type))
+    return leaves[0] if len(leaves) == 1 else Tuple(tuple(leaves))
+
+
+def _leaf_types(type: Type) -> Iterator[Type]:
+    if isinstance(type, Tensor):
+        shape = static_shape(type)
+        require_small(shape)
+        yield from [type.element] * prod(shape)
+    elif isinstance(type, Tuple) and holds_tensors(type):
+        for own in components(type):
+            yield from _leaf_types(own)
+    elif isinstance(type, Tape):
+        yield packed_type(type)
+    elif holds_tensors(type):
+        raise NotReplaced
+    else:
+        yield type
+
+
+def pack(value: Value, type: Type) -> Node:
+    """The value as one node, for a tape."""
+    nodes = list(flatten(value, type))
+    return nodes[0] if len(nodes) == 1 else make_tuple(*nodes)
+
+
+def unpack(node: Node, type: Type) -> Value:
+    number = len(list(_leaf_types(type)))
+    nodes = [node] if number == 1 else [get(node, index=index) for index in range(number)]
+    return rebuild(iter(nodes), type)
