@@ -61,7 +61,7 @@ def _unrolled(node: Node) -> Node:
     body: Function = node.attribute("body")
     if node.op is not for_loop or not is_small_body(body):
         raise NotExpanded
-    attributes = tuple([(k, unroll_body(body, len(body.results)) if k == "body" else v) for k, v in node.attributes])
+    attributes = tuple([(k, unroll_body(body) if k == "body" else v) for k, v in node.attributes])
     return make_node(node.op, node.operands, attributes)
 
 
