@@ -31,7 +31,7 @@ from livegrad.passes.loop_over_elements.versions import is_array
 from livegrad.passes.scalar_replacement.tensors import TENSOR_RULES, fold_row, replace_elementwise
 from livegrad.passes.scalar_replacement.values import MOST_ELEMENTS, Elements, Memory, NotReplaced, Value, load, scalar
 
-_MOST_OPERATIONS = 1500  # of a body
+_MOST_OPERATIONS = 2500  # of a body: LLVM takes about a second for so many, in the background
 
 
 def is_small_body(body: Function) -> bool:
