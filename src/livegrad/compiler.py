@@ -64,6 +64,7 @@ from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
     interleave_lanes,
+    peel_remainders,
     unroll_lane_loops,
     unroll_short_rows,
     vectorise_outer_loops,
@@ -80,6 +81,7 @@ from livegrad.schedule.plan_passes import (
     fuse,
     materialise,
     order_for_memory,
+    store_loop_results,
     tile_row_chains,
     verify_chains,
     verify_groups,
@@ -149,6 +151,7 @@ PLAN_PASSES = (
     PlanPass(build_steps, verify_steps),
     PlanPass(access_tapes_by_row, verify_row_loops),
     PlanPass(plan_loop_bodies),
+    PlanPass(store_loop_results, verify_steps, optional=True),
     PlanPass(tile_row_chains, verify_chains, optional=True),
     PlanPass(allocate, verify_memory),
 )
@@ -170,6 +173,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(split_index_sets, optional=True),
         LoopPass(version_loops, optional=True),
         LoopPass(optimise_scalar_loops, optional=True),
+        LoopPass(peel_remainders, optional=True),
         LoopPass(interleave_lanes, optional=True),
     ),
     "cuda": (

@@ -58,6 +58,7 @@ FEW_LANES = 16  # a dimension so short leaves lanes idle
 # Groups of lanes that are written one after the other where a point costs less than this: the body of a long row is
 # short, and each group has its own reductions, which do not wait for each other.
 LANE_GROUPS, CHEAP_POINT = 4, 60.0
+PEELED_NODES = 200  # of bodies that are written twice, for full groups of lanes and for the remainder of a row
 
 # --- short rows -------------------------------------------------------------------------------------------------------
 
