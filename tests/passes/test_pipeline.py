@@ -55,11 +55,12 @@ def test_passes_come_in_this_order() -> None:
     loops = ["thread_accumulators", "lower_tapes", "interchange_point_loops", "loop_over_elements", "scalarise_loops"]
     loops += ["interchange_elementwise_loops"]
     products = ["widen_half_matmuls", "reduce_integer_matmuls"]
-    cpu = ["unguard_invariants", "split_complex", *products, *loops, "unroll_small_matmuls", "split_at_concatenations"]
+    cpu = ["unguard_invariants", "split_complex", *products, *loops, "unroll_small_matmuls", "unroll_small_solves"]
+    cpu += ["split_at_concatenations"]
     assert names(CPU) == [*first, *bound, *cpu, *last]
     assert [step.name for step in PLAN_PASSES] == [
         *("materialise", "fuse", "order_for_memory", "assign_buffers", "write_in_place", "build_steps"),
-        *("access_tapes_by_row", "plan_loop_bodies", "tile_row_chains", "allocate"),
+        *("access_tapes_by_row", "plan_loop_bodies", "store_loop_results", "tile_row_chains", "allocate"),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
 from livegrad.ops import sorting as ops
 from livegrad.ops.movement import require_tensor
@@ -44,7 +45,11 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[T
     (Tensor([9, 7], dtype=int64), Tensor([1, 3], dtype=int64))
     """
     node, position = _sortable(x, axis, "top_k")
-    values, positions = ops.top_k(node, whole_number(k, "top_k", "k"), position, bool(largest))
+    count, extent = whole_number(k, "top_k", "k"), require_tensor(node.type).shape[position]
+    if count < 0 or (isinstance(extent, int) and count > extent):
+        what = f"`top_k` cannot take {count} elements along axis {position}"
+        raise UsageError(what, where=caller_origin(), expected=f"k from 0 to {extent}", found=str(count))
+    values, positions = ops.top_k(node, count, position, bool(largest))
     return wrap(values), wrap(positions)
 
 

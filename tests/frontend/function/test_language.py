@@ -529,3 +529,13 @@ def test_a_loop_without_iterations_has_derivatives_of_zero_where_those_of_its_bo
 
     assert [lg.bwd_diff(f)(0.0, 0, 1.0)[0] for f in (counted, tested, slopes)] == [0.0, 0.0, 0.0]
     assert slopes(4.0, 1) == 3.0 / 4.0 + 1.0 / 4.0 - 3.0 / 16.0
+
+
+def test_a_positional_only_parameter_is_not_a_keyword() -> None:
+    @lg.function
+    def scaled(a: float, /, b: float = 2.0) -> float:
+        return a * b
+
+    assert scaled(1.5, b=4.0) == 6.0
+    with pytest.raises(lg.LivegradError, match="takes `a` by position"):
+        scaled(a=1.5)

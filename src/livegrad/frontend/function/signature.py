@@ -255,6 +255,7 @@ class Signature:
         for index, argument in enumerate(positional):
             default = defaults[index - first] if index >= first else MISSING
             self.parameters.append(self._parameter(argument, default, False))
+        self._positional_only = {argument.arg for argument in arguments.posonlyargs}
         for argument in arguments.kwonlyargs:
             default = (function.__kwdefaults__ or {}).get(argument.arg, MISSING)
             self.parameters.append(self._parameter(argument, default, True))
@@ -315,6 +316,8 @@ class Signature:
         for name, value in keywords.items():
             if name not in {parameter.name for parameter in self.parameters}:
                 return f"has no parameter `{name}`"
+            if name in self._positional_only:
+                return f"takes `{name}` by position"
             if name in values:
                 return f"has two values for `{name}`"
             values[name] = value
