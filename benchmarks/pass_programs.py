@@ -391,6 +391,28 @@ def echoes(lib: Any, x: Any, y: Any) -> Any:
     return _shifted(lib, x, y, lambda value, far: 0.75 * value + 0.25 * far)
 
 
+# --- parallelise_loops: iterations that write rows of their own ---
+
+
+def _row_by_row(lib: Any, x: Any, y: Any, start: Callable[[Any], Any], step: Callable[[Any, Any], Any]) -> Any:
+    """A row of numbers, each of which a loop over a row of x computes from those before."""
+    rows, columns = x.shape[0], 64
+
+    def row(i: Any, out: Any) -> Any:
+        out[i] = repeat(lib, columns, lambda j, total: step(total, x[i, j]), start(y[i, 0]))
+        return out
+
+    return repeat(lib, rows, row, x[:, 0] + 0.0)
+
+
+def row_recurrences(lib: Any, x: Any, y: Any) -> Any:
+    return _row_by_row(lib, x, y, lambda first: first * 0.5, lambda total, value: lib.sin(total) * 0.9 + value)
+
+
+def row_fractions(lib: Any, x: Any, y: Any) -> Any:
+    return _row_by_row(lib, x, y, lambda first: first + 0.0, lambda total, value: value / (2.0 + lib.abs(total)))
+
+
 # --- split_index_sets: rows of which a mask that moves with the row leaves a part as it is ---
 
 
@@ -456,6 +478,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "interleave_lanes": (rational_functions, saturated_polynomials),
     "eliminate_bounds_checks": (relaxed, path_costs),
     "split_index_sets": (upper_triangle, decaying_heads),
+    "parallelise_loops": (row_recurrences, row_fractions),
     "version_loops": (shifted_maxima, echoes),
     "optimise_scalar_loops": (updated_rows, row_products),
 }

@@ -344,7 +344,7 @@ _RULES: dict[object, Rule] = {
     conj: _of_one(lambda a: Parts(a.re, -a.im)),
     real: _of_one(lambda a: a.re),
     imag: _of_one(lambda a: a.im),
-    abs: _of_one(lambda a: hypot(a.re, a.im)),
     exp: _of_one(_exponential),
+    abs: _of_one(lambda a: hypot(a.re, a.im)),
     make_complex: lambda node, operands: Parts(*operands),  # type: ignore[arg-type]
 }

@@ -305,7 +305,7 @@ def shared_between(groups: Sequence[Group], roots: Roots) -> set[Node]:
 
 def computed_often(function: Function, roots: Roots) -> set[Node]:
     """Nodes that are spread over many points, or read by windows that overlap: points would compute the same again."""
-    found = _read_by_windows(function, roots)
+    repeated = _read_by_windows(function, roots)
     for node in nodes_of(function):
         if node.op is not broadcast:
             continue
@@ -316,8 +316,8 @@ def computed_often(function: Function, roots: Roots) -> set[Node]:
         if source.op is permute:
             cost += CHEAP_AGAIN  # neighbours that lie far apart are read one by one
         if times >= OFTEN and cost >= CHEAP_AGAIN and cost * prod(sizes(node)) >= WORTH_A_KERNEL:
-            found.add(source)
-    return found
+            repeated.add(source)
+    return repeated
 
 
 def _read_by_windows(function: Function, roots: Roots) -> set[Node]:

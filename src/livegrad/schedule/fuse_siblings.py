@@ -37,7 +37,7 @@ def fuse_siblings(steps: Sequence[KernelStep]) -> list[KernelStep]:
 
 def _may_join(first: KernelStep, second: KernelStep, between: Iterable[KernelStep]) -> bool:
     """Whether the second step may run at the points of the first, before the steps between them."""
-    if not _is_simple(first) or not _is_simple(second):
+    if not computes_by_point(first) or not computes_by_point(second):
         return False
     alike = first.domain == second.domain and first.vector_axis == second.vector_axis and first.note == second.note
     if not alike or set(first.inputs).isdisjoint(second.inputs):
@@ -55,26 +55,27 @@ def _depends(first: KernelStep, second: KernelStep) -> bool:
     if not set(first.inputs).isdisjoint(second.results) or not set(first.results).isdisjoint(second.inputs):
         return True
     shared = set(first.results).intersection(second.results)
-    boxes, others = (_boxes(step) for step in (first, second))
-    return any(_overlap(boxes[base], others[base]) for base in shared)
+    boxes, others = (written_boxes(step) for step in (first, second))
+    return any(overlap(boxes[base], others[base]) for base in shared)
 
 
-_Boxes = list[tuple[tuple[int, int], ...] | None]  # along each dimension, where it begins and where it ends
+Boxes = list[tuple[tuple[int, int], ...] | None]  # along each dimension, where it begins and where it ends
 
 
-def _boxes(step: KernelStep) -> dict[Buffer, _Boxes]:
+def written_boxes(step: KernelStep) -> dict[Buffer, Boxes]:
     """What a step writes of each buffer; None for what is no box."""
-    boxes: dict[Buffer, _Boxes] = {base: [] for base in step.results}
+    boxes: dict[Buffer, Boxes] = {base: [] for base in step.results}
     for buffer, offset, strides in step.outputs:
         box = None
         if strides == buffer.strides and buffer is buffer.base:
             starts = [offset // stride % size for stride, size in zip(strides, buffer.shape, strict=True)]
             box = tuple([(start, start + size) for start, size in zip(starts, step.domain, strict=True)])
         boxes[buffer.base].append(box)
-    return boxes
+    return {base: own or [None] for base, own in boxes.items()}  # what is written by index may be anywhere
 
 
-def _overlap(boxes: _Boxes, others: _Boxes) -> bool:
+def overlap(boxes: Boxes, others: Boxes) -> bool:
+    """Whether boxes of one buffer may have a point in common with others."""
     for box in boxes:
         for other in others:
             if box is None or other is None:
@@ -84,7 +85,7 @@ def _overlap(boxes: _Boxes, others: _Boxes) -> bool:
     return False
 
 
-def _is_simple(step: KernelStep) -> bool:
+def computes_by_point(step: KernelStep) -> bool:
     """Whether a step computes each point of its domain by itself, from strided reads."""
     kernel = step.kernel
     if step.inner or step.wholes or step.chunk or kernel.rows or len(kernel.stages) != 1:

@@ -31,6 +31,7 @@ class Target:
     lacks_code: Callable[[Node], bool] | None = None  # whether an op in a kernel must be expanded
     # Whether the library that computes a node reads this operand, a permutation, where its source lies; None: always.
     reads_permuted: Callable[[Node, Node], bool] | None = None
+    least_parallel_work: float | None = None  # of a loop that threads share, in additions; None: by the cost model
     skipped: frozenset[str] = frozenset()
 
     def without(self, *names: str) -> Target:

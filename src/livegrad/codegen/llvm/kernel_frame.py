@@ -91,6 +91,8 @@ class Frame:
         self.read_bases, self.read_strides = self._ports("read", kernel.reads, nest.reads)
         self.output_bases, self.output_strides = self._ports("output", kernel.outputs, nest.outputs)
         self.wholes = [self._whole(index) for index in range(len(kernel.wholes))]
+        if nest.has_parallel_loops:
+            self.builder.pool_run = self.argument("run", pointer)
         self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.uniforms)]
         self.begins_lines = self._all_begin_lines([self.output_bases[number] for number in nest.non_temporal])
 

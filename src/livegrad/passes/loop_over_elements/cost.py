@@ -32,7 +32,13 @@ _GUESSED_ITERATIONS = 32
 def gains_by_elements(loop: Node) -> bool:
     """Whether a nest is expected to run faster as loops over elements."""
     body: Function = loop.attribute("body")
-    return is_small_body(body) or (_has_parts(body) and _by_element(body) <= _by_tensor(body))
+    return is_small_body(body) or (_has_parts(body) and is_cheaper_by_elements(loop))
+
+
+def is_cheaper_by_elements(loop: Node) -> bool:
+    """Whether the iterations of a loop take less time as loops over elements, if they can be written so."""
+    body: Function = loop.attribute("body")
+    return _by_element(body) <= _by_tensor(body)
 
 
 def _has_parts(body: Function) -> bool:

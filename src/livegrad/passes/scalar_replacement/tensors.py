@@ -170,11 +170,11 @@ def _read(node: Node, source: Value, index: list[Node]) -> Node:
     known = [known_integer(own) for own in index]
     shape = source.positions.shape if isinstance(source, View) else load(source).shape
     if isinstance(source, View) and all(own is not None and 0 <= own < n for own, n in zip(known, shape, strict=True)):
-        return load(View(source.memory, source.positions[tuple(known)].reshape(())))[()]  # type: ignore[arg-type]
+        return load(View(source.memory, source.positions[tuple(known)].reshape(()))).item()  # type: ignore[arg-type]
     elements = load(source)
     for axis, place in enumerate(index):
         elements = _choose(elements, place, axis)
-    return elements[()]
+    return elements.item()
 
 
 def _choose(elements: Elements, place: Node, axis: int) -> Elements:
@@ -217,7 +217,8 @@ def _write(node: Node, operands: Sequence[Value]) -> Value:
         bounds = enumerate(zip(index, elements.shape, strict=True))
         places = [checked_index(own, size, axis) for axis, (own, size) in bounds]
         for target in np.ndindex(elements.shape):
-            elements[target] = _written(node.op, elements[target], update, places, target)
+            old: Node = elements.item(*target)
+            elements[target] = _written(node.op, old, update, places, target)
     return elements
 
 

@@ -97,7 +97,7 @@ class LoopRun:
         self._tables = [
             _Table(row, leaves[row.leaf], *slots) for row, slots in zip(body.loop.rows, body.row_slots, strict=True)
         ]
-        self._capacity = 0
+        self._capacity = self._done = 0
 
     def _take_state(self, iterations: int | None) -> None:
         body, leaves = self._body, self._leaves
@@ -165,7 +165,8 @@ class LoopRun:
 
     def _run_native(self, iterations: int, first: int, step: int) -> int:
         assert self._body.iterations is not None
-        done = self._body.iterations.run(iterations, first, step, self._side)
+        done = self._body.iterations.run(iterations, first, step, self._side, self._done)
+        self._done += done
         self._side = (self._side + done) % 2
         if self._is_first:
             self._leave_first()
